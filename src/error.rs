@@ -1,0 +1,260 @@
+//! [`LockError`], the one error of this crate, and [`LossReason`], why a lock was taken away.
+
+use std::fmt;
+use std::time::Duration;
+
+use zookeeper::ZkError;
+
+/// The result of this crate's fallible functions.
+pub type Result<T> = std::result::Result<T, LockError>;
+
+/// What can go wrong.
+///
+/// The message names the operation, the path and what the caller can do. The client's own error, where there is one, is
+/// the [`source`](std::error::Error::source).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// The path breaks a rule for lock directories; nothing was sent.
+    #[error("invalid path '{path}': {rule}")]
+    InvalidPath {
+        /// The path, escaped and shortened for display.
+        path: String,
+        /// The rule that it breaks.
+        rule: &'static str,
+    },
+
+    /// An argument other than a path is out of its bounds; nothing was sent.
+    #[error("invalid {argument}: {rule}")]
+    InvalidArgument {
+        /// What the argument is.
+        argument: &'static str,
+        /// The rule that it breaks.
+        rule: String,
+    },
+
+    /// No server of the connect string answered in time.
+    #[error("no ZooKeeper server could be reached within {timeout:?}; tried {tried}")]
+    Connect {
+        /// Each server tried, with what came of it.
+        tried: String,
+        /// The time allowed.
+        timeout: Duration,
+    },
+
+    /// Contact was lost, or never came back, while the operation ran; it may or may not have taken effect. The session
+    /// may live: trying again is right.
+    #[error("{operation} '{path}': connection lost; try again, the session may still live")]
+    ConnectionLoss {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode.
+        path: String,
+        /// The client's error.
+        #[source]
+        source: ZkError,
+    },
+
+    /// The session ended, and with it every lock and every request made on it. Connect a new session and lock again.
+    #[error("{operation} '{path}': the session is lost ({reason}); connect a new one")]
+    SessionLost {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode.
+        path: String,
+        /// How it ended.
+        reason: LossReason,
+    },
+
+    /// Another client deleted the znode of this request, so its place in the queue, or the lock, is gone. Lock again.
+    #[error("the znode '{path}' of this lock request was deleted by another client; lock again")]
+    RequestDeleted {
+        /// The deleted znode.
+        path: String,
+    },
+
+    /// The lock was released here and nobody is refused it by this client any more, but the znode could not be deleted
+    /// yet. It is deleted in the background, at the latest with the end of the session; nothing is left to do.
+    #[error("unlock '{path}': connection lost; the znode is deleted as soon as the server can be reached")]
+    DeletePending {
+        /// The znode that is still to be deleted.
+        path: String,
+    },
+
+    /// The server refused the operation for lack of a permission. Check the ACL of the znode and the credentials
+    /// added to the connection.
+    #[error(
+        "{operation} '{path}': access denied; the ACL grants this client no {permission} permission there"
+    )]
+    AccessDenied {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode.
+        path: String,
+        /// The permission that was missing.
+        permission: &'static str,
+        /// The client's error.
+        #[source]
+        source: ZkError,
+    },
+
+    /// This guard or lock owns nothing (any more).
+    #[error("{operation} '{path}': the lock is not held (any more)")]
+    NotOwner {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode.
+        path: String,
+    },
+
+    /// The lock, the protocol support or the session was closed.
+    #[error("{operation} '{path}': closed")]
+    Closed {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode or directory.
+        path: String,
+    },
+
+    /// The server refused the operation for another reason.
+    #[error("{operation} '{path}' failed; see the source for the server's answer")]
+    Client {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode.
+        path: String,
+        /// The client's error.
+        #[source]
+        source: ZkError,
+    },
+
+    /// A thread could not be started.
+    #[error("a thread could not be started; check the process's limits")]
+    Thread {
+        /// The system's error.
+        #[from]
+        source: std::io::Error,
+    },
+}
+
+impl LockError {
+    /// Makes the right variant of a client's error on one znode.
+    pub(crate) fn client(operation: Operation, path: impl fmt::Display, source: ZkError) -> LockError {
+        let path = path.to_string();
+        let Operation { name: operation, permission } = operation;
+        match source {
+            ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => {
+                LockError::ConnectionLoss { operation, path, source }
+            }
+            ZkError::SessionExpired => {
+                LockError::SessionLost { operation, path, reason: LossReason::SessionExpired }
+            }
+            ZkError::NoAuth | ZkError::InvalidACL | ZkError::AuthFailed => {
+                LockError::AccessDenied { operation, path, permission, source }
+            }
+            _ => LockError::Client { operation, path, source },
+        }
+    }
+
+    /// Whether contact was lost while the session may live: the same call can succeed later.
+    #[must_use]
+    pub fn is_connection_loss(&self) -> bool {
+        matches!(self, LockError::ConnectionLoss { .. } | LockError::DeletePending { .. })
+    }
+
+    /// Whether the session has ended: only a new [`Session`](crate::Session) helps.
+    #[must_use]
+    pub fn is_session_lost(&self) -> bool {
+        matches!(self, LockError::SessionLost { .. })
+    }
+
+    /// Whether the lock or the session was closed by this process.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self, LockError::Closed { .. })
+    }
+
+    /// Whether the server refused for lack of a permission.
+    #[must_use]
+    pub fn is_access_denied(&self) -> bool {
+        matches!(self, LockError::AccessDenied { .. })
+    }
+
+    /// Whether an argument was refused before anything was sent.
+    #[must_use]
+    pub fn is_invalid_argument(&self) -> bool {
+        matches!(self, LockError::InvalidPath { .. } | LockError::InvalidArgument { .. })
+    }
+}
+
+/// An operation as error messages name it, with the permission that it needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) name: &'static str,
+    pub(crate) permission: &'static str,
+}
+
+impl Operation {
+    pub(crate) const CREATE: Operation = Operation { name: "create", permission: "CREATE" };
+    pub(crate) const DELETE: Operation = Operation { name: "delete", permission: "DELETE" };
+    pub(crate) const LIST: Operation = Operation { name: "list the children of", permission: "READ" };
+    pub(crate) const WATCH: Operation = Operation { name: "watch", permission: "READ" };
+    pub(crate) const LOCK: Operation = Operation { name: "lock", permission: "CREATE" };
+    pub(crate) const UNLOCK: Operation = Operation { name: "unlock", permission: "DELETE" };
+    pub(crate) const FENCE: Operation = Operation { name: "read the fencing token of", permission: "READ" };
+}
+
+/// Why a lock, or a request for one, was taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The server ended the session, or the client library gave it up.
+    SessionExpired,
+    /// No proof of the session's life arrived in time, so the server may have given the lock to somebody else.
+    LeaseExpired,
+    /// Another client deleted the znode.
+    NodeDeleted,
+    /// The server refused a call that the request needs, for example after a change of an ACL.
+    Refused,
+    /// This process closed the [`Session`](crate::Session).
+    SessionClosed,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LossReason::SessionExpired => "session expired",
+            LossReason::LeaseExpired => "no contact for too long",
+            LossReason::NodeDeleted => "znode deleted by another client",
+            LossReason::Refused => "refused by the server",
+            LossReason::SessionClosed => "session closed",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn an_error_names_operation_path_and_advice_and_keeps_its_source() {
+        let error = LockError::client(Operation::CREATE, "/a", ZkError::NoAuth);
+        assert!(error.is_access_denied());
+        assert_eq!(
+            error.to_string(),
+            "create '/a': access denied; the ACL grants this client no CREATE permission there"
+        );
+        assert!(error.source().is_some());
+    }
+
+    #[test]
+    fn every_client_error_has_its_class() {
+        let class = |source| LockError::client(Operation::LIST, "/a", source);
+        assert!(class(ZkError::ConnectionLoss).is_connection_loss());
+        assert!(class(ZkError::OperationTimeout).is_connection_loss());
+        assert!(class(ZkError::SessionExpired).is_session_lost());
+        assert!(class(ZkError::InvalidACL).is_access_denied());
+        assert!(matches!(class(ZkError::NoNode), LockError::Client { .. }));
+    }
+}

@@ -1,0 +1,150 @@
+//! [`ZNodePath`]: the full path of a znode, checked before anything is sent.
+//!
+//! A type of its own, so that a full path and the bare name of a child cannot be mixed up: the Java recipe kept either
+//! of them in one string field, and a lock that had found its znode again after a lost reply never became its owner.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{LockError, Result};
+
+/// The longest path accepted. The server sets no limit of its own but drops a connection whose packet exceeds its
+/// buffer, which nobody would connect with a long path.
+const MAX_LENGTH: usize = 4096;
+
+/// The full path of a znode; cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ZNodePath(Arc<str>);
+
+impl ZNodePath {
+    /// Checks a caller's path for a lock directory.
+    pub(crate) fn parse(path: &str) -> Result<ZNodePath> {
+        match broken_rule(path) {
+            None => Ok(ZNodePath(path.into())),
+            Some(rule) => Err(LockError::InvalidPath { path: printable(path), rule }),
+        }
+    }
+
+    /// Takes a path from a server's answer, which needs no check.
+    pub(crate) fn from_server(path: String) -> ZNodePath {
+        ZNodePath(path.into())
+    }
+
+    pub(crate) fn child(&self, name: &str) -> ZNodePath {
+        ZNodePath(format!("{}/{name}", self.0).into())
+    }
+
+    /// The part behind the last slash.
+    pub(crate) fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The znode above, or `None` below the root, which always exists.
+    pub(crate) fn parent(&self) -> Option<ZNodePath> {
+        match self.0.rfind('/') {
+            None | Some(0) => None,
+            Some(slash) => Some(ZNodePath(self.0[..slash].into())),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ZNodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The rules of ZooKeeper's data model, and ours that a lock does not sit on the root.
+fn broken_rule(path: &str) -> Option<&'static str> {
+    if path.is_empty() {
+        return Some("a path must not be empty");
+    }
+    if !path.starts_with('/') {
+        return Some("a path must be absolute, starting with a slash");
+    }
+    if path == "/" {
+        return Some("the root cannot be a lock directory");
+    }
+    if path.ends_with('/') {
+        return Some("a path must not end with a slash");
+    }
+    if path.len() > MAX_LENGTH {
+        return Some("a path must not be longer than 4096 bytes");
+    }
+    if path.chars().any(is_forbidden) {
+        return Some("a path must not contain NUL, control or private-use characters");
+    }
+    path[1..].split('/').find_map(|name| match name {
+        "" => Some("a path must not contain an empty name (a doubled slash)"),
+        "." | ".." => Some("a path must not contain the names '.' and '..'"),
+        _ => None,
+    })
+}
+
+/// The characters that the server refuses in a path.
+fn is_forbidden(character: char) -> bool {
+    character.is_control()
+        || ('\u{e000}'..='\u{f8ff}').contains(&character)
+        || ('\u{fff0}'..='\u{ffff}').contains(&character)
+}
+
+/// A refused path as an error message can show it: escaped, and cut when it is long.
+fn printable(path: &str) -> String {
+    const SHOWN: usize = 128;
+    let mut shown: String = path.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if path.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_paths_are_kept_as_they_are() {
+        for path in ["/a", "/a/b/c", "/locks/daily report", "/…/ü", "/a.b/..c"] {
+            assert_eq!(ZNodePath::parse(path).unwrap().as_str(), path);
+        }
+    }
+
+    #[test]
+    fn a_refused_path_is_named_with_its_rule() {
+        let long = format!("/{}", "a".repeat(MAX_LENGTH));
+        let cases = [
+            ("", "empty"),
+            ("a/b", "absolute"),
+            ("/", "root"),
+            ("/a/", "end with a slash"),
+            ("//a", "doubled slash"),
+            ("/a//b", "doubled slash"),
+            ("/a/./b", "'.'"),
+            ("/..", "'..'"),
+            ("/a\0", "NUL"),
+            ("/a\n", "control"),
+            ("/a\u{7f}", "control"),
+            ("/a\u{e000}", "private-use"),
+            (long.as_str(), "4096"),
+        ];
+        for (path, rule) in cases {
+            let error = ZNodePath::parse(path).unwrap_err();
+            assert!(matches!(&error, LockError::InvalidPath { .. }), "{path:?}: {error:?}");
+            assert!(error.to_string().contains(rule), "{path:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn parents_end_below_the_root() {
+        let path = ZNodePath::parse("/a/b").unwrap();
+        assert_eq!(path.name(), "b");
+        let parent = path.parent().unwrap();
+        assert_eq!(parent.as_str(), "/a");
+        assert_eq!(parent.parent(), None);
+        assert_eq!(parent.child("c").as_str(), "/a/c");
+    }
+}

@@ -1,0 +1,163 @@
+//! Who owns the lock and whom to watch, decided from the names of a lock directory's children alone.
+//!
+//! Origin: step 3 and 4 of ZooKeeper's lock recipe, `LockZooKeeperOperation.execute` in the Java class `WriteLock`. It
+//! makes one pass over the children and sorts nothing.
+
+use super::znode_name::generated_sequence;
+
+/// What the children of a lock directory mean for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision<'a> {
+    /// No request that excludes this one is ahead.
+    Owner,
+    /// This child is the nearest one ahead; watch it and nobody else.
+    WaitFor(&'a str),
+    /// The request's own znode is not among the children.
+    Missing,
+}
+
+/// Decides for an exclusive request: every other request ahead of it excludes it.
+pub(crate) fn decide_exclusive<'a>(own: &str, children: &'a [String]) -> Decision<'a> {
+    let Some(sequence) = generated_sequence(own) else { return Decision::Missing };
+    let mut present = false;
+    let mut nearest: Option<(i32, &str)> = None;
+    for child in children {
+        if child == own {
+            present = true;
+            continue;
+        }
+        let Some(theirs) = generated_sequence(child) else { continue };
+        let distance = distance_ahead(sequence, theirs);
+        let ahead = distance > 0 || (distance == 0 && child.as_str() < own);
+        if ahead && nearest.is_none_or(|found| (distance, found.1) < (found.0, child)) {
+            nearest = Some((distance, child));
+        }
+    }
+    match nearest {
+        _ if !present => Decision::Missing,
+        None => Decision::Owner,
+        Some((_, child)) => Decision::WaitFor(child),
+    }
+}
+
+/// How far `theirs` is ahead of `mine`: positive when it came first.
+///
+/// The counter wraps from 2147483647 to -2147483648, so the distance wraps too; it is right as long as fewer than 2^31
+/// requests lie between the two.
+fn distance_ahead(mine: i32, theirs: i32) -> i32 {
+    mine.wrapping_sub(theirs)
+}
+
+/// The child that a request made under this prefix, whatever its number: how a request finds its znode again after the
+/// reply to its creation was lost.
+pub(crate) fn find_own<'a>(prefix: &str, children: &'a [String]) -> Option<&'a str> {
+    children.iter().map(String::as_str).find(|child| child.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn children(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn name(prefix: &str, sequence: i32) -> String {
+        format!("{prefix}-lock-{sequence:010}")
+    }
+
+    #[test]
+    fn the_lowest_request_owns() {
+        let all = children(&["x-b-lock-0000000002", "x-a-lock-0000000001"]);
+        assert_eq!(decide_exclusive("x-a-lock-0000000001", &all), Decision::Owner);
+        assert_eq!(decide_exclusive("x-b-lock-0000000002", &all), Decision::WaitFor("x-a-lock-0000000001"));
+    }
+
+    #[test]
+    fn the_sequence_alone_decides_whatever_the_prefix() {
+        // ZOOKEEPER-2931: with the prefix compared first, both of these own the lock.
+        let all = children(&["x-9-lock-0000000001", "x-1-lock-0000000002"]);
+        assert_eq!(decide_exclusive("x-1-lock-0000000002", &all), Decision::WaitFor("x-9-lock-0000000001"));
+        assert_eq!(decide_exclusive("x-9-lock-0000000001", &all), Decision::Owner);
+    }
+
+    #[test]
+    fn a_waiter_waits_for_the_nearest_ahead() {
+        let all =
+            children(&["a-lock-0000000001", "a-lock-0000000007", "a-lock-0000000003", "a-lock-0000000009"]);
+        assert_eq!(decide_exclusive("a-lock-0000000007", &all), Decision::WaitFor("a-lock-0000000003"));
+    }
+
+    #[test]
+    fn requests_of_other_libraries_count_and_other_children_do_not() {
+        let all = children(&["config", "x-3", "00ff__lock__0000000004", "x-a-lock-0000000005"]);
+        assert_eq!(
+            decide_exclusive("x-a-lock-0000000005", &all),
+            Decision::WaitFor("00ff__lock__0000000004")
+        );
+        let all = children(&["config", "x-3", "x-a-lock-0000000005"]);
+        assert_eq!(decide_exclusive("x-a-lock-0000000005", &all), Decision::Owner);
+    }
+
+    #[test]
+    fn the_order_survives_the_wrap() {
+        let last = name("x-a", i32::MAX);
+        let first = name("x-b", i32::MIN);
+        let all = vec![first.clone(), last.clone()];
+        assert_eq!(decide_exclusive(&last, &all), Decision::Owner);
+        assert_eq!(decide_exclusive(&first, &all), Decision::WaitFor(&last));
+    }
+
+    #[test]
+    fn a_request_that_is_not_listed_is_missing() {
+        assert_eq!(decide_exclusive("x-a-lock-0000000001", &[]), Decision::Missing);
+        let all = children(&["x-b-lock-0000000000"]);
+        assert_eq!(decide_exclusive("x-a-lock-0000000001", &all), Decision::Missing);
+    }
+
+    #[test]
+    fn of_two_requests_with_one_number_exactly_one_owns() {
+        let all = children(&["x-a-lock-0000000001", "x-b-lock-0000000001"]);
+        assert_eq!(decide_exclusive("x-a-lock-0000000001", &all), Decision::Owner);
+        assert_eq!(decide_exclusive("x-b-lock-0000000001", &all), Decision::WaitFor("x-a-lock-0000000001"));
+    }
+
+    #[test]
+    fn the_own_znode_is_found_by_its_guid() {
+        let all = children(&["x-a-lock-0000000001", "x-b-lock-0000000002"]);
+        assert_eq!(find_own("x-b-lock-", &all), Some("x-b-lock-0000000002"));
+        assert_eq!(find_own("x-c-lock-", &all), None);
+    }
+
+    proptest! {
+        /// From any start of the counter, the queue is one chain: one owner, each other request waits for the one that
+        /// came just before it.
+        #[test]
+        fn a_queue_is_one_chain(start: i32, gaps in prop::collection::vec(1..1000_i32, 1..40), seed: u64) {
+            let mut sequence = start;
+            let mut queue = Vec::new();
+            for (index, gap) in gaps.iter().enumerate() {
+                sequence = sequence.wrapping_add(*gap);
+                // Prefixes in no relation to the order.
+                queue.push(name(&format!("x-{:x}", seed.rotate_left(index as u32 * 7)), sequence));
+            }
+            let mut listed = queue.clone();
+            listed.push("not a request".to_owned());
+            let middle = listed.len() / 2;
+            listed.rotate_left(middle);
+            for (position, own) in queue.iter().enumerate() {
+                let expected = match position {
+                    0 => Decision::Owner,
+                    _ => Decision::WaitFor(&queue[position - 1]),
+                };
+                prop_assert_eq!(decide_exclusive(own, &listed), expected);
+            }
+        }
+
+        #[test]
+        fn any_names_are_decided_without_panic(own in ".*", listed in prop::collection::vec(".*", 0..8)) {
+            let _ = decide_exclusive(&own, &listed);
+        }
+    }
+}

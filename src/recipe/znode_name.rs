@@ -1,0 +1,273 @@
+//! [`ZNodeName`]: the name of a child of a lock directory, split at its sequence number and ordered as the Java class of
+//! that name orders it today.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// How many digits ZooKeeper gives a sequence number: it prints `%010d` of a signed 32-bit counter, so a number has ten
+/// digits, or after the wrap a minus and at least nine.
+const WIDTH: usize = 10;
+
+/// The name of a znode, with its prefix and sequence number.
+///
+/// Ordered as in Apache ZooKeeper 3.8 and later: by sequence number, then by prefix; names without a number come last.
+/// (The recipe's first versions compared the prefix first, so that two sessions could own one lock at the same time:
+/// ZOOKEEPER-2931.) Negative numbers, as they appear after the server's counter has wrapped, count as smaller ones here;
+/// the queue itself compares by wrapping distance, which no total order can.
+///
+/// ```
+/// use zookeeper_recipes_lock::ZNodeName;
+///
+/// let name = ZNodeName::new("x-72057594037927936-0000000007");
+/// assert_eq!(name.prefix(), "x-72057594037927936");
+/// assert_eq!(name.sequence(), Some(7));
+/// assert!(name < ZNodeName::new("a-0000000008"));
+/// assert!(name < ZNodeName::new("no number"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ZNodeName {
+    name: String,
+    prefix_length: usize,
+    sequence: Option<i32>,
+}
+
+impl ZNodeName {
+    /// Splits a name, which may be a full path. Any string is accepted.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> ZNodeName {
+        let name = name.into();
+        let (prefix_length, sequence) = match split(&name) {
+            Some((prefix, sequence)) => (prefix.len(), Some(sequence)),
+            None => (name.rfind('-').unwrap_or(name.len()), None),
+        };
+        ZNodeName { name, prefix_length, sequence }
+    }
+
+    /// Returns the whole name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the text before the sequence number, without the dash that divides the two. A name without a number ends
+    /// its prefix at its last dash.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.name[..self.prefix_length]
+    }
+
+    /// Returns the sequence number: what stands behind the last dash, or the last ten digits where the number follows
+    /// another character. A second dash before it is a minus (ZOOKEEPER-4372).
+    #[must_use]
+    pub fn sequence(&self) -> Option<i32> {
+        self.sequence
+    }
+}
+
+impl fmt::Display for ZNodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl PartialEq for ZNodeName {
+    fn eq(&self, other: &ZNodeName) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for ZNodeName {}
+
+impl Hash for ZNodeName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl PartialOrd for ZNodeName {
+    fn partial_cmp(&self, other: &ZNodeName) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ZNodeName {
+    fn cmp(&self, other: &ZNodeName) -> Ordering {
+        let by_sequence = match (self.sequence, other.sequence) {
+            (Some(mine), Some(theirs)) => mine.cmp(&theirs),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => Ordering::Equal,
+        };
+        by_sequence
+            .then_with(|| self.prefix().cmp(other.prefix()))
+            // Only names that differ in leading zeros come this far; the order must agree with equality.
+            .then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+/// The sequence number of a child as ZooKeeper itself makes one, or `None` for a child that is no lock request.
+///
+/// Whatever library made the request, and whatever it puts before the number, its name ends in one of full width.
+pub(crate) fn generated_sequence(name: &str) -> Option<i32> {
+    let digits = trailing_digits(name);
+    let (prefix, sequence) = split(name)?;
+    let signed = digits < name.len() && !prefix.is_empty() && sequence < 0;
+    (digits >= WIDTH || (signed && digits == WIDTH - 1)).then_some(sequence)
+}
+
+fn split(name: &str) -> Option<(&str, i32)> {
+    split_at_dash(name).or_else(|| split_at_width(name))
+}
+
+/// The number behind the last dash; the dash is its minus where another separator stands before it.
+fn split_at_dash(name: &str) -> Option<(&str, i32)> {
+    let dash = name.rfind('-')?;
+    let (before, digits) = (&name[..dash], &name[dash + 1..]);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    if let Some(prefix) = before.strip_suffix('-') {
+        return Some((prefix, name[dash..].parse().ok()?));
+    }
+    // Of ten digits the first is a zero only without a minus, which would have taken its place.
+    let may_be_minus = digits.len() == WIDTH - 1 || (digits.len() == WIDTH && !digits.starts_with('0'));
+    if before.ends_with('_') && may_be_minus {
+        return Some((before, name[dash..].parse().ok()?));
+    }
+    Some((before, digits.parse().ok()?))
+}
+
+/// The last ten digits, whatever stands before them.
+fn split_at_width(name: &str) -> Option<(&str, i32)> {
+    if trailing_digits(name) < WIDTH {
+        return None;
+    }
+    let (prefix, digits) = name.split_at(name.len() - WIDTH);
+    match (digits.parse(), prefix.strip_suffix('-')) {
+        (Ok(sequence), _) => Some((prefix, sequence)),
+        // Ten digits above the largest positive number: the dash before them is a minus.
+        (Err(_), Some(before)) => Some((before, name[prefix.len() - 1..].parse().ok()?)),
+        (Err(_), None) => None,
+    }
+}
+
+fn trailing_digits(name: &str) -> usize {
+    name.bytes().rev().take_while(u8::is_ascii_digit).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn assert_ordered(names: &[&str], expected: &[&str]) {
+        let mut sorted: Vec<ZNodeName> = names.iter().copied().map(ZNodeName::new).collect();
+        sorted.sort();
+        let sorted: Vec<&str> = sorted.iter().map(ZNodeName::name).collect();
+        assert_eq!(sorted, expected);
+    }
+
+    // The next seven are Apache's ZNodeNameTest, with the order of 3.8 where the first version differed.
+
+    #[test]
+    fn order_with_same_prefix() {
+        assert_ordered(&["x-3", "x-5", "x-11", "x-1"], &["x-1", "x-3", "x-5", "x-11"]);
+    }
+
+    #[test]
+    fn order_with_different_prefixes() {
+        assert_ordered(&["r-3", "r-2", "r-1", "w-2", "w-1"], &["r-1", "w-1", "r-2", "w-2", "r-3"]);
+    }
+
+    #[test]
+    fn order_with_different_prefix_including_session_id() {
+        assert_ordered(
+            &["x-242681582799028564-0000000170", "x-98566387950223723-0000000001"],
+            &["x-98566387950223723-0000000001", "x-242681582799028564-0000000170"],
+        );
+    }
+
+    #[test]
+    fn order_with_extra_prefixes() {
+        assert_ordered(&["r-1-3-2", "r-2-2-1", "r-3-1-3"], &["r-2-2-1", "r-1-3-2", "r-3-1-3"]);
+    }
+
+    #[test]
+    fn a_missing_sequence_number_comes_last() {
+        assert_ordered(&["c", "b-1", "a"], &["b-1", "a", "c"]);
+    }
+
+    #[test]
+    fn two_dashes_make_a_negative_number() {
+        assert_ordered(
+            &["x-1-2147483647", "x-2--2147483648", "x-3--000000001"],
+            &["x-2--2147483648", "x-3--000000001", "x-1-2147483647"],
+        );
+    }
+
+    #[test]
+    fn a_number_too_large_is_none() {
+        assert_eq!(ZNodeName::new("x-99999999999999999999").sequence(), None);
+        assert_eq!(ZNodeName::new("x-").sequence(), None);
+        assert_eq!(ZNodeName::new("").sequence(), None);
+        assert_eq!(ZNodeName::new("-").prefix(), "");
+    }
+
+    #[test]
+    fn every_peers_names_are_split() {
+        let cases = [
+            ("x-0b2e-lock-0000000012", "x-0b2e-lock", 12),
+            ("x-0b2e-lock--2147483648", "x-0b2e-lock", i32::MIN),
+            ("x-0b2e-lock--000000005", "x-0b2e-lock", -5),
+            ("_c_0b2e-lock-0000000003", "_c_0b2e-lock", 3),
+            ("_c_0b2e-__WRIT__0000000004", "_c_0b2e-__WRIT__", 4),
+            ("_c_0b2e-latch-0000000004", "_c_0b2e-latch", 4),
+            ("00ff__lock__0000000005", "00ff__lock__", 5),
+            ("00ff__lock__-2147483648", "00ff__lock__", i32::MIN),
+            ("read-0000000006", "read", 6),
+            ("_c_0b2e-task10000000003", "_c_0b2e-task1", 3),
+            ("x-2147483648", "x", i32::MIN),
+        ];
+        for (name, prefix, sequence) in cases {
+            let split = ZNodeName::new(name);
+            assert_eq!((split.prefix(), split.sequence()), (prefix, Some(sequence)), "{name}");
+            assert_eq!(generated_sequence(name), Some(sequence), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_child_without_a_generated_number_is_no_request() {
+        for name in ["config", "x-3", "x-123456789", "v-1.2", "", "-", "x-abc", "x-99999999999"] {
+            assert_eq!(generated_sequence(name), None, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_string_splits_without_panic(name in ".*") {
+            let split = ZNodeName::new(name.clone());
+            prop_assert!(name.starts_with(split.prefix()));
+            let _ = generated_sequence(&name);
+        }
+
+        #[test]
+        fn what_zookeeper_prints_is_read_back(prefix in "([a-z_]{0,7}[a-z]-)|([a-z]{0,8}_)", sequence: i32) {
+            let name = format!("{prefix}{sequence:010}");
+            prop_assert_eq!(generated_sequence(&name), Some(sequence));
+            prop_assert_eq!(ZNodeName::new(name).sequence(), Some(sequence));
+        }
+
+        #[test]
+        fn the_order_is_total_and_agrees_with_equality(
+            a in "[xr]-[0-9]{0,3}", b in "[xr]-[0-9]{0,3}", c in "[xr]-[0-9]{0,3}",
+        ) {
+            let (a, b, c) = (ZNodeName::new(a), ZNodeName::new(b), ZNodeName::new(c));
+            prop_assert_eq!(a.cmp(&b), b.cmp(&a).reverse());
+            prop_assert_eq!(a == b, a.cmp(&b) == Ordering::Equal);
+            if a <= b && b <= c {
+                prop_assert!(a <= c);
+            }
+        }
+    }
+}
