@@ -1,0 +1,275 @@
+//! The client port on the crate `zookeeper`, with that crate's hazards contained.
+//!
+//! What it does under faults, and what is done about it here:
+//! - It opens a new session silently when the old one has expired: [`hub`] notices, and from then on every call fails with
+//!   `SessionExpired`, whatever the handle would answer.
+//! - After it has given up, or when its io thread has died, calls fail with `ConnectionLoss` for ever: [`hub`] tells these
+//!   from a passing loss.
+//! - It does not set watches again after a reconnect: the port's contract says so, and the session looks again.
+//! - It keeps a closure for each watch call, failed ones included: [`watches`] makes one for a path at most.
+//! - It gives up for good at a disconnect when it has not pinged for a session timeout, and it pings only after two
+//!   thirds of one without any traffic: [`keep_alive_interval`](ZooKeeperClient::keep_alive_interval) leaves that gap.
+//! - Connecting panics where the first address fails at once, resolves names only once, and says neither which session
+//!   timeout the server granted nor why it failed: a handshake of our own comes first, and a thread of its own contains
+//!   the rest.
+//! - Dropping its last handle makes a blocking call: it is dropped on a worker or on a thread of its own.
+//!
+//! Calls block for as long as packets are swallowed. That is the port's contract too; the session's workers bear it.
+
+mod hub;
+mod watches;
+
+use std::fmt;
+use std::net::ToSocketAddrs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::bounded;
+use parking_lot::Mutex;
+use uuid::Uuid;
+use zookeeper::{Acl, CreateMode, Stat, Subscription, WatchedEvent, ZkError, ZkResult, ZooKeeper};
+
+use self::hub::Hub;
+use self::watches::Watches;
+use super::connect_string::ConnectString;
+use super::handshake::{Greeting, greet};
+use super::{EventSink, ZooKeeperClient};
+use crate::error::{LockError, Result};
+
+/// How much longer than the crate's own idle time before a ping ours is: the crate's timer ticks in tenths of a second.
+const AFTER_PING: Duration = Duration::from_millis(200);
+
+pub(crate) struct Adapter {
+    /// `None` once closed.
+    zk: Mutex<Option<Arc<ZooKeeper>>>,
+    hub: Arc<Hub>,
+    session_timeout: Duration,
+    ownership: Ownership,
+}
+
+/// Whose handle it is, and how events come.
+enum Ownership {
+    /// Ours: every watch event comes to the handle's default watcher, so that no closure is ever kept.
+    Owned,
+    /// The application's, and its default watcher too: watches need closures.
+    Borrowed { subscription: Mutex<Option<Subscription>>, watches: Watches },
+}
+
+impl Adapter {
+    /// Connects to the first server that serves. Blocks for `session_timeout` at most.
+    pub(crate) fn connect(
+        servers: &ConnectString,
+        session_timeout: Duration,
+    ) -> Result<Arc<dyn ZooKeeperClient>> {
+        let deadline = Instant::now() + session_timeout;
+        let servers = servers.clone();
+        let tried = servers.to_string();
+        let (result, connected) = bounded(1);
+        // Name resolution has no deadline, and the crate panics where an address fails at once.
+        thread::Builder::new().name("zk-lock-connect".to_owned()).spawn(move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| open(&servers, session_timeout, deadline)));
+            let _ = result.send(outcome.unwrap_or_else(|_| Err(format!("{servers} (the client panicked)"))));
+        })?;
+        match connected.recv_deadline(deadline) {
+            Ok(Ok(adapter)) => Ok(Arc::new(adapter)),
+            Ok(Err(tried)) => Err(LockError::Connect { tried, timeout: session_timeout }),
+            Err(_) => {
+                Err(LockError::Connect { tried: format!("{tried} (no answer)"), timeout: session_timeout })
+            }
+        }
+    }
+
+    /// Uses a handle that stays the application's.
+    pub(crate) fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<dyn ZooKeeperClient> {
+        let hub = Arc::new(Hub::default());
+        let weak = Arc::downgrade(&hub);
+        let subscription = zk.add_listener(move |state| {
+            if let Some(hub) = weak.upgrade() {
+                hub.on_state(state);
+            }
+        });
+        let watches = Watches::new(&hub);
+        Arc::new(Adapter {
+            zk: Mutex::new(Some(zk)),
+            hub,
+            session_timeout,
+            ownership: Ownership::Borrowed { subscription: Mutex::new(Some(subscription)), watches },
+        })
+    }
+
+    fn call<T>(&self, call: impl FnOnce(&ZooKeeper) -> ZkResult<T>) -> ZkResult<T> {
+        let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
+        let before = self.hub.before_call()?;
+        let result = call(&zk);
+        self.hub.after_call(before, result)
+    }
+}
+
+impl ZooKeeperClient for Adapter {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
+        let before = self.hub.before_call()?;
+        let created = zk.create(path, data.to_vec(), acl.to_vec(), mode);
+        let path = created.clone();
+        let result = self.hub.after_call(before, created);
+        if let (Err(ZkError::SessionExpired), Ok(path)) = (&result, path) {
+            // The call may have come through on a session that the handle opened behind our back. On a handle of the
+            // application's that session lives on, and nobody would delete the znode.
+            let _ = zk.delete(&path, None);
+        }
+        result
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.call(|zk| zk.delete(path, version))
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.call(|zk| match (watch, &self.ownership) {
+            (true, Ownership::Borrowed { watches, .. }) => match watches.arm(path) {
+                Some(watcher) => zk.exists_w(path, watcher),
+                None => zk.exists(path, true),
+            },
+            _ => zk.exists(path, watch),
+        })
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.call(|zk| match (watch, &self.ownership) {
+            // Not shared with a data watch on the same path: the crate keeps the two kinds apart.
+            (true, Ownership::Borrowed { watches, .. }) => match watches.arm_children(path) {
+                Some(watcher) => zk.get_children_w(path, watcher),
+                None => zk.get_children(path, true),
+            },
+            _ => zk.get_children(path, watch),
+        })
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.call(|zk| match (watch, &self.ownership) {
+            (true, Ownership::Borrowed { watches, .. }) => match watches.arm(path) {
+                Some(watcher) => zk.get_data_w(path, watcher),
+                None => zk.get_data(path, true),
+            },
+            _ => zk.get_data(path, watch),
+        })
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.call(|zk| zk.set_data(path, data.to_vec(), version))
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.hub.subscribe(sink)
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.session_timeout
+    }
+
+    /// A little more than two thirds of the session timeout, after which the crate pings. More often, and the crate
+    /// would never ping, and give up at the first disconnect.
+    fn keep_alive_interval(&self) -> Duration {
+        (self.session_timeout * 7 / 10).max(self.session_timeout * 2 / 3 + AFTER_PING)
+    }
+
+    fn owns_session(&self) -> bool {
+        matches!(self.ownership, Ownership::Owned)
+    }
+
+    fn close(&self) {
+        self.hub.detach();
+        let Some(zk) = self.zk.lock().take() else { return };
+        if let Ownership::Borrowed { subscription, .. } = &self.ownership {
+            if let Some(subscription) = subscription.lock().take() {
+                zk.remove_listener(subscription);
+            }
+        }
+        // Where this is the last handle it ends the session; a call that is under way holds another, and ends it then.
+        drop(zk);
+    }
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        self.hub.detach();
+        let Some(zk) = self.zk.get_mut().take() else { return };
+        // May be the last handle, whose drop blocks. Without a thread for it, it blocks here.
+        let _ = thread::Builder::new().name("zk-lock-close".to_owned()).spawn(move || drop(zk));
+    }
+}
+
+impl fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adapter")
+            .field("owned", &self.owns_session())
+            .field("session_timeout", &self.session_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Finds a server that serves, then starts the crate's client with that server first.
+fn open(
+    servers: &ConnectString,
+    session_timeout: Duration,
+    deadline: Instant,
+) -> std::result::Result<Adapter, String> {
+    let (greeting, others) = greet_one(servers, session_timeout, deadline)?;
+    let mut addresses = vec![greeting.address.to_string()];
+    addresses.extend(others);
+    let connect_string = format!("{}{}", addresses.join(","), servers.chroot());
+
+    let hub = Arc::new(Hub::connecting());
+    let of_watcher = Arc::downgrade(&hub);
+    let on_watch = move |event: WatchedEvent| {
+        if let Some(hub) = of_watcher.upgrade() {
+            hub.on_watch(event);
+        }
+    };
+    let zk = ZooKeeper::connect(&connect_string, session_timeout, on_watch)
+        .map_err(|error| format!("{connect_string} ({error:?})"))?;
+    let of_listener = Arc::downgrade(&hub);
+    zk.add_listener(move |state| {
+        if let Some(hub) = of_listener.upgrade() {
+            hub.on_state(state);
+        }
+    });
+    Ok(Adapter {
+        zk: Mutex::new(Some(Arc::new(zk))),
+        hub,
+        session_timeout: greeting.session_timeout,
+        ownership: Ownership::Owned,
+    })
+}
+
+/// Returns the greeting of the first server that serves, beginning anywhere so that not all clients flock to one, and the
+/// addresses of the others.
+fn greet_one(
+    servers: &ConnectString,
+    session_timeout: Duration,
+    deadline: Instant,
+) -> std::result::Result<(Greeting, Vec<String>), String> {
+    let mut order: Vec<&String> = servers.servers().iter().collect();
+    let start = Uuid::new_v4().as_u128() % order.len() as u128;
+    order.rotate_left(start as usize);
+    let mut failures = Vec::new();
+    for (position, server) in order.iter().enumerate() {
+        let left = (order.len() - position) as u32;
+        let share = Instant::now() + deadline.saturating_duration_since(Instant::now()) / left;
+        match greet(server, session_timeout, share) {
+            Ok(greeting) => {
+                order.remove(position);
+                return Ok((greeting, order.into_iter().filter_map(|server| resolve(server)).collect()));
+            }
+            Err(error) => failures.push(format!("{server} ({error})")),
+        }
+    }
+    Err(failures.join(", "))
+}
+
+/// The first address of a server, or `None` for one whose name cannot be resolved, which the crate would not bear.
+fn resolve(server: &str) -> Option<String> {
+    server.to_socket_addrs().ok()?.next().map(|address| address.to_string())
+}

@@ -1,0 +1,108 @@
+//! A connect string, parsed before anything is sent: the client library panics or says only `BadArguments` where this
+//! says what is wrong.
+
+use std::fmt;
+
+use crate::error::{LockError, Result};
+use crate::recipe::path::ZNodePath;
+
+const DEFAULT_PORT: u16 = 2181;
+
+/// The servers to try, in order, and the chroot, under which all paths of the session lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectString {
+    servers: Vec<String>,
+    chroot: Option<ZNodePath>,
+}
+
+impl ConnectString {
+    pub(crate) fn parse(text: &str) -> Result<ConnectString> {
+        let (servers, chroot) = match text.find('/') {
+            Some(slash) => text.split_at(slash),
+            None => (text, ""),
+        };
+        let servers =
+            servers.split(',').map(|server| parse_server(server.trim(), text)).collect::<Result<_>>()?;
+        let chroot = match chroot {
+            "" | "/" => None,
+            chroot => Some(ZNodePath::parse(chroot)?),
+        };
+        Ok(ConnectString { servers, chroot })
+    }
+
+    /// Each `host:port`.
+    pub(crate) fn servers(&self) -> &[String] {
+        &self.servers
+    }
+
+    /// The chroot as it stands behind the servers, empty for none.
+    pub(crate) fn chroot(&self) -> &str {
+        self.chroot.as_ref().map_or("", ZNodePath::as_str)
+    }
+}
+
+fn parse_server(server: &str, whole: &str) -> Result<String> {
+    let refuse = |rule: &str| {
+        Err(LockError::InvalidArgument {
+            argument: "connect string",
+            rule: format!("'{}': '{}' {rule}", whole.escape_debug(), server.escape_debug()),
+        })
+    };
+    // The colons inside the brackets of an IPv6 address divide nothing.
+    let after_address = server.rfind(']').map_or(0, |bracket| bracket + 1);
+    let (host, port) = match server[after_address..].rfind(':') {
+        Some(colon) => (&server[..after_address + colon], Some(&server[after_address + colon + 1..])),
+        None => (server, None),
+    };
+    if host.is_empty() {
+        return refuse("names no host; write host:port,host:port/chroot");
+    }
+    if host.chars().any(|character| character.is_whitespace() || character.is_control()) {
+        return refuse("is no host name");
+    }
+    if host.contains(':') && !host.starts_with('[') {
+        return refuse("needs brackets around its IPv6 address");
+    }
+    match port.map(str::parse) {
+        None => Ok(format!("{host}:{DEFAULT_PORT}")),
+        Some(Ok(0)) | Some(Err(_)) => refuse("has no valid port"),
+        Some(Ok::<u16, _>(port)) => Ok(format!("{host}:{port}")),
+    }
+}
+
+impl fmt::Display for ConnectString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.servers.join(","), self.chroot())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_and_chroot_are_told_apart() {
+        let parsed = ConnectString::parse("zk1:2182, zk2,[::1]:2183,[::1]/app/a").unwrap();
+        assert_eq!(parsed.servers(), ["zk1:2182", "zk2:2181", "[::1]:2183", "[::1]:2181"]);
+        assert_eq!(parsed.chroot(), "/app/a");
+        assert_eq!(ConnectString::parse("zk1/").unwrap().chroot(), "");
+    }
+
+    #[test]
+    fn what_cannot_be_parsed_is_refused_and_named() {
+        for text in
+            ["", ",", "zk1:2181,", "zk1:port", "zk1:0", "zk1:70000", ":2181", "::1:2181", "z k:1", "/app"]
+        {
+            let error = ConnectString::parse(text).unwrap_err();
+            assert!(error.is_invalid_argument(), "{text:?}: {error}");
+            assert!(error.to_string().contains("connect string"), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_chroot_is_checked_as_any_path() {
+        for text in ["zk1:2181/a//b", "zk1:2181/a/", "zk1:2181/../a"] {
+            assert!(matches!(ConnectString::parse(text), Err(LockError::InvalidPath { .. })), "{text:?}");
+        }
+    }
+}
