@@ -1,0 +1,81 @@
+//! The clock of the lease: monotonic, and running on while the process is stopped or the machine sleeps.
+//!
+//! `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads on Linux, stands still while a machine is suspended: a lease
+//! measured by it would outlive the session. `CLOCK_BOOTTIME` counts that time.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A point in time, in nanoseconds since an origin that the process does not choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    pub(crate) const fn from_nanos(nanos: u64) -> Moment {
+        Moment(nanos)
+    }
+
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The moment so much later, or the end of time.
+    pub(crate) fn after(self, duration: Duration) -> Moment {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Moment(self.0.saturating_add(nanos))
+    }
+
+    /// How long after `earlier` this is; zero when it is not.
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Tells the time; the tests have one that they turn themselves.
+pub(crate) trait Clock: Send + Sync + fmt::Debug {
+    fn now(&self) -> Moment;
+}
+
+/// The system's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn now(&self) -> Moment {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+        Moment(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn now(&self) -> Moment {
+        use std::sync::OnceLock;
+        use std::time::Instant;
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        // One nanosecond in, so that the origin itself is not the "never" of a lease.
+        Moment(1).after(ORIGIN.get_or_init(Instant::now).elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_forward() {
+        let before = SystemClock.now();
+        let after = SystemClock.now();
+        assert!(after >= before);
+        assert!(before > Moment::from_nanos(0));
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        let early = Moment::from_nanos(5);
+        assert_eq!(early.since(Moment::from_nanos(9)), Duration::ZERO);
+        assert_eq!(early.after(Duration::MAX), Moment::from_nanos(u64::MAX));
+        assert_eq!(Moment::from_nanos(9).since(early), Duration::from_nanos(4));
+    }
+}

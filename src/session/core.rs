@@ -1,0 +1,503 @@
+//! The core of a session: its state, its lease, and the calls made on its behalf.
+//!
+//! Events of the client come in on the client's own threads, so everything done there is short and makes no call; what
+//! may block is submitted to the runtime.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded, select};
+use parking_lot::Mutex;
+use zookeeper::{Acl, CreateMode, ZkError, ZkResult};
+
+use super::SessionState;
+use super::clock::Moment;
+use super::lease::{Lease, Term};
+use super::participants::{Participant, ParticipantId, Participants, Wake};
+use super::removal::{Removal, Target};
+use super::runtime::Runtime;
+use crate::client::{ClientEvent, ZooKeeperClient};
+use crate::error::{LockError, LossReason, Operation, Result};
+use crate::recipe::path::ZNodePath;
+
+/// The path of the write that proves the session alive. It changes nothing: the znode does not exist, and if it did,
+/// not at this version. A read would prove less (see [`super::lease`]).
+const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
+
+/// How soon a proof is tried again that failed although there seems to be contact.
+const PROOF_RETRY: Duration = Duration::from_millis(100);
+
+pub(crate) struct Core {
+    client: Arc<dyn ZooKeeperClient>,
+    runtime: Arc<dyn Runtime>,
+    status: Mutex<Status>,
+    participants: Participants,
+    /// Disconnected when the session ends, for those who wait for something else meanwhile.
+    ended: Receiver<Infallible>,
+    /// Disconnected when the client has been let go and the threads are ending.
+    finished: Receiver<Infallible>,
+}
+
+#[derive(Debug)]
+struct Status {
+    lease: Lease,
+    in_contact: bool,
+    /// Contact was lost: the participants must look again once the session is known to live.
+    recheck_due: bool,
+    proof_under_way: bool,
+    next_tick: Option<Moment>,
+    announced: SessionState,
+    subscribers: Vec<Sender<SessionState>>,
+    end: Option<LossReason>,
+    /// Dropped to signal [`Core::ended`] and [`Core::finished`].
+    end_signal: Option<Sender<Infallible>>,
+    finish_signal: Option<Sender<Infallible>>,
+}
+
+impl Core {
+    /// Takes a client and listens to its events. Nothing is proven yet: [`Core::prove_life`] comes next.
+    pub(crate) fn start(client: Arc<dyn ZooKeeperClient>, runtime: Arc<dyn Runtime>) -> Arc<Core> {
+        let (end_signal, ended) = bounded(0);
+        let (finish_signal, finished) = bounded(0);
+        let mut lease = Lease::starting(client.session_timeout(), runtime.now());
+        // The time of the start stands for a last contact, but proves nothing.
+        lease.break_off();
+        let status = Status {
+            lease,
+            in_contact: false,
+            recheck_due: false,
+            proof_under_way: false,
+            next_tick: None,
+            announced: SessionState::Suspended,
+            subscribers: Vec::new(),
+            end: None,
+            end_signal: Some(end_signal),
+            finish_signal: Some(finish_signal),
+        };
+        let core = Arc::new(Core {
+            client,
+            runtime,
+            status: Mutex::new(status),
+            participants: Participants::default(),
+            ended,
+            finished,
+        });
+        core.listen();
+        core
+    }
+
+    fn listen(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        let in_contact = self.client.subscribe(Arc::new(move |event| {
+            if let Some(core) = weak.upgrade() {
+                core.on_event(event);
+            }
+        }));
+        if in_contact {
+            self.status.lock().in_contact = true;
+        }
+    }
+
+    fn on_event(self: &Arc<Self>, event: ClientEvent) {
+        match event {
+            ClientEvent::Connected => self.on_connect(),
+            ClientEvent::Disconnected => self.on_disconnect(),
+            ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
+            ClientEvent::NodeChanged { path } => {
+                let path = ZNodePath::from_server(path);
+                for participant in self.participants.take_watching(&path) {
+                    participant.wake(Wake::LookAgain);
+                }
+            }
+        }
+    }
+
+    fn on_connect(self: &Arc<Self>) {
+        let ended = {
+            let mut status = self.status.lock();
+            status.in_contact = true;
+            status.end.is_some()
+        };
+        if ended {
+            // Only deletions on a session that outlives us are left; no proof is needed for those.
+            return self.wake_everybody(Wake::Reconnected);
+        }
+        // The proof that this makes due wakes the participants when it has come.
+        self.tick();
+    }
+
+    fn on_disconnect(self: &Arc<Self>) {
+        let now = self.runtime.now();
+        let old_term = {
+            let mut status = self.status.lock();
+            if !status.in_contact {
+                return;
+            }
+            status.in_contact = false;
+            status.recheck_due = true;
+            let old_term = Arc::clone(status.lease.current());
+            status.lease.break_off();
+            status.announce(now);
+            old_term
+        };
+        self.at(old_term.end(), |core| core.wake_everybody(Wake::CheckLease));
+    }
+
+    // ---- what others ask
+
+    pub(crate) fn state(&self) -> SessionState {
+        self.status.lock().state(self.runtime.now())
+    }
+
+    pub(crate) fn end_reason(&self) -> Option<LossReason> {
+        self.status.lock().end
+    }
+
+    pub(crate) fn in_contact(&self) -> bool {
+        self.status.lock().in_contact
+    }
+
+    pub(crate) fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    pub(crate) fn current_term(&self) -> Arc<Term> {
+        Arc::clone(self.status.lock().lease.current())
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.runtime.now()
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
+    }
+
+    pub(crate) fn participants(&self) -> &Participants {
+        &self.participants
+    }
+
+    pub(crate) fn ended(&self) -> &Receiver<Infallible> {
+        &self.ended
+    }
+
+    pub(crate) fn finished(&self) -> &Receiver<Infallible> {
+        &self.finished
+    }
+
+    pub(crate) fn subscribe(&self, subscriber: Sender<SessionState>) {
+        self.status.lock().subscribers.push(subscriber);
+    }
+
+    /// Runs a job, if the session still lives at that moment, on the timer's thread: it must not block.
+    pub(crate) fn at(self: &Arc<Self>, moment: Moment, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
+        let weak = Arc::downgrade(self);
+        self.runtime.at(
+            moment,
+            Box::new(move || {
+                if let Some(core) = weak.upgrade() {
+                    job(&core);
+                }
+            }),
+        );
+    }
+
+    pub(crate) fn submit(self: &Arc<Self>, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
+        let core = Arc::clone(self);
+        self.runtime.submit(Box::new(move || job(&core)));
+    }
+
+    /// Runs a call on a worker and waits for what it returns, but not beyond the end of the session.
+    ///
+    /// # Errors
+    /// `SessionLost` when the session ends meanwhile, whatever becomes of the call.
+    pub(crate) fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        operation: Operation,
+        path: &ZNodePath,
+        call: impl FnOnce(&Arc<Core>) -> T + Send + 'static,
+    ) -> Result<T> {
+        if self.runtime.is_own_thread() {
+            return Ok(call(self));
+        }
+        let (answer, answered) = bounded(1);
+        self.submit(move |core| drop(answer.send(call(core))));
+        let received = select! {
+            recv(answered) -> result => result.ok(),
+            recv(self.ended) -> _ => answered.try_recv().ok(),
+        };
+        received.ok_or_else(|| self.session_lost(operation, path))
+    }
+
+    pub(crate) fn session_lost(&self, operation: Operation, path: &ZNodePath) -> LockError {
+        LockError::SessionLost {
+            operation: operation.name,
+            path: path.to_string(),
+            reason: self.end_reason().unwrap_or(LossReason::SessionExpired),
+        }
+    }
+
+    // ---- calls to the client; they may block, so only workers make them
+
+    pub(crate) fn read<T>(
+        self: &Arc<Self>,
+        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
+    ) -> ZkResult<T> {
+        self.check_alive()?;
+        let result = call(&*self.client);
+        self.note_expiry(&result);
+        result
+    }
+
+    /// A call that goes through the quorum: its answer extends the lease.
+    pub(crate) fn write<T>(
+        self: &Arc<Self>,
+        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
+    ) -> ZkResult<T> {
+        self.check_alive()?;
+        let term = self.current_term();
+        let sent = self.runtime.now();
+        let result = call(&*self.client);
+        if was_answered(&result) {
+            let now = self.runtime.now();
+            let mut status = self.status.lock();
+            status.lease.prove(&term, sent, now);
+            status.announce(now);
+        }
+        self.note_expiry(&result);
+        result
+    }
+
+    /// On a session that has ended there is nothing left to call for but the deletion of what outlives it here.
+    fn check_alive(&self) -> ZkResult<()> {
+        let has_ended = self.end_reason().is_some();
+        if has_ended && !self.outlives_us() { Err(ZkError::SessionExpired) } else { Ok(()) }
+    }
+
+    fn note_expiry<T>(self: &Arc<Self>, result: &ZkResult<T>) {
+        if matches!(result, Err(ZkError::SessionExpired)) {
+            self.end(LossReason::SessionExpired);
+        }
+    }
+
+    /// Creates a persistent znode, and those above it that are missing. One that is there already is fine.
+    pub(crate) fn ensure_path(self: &Arc<Self>, path: &ZNodePath, acl: &[Acl]) -> ZkResult<()> {
+        let mut missing = vec![path.clone()];
+        while let Some(next) = missing.last() {
+            match self.write(|client| client.create(next.as_str(), &[], acl, CreateMode::Persistent)) {
+                Ok(_) | Err(ZkError::NodeExists) => drop(missing.pop()),
+                // A parent that is deleted again and again makes this go on, a step for each deletion.
+                Err(ZkError::NoNode) => match next.parent() {
+                    Some(parent) => missing.push(parent),
+                    None => return Err(ZkError::NoNode),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a znode and leaves a watch there for the participant; `None` when the znode is gone (then no watch stays
+    /// behind, where READ is granted).
+    pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<Option<i64>> {
+        self.participants.watch(path, id);
+        match self.read(|client| client.get_data(path.as_str(), true)) {
+            Ok((_, stat)) => Ok(Some(stat.czxid)),
+            Err(ZkError::NoNode) => Ok(None),
+            Err(ZkError::NoAuth) => {
+                self.read(|client| client.exists(path.as_str(), true)).map(|stat| stat.map(|stat| stat.czxid))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    // ---- participants
+
+    /// Adds a participant, which hears at once if the session has ended meanwhile.
+    pub(crate) fn join(&self, id: ParticipantId, participant: Arc<dyn Participant>) {
+        self.participants.add(id, Arc::clone(&participant));
+        if let Some(reason) = self.end_reason() {
+            participant.wake(Wake::SessionEnded(reason));
+        }
+    }
+
+    pub(crate) fn leave(self: &Arc<Self>, id: ParticipantId) {
+        self.participants.remove(id);
+        if self.end_reason().is_some() && self.participants.is_empty() {
+            self.finish();
+        }
+    }
+
+    /// Deletes a znode of this session, trying again until it is gone or the session has ended. The first outcome is
+    /// told to `first`.
+    pub(crate) fn remove(self: &Arc<Self>, target: Target, first: Option<Sender<ZkResult<()>>>) {
+        Removal::start(self, target, first);
+    }
+
+    fn wake_everybody(&self, why: Wake) {
+        for participant in self.participants.everybody() {
+            participant.wake(why);
+        }
+    }
+
+    // ---- keeping the session, and noticing that it is gone
+
+    /// Proves on the calling worker that the session lives.
+    pub(crate) fn prove_life(self: &Arc<Self>) -> ZkResult<()> {
+        let result = self.write(|client| client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX)).map(drop));
+        let recheck = {
+            let mut status = self.status.lock();
+            status.proof_under_way = false;
+            was_answered(&result) && status.in_contact && std::mem::take(&mut status.recheck_due)
+        };
+        if recheck {
+            self.wake_everybody(Wake::Reconnected);
+        }
+        if was_answered(&result) {
+            self.tick();
+            return Ok(());
+        }
+        self.at(self.now().after(PROOF_RETRY), Core::tick);
+        result
+    }
+
+    /// Does what the time demands (a keep-alive, telling owners that their lease has ended, giving the session up) and
+    /// sees to it that it is called again when the time demands more.
+    fn tick(self: &Arc<Self>) {
+        let now = self.now();
+        let (prove, lease_ended) = {
+            let mut status = self.status.lock();
+            if status.end.is_some() {
+                return;
+            }
+            if now >= status.lease.given_up_at() {
+                drop(status);
+                return self.end(LossReason::LeaseExpired);
+            }
+            let proof_due = status.lease.last_proof().after(self.client.keep_alive_interval());
+            let prove =
+                status.in_contact && !status.proof_under_way && (status.recheck_due || now >= proof_due);
+            status.proof_under_way |= prove;
+            let lease_end = status.lease.current().end();
+            let next =
+                [lease_end, status.lease.given_up_at(), proof_due].into_iter().filter(|at| *at > now).min();
+            if let Some(next) = next {
+                self.schedule_tick(&mut status, next, now);
+            }
+            status.announce(now);
+            (prove, lease_end <= now)
+        };
+        if prove {
+            self.submit(|core| {
+                // A failure is tried again by the clock.
+                let _ = core.prove_life();
+            });
+        }
+        if lease_ended {
+            self.wake_everybody(Wake::CheckLease);
+        }
+    }
+
+    fn schedule_tick(self: &Arc<Self>, status: &mut Status, next: Moment, now: Moment) {
+        if status.next_tick.is_some_and(|scheduled| now < scheduled && scheduled <= next) {
+            return;
+        }
+        status.next_tick = Some(next);
+        self.at(next, move |core| {
+            // One that was overtaken by an earlier one has nothing left to do.
+            let is_the_latest = core.status.lock().next_tick == Some(next);
+            if is_the_latest {
+                core.tick();
+            }
+        });
+    }
+
+    /// Ends the session for good: owners are told, waiters get an error, threads go.
+    pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
+        {
+            let mut status = self.status.lock();
+            if status.end.is_some() {
+                return;
+            }
+            status.end = Some(reason);
+            status.lease.finish();
+            status.announce(self.runtime.now());
+            status.end_signal = None;
+        }
+        if reason != LossReason::SessionClosed {
+            log::warn!("ZooKeeper session lost: {reason}");
+        }
+        self.runtime.abandon();
+        self.wake_everybody(Wake::SessionEnded(reason));
+        if self.outlives_us() && !self.participants.is_empty() {
+            // The last deletion finishes the session, or the time by which the server must have done so.
+            let deadline = self.now().after(self.session_timeout());
+            return self.at(deadline, Core::finish);
+        }
+        self.finish();
+    }
+
+    /// Whether the session may go on living on the server without us, with the znodes that we leave there.
+    pub(crate) fn outlives_us(&self) -> bool {
+        self.end_reason() != Some(LossReason::SessionExpired) && !self.client.owns_session()
+    }
+
+    fn finish(self: &Arc<Self>) {
+        let Some(finish_signal) = self.status.lock().finish_signal.take() else { return };
+        self.submit(move |core| {
+            core.client.close();
+            drop(finish_signal);
+        });
+        self.runtime.shut_down();
+    }
+}
+
+impl Status {
+    fn state(&self, now: Moment) -> SessionState {
+        if self.end.is_some() {
+            SessionState::Lost
+        } else if self.in_contact && self.lease.current().covers(now) {
+            SessionState::Connected
+        } else {
+            SessionState::Suspended
+        }
+    }
+
+    /// Tells the subscribers of a change; to be called after every one.
+    fn announce(&mut self, now: Moment) {
+        let state = self.state(now);
+        if state != self.announced {
+            self.announced = state;
+            log::info!("ZooKeeper session {state:?}");
+            // An unbounded channel: this never waits. One whose receiver is gone is forgotten.
+            self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
+        }
+    }
+}
+
+/// Whether the quorum has handled the request, even if only to refuse it.
+fn was_answered<T>(result: &ZkResult<T>) -> bool {
+    matches!(
+        result,
+        Ok(_)
+            | Err(ZkError::NoNode
+                | ZkError::NodeExists
+                | ZkError::BadVersion
+                | ZkError::NotEmpty
+                | ZkError::NoAuth
+                | ZkError::InvalidACL
+                | ZkError::NoChildrenForEphemerals)
+    )
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("state", &self.state())
+            .field("participants", &self.participants)
+            .field("runtime", &self.runtime)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,242 @@
+//! [`Session`]: one ZooKeeper session, shared by any number of locks.
+//!
+//! It knows the state of the session and its lease, runs the few threads that react to events, and keeps the list of
+//! those to wake. It knows nothing of the recipes.
+
+mod clock;
+mod core;
+mod lease;
+mod mailbox;
+mod participants;
+mod removal;
+mod runtime;
+mod timer;
+mod workers;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use zookeeper::ZooKeeper;
+
+use crate::client::connect_string::ConnectString;
+use crate::client::{Adapter, ZooKeeperClient};
+use crate::error::{LockError, LossReason, Operation, Result};
+use crate::recipe::path::ZNodePath;
+
+pub(crate) use self::core::Core;
+pub(crate) use self::lease::Term;
+pub(crate) use self::mailbox::Mailbox;
+pub(crate) use self::participants::{Participant, ParticipantId, Wake};
+pub(crate) use self::removal::Target;
+use self::runtime::{Runtime, Threads};
+
+/// The bounds of a session timeout. The server narrows it further: to 2 to 20 ticks, by default 4 s to 40 s.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long [`Session::close`] waits for the server's confirmation.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How soon a first request is tried again when contact is lost while connecting.
+const CONNECT_RETRY: Duration = Duration::from_millis(100);
+
+/// What is known of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionState {
+    /// In contact, and proven alive within the last session timeout.
+    Connected,
+    /// Out of contact, or without proof for too long. The session may live; locks held are still owned until their lease
+    /// ends.
+    Suspended,
+    /// The session has ended and cannot come back, nor can any lock or request made on it. Connect a new one.
+    Lost,
+}
+
+/// A connection to ZooKeeper, for any number of locks.
+///
+/// Cloning is cheap and gives another handle to the same session. The session is closed by [`close`](Session::close), or
+/// when the last handle is dropped; every lock and guard holds one.
+///
+/// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to contend again, is the
+/// application's decision.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{BlockingWriteLock, Session};
+///
+/// let session = Session::connect("zk1:2181,zk2:2181,zk3:2181/app", Duration::from_secs(10))?;
+/// let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+#[derive(Clone)]
+pub struct Session {
+    handle: Arc<Handle>,
+}
+
+/// Ends the session with the last handle.
+struct Handle {
+    core: Arc<Core>,
+}
+
+impl Session {
+    /// Connects to an ensemble and returns once the session is established.
+    ///
+    /// `connect_string` is a list of `host:port`, divided by commas, with an optional chroot behind it:
+    /// `zk1:2181,zk2:2181/app`. A missing port is 2181. `session_timeout` is how long the server keeps the session, and
+    /// the locks held on it, after it has last heard of this process; the server bounds it (by default to 4 s to 40 s),
+    /// and what it grants counts ([`session_timeout`](Session::session_timeout)).
+    ///
+    /// Blocks until connected, for `session_timeout` at most.
+    ///
+    /// # Errors
+    /// - [`InvalidArgument`](LockError::InvalidArgument): the connect string cannot be parsed, or the timeout is shorter
+    ///   than 100 ms or longer than a day.
+    /// - [`Connect`](LockError::Connect): no server answered; the message says what became of each.
+    /// - [`Thread`](LockError::Thread): no thread could be started.
+    pub fn connect(connect_string: &str, session_timeout: Duration) -> Result<Session> {
+        check_timeout(session_timeout)?;
+        let servers = ConnectString::parse(connect_string)?;
+        let threads = Threads::start()?;
+        let client = Adapter::connect(&servers, session_timeout);
+        Session::open(client, threads, &servers.to_string(), session_timeout)
+    }
+
+    /// Uses a handle that the application has already.
+    ///
+    /// The handle stays the application's: closing this session, or dropping it, deletes the znodes of its locks and
+    /// leaves the rest alone. `session_timeout` must be what the server granted, not what was asked for, as the client
+    /// does not tell: never more than 20 of the server's ticks (40 s by default). A value too long breaks mutual exclusion.
+    ///
+    /// The default watcher of the handle sees no events of the locks.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](LockError::InvalidArgument) for a timeout out of bounds, [`Connect`](LockError::Connect) when
+    /// the handle is closed or has no contact within that time, [`Thread`](LockError::Thread).
+    pub fn from_zookeeper(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Result<Session> {
+        check_timeout(session_timeout)?;
+        let threads = Threads::start()?;
+        let client = Ok(Adapter::borrow(zk, session_timeout));
+        Session::open(client, threads, "the given ZooKeeper handle", session_timeout)
+    }
+
+    /// Uses any other client.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](LockError::InvalidArgument) for a session timeout out of bounds,
+    /// [`Connect`](LockError::Connect) when the client has no contact within that time, [`Thread`](LockError::Thread).
+    pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
+        let session_timeout = client.session_timeout();
+        check_timeout(session_timeout)?;
+        Session::open(Ok(client), Threads::start()?, "the given client", session_timeout)
+    }
+
+    fn open(
+        client: Result<Arc<dyn ZooKeeperClient>>,
+        runtime: Arc<dyn Runtime>,
+        tried: &str,
+        patience: Duration,
+    ) -> Result<Session> {
+        let client = client.inspect_err(|_| runtime.shut_down())?;
+        let core = Core::start(client, runtime);
+        let session = Session { handle: Arc::new(Handle { core }) };
+        session.prove_first_contact(tried, patience)?;
+        Ok(session)
+    }
+
+    /// Waits for the first proof that the session lives. On an error the dropped session ends what was started.
+    fn prove_first_contact(&self, tried: &str, patience: Duration) -> Result<()> {
+        let core = self.core();
+        let deadline = core.now().after(patience);
+        let (proof, proven) = unbounded();
+        loop {
+            let proof = proof.clone();
+            core.submit(move |core| {
+                let _ = proof.send(core.prove_life());
+            });
+            let outcome = match proven.recv_timeout(deadline.since(core.now())) {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => format!("{tried} ({error:?})"),
+                Err(_) => format!("{tried} (no answer)"),
+            };
+            let pause = CONNECT_RETRY.min(deadline.since(core.now()));
+            let ended = !matches!(core.ended().recv_timeout(pause), Err(RecvTimeoutError::Timeout));
+            if ended || core.now() >= deadline {
+                return Err(LockError::Connect { tried: outcome, timeout: patience });
+            }
+        }
+    }
+
+    /// Returns what is known of the session. Does no I/O and waits for nothing.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        self.core().state()
+    }
+
+    /// Returns a channel on which every later change of [`state`](Session::state) arrives, in order. Nothing is lost and
+    /// nothing waits for the receiver; one that is not read grows by a few bytes with each change.
+    #[must_use]
+    pub fn subscribe(&self) -> Receiver<SessionState> {
+        let (subscriber, changes) = unbounded();
+        self.core().subscribe(subscriber);
+        changes
+    }
+
+    /// Returns the session timeout that the server granted.
+    #[must_use]
+    pub fn session_timeout(&self) -> Duration {
+        self.core().session_timeout()
+    }
+
+    /// Closes the session: locks held are released, waiting calls return an error, listeners and guards are told
+    /// [`SessionClosed`](LossReason::SessionClosed). Idempotent; every handle is concerned.
+    ///
+    /// Returns when the server has confirmed, or at once without contact, and after five seconds at most; then it goes
+    /// on in the background. May be called anywhere, in a listener too (where it waits for nothing).
+    pub fn close(&self) {
+        let core = self.core();
+        let in_contact = core.in_contact();
+        core.end(LossReason::SessionClosed);
+        if in_contact && !core.runtime().is_own_thread() {
+            // Nothing is ever sent: it is disconnected when all is done.
+            let _ = core.finished().recv_timeout(CLOSE_PATIENCE);
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.handle.core
+    }
+
+    pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
+        match self.core().end_reason() {
+            None => Ok(()),
+            Some(LossReason::SessionClosed) => {
+                Err(LockError::Closed { operation: operation.name, path: path.to_string() })
+            }
+            Some(_) => Err(self.core().session_lost(operation, path)),
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("core", self.core()).finish()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.end(LossReason::SessionClosed);
+    }
+}
+
+fn check_timeout(timeout: Duration) -> Result<()> {
+    if (SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&timeout) {
+        return Ok(());
+    }
+    Err(LockError::InvalidArgument {
+        argument: "session timeout",
+        rule: format!("{timeout:?} is not between {SHORTEST_TIMEOUT:?} and {LONGEST_TIMEOUT:?}"),
+    })
+}

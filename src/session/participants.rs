@@ -1,0 +1,108 @@
+//! Who is to be woken when something happens on a session, and by which watch.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::LossReason;
+use crate::recipe::path::ZNodePath;
+
+/// Why a participant is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// A watch that it registered fired, or a time that it asked for has come.
+    LookAgain,
+    /// Contact was lost and is back: every watch is gone and must be set again.
+    Reconnected,
+    /// A lease may have ended.
+    CheckLease,
+    /// The session has ended; nothing further comes.
+    SessionEnded(LossReason),
+}
+
+/// Something on a session that must hear of its changes: a lock request, or a deletion that is still to be done.
+pub(crate) trait Participant: Send + Sync {
+    /// Must return at once: it hands its work to the session's workers.
+    fn wake(self: Arc<Self>, why: Wake);
+}
+
+/// A participant's number on its session; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ParticipantId(u64);
+
+/// The participants of one session. One watch on a path serves all who wait for it.
+#[derive(Default)]
+pub(crate) struct Participants {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    all: HashMap<ParticipantId, Arc<dyn Participant>>,
+    watching: HashMap<ZNodePath, Vec<ParticipantId>>,
+}
+
+impl Participants {
+    pub(crate) fn new_id(&self) -> ParticipantId {
+        let mut table = self.table.lock();
+        table.next += 1;
+        ParticipantId(table.next)
+    }
+
+    pub(crate) fn add(&self, id: ParticipantId, participant: Arc<dyn Participant>) {
+        self.table.lock().all.insert(id, participant);
+    }
+
+    pub(crate) fn remove(&self, id: ParticipantId) {
+        let removed = self.table.lock().all.remove(&id);
+        // Outside the lock: it may be the last handle.
+        drop(removed);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.lock().all.is_empty()
+    }
+
+    pub(crate) fn everybody(&self) -> Vec<Arc<dyn Participant>> {
+        self.table.lock().all.values().cloned().collect()
+    }
+
+    /// Registers for the next event on the path; to be called before the watch is set, so that none is missed.
+    pub(crate) fn watch(&self, path: &ZNodePath, id: ParticipantId) {
+        let mut table = self.table.lock();
+        let watching = table.watching.entry(path.clone()).or_default();
+        if !watching.contains(&id) {
+            watching.push(id);
+        }
+    }
+
+    pub(crate) fn unwatch(&self, path: &ZNodePath, id: ParticipantId) {
+        let mut table = self.table.lock();
+        if let Some(watching) = table.watching.get_mut(path) {
+            watching.retain(|other| *other != id);
+            if watching.is_empty() {
+                table.watching.remove(path);
+            }
+        }
+    }
+
+    /// Takes out those who registered for the path.
+    pub(crate) fn take_watching(&self, path: &ZNodePath) -> Vec<Arc<dyn Participant>> {
+        let mut table = self.table.lock();
+        let ids = table.watching.remove(path).unwrap_or_default();
+        ids.iter().filter_map(|id| table.all.get(id).cloned()).collect()
+    }
+}
+
+impl fmt::Debug for Participants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.table.lock();
+        f.debug_struct("Participants")
+            .field("all", &table.all.len())
+            .field("watched_paths", &table.watching.len())
+            .finish()
+    }
+}

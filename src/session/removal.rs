@@ -1,0 +1,126 @@
+//! A znode that is to be deleted, in the background if need be: after an unlock, a timeout, or a create whose reply was
+//! lost.
+//!
+//! An unlock during an outage must not leave a znode that blocks everybody while the session lives, so a deletion is
+//! tried again after every reconnect until it is done or the session has ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use zookeeper::{ZkError, ZkResult};
+
+use super::core::Core;
+use super::participants::{Participant, ParticipantId, Wake};
+use crate::recipe::path::ZNodePath;
+use crate::recipe::queue::find_own;
+
+/// How soon a deletion is tried again that failed although there seems to be contact.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What is to be deleted.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// The znode at this path.
+    ZNode(ZNodePath),
+    /// The child of this directory with this prefix, if there is one: the reply that would have named it was lost.
+    Child { dir: ZNodePath, prefix: String },
+}
+
+pub(crate) struct Removal {
+    id: ParticipantId,
+    core: Arc<Core>,
+    target: Target,
+    first: Mutex<Option<Sender<ZkResult<()>>>>,
+}
+
+impl Removal {
+    pub(crate) fn start(core: &Arc<Core>, target: Target, first: Option<Sender<ZkResult<()>>>) {
+        let id = core.participants().new_id();
+        let removal = Arc::new(Removal { id, core: Arc::clone(core), target, first: Mutex::new(first) });
+        core.participants().add(id, Arc::<Removal>::clone(&removal));
+        let is_waited_for = removal.first.lock().is_some();
+        match core.end_reason() {
+            Some(reason) => removal.wake(Wake::SessionEnded(reason)),
+            // A listener's call: it must not wait for another worker.
+            None if is_waited_for && core.runtime().is_own_thread() => removal.try_now(),
+            None => removal.try_soon(),
+        }
+    }
+
+    fn try_soon(self: Arc<Self>) {
+        let core = Arc::clone(&self.core);
+        core.submit(move |_| self.try_now());
+    }
+
+    fn try_now(self: Arc<Self>) {
+        let result = match self.delete() {
+            Err(ZkError::NoNode) => Ok(()),
+            result => result,
+        };
+        if let Some(first) = self.first.lock().take() {
+            // Whoever waited for it may have gone.
+            let _ = first.send(result);
+        }
+        match result {
+            Ok(()) => {
+                log::debug!("removed {}", self.target);
+                self.core.leave(self.id);
+            }
+            Err(ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved) => {
+                log::warn!("{} is still to be removed: {}", self.target, "connection lost");
+                self.try_later();
+            }
+            Err(error) => {
+                log::warn!("{} cannot be removed and stays until its session ends: {error:?}", self.target);
+                self.core.leave(self.id);
+            }
+        }
+    }
+
+    /// Without contact there is nothing to try until it is back, which wakes every participant.
+    fn try_later(self: Arc<Self>) {
+        if self.core.in_contact() {
+            let due = self.core.now().after(RETRY);
+            let core = Arc::clone(&self.core);
+            core.at(due, move |_| self.try_soon());
+        }
+    }
+
+    fn delete(&self) -> ZkResult<()> {
+        match &self.target {
+            Target::ZNode(path) => self.core.write(|client| client.delete(path.as_str(), None)),
+            Target::Child { dir, prefix } => {
+                let children = self.core.read(|client| client.get_children(dir.as_str(), false))?;
+                match find_own(prefix, &children) {
+                    Some(name) => self.core.write(|client| client.delete(dir.child(name).as_str(), None)),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl Participant for Removal {
+    fn wake(self: Arc<Self>, why: Wake) {
+        match why {
+            Wake::LookAgain | Wake::Reconnected => self.try_soon(),
+            Wake::CheckLease => {}
+            Wake::SessionEnded(_) if self.core.outlives_us() => self.try_soon(),
+            Wake::SessionEnded(_) => {
+                let core = Arc::clone(&self.core);
+                core.leave(self.id);
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Target::ZNode(path) => write!(f, "{path}"),
+            Target::Child { dir, prefix } => write!(f, "{dir}/{prefix}*"),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What the session asks of its surroundings: the time, threads that may block, and a timer.
+//!
+//! A trait, so that a test can run a whole session on one thread and on a clock of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::clock::{Clock, Moment, SystemClock};
+use super::timer::Timer;
+use super::workers::Workers;
+use crate::error::Result;
+
+/// A piece of work.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+pub(crate) trait Runtime: Send + Sync + fmt::Debug {
+    fn now(&self) -> Moment;
+
+    /// Runs a job that may block, soon, on a thread of the session's.
+    fn submit(&self, job: Job);
+
+    /// Runs a job at that moment or soon after. It must be short and must not block.
+    fn at(&self, moment: Moment, job: Job);
+
+    /// Whether the calling thread is one that [`submit`](Runtime::submit) runs jobs on: it must do work itself rather
+    /// than wait for a job, as none other may be free.
+    fn is_own_thread(&self) -> bool;
+
+    /// Writes off the threads that are at work now, as they may be stuck for ever, and lets new ones take over.
+    fn abandon(&self);
+
+    /// Ends all threads once the jobs submitted so far are done; timers are dropped.
+    fn shut_down(&self);
+}
+
+/// The runtime of a session in use: a few workers and one timer thread.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    workers: Workers,
+    timer: Timer,
+}
+
+impl Threads {
+    pub(crate) fn start() -> Result<Arc<Threads>> {
+        let workers = Workers::start()?;
+        match Timer::start() {
+            Ok(timer) => Ok(Arc::new(Threads { workers, timer })),
+            Err(error) => {
+                workers.shut_down();
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Runtime for Threads {
+    fn now(&self) -> Moment {
+        SystemClock.now()
+    }
+
+    fn submit(&self, job: Job) {
+        self.workers.submit(job);
+    }
+
+    fn at(&self, moment: Moment, job: Job) {
+        self.timer.at(moment, job);
+    }
+
+    fn is_own_thread(&self) -> bool {
+        super::workers::is_worker()
+    }
+
+    fn abandon(&self) {
+        self.workers.abandon();
+    }
+
+    fn shut_down(&self) {
+        self.timer.shut_down();
+        self.workers.shut_down();
+    }
+}

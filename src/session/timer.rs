@@ -1,0 +1,148 @@
+//! The timer thread: runs short jobs at their time.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::clock::{Clock, Moment, SystemClock};
+use super::runtime::Job;
+use super::workers::run_guarded;
+
+pub(crate) struct Timer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    schedule: Mutex<Schedule>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Schedule {
+    entries: BinaryHeap<Reverse<Entry>>,
+    closed: bool,
+}
+
+struct Entry {
+    due: Moment,
+    job: Job,
+}
+
+impl Timer {
+    pub(crate) fn start() -> io::Result<Timer> {
+        let shared = Arc::new(Shared { schedule: Mutex::default(), changed: Condvar::new() });
+        let of_thread = Arc::clone(&shared);
+        thread::Builder::new().name("zk-lock-timer".to_owned()).spawn(move || of_thread.run())?;
+        Ok(Timer { shared })
+    }
+
+    pub(crate) fn at(&self, due: Moment, job: Job) {
+        let mut schedule = self.shared.schedule.lock();
+        if schedule.closed {
+            return;
+        }
+        let is_next = schedule.entries.peek().is_none_or(|Reverse(next)| due < next.due);
+        schedule.entries.push(Reverse(Entry { due, job }));
+        if is_next {
+            self.shared.changed.notify_one();
+        }
+    }
+
+    pub(crate) fn shut_down(&self) {
+        let dropped = {
+            let mut schedule = self.shared.schedule.lock();
+            schedule.closed = true;
+            std::mem::take(&mut schedule.entries)
+        };
+        // Outside the lock: a job may hold the last handle of something.
+        drop(dropped);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").field("entries", &self.shared.schedule.lock().entries.len()).finish()
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        while let Some(job) = self.next_job() {
+            run_guarded(job);
+        }
+    }
+
+    fn next_job(&self) -> Option<Job> {
+        let mut schedule = self.schedule.lock();
+        loop {
+            if schedule.closed {
+                return None;
+            }
+            let now = SystemClock.now();
+            match schedule.entries.peek().map(|Reverse(next)| next.due) {
+                None => self.changed.wait(&mut schedule),
+                Some(due) if due <= now => return schedule.entries.pop().map(|Reverse(entry)| entry.job),
+                Some(due) => {
+                    self.changed.wait_for(&mut schedule, due.since(now));
+                }
+            }
+        }
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.due == other.due
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> Ordering {
+        self.due.cmp(&other.due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::unbounded;
+    use std::time::Duration;
+
+    #[test]
+    fn jobs_run_in_the_order_of_their_times_not_before() {
+        let timer = Timer::start().unwrap();
+        let (ran, order) = unbounded();
+        let start = SystemClock.now();
+        for delay in [30, 10, 20] {
+            let ran = ran.clone();
+            let due = start.after(Duration::from_millis(delay));
+            timer.at(due, Box::new(move || ran.send((delay, SystemClock.now() >= due)).unwrap()));
+        }
+        let order: Vec<_> = (0..3).map(|_| order.recv_timeout(Duration::from_secs(30)).unwrap()).collect();
+        assert_eq!(order, [(10, true), (20, true), (30, true)]);
+        timer.shut_down();
+    }
+
+    #[test]
+    fn a_shut_down_drops_what_is_still_to_come() {
+        let timer = Timer::start().unwrap();
+        let (ran, order) = unbounded::<()>();
+        timer.at(SystemClock.now().after(Duration::from_secs(3600)), Box::new(move || drop(ran)));
+        timer.shut_down();
+        assert!(order.recv_timeout(Duration::from_secs(30)).is_err_and(|error| error.is_disconnected()));
+    }
+}
