@@ -1,0 +1,249 @@
+//! [`BlockingWriteLock`]: the exclusive lock for scoped code: it blocks until the lock is there and returns a guard.
+//!
+//! Origin: the class of this name and the `DistributedLockOperationExecutor` that were published beside the Java recipe;
+//! they wait on a latch until the listener is called, as this waits on a channel.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+use zookeeper::Acl;
+
+use crate::error::{LossReason, Operation, Result};
+use crate::exclusive;
+use crate::lock_guard::LockGuard;
+use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::recipe::path::ZNodePath;
+use crate::request::{Event, Observer, Request, Standing};
+use crate::session::Session;
+
+/// An exclusive lock that blocks until it is acquired.
+///
+/// Each call is a request of its own, so one `BlockingWriteLock` may be shared by any number of threads, which exclude
+/// one another as they exclude those of other processes. Not reentrant: a thread that locks again while it holds the lock
+/// waits for itself.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{BlockingWriteLock, Session};
+///
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
+/// {
+///     let guard = lock.lock()?;
+///     println!("holding {}", guard.id());
+/// } // released here
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+pub struct BlockingWriteLock {
+    support: ProtocolSupport,
+    dir: ZNodePath,
+    data: Mutex<Arc<[u8]>>,
+}
+
+impl BlockingWriteLock {
+    /// Makes a lock on a directory, which is created with its parents when the lock is first asked for. Sends nothing.
+    ///
+    /// `acl` is for every znode created; `None` lets anybody do anything.
+    ///
+    /// # Errors
+    /// The only way to fail is [`InvalidPath`](crate::LockError::InvalidPath).
+    pub fn new(session: &Session, dir: &str, acl: Option<Vec<Acl>>) -> Result<BlockingWriteLock> {
+        let dir = ZNodePath::parse(dir)?;
+        let support = ProtocolSupport::new(session);
+        if let Some(acl) = acl {
+            support.set_acl(acl);
+        }
+        Ok(BlockingWriteLock { support, dir, data: Mutex::new(exclusive::default_data()) })
+    }
+
+    /// Blocks until the lock is acquired.
+    ///
+    /// # Errors
+    /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the request could not be made, as often as the retries
+    ///   allow. Once it stands in the queue, a loss of contact is waited through.
+    /// - [`SessionLost`](crate::LockError::SessionLost): the session ended while waiting.
+    /// - [`RequestDeleted`](crate::LockError::RequestDeleted): another client deleted the znode of the request.
+    /// - [`AccessDenied`](crate::LockError::AccessDenied), or another refusal of the server.
+    /// - [`Closed`](crate::LockError::Closed): the session was closed.
+    ///
+    /// After an error nothing stands in the queue any more.
+    pub fn lock(&self) -> Result<LockGuard> {
+        let attempt = self.start()?;
+        match attempt.events.recv() {
+            Ok(Event::Acquired) => attempt.into_guard(),
+            _ => Err(attempt.request.end_error()),
+        }
+    }
+
+    /// Acquires the lock if nobody holds it or waits for it, and returns `None` otherwise. Blocks for the server's answers
+    /// only.
+    ///
+    /// # Errors
+    /// As [`lock`](BlockingWriteLock::lock).
+    pub fn try_lock(&self) -> Result<Option<LockGuard>> {
+        let attempt = self.start()?;
+        match attempt.request.wait_until_placed()? {
+            Some(Standing::Owner) => attempt.into_guard().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Blocks until the lock is acquired, or for `timeout`, and then returns `None`.
+    ///
+    /// The time holds even when the network swallows every packet. The znode of a request that timed out is deleted in
+    /// the background, as soon as the server can be reached.
+    ///
+    /// # Errors
+    /// As [`lock`](BlockingWriteLock::lock).
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<LockGuard>> {
+        match Instant::now().checked_add(timeout) {
+            Some(deadline) => self.try_lock_until(deadline),
+            // Longer than the clock can tell.
+            None => self.lock().map(Some),
+        }
+    }
+
+    /// Blocks until the lock is acquired, or until `deadline`, and then returns `None`.
+    ///
+    /// # Errors
+    /// As [`lock`](BlockingWriteLock::lock).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<LockGuard>> {
+        let attempt = self.start()?;
+        match attempt.events.recv_deadline(deadline) {
+            Ok(Event::Acquired) => attempt.into_guard().map(Some),
+            Ok(_) => Err(attempt.request.end_error()),
+            // A grant that comes at this very moment is released again by the drop of the attempt.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Runs an operation under the lock and releases the lock after it, panic or not.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use zookeeper_recipes_lock::{BlockingWriteLock, Session};
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+    /// # fn rebuild_index() -> u32 { 1 }
+    /// let lock = BlockingWriteLock::new(&session, "/locks/index", None)?;
+    /// let entries = lock.with_lock(|_guard| rebuild_index())?;
+    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock`](BlockingWriteLock::lock) before the operation; and after it, in place of its result, when the lock was
+    /// taken away while it ran. To look at the result all the same, take the guard with `lock`.
+    pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
+        let guard = self.lock()?;
+        let result = operation(&guard);
+        match guard.unlock() {
+            Ok(()) => Ok(result),
+            Err(error) if error.is_connection_loss() || error.is_access_denied() => {
+                log::warn!("{error}");
+                Ok(result)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the lock's directory.
+    #[must_use]
+    pub fn dir(&self) -> &str {
+        self.dir.as_str()
+    }
+
+    /// Returns the session.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        self.support.session()
+    }
+
+    /// Returns what the lock stands on: the session, the ACL, the retries.
+    #[must_use]
+    pub fn protocol_support(&self) -> &ProtocolSupport {
+        &self.support
+    }
+
+    /// Sets the data of the znodes of later requests, which tells others who waits; `host/pid` by default.
+    ///
+    /// # Errors
+    /// The only way to fail is [`InvalidArgument`](crate::LockError::InvalidArgument) for data of about 1 MiB and more.
+    pub fn set_data(&self, data: &[u8]) -> Result<()> {
+        check_data(data)?;
+        *self.data.lock() = data.into();
+        Ok(())
+    }
+
+    fn start(&self) -> Result<Attempt> {
+        self.session().check_open(Operation::LOCK, &self.dir)?;
+        let (grant, events, lost) = Grant::new();
+        let terms = exclusive::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()));
+        let request = Request::new(self.session(), terms, Arc::<Grant>::clone(&grant));
+        request.start();
+        Ok(Attempt { session: self.session().clone(), request, grant, events, lost, granted: false })
+    }
+}
+
+impl fmt::Debug for BlockingWriteLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockingWriteLock").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// One waiting call. Dropped without a guard made of it, it withdraws its request.
+struct Attempt {
+    session: Session,
+    request: Arc<Request>,
+    grant: Arc<Grant>,
+    events: Receiver<Event>,
+    lost: Receiver<LossReason>,
+    granted: bool,
+}
+
+impl Attempt {
+    fn into_guard(mut self) -> Result<LockGuard> {
+        let Some(znode) = self.request.znode() else { return Err(self.request.end_error()) };
+        self.granted = true;
+        let (session, request, grant) =
+            (self.session.clone(), Arc::clone(&self.request), Arc::clone(&self.grant));
+        Ok(LockGuard::new(session, request, grant, znode, self.lost.clone()))
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.granted {
+            self.request.withdraw(None);
+        }
+    }
+}
+
+/// Hears of a request's events for the thread that waits for it, and later for the guard.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    events: Sender<Event>,
+    lost: Sender<LossReason>,
+}
+
+impl Grant {
+    fn new() -> (Arc<Grant>, Receiver<Event>, Receiver<LossReason>) {
+        // Room for all that a request can bring, so that nothing ever waits: acquired or dropped; lost.
+        let (events, received) = bounded(1);
+        let (lost, told) = bounded(1);
+        (Arc::new(Grant { events, lost }), received, told)
+    }
+}
+
+impl Observer for Grant {
+    fn post(&self, event: Event) {
+        match event {
+            Event::Acquired | Event::Dropped(_) => drop(self.events.try_send(event)),
+            Event::Lost(reason) => drop(self.lost.try_send(reason)),
+            Event::Released => {}
+        }
+    }
+
+    fn hand_on(&self) {}
+}

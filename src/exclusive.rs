@@ -1,0 +1,61 @@
+//! What the exclusive locks have in common: the name and data of their requests, and how they are released.
+
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_channel::{bounded, select};
+use uuid::Uuid;
+
+use crate::error::{LockError, Operation, Result};
+use crate::protocol_support::ProtocolSupport;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::queue::decide_exclusive;
+use crate::request::{Observer, Request, Terms};
+use crate::session::Session;
+
+/// The terms of a new request. Its name is ordered rightly by every library that may share the directory; the GUID, and
+/// not the session id of the Java recipe, lets two threads on one session contend for one lock.
+pub(crate) fn terms(dir: &ZNodePath, support: &ProtocolSupport, data: Arc<[u8]>) -> Terms {
+    Terms {
+        dir: dir.clone(),
+        prefix: format!("x-{}-lock-", Uuid::new_v4()),
+        data,
+        acl: support.shared_acl(),
+        retry: support.retry(),
+        decide: decide_exclusive,
+    }
+}
+
+/// Who waits, for an operator who looks at the directory: `host/pid`.
+pub(crate) fn default_data() -> Arc<[u8]> {
+    static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();
+    let data = DATA.get_or_init(|| {
+        let system = rustix::system::uname();
+        let host = system.nodename().to_string_lossy();
+        format!("{host}/{}", std::process::id()).into_bytes().into()
+    });
+    Arc::clone(data)
+}
+
+/// Ends a request and waits until its znode is deleted.
+pub(crate) fn release(session: &Session, request: &Arc<Request>, observer: &dyn Observer) -> Result<()> {
+    let (first, outcome) = bounded(1);
+    request.withdraw(Some(first));
+    observer.hand_on();
+    let outcome = select! {
+        recv(outcome) -> outcome => outcome,
+        // The znode goes with the session.
+        recv(session.core().ended()) -> _ => return Ok(()),
+    };
+    match outcome {
+        Ok(Err(error)) => {
+            let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
+            match LockError::client(Operation::UNLOCK, &path, error) {
+                LockError::ConnectionLoss { .. } => Err(LockError::DeletePending { path }),
+                LockError::SessionLost { .. } => Ok(()),
+                error => Err(error),
+            }
+        }
+        // Deleted, or there was nothing to delete and nobody to say so.
+        Ok(Ok(())) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,112 @@
+//! Distributed locks and leader election on [Apache ZooKeeper](https://zookeeper.apache.org), for threaded daemons.
+//!
+//! A blocking port of the Java recipe `WriteLock`, with its names kept and its bugs left behind, that shares one lock
+//! with JVM, Go and Python programs.
+//!
+//! # What it does not promise
+//! No lock service can stop a process that has lost its lock from acting: a thread may be paused between asking
+//! [`is_owner`](LockGuard::is_owner) and the action. Where the action reaches a resource outside ZooKeeper, send the
+//! [`fencing_token`](LockGuard::fencing_token) along and let the resource refuse older ones.
+//!
+//! # Example
+//! ```no_run
+//! use std::time::Duration;
+//! use zookeeper_recipes_lock::{BlockingWriteLock, Session};
+//!
+//! # fn write_report() {}
+//! let session = Session::connect("zk1:2181,zk2:2181,zk3:2181", Duration::from_secs(10))?;
+//! let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
+//!
+//! let guard = lock.lock()?;
+//! if guard.is_owner() {
+//!     write_report();
+//! }
+//! drop(guard); // released
+//! # Ok::<(), zookeeper_recipes_lock::LockError>(())
+//! ```
+//!
+//! # Blocking or with a listener
+//! - [`BlockingWriteLock`] blocks until the lock is there and returns a [`LockGuard`]. For scoped code.
+//! - [`WriteLock`] joins the queue and returns; a [`LockListener`] is told when the lock comes and goes. For leader
+//!   election, and for many locks in one process: a waiting one costs no thread.
+//!
+//! Both stand on a [`Session`], one connection that any number of locks share.
+//!
+//! # What happens when something fails
+//! | event | owner | waiter |
+//! |---|---|---|
+//! | connection cut, back in time | owns on; its znode is checked after the reconnect | waits on |
+//! | no contact until the lease ends | [`is_owner`](LockGuard::is_owner) turns false, told [`LeaseExpired`](LossReason::LeaseExpired) | waits on |
+//! | session lost | told [`SessionExpired`](LossReason::SessionExpired) or [`LeaseExpired`](LossReason::LeaseExpired) | its call returns [`SessionLost`](LockError::SessionLost), or its listener is told [`request_dropped`](LockListener::request_dropped) |
+//! | znode deleted by another | told [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](LockError::RequestDeleted) |
+//! | process killed | the next in the queue acquires after the session timeout | the others move up |
+//!
+//! A lost session stays lost: connecting a new one, and contending again, is the application's decision.
+//!
+//! # Differences from the Java recipe
+//! - A request is named by a GUID, not by the session: two threads on one session can contend for one lock.
+//! - The order is that of the sequence numbers alone (ZOOKEEPER-2931), also across the counter's wrap.
+//! - A predecessor that vanishes between the listing and the watch is noticed; the Java recipe waits for ever.
+//! - Waiting survives a reconnect, and so does an unlock during an outage: its znode is deleted later.
+//! - Ownership ends with the lease, and a loss is told.
+//! - Listeners are called outside all locks, in order; errors are returned, not logged.
+//!
+//! # Logging
+//! Through [`log`], always with the znode or the directory: `debug` for steps, `info` for acquired, released and the
+//! session's life, `warn` for what an operator should see. The client library logs thousands of lines a second under the
+//! target `zookeeper::` while no server can be reached; with `env_logger`, `RUST_LOG=info,zookeeper::=off` silences it
+//! (with both colons: the filter goes by prefix, and would silence this crate too).
+
+#![forbid(unsafe_code)]
+#![warn(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    rust_2018_idioms,
+    clippy::missing_errors_doc,
+    clippy::print_stdout,
+    clippy::print_stderr
+)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod blocking_write_lock;
+mod client;
+mod error;
+mod exclusive;
+mod lock_guard;
+mod lock_listener;
+mod operation;
+mod protocol_support;
+mod recipe;
+mod request;
+mod retry;
+mod session;
+mod write_lock;
+
+pub use blocking_write_lock::BlockingWriteLock;
+pub use client::{ClientEvent, EventSink, ZooKeeperClient};
+pub use error::{LockError, LossReason, Result};
+pub use lock_guard::LockGuard;
+pub use lock_listener::LockListener;
+pub use operation::ZooKeeperOperation;
+pub use protocol_support::ProtocolSupport;
+pub use recipe::znode_name::ZNodeName;
+pub use session::{Session, SessionState};
+pub use write_lock::WriteLock;
+
+/// Types of the client library that appear in this crate's signatures.
+pub use zookeeper::{Acl, CreateMode, Permission, Stat, ZkError, ZkResult, ZooKeeper};
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_shared_among_threads_is_send_and_sync() {
+        fn assert_send_sync<T: Send + Sync>() {}
+        assert_send_sync::<crate::Session>();
+        assert_send_sync::<crate::WriteLock>();
+        assert_send_sync::<crate::BlockingWriteLock>();
+        assert_send_sync::<crate::LockGuard>();
+        assert_send_sync::<crate::ProtocolSupport>();
+        assert_send_sync::<crate::LockError>();
+    }
+}

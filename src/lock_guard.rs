@@ -1,0 +1,123 @@
+//! [`LockGuard`]: a lock that is held, released when the guard goes.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_channel::Receiver;
+
+use crate::blocking_write_lock::Grant;
+use crate::error::{LockError, LossReason, Operation, Result};
+use crate::exclusive;
+use crate::recipe::path::ZNodePath;
+use crate::request::Request;
+use crate::session::Session;
+
+/// A lock that is held. Dropping it releases the lock, also when a panic unwinds.
+///
+/// Holding a guard is no proof of holding the lock: the session may be lost at any time. Before an action that only the
+/// owner may take, ask [`is_owner`](LockGuard::is_owner), or wait for [`lost`](LockGuard::lost) beside it; and where the
+/// action reaches a resource outside this process, send the [`fencing_token`](LockGuard::fencing_token) along.
+///
+/// `Send` and `Sync`; it may be dropped on any thread.
+#[must_use = "the lock is released at once when the guard is not kept"]
+pub struct LockGuard {
+    session: Session,
+    request: Arc<Request>,
+    grant: Arc<Grant>,
+    znode: ZNodePath,
+    lost: Receiver<LossReason>,
+    fencing_token: OnceLock<i64>,
+}
+
+impl LockGuard {
+    pub(crate) fn new(
+        session: Session,
+        request: Arc<Request>,
+        grant: Arc<Grant>,
+        znode: ZNodePath,
+        lost: Receiver<LossReason>,
+    ) -> LockGuard {
+        LockGuard { session, request, grant, znode, lost, fencing_token: OnceLock::new() }
+    }
+
+    /// Returns whether the lock is still held, and provably so until now. Does no I/O and waits for nothing.
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        self.request.is_owner()
+    }
+
+    /// Returns the full path of the lock's znode.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.znode.as_str()
+    }
+
+    /// Returns a channel on which the reason arrives when the lock is taken away; usable in
+    /// [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released.
+    #[must_use]
+    pub fn lost(&self) -> &Receiver<LossReason> {
+        &self.lost
+    }
+
+    /// Returns a number that grows with every later owner of this lock, and of every other lock in the ensemble: the
+    /// transaction id that created the znode.
+    ///
+    /// A resource that remembers the largest number it has seen, and refuses smaller ones, is safe from an owner that was
+    /// paused and has not noticed that its lock was lost. The first call asks the server, later ones do not.
+    ///
+    /// # Errors
+    /// [`NotOwner`](LockError::NotOwner) when the znode is gone, [`SessionLost`](LockError::SessionLost),
+    /// [`ConnectionLoss`](LockError::ConnectionLoss).
+    pub fn fencing_token(&self) -> Result<i64> {
+        if let Some(token) = self.fencing_token.get() {
+            return Ok(*token);
+        }
+        self.session.check_open(Operation::FENCE, &self.znode)?;
+        let znode = self.znode.clone();
+        let stat = self
+            .session
+            .core()
+            .call(Operation::FENCE, &self.znode, move |core| {
+                core.read(|client| client.exists(znode.as_str(), false))
+            })?
+            .map_err(|error| LockError::client(Operation::FENCE, &self.znode, error))?;
+        match stat {
+            Some(stat) => Ok(*self.fencing_token.get_or_init(|| stat.czxid)),
+            None => {
+                Err(LockError::NotOwner { operation: Operation::FENCE.name, path: self.znode.to_string() })
+            }
+        }
+    }
+
+    /// Releases the lock and waits until the server has deleted the znode, where dropping the guard leaves that to the
+    /// background.
+    ///
+    /// # Errors
+    /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted) or
+    ///   [`Closed`](LockError::Closed): the lock was taken away before, so what was done under it may have overlapped
+    ///   with the next owner.
+    /// - [`DeletePending`](LockError::DeletePending): released, but the znode is deleted only when there is contact again.
+    /// - [`AccessDenied`](LockError::AccessDenied) or another refusal of the server; then the znode stays until the
+    ///   session ends.
+    pub fn unlock(self) -> Result<()> {
+        if self.request.has_ended() {
+            return Err(self.request.end_error());
+        }
+        exclusive::release(&self.session, &self.request, &*self.grant)
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        self.request.withdraw(None);
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("id", &self.id())
+            .field("is_owner", &self.is_owner())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,117 @@
+//! [`LockListener`]: how an application hears that a lock was acquired, released or lost; and the one place that calls it.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::LossReason;
+use crate::request::{Event, Observer};
+use crate::session::Mailbox;
+
+/// The callbacks of a [`WriteLock`](crate::WriteLock).
+///
+/// For each acquisition there is exactly one call of [`lock_acquired`](LockListener::lock_acquired), and after it exactly
+/// one of [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost).
+///
+/// # On which thread, and what it may do
+/// The calls of one lock come in order and one at a time, on a worker thread of the session or on the thread that
+/// unlocks, closes or drops the lock, and never while the crate holds a lock of its own: a listener may lock, unlock,
+/// close or drop its own lock or any other. It should not block for long, as it occupies one of the session's few
+/// workers. A call comes a moment after the fact: what must be true *now* is asked of
+/// [`is_owner`](crate::WriteLock::is_owner). A panic in a listener is caught and logged, and harms nobody else.
+///
+/// Origin: the Java interface of this name, which has the first two methods.
+pub trait LockListener: Send + Sync {
+    /// The lock was acquired.
+    fn lock_acquired(&self);
+
+    /// The lock was released by this process: unlocked, closed or dropped.
+    fn lock_released(&self);
+
+    /// The lock was taken away: the session is gone or can no longer be proven alive, or another client deleted the
+    /// znode. Whatever only the owner may do must have stopped. Calls [`lock_released`](LockListener::lock_released)
+    /// unless it is overridden.
+    fn lock_lost(&self, reason: LossReason) {
+        let _ = reason;
+        self.lock_released();
+    }
+
+    /// A request that did not hold the lock has ended without being withdrawn, so it will never be acquired:
+    /// [`lock`](crate::WriteLock::lock) must be called again, after a loss of the session on a new one. Does nothing
+    /// unless it is overridden.
+    fn request_dropped(&self, reason: LossReason) {
+        let _ = reason;
+    }
+}
+
+impl<L: LockListener + ?Sized> LockListener for Arc<L> {
+    fn lock_acquired(&self) {
+        (**self).lock_acquired();
+    }
+
+    fn lock_released(&self) {
+        (**self).lock_released();
+    }
+
+    fn lock_lost(&self, reason: LossReason) {
+        (**self).lock_lost(reason);
+    }
+
+    fn request_dropped(&self, reason: LossReason) {
+        (**self).request_dropped(reason);
+    }
+}
+
+/// The listener of one lock, with the events it has not heard yet.
+pub(crate) struct ListenerSlot {
+    listener: Mutex<Option<Arc<dyn LockListener>>>,
+    events: Mailbox<Event>,
+}
+
+impl ListenerSlot {
+    pub(crate) fn new(listener: Option<Arc<dyn LockListener>>) -> ListenerSlot {
+        ListenerSlot { listener: Mutex::new(listener), events: Mailbox::new() }
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<dyn LockListener>> {
+        self.listener.lock().clone()
+    }
+
+    pub(crate) fn set(&self, listener: Option<Arc<dyn LockListener>>) {
+        let before = std::mem::replace(&mut *self.listener.lock(), listener);
+        // Outside the lock: its drop is the application's code.
+        drop(before);
+    }
+
+    /// The only caller of listeners.
+    fn tell(&self, event: Event) {
+        let Some(listener) = self.get() else { return };
+        let call = || match event {
+            Event::Acquired => listener.lock_acquired(),
+            Event::Released => listener.lock_released(),
+            Event::Lost(reason) => listener.lock_lost(reason),
+            Event::Dropped(reason) => listener.request_dropped(reason),
+        };
+        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+            log::error!("a lock listener panicked on {event:?}");
+        }
+    }
+}
+
+impl Observer for ListenerSlot {
+    fn post(&self, event: Event) {
+        self.events.post(event);
+    }
+
+    fn hand_on(&self) {
+        self.events.hand_on(|event| self.tell(event));
+    }
+}
+
+impl fmt::Debug for ListenerSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenerSlot").field("set", &self.get().is_some()).finish_non_exhaustive()
+    }
+}

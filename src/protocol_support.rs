@@ -1,0 +1,233 @@
+//! [`ProtocolSupport`]: what every recipe needs: a session, an ACL, retries, and an end.
+//!
+//! Origin: the Java class of that name, from which `WriteLock` inherits; here a lock has one.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+use zookeeper::{Acl, CreateMode, ZkError};
+
+use crate::error::{LockError, Operation, Result};
+use crate::operation::ZooKeeperOperation;
+use crate::recipe::path::ZNodePath;
+use crate::retry::RetryPolicy;
+use crate::session::Session;
+
+/// The largest data of a znode: the server's default limit of 1 MiB is for the whole packet, path and ACL included.
+pub(crate) const MOST_DATA: usize = 1024 * 1024 - 16 * 1024;
+
+/// The helper methods that recipes stand on, with retries when the connection is lost.
+///
+/// Thread-safe. Settings concern the calls that start after them.
+pub struct ProtocolSupport {
+    session: Session,
+    settings: Mutex<Settings>,
+    /// Dropped to close, which ends every pause between two attempts.
+    open: Mutex<Option<Sender<Infallible>>>,
+    closed: Receiver<Infallible>,
+}
+
+struct Settings {
+    acl: Arc<[Acl]>,
+    retry: RetryPolicy,
+}
+
+impl ProtocolSupport {
+    /// Makes one on a session, with the open ACL (anybody may do anything) and the recipe's retries: ten attempts, linear
+    /// backoff by 500 ms.
+    #[must_use]
+    pub fn new(session: &Session) -> ProtocolSupport {
+        let (open, closed) = bounded(0);
+        let settings = Settings { acl: Acl::open_unsafe().as_slice().into(), retry: RetryPolicy::default() };
+        ProtocolSupport {
+            session: session.clone(),
+            settings: Mutex::new(settings),
+            open: Mutex::new(Some(open)),
+            closed,
+        }
+    }
+
+    /// Returns the session.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Returns the ACL that created znodes get.
+    #[must_use]
+    pub fn acl(&self) -> Vec<Acl> {
+        self.shared_acl().to_vec()
+    }
+
+    /// Sets the ACL that created znodes get.
+    pub fn set_acl(&self, acl: Vec<Acl>) {
+        self.settings.lock().acl = acl.into();
+    }
+
+    /// Returns the unit of the delay between two attempts (500 ms by default).
+    #[must_use]
+    pub fn retry_delay(&self) -> Duration {
+        self.retry().delay()
+    }
+
+    /// Sets the unit of the delay between two attempts: it is waited not at all before the second attempt, once before
+    /// the third, twice before the fourth, and so on.
+    pub fn set_retry_delay(&self, delay: Duration) {
+        let mut settings = self.settings.lock();
+        settings.retry = RetryPolicy::new(settings.retry.attempts(), delay);
+    }
+
+    /// Returns how often an operation is attempted (10 times by default).
+    #[must_use]
+    pub fn retry_count(&self) -> u32 {
+        self.retry().attempts()
+    }
+
+    /// Sets how often an operation is attempted. Zero counts as one.
+    pub fn set_retry_count(&self, attempts: u32) {
+        let mut settings = self.settings.lock();
+        settings.retry = RetryPolicy::new(attempts.max(1), settings.retry.delay());
+    }
+
+    /// Returns whether [`close`](ProtocolSupport::close) was called.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.open.lock().is_none()
+    }
+
+    /// Closes: an operation that waits for its next attempt ends with [`LockError::Closed`], and none begins any more.
+    /// The session stays open. Idempotent.
+    pub fn close(&self) {
+        *self.open.lock() = None;
+    }
+
+    /// Executes an operation, and again after each connection loss, as often and with the delays that are set.
+    ///
+    /// Blocks meanwhile; [`close`](ProtocolSupport::close) ends the waiting.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), zookeeper_recipes_lock::LockError> {
+    /// # let session = zookeeper_recipes_lock::Session::connect("127.0.0.1", std::time::Duration::from_secs(10))?;
+    /// # fn migrate() -> Result<u32, zookeeper_recipes_lock::LockError> { Ok(1) }
+    /// let support = zookeeper_recipes_lock::ProtocolSupport::new(&session);
+    /// let migrated = support.retry_operation(|| migrate())?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The first error, when every attempt lost its connection; any other error of the operation at once, the loss of
+    /// the session among them; [`Closed`](LockError::Closed).
+    pub fn retry_operation<O: ZooKeeperOperation>(&self, mut operation: O) -> Result<O::Output> {
+        let retry = self.retry();
+        let mut first_error = None;
+        for failures in 1.. {
+            self.check_open()?;
+            let error = match operation.execute() {
+                Err(error) if error.is_connection_loss() => error,
+                result => return result,
+            };
+            log::debug!("attempt {failures} failed: {error}");
+            let first = first_error.get_or_insert(error);
+            match retry.delay_after(failures) {
+                Some(delay) => self.pause(delay),
+                None => return Err(std::mem::replace(first, closed_error())),
+            }
+        }
+        Err(closed_error())
+    }
+
+    /// Ensures that a persistent znode exists at this path, with all its parents, without data and with the ACL set.
+    ///
+    /// # Errors
+    /// As [`ensure_exists`](ProtocolSupport::ensure_exists).
+    pub fn ensure_path_exists(&self, path: &str) -> Result<()> {
+        self.ensure_exists(path, &[], &self.shared_acl(), CreateMode::Persistent)
+    }
+
+    /// Ensures that a znode exists at this path: creates it, with the parents that are missing, unless it is there. One
+    /// that is there is left as it is.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](LockError::InvalidPath); [`InvalidArgument`](LockError::InvalidArgument) for too much data or a
+    /// sequential mode (every attempt would create another znode); [`AccessDenied`](LockError::AccessDenied);
+    /// [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt; [`SessionLost`](LockError::SessionLost);
+    /// [`Closed`](LockError::Closed).
+    pub fn ensure_exists(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<()> {
+        let path = ZNodePath::parse(path)?;
+        check_data(data)?;
+        if matches!(mode, CreateMode::PersistentSequential | CreateMode::EphemeralSequential) {
+            return Err(LockError::InvalidArgument {
+                argument: "create mode",
+                rule: "a sequential znode cannot be ensured, each attempt would create another".to_owned(),
+            });
+        }
+        self.retry_operation(|| {
+            self.session.check_open(Operation::CREATE, &path)?;
+            let (znode, data, acl) = (path.clone(), data.to_vec(), acl.to_vec());
+            let created = self.session.core().call(Operation::CREATE, &path, move |core| {
+                let create = || core.write(|client| client.create(znode.as_str(), &data, &acl, mode));
+                match (create(), znode.parent()) {
+                    (Err(ZkError::NoNode), Some(parent)) => {
+                        core.ensure_path(&parent, &acl).and_then(|()| create())
+                    }
+                    (created, _) => created,
+                }
+            })?;
+            match created {
+                Ok(_) | Err(ZkError::NodeExists) => Ok(()),
+                Err(error) => Err(LockError::client(Operation::CREATE, &path, error)),
+            }
+        })
+    }
+
+    pub(crate) fn shared_acl(&self) -> Arc<[Acl]> {
+        Arc::clone(&self.settings.lock().acl)
+    }
+
+    pub(crate) fn retry(&self) -> RetryPolicy {
+        self.settings.lock().retry
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.is_closed() { Err(closed_error()) } else { Ok(()) }
+    }
+
+    /// Waits, but not beyond the closing of this or the end of the session: then the next attempt says so.
+    fn pause(&self, delay: Duration) {
+        if delay.is_zero() {
+            return;
+        }
+        crossbeam_channel::select! {
+            recv(self.closed) -> _ => {}
+            recv(self.session.core().ended()) -> _ => {}
+            default(delay) => {}
+        }
+    }
+}
+
+impl fmt::Debug for ProtocolSupport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProtocolSupport")
+            .field("session", &self.session)
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn check_data(data: &[u8]) -> Result<()> {
+    if data.len() <= MOST_DATA {
+        return Ok(());
+    }
+    Err(LockError::InvalidArgument {
+        argument: "znode data",
+        rule: format!("{} bytes are more than the {MOST_DATA} that fit into a request", data.len()),
+    })
+}
+
+fn closed_error() -> LockError {
+    LockError::Closed { operation: "retry", path: String::new() }
+}

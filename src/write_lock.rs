@@ -1,0 +1,280 @@
+//! [`WriteLock`]: the exclusive lock, asynchronous, with a listener. Also a leader election.
+//!
+//! Origin: the Java class of this name.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use zookeeper::Acl;
+
+use crate::error::{Operation, Result};
+use crate::exclusive;
+use crate::lock_listener::{ListenerSlot, LockListener};
+use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::recipe::path::ZNodePath;
+use crate::request::{Observer, Request, Standing};
+use crate::session::Session;
+
+/// An exclusive lock, or a leader election: of all who call [`lock`](WriteLock::lock) on one directory, in any process,
+/// one at a time is the owner, in the order in which they came.
+///
+/// `lock` joins the queue and returns; the lock may be acquired then or later. A [`LockListener`] is told, and
+/// [`is_owner`](WriteLock::is_owner) can be asked at any time. To block until the lock is there, use
+/// [`BlockingWriteLock`](crate::BlockingWriteLock).
+///
+/// One `WriteLock` has one request in the queue at a time. It is `Send` and `Sync`; dropping it closes it.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{LockListener, LossReason, Session, WriteLock};
+///
+/// struct Announce;
+///
+/// impl LockListener for Announce {
+///     fn lock_acquired(&self) {
+///         println!("leading");
+///     }
+///     fn lock_released(&self) {
+///         println!("stepped down");
+///     }
+///     fn lock_lost(&self, reason: LossReason) {
+///         println!("no longer leading: {reason}");
+///     }
+/// }
+///
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let election = WriteLock::with_listener(&session, "/election", None, Announce)?;
+/// election.lock()?;
+/// if election.is_owner() {
+///     // Do what only the leader may do.
+/// }
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+pub struct WriteLock {
+    support: ProtocolSupport,
+    dir: ZNodePath,
+    data: Mutex<Arc<[u8]>>,
+    listener: Arc<ListenerSlot>,
+    /// The request in the queue; an ended one stays here until the next call.
+    current: Mutex<Option<Arc<Request>>>,
+}
+
+impl WriteLock {
+    /// Makes a lock on a directory, which is created with its parents when the lock is first asked for. Sends nothing.
+    ///
+    /// `acl` is for every znode created; `None` lets anybody do anything.
+    ///
+    /// # Errors
+    /// The only way to fail is [`InvalidPath`](crate::LockError::InvalidPath).
+    pub fn new(session: &Session, dir: &str, acl: Option<Vec<Acl>>) -> Result<WriteLock> {
+        WriteLock::build(session, dir, acl, None)
+    }
+
+    /// Makes a lock with a listener.
+    ///
+    /// # Errors
+    /// As [`new`](WriteLock::new).
+    pub fn with_listener(
+        session: &Session,
+        dir: &str,
+        acl: Option<Vec<Acl>>,
+        listener: impl LockListener + 'static,
+    ) -> Result<WriteLock> {
+        WriteLock::build(session, dir, acl, Some(Arc::new(listener)))
+    }
+
+    fn build(
+        session: &Session,
+        dir: &str,
+        acl: Option<Vec<Acl>>,
+        listener: Option<Arc<dyn LockListener>>,
+    ) -> Result<WriteLock> {
+        let dir = ZNodePath::parse(dir)?;
+        let support = ProtocolSupport::new(session);
+        if let Some(acl) = acl {
+            support.set_acl(acl);
+        }
+        Ok(WriteLock {
+            support,
+            dir,
+            data: Mutex::new(exclusive::default_data()),
+            listener: Arc::new(ListenerSlot::new(listener)),
+            current: Mutex::new(None),
+        })
+    }
+
+    /// Joins the queue, unless this lock stands there already, and returns whether it is the owner now.
+    ///
+    /// Blocks until the server has said where the request stands, not until its turn comes: the listener tells that. A
+    /// second call while the request waits or owns is the same request: no second znode and no second callback. After a
+    /// loss it is a new one. On a [closed](WriteLock::close) lock it is `Ok(false)`.
+    ///
+    /// # Errors
+    /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the request could not be made, as often as the retries
+    ///   allow. It is withdrawn; its znode, should it exist, is deleted in the background.
+    /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed) for a closed session.
+    /// - [`RequestDeleted`](crate::LockError::RequestDeleted): another client deleted the znode meanwhile.
+    /// - [`AccessDenied`](crate::LockError::AccessDenied), or another refusal of the server.
+    pub fn lock(&self) -> Result<bool> {
+        if self.is_closed() {
+            return Ok(false);
+        }
+        self.session().check_open(Operation::LOCK, &self.dir)?;
+        let Some(request) = self.current_or_new() else { return Ok(false) };
+        let placed = request.wait_until_placed();
+        self.listener.hand_on();
+        Ok(placed? == Some(Standing::Owner) && request.is_owner())
+    }
+
+    /// The request in the queue, or a new one, started; `None` when the lock was closed meanwhile.
+    fn current_or_new(&self) -> Option<Arc<Request>> {
+        let request = {
+            let mut current = self.current.lock();
+            if self.is_closed() {
+                return None;
+            }
+            if let Some(request) = current.as_ref().filter(|request| !request.has_ended()) {
+                return Some(Arc::clone(request));
+            }
+            let terms = exclusive::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()));
+            let request = Request::new(self.session(), terms, Arc::<ListenerSlot>::clone(&self.listener));
+            *current = Some(Arc::clone(&request));
+            request
+        };
+        // Outside the lock: on a worker, the request begins on this thread.
+        request.start();
+        Some(request)
+    }
+
+    /// Releases the lock, or leaves the queue. Without a request it does nothing.
+    ///
+    /// From the moment of the call this process is no longer the owner, whatever the outcome. Blocks until the server
+    /// has deleted the znode.
+    ///
+    /// # Errors
+    /// - [`DeletePending`](crate::LockError::DeletePending): contact was lost; the deletion goes on in the background.
+    /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server; then the znode stays until
+    ///   the session ends.
+    pub fn unlock(&self) -> Result<()> {
+        let Some(request) = self.current.lock().take() else { return Ok(()) };
+        exclusive::release(self.session(), &request, &*self.listener)
+    }
+
+    /// Returns whether this lock is held, and provably so until now.
+    ///
+    /// Does no I/O and waits for nothing: ask it before every action that only the owner may take. It turns `false` when
+    /// the lease ends, even before anybody has noticed that contact was lost, and then stays `false` until the lock is
+    /// acquired anew.
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        self.current.lock().as_ref().is_some_and(|request| request.is_owner())
+    }
+
+    /// Returns the full path of the znode of the request in the queue, if there is one.
+    #[must_use]
+    pub fn id(&self) -> Option<String> {
+        let current = self.current.lock();
+        let request = current.as_ref().filter(|request| !request.has_ended())?;
+        request.znode().map(|znode| znode.to_string())
+    }
+
+    /// Returns the lock's directory.
+    #[must_use]
+    pub fn dir(&self) -> &str {
+        self.dir.as_str()
+    }
+
+    /// Returns the listener.
+    #[must_use]
+    pub fn lock_listener(&self) -> Option<Arc<dyn LockListener>> {
+        self.listener.get()
+    }
+
+    /// Sets another listener, which hears what happens from now on.
+    pub fn set_lock_listener(&self, listener: impl LockListener + 'static) {
+        self.listener.set(Some(Arc::new(listener)));
+    }
+
+    /// Sets the data of the znodes of later requests, which tells others who waits; `host/pid` by default.
+    ///
+    /// # Errors
+    /// The only way to fail is [`InvalidArgument`](crate::LockError::InvalidArgument) for data of about 1 MiB and more.
+    pub fn set_data(&self, data: &[u8]) -> Result<()> {
+        check_data(data)?;
+        *self.data.lock() = data.into();
+        Ok(())
+    }
+
+    /// Closes the lock: releases it or leaves the queue, and never joins again. Idempotent; the session stays open.
+    ///
+    /// Does not wait for the server: the znode is deleted in the background. Afterwards [`lock`](WriteLock::lock) is
+    /// `Ok(false)`, [`unlock`](WriteLock::unlock) is `Ok`, [`is_owner`](WriteLock::is_owner) is `false` and
+    /// [`id`](WriteLock::id) is `None`.
+    pub fn close(&self) {
+        self.support.close();
+        let current = self.current.lock().take();
+        if let Some(request) = current {
+            request.withdraw(None);
+        }
+        self.listener.hand_on();
+    }
+
+    /// Returns what the lock stands on: the session, the ACL, the retries.
+    #[must_use]
+    pub fn protocol_support(&self) -> &ProtocolSupport {
+        &self.support
+    }
+
+    /// Returns the session.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        self.support.session()
+    }
+
+    /// Returns the ACL that created znodes get.
+    #[must_use]
+    pub fn acl(&self) -> Vec<Acl> {
+        self.support.acl()
+    }
+
+    /// Sets the ACL that znodes of later requests get.
+    pub fn set_acl(&self, acl: Vec<Acl>) {
+        self.support.set_acl(acl);
+    }
+
+    /// Returns the unit of the delay between two attempts.
+    #[must_use]
+    pub fn retry_delay(&self) -> Duration {
+        self.support.retry_delay()
+    }
+
+    /// Sets the unit of the delay between two attempts, for later requests.
+    pub fn set_retry_delay(&self, delay: Duration) {
+        self.support.set_retry_delay(delay);
+    }
+
+    /// Returns whether the lock was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.support.is_closed()
+    }
+}
+
+impl Drop for WriteLock {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for WriteLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteLock")
+            .field("dir", &self.dir)
+            .field("id", &self.id())
+            .field("is_owner", &self.is_owner())
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
