@@ -117,6 +117,13 @@ enum Ending {
     Failed,
 }
 
+/// What is left to do about a request that has just ended.
+struct Rest {
+    left_behind: Option<Target>,
+    /// Whether a worker is at it.
+    still_moving: bool,
+}
+
 /// What one asks to know of a request that has been started.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -242,41 +249,41 @@ impl Request {
     pub(crate) fn withdraw(&self, first: Option<Sender<ZkResult<()>>>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
-        let Some(left_behind) = self.end(&mut state, Ending::Withdrawn) else { return };
+        let Some(rest) = self.end(&mut state, Ending::Withdrawn) else { return };
         if was_owner {
             self.observer.post(Event::Released);
             log::info!("released {}", self.name_of(&state));
         }
         drop(state);
-        self.clean_up(left_behind, first);
+        self.clean_up(rest, first);
     }
 
     /// Ends the request because the lock or the place in the queue was taken away.
     fn lose(self: &Arc<Self>, reason: LossReason) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
-        let Some(left_behind) = self.end(&mut state, Ending::Lost(reason)) else { return };
+        let Some(rest) = self.end(&mut state, Ending::Lost(reason)) else { return };
         self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
         let name = self.name_of(&state);
         drop(state);
         log::warn!("{} {name}: {reason}", if was_owner { "lost" } else { "dropped from the queue:" });
-        self.clean_up(left_behind, None);
+        self.clean_up(rest, None);
     }
 
     fn fail(&self, error: LockError) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
-        let Some(left_behind) = self.end(&mut state, Ending::Failed) else { return };
+        let Some(rest) = self.end(&mut state, Ending::Failed) else { return };
         let reason = LossReason::Refused;
         self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
         log::warn!("request in {} failed: {error}", self.terms.dir);
         state.error = Some(error);
         drop(state);
-        self.clean_up(left_behind, None);
+        self.clean_up(rest, None);
     }
 
-    /// Makes the request an ended one and returns what it may leave on the server; `None` when it had ended before.
-    fn end(&self, state: &mut State, how: Ending) -> Option<Option<Target>> {
+    /// Makes the request an ended one and returns what is left to do about it; `None` when it had ended before.
+    fn end(&self, state: &mut State, how: Ending) -> Option<Rest> {
         let (left_behind, znode) = match &state.phase {
             Phase::Ended { .. } => return None,
             // A worker that is at work on the create sees the ending when it comes back, and cleans up itself.
@@ -294,15 +301,18 @@ impl Request {
             self.core.participants().unwatch(&watched, self.id);
         }
         self.settled.notify_all();
-        Some(left_behind)
+        Some(Rest { left_behind, still_moving: state.moving })
     }
 
-    fn clean_up(&self, left_behind: Option<Target>, first: Option<Sender<ZkResult<()>>>) {
-        // First the deletion, then the leaving: a session that ends waits for the former.
-        if let Some(target) = left_behind {
+    fn clean_up(&self, rest: Rest, first: Option<Sender<ZkResult<()>>>) {
+        if let Some(target) = rest.left_behind {
             self.core.remove(target, first);
         }
-        self.core.leave(self.id);
+        // Only then: a session that outlives us is let go when the last participant has left. A worker that moves the
+        // request may have a deletion to add, so it leaves itself.
+        if !rest.still_moving {
+            self.core.leave(self.id);
+        }
     }
 
     /// The znode of a create whose reply was lost.
@@ -315,6 +325,9 @@ impl Request {
     fn run(self: Arc<Self>) {
         while self.step() == Next::Again || self.must_look_again() {}
         self.observer.hand_on();
+        if self.has_ended() {
+            self.core.leave(self.id);
+        }
     }
 
     /// Called when there is nothing to do: parks the request, unless it was woken meanwhile.

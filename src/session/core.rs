@@ -261,13 +261,21 @@ impl Core {
         let sent = self.runtime.now();
         let result = call(&*self.client);
         if was_answered(&result) {
-            let now = self.runtime.now();
-            let mut status = self.status.lock();
-            status.lease.prove(&term, sent, now);
-            status.announce(now);
+            self.take_proof(&term, sent);
         }
         self.note_expiry(&result);
         result
+    }
+
+    fn take_proof(&self, term: &Arc<Term>, sent: Moment) {
+        let now = self.runtime.now();
+        let mut status = self.status.lock();
+        let too_late_for_some = status.lease.prove(term, sent, now);
+        status.announce(now);
+        drop(status);
+        if too_late_for_some {
+            self.wake_everybody(Wake::CheckLease);
+        }
     }
 
     /// On a session that has ended there is nothing left to call for but the deletion of what outlives it here.

@@ -115,16 +115,20 @@ impl Lease {
     }
 
     /// Takes up the proof of a request that was sent under `term` and has been answered by `now`.
-    pub(crate) fn prove(&mut self, term: &Arc<Term>, sent: Moment, now: Moment) {
+    ///
+    /// Returns whether it came too late for the owners under that term: its end is final for them, and those to come
+    /// start anew.
+    pub(crate) fn prove(&mut self, term: &Arc<Term>, sent: Moment, now: Moment) -> bool {
         if self.over {
-            return;
+            return false;
         }
         self.last_proof = self.last_proof.max(sent);
         let end = self.length.proven_by(sent);
-        if !term.extend(now, end) && Arc::ptr_eq(term, &self.current) {
-            // Too late for the owners under the ended term, which is final for them; those to come start anew.
-            self.current = Term::until(end);
+        if term.extend(now, end) || !Arc::ptr_eq(term, &self.current) {
+            return false;
         }
+        self.current = Term::until(end);
+        true
     }
 
     /// Closes the current term for extension: what is proven from now on belongs to a new one.
@@ -181,7 +185,7 @@ mod tests {
     fn a_term_that_has_ended_is_final_and_a_late_proof_starts_another() {
         let mut lease = Lease::starting(TIMEOUT, second(0));
         let old = Arc::clone(lease.current());
-        lease.prove(&old, second(6), second(9));
+        assert!(lease.prove(&old, second(6), second(9)));
         assert!(!old.covers(second(9)));
         assert!(lease.current().covers(second(9)));
     }
@@ -194,7 +198,7 @@ mod tests {
         let new = Arc::clone(lease.current());
         assert!(old.covers(second(6)));
         assert!(!new.covers(second(1)));
-        lease.prove(&new, second(2), second(3));
+        assert!(!lease.prove(&new, second(2), second(3)));
         assert!(lease.current().covers(second(8)));
         assert!(!old.covers(second(8)));
     }

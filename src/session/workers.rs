@@ -214,7 +214,7 @@ mod tests {
             let (stuck, began) = (stuck.clone(), began.clone());
             workers.submit(Box::new(move || {
                 began.send(()).unwrap();
-                drop(stuck.recv());
+                let _ = stuck.recv();
             }));
         }
         for _ in 0..MOST_WORKERS {
