@@ -1,0 +1,340 @@
+//! A TCP relay that stands for the network between a client and a server, and fails on command.
+//!
+//! | verb | open connections | new connections |
+//! |---|---|---|
+//! | `cut` | closed; what was held back is lost | relayed |
+//! | `refuse` | closed; what was held back is lost | refused |
+//! | `swallow` | stay open; nothing passes, in either direction | taken; nothing passes |
+//! | `hold_replies` | requests pass, replies do not | the same |
+//! | `heal` | what was held back is delivered; relayed | relayed |
+//!
+//! The last verb decides. When it returns it holds for every byte: a byte that the relay has not yet passed on is
+//! treated by the new rule. What is held back is delivered later, as TCP would by sending it again.
+
+use std::io::{ErrorKind, Read, Write};
+use std::mem;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::net::{listen, listen_on};
+use super::wait::{eventually, eventually_some, scaled};
+
+/// A relay on a loopback port that stays the same. Its threads end when it is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    network: Arc<Network>,
+    acceptor: Mutex<Option<Acceptor>>,
+}
+
+impl Relay {
+    /// Relays to `target`.
+    pub fn to(target: impl ToSocketAddrs) -> Self {
+        let target = target.to_socket_addrs().ok().and_then(|mut all| all.next());
+        let listener = listen();
+        let network = Arc::new(Network {
+            address: listener.local_addr().expect("it is bound"),
+            target: target.expect("an address to relay to"),
+            state: Mutex::new(State { passes: Passes::ALL, links: Vec::new(), stranded: Vec::new() }),
+        });
+        let acceptor = Acceptor::spawn(listener, Arc::clone(&network));
+        Self { network, acceptor: Mutex::new(Some(acceptor)) }
+    }
+
+    /// The address to connect to in place of the target's.
+    pub fn connect_string(&self) -> String {
+        self.network.address.to_string()
+    }
+
+    /// The relay's port.
+    pub fn port(&self) -> u16 {
+        self.network.address.port()
+    }
+
+    /// Closes the connections; new ones are relayed.
+    pub fn cut(&self) {
+        self.network.close_all();
+        self.listen();
+    }
+
+    /// Closes the connections and refuses new ones.
+    pub fn refuse(&self) {
+        // First the listener: a connection that it still took would outlive the closing.
+        if let Some(acceptor) = self.acceptor.lock().take() {
+            acceptor.stop(self.network.address);
+        }
+        self.network.close_all();
+    }
+
+    /// Lets nothing through in either direction, and closes nothing: the network without a word.
+    pub fn swallow(&self) {
+        self.network.set(Passes { requests: false, replies: false });
+        self.listen();
+    }
+
+    /// Lets requests through and holds back what the server says. A `cut` after it makes replies that are lost.
+    pub fn hold_replies(&self) {
+        self.network.set(Passes { requests: true, replies: false });
+        self.listen();
+    }
+
+    /// Delivers what was held back, and relays as at the beginning.
+    pub fn heal(&self) {
+        self.network.set(Passes::ALL);
+        self.listen();
+    }
+
+    /// The number of open connections.
+    pub fn connections(&self) -> usize {
+        let state = self.network.state.lock();
+        let open = state.links.iter().filter(|link| !link.is_over());
+        open.count() + state.stranded.len()
+    }
+
+    /// The number of bytes that are held back, in both directions.
+    pub fn bytes_held(&self) -> usize {
+        let state = self.network.state.lock();
+        let lanes = state.links.iter().flat_map(|link| [&link.requests, &link.replies]);
+        lanes.map(|lane| lane.bytes_held()).sum()
+    }
+
+    fn listen(&self) {
+        let mut acceptor = self.acceptor.lock();
+        if acceptor.is_none() {
+            let listener = eventually_some("the relay's port is free", || listen_on(self.port()));
+            *acceptor = Some(Acceptor::spawn(listener, Arc::clone(&self.network)));
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.refuse();
+    }
+}
+
+fn spawn(port: u16, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    // Named after the port, so that a test can tell that the threads of its own relay are gone.
+    let thread = thread::Builder::new().name(format!("relay-{port}"));
+    thread.spawn(work).expect("a thread for the relay")
+}
+
+/// The thread that takes new connections.
+#[derive(Debug)]
+struct Acceptor {
+    stopping: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Acceptor {
+    fn spawn(listener: TcpListener, network: Arc<Network>) -> Self {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&stopping);
+        let thread = spawn(network.address.port(), move || {
+            loop {
+                let (client, _) = listener.accept().expect("the relay takes connections");
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                network.join(client);
+            }
+        });
+        Self { stopping, thread }
+    }
+
+    /// Closes the listener and returns once connections are refused.
+    fn stop(self, address: SocketAddr) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(address); // wakes the thread
+        let _ = self.thread.join();
+        // A process that another thread is just spawning may keep a copy of the listener for a moment.
+        eventually("the relay refuses", || TcpStream::connect(address).is_err());
+    }
+}
+
+/// Which directions are open.
+#[derive(Debug, Clone, Copy)]
+struct Passes {
+    requests: bool,
+    replies: bool,
+}
+
+impl Passes {
+    const ALL: Self = Self { requests: true, replies: true };
+}
+
+/// The rule of the moment and the connections under it.
+#[derive(Debug)]
+struct Network {
+    address: SocketAddr,
+    target: SocketAddr,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    passes: Passes,
+    links: Vec<Link>,
+    /// Clients that came while the network was silent and the target down: nobody may tell them.
+    stranded: Vec<TcpStream>,
+}
+
+impl Network {
+    fn join(&self, client: TcpStream) {
+        let server = TcpStream::connect_timeout(&self.target, scaled(Duration::from_secs(1)));
+        let mut state = self.state.lock();
+        state.links.retain(|link| !link.is_over());
+        match server {
+            Ok(server) => {
+                let link = Link::new(client, server, state.passes, self.address.port());
+                state.links.push(link);
+            }
+            Err(_) if state.passes.replies => {} // closed, as near to refused as a relay can be
+            Err(_) => state.stranded.push(client),
+        }
+    }
+
+    fn set(&self, passes: Passes) {
+        let mut state = self.state.lock();
+        state.passes = passes;
+        for link in &state.links {
+            link.requests.set(passes.requests);
+            link.replies.set(passes.replies);
+        }
+        if passes.replies {
+            state.stranded.clear();
+        }
+    }
+
+    fn close_all(&self) {
+        let mut state = self.state.lock();
+        state.passes = Passes::ALL;
+        state.stranded.clear();
+        let links = mem::take(&mut state.links);
+        drop(state);
+        links.into_iter().for_each(Link::close);
+    }
+}
+
+/// One connection: the client's and the server's half, and a thread for each direction.
+#[derive(Debug)]
+struct Link {
+    requests: Arc<Lane>,
+    replies: Arc<Lane>,
+    threads: [JoinHandle<()>; 2],
+}
+
+impl Link {
+    fn new(client: TcpStream, server: TcpStream, passes: Passes, port: u16) -> Self {
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        for stream in [&client, &server] {
+            // It fails when the peer has gone already, which the lanes will notice.
+            let _ = stream.set_nodelay(true);
+        }
+        let requests = Arc::new(Lane::new(&client, &server, passes.requests));
+        let replies = Arc::new(Lane::new(&server, &client, passes.replies));
+        let threads = [&requests, &replies].map(|lane| {
+            let lane = Arc::clone(lane);
+            spawn(port, move || lane.pump())
+        });
+        Self { requests, replies, threads }
+    }
+
+    fn is_over(&self) -> bool {
+        self.requests.is_over() && self.replies.is_over()
+    }
+
+    fn close(self) {
+        self.requests.hang_up();
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One direction of a connection.
+#[derive(Debug)]
+struct Lane {
+    from: Arc<TcpStream>,
+    to: Arc<TcpStream>,
+    // Locked while bytes are passed on, so that closing the gate waits for those that are under way.
+    gate: Mutex<Gate>,
+}
+
+#[derive(Debug)]
+struct Gate {
+    open: bool,
+    held: Vec<u8>,
+    end: End,
+}
+
+/// What became of the end of the stream.
+#[derive(Debug, PartialEq)]
+enum End {
+    NotSeen,
+    Held,
+    PassedOn,
+}
+
+impl Lane {
+    fn new(from: &Arc<TcpStream>, to: &Arc<TcpStream>, open: bool) -> Self {
+        let (held, end) = (Vec::new(), End::NotSeen);
+        Self { from: Arc::clone(from), to: Arc::clone(to), gate: Mutex::new(Gate { open, held, end }) }
+    }
+
+    fn pump(&self) {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            match (&*self.from).read(&mut buffer) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => break,
+                Ok(n) => {
+                    let mut gate = self.gate.lock();
+                    gate.held.extend_from_slice(&buffer[..n]);
+                    self.pass_on(&mut gate);
+                }
+            }
+        }
+        let mut gate = self.gate.lock();
+        gate.end = End::Held;
+        self.pass_on(&mut gate);
+    }
+
+    fn set(&self, open: bool) {
+        let mut gate = self.gate.lock();
+        gate.open = open;
+        self.pass_on(&mut gate);
+    }
+
+    fn pass_on(&self, gate: &mut Gate) {
+        if !gate.open {
+            return;
+        }
+        if (&*self.to).write_all(&gate.held).is_err() {
+            self.hang_up(); // the receiver has gone: so the sender learns of it
+        }
+        gate.held.clear();
+        if gate.end == End::Held {
+            let _ = self.to.shutdown(Shutdown::Write);
+            gate.end = End::PassedOn;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.gate.lock().end == End::PassedOn
+    }
+
+    fn bytes_held(&self) -> usize {
+        self.gate.lock().held.len()
+    }
+
+    fn hang_up(&self) {
+        // It fails when the stream is closed already.
+        let _ = self.from.shutdown(Shutdown::Both);
+        let _ = self.to.shutdown(Shutdown::Both);
+    }
+}
