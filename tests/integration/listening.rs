@@ -1,0 +1,292 @@
+//! The lock with a listener on a healthy server: the order of the calls, and what a listener may do.
+
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_channel::unbounded;
+use zookeeper_recipes_lock::{LockListener, LossReason, WriteLock};
+
+use crate::fixtures::{Call, Notes, Onlooker, next, session, unique_dir};
+use crate::support::server;
+use crate::support::wait::eventually;
+
+#[test]
+fn the_listener_hears_of_each_acquisition_and_its_release_once() {
+    let session = session(server::shared());
+    let dir = unique_dir("once");
+    let (notes, calls) = Notes::new();
+    let lock = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    for _ in 0..3 {
+        assert!(lock.lock().unwrap());
+        assert!(lock.lock().unwrap(), "a second call is the same request");
+        assert!(lock.is_owner());
+        assert_eq!(Onlooker::at(server::shared()).children(&dir).len(), 1);
+        lock.unlock().unwrap();
+        lock.unlock().unwrap();
+        assert!(!lock.is_owner());
+        assert_eq!(lock.id(), None);
+        assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
+    }
+    drop(lock);
+    assert!(calls.try_recv().is_err(), "nothing more");
+}
+
+#[test]
+fn a_waiting_lock_is_told_when_its_turn_comes() {
+    let session = session(server::shared());
+    let dir = unique_dir("turn");
+    let holder = WriteLock::new(&session, &dir, None).unwrap();
+    assert!(holder.lock().unwrap());
+    let (notes, calls) = Notes::new();
+    let waiter = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    assert!(!waiter.lock().unwrap());
+    assert!(!waiter.lock().unwrap(), "a second call is the same request");
+    assert!(!waiter.is_owner());
+    assert_eq!(Onlooker::at(server::shared()).children(&dir).len(), 2);
+    assert!(calls.try_recv().is_err());
+    holder.unlock().unwrap();
+    assert_eq!(next(&calls), Call::Acquired);
+    assert!(waiter.is_owner());
+    assert!(waiter.lock().unwrap());
+    waiter.close();
+    assert_eq!(next(&calls), Call::Released);
+}
+
+#[test]
+fn leaving_the_queue_calls_nobody() {
+    let session = session(server::shared());
+    let dir = unique_dir("leave");
+    let holder = WriteLock::new(&session, &dir, None).unwrap();
+    holder.lock().unwrap();
+    let (notes, calls) = Notes::new();
+    let waiter = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    waiter.lock().unwrap();
+    waiter.unlock().unwrap();
+    assert_eq!(Onlooker::at(server::shared()).children(&dir).len(), 1);
+    drop(waiter);
+    assert!(calls.try_recv().is_err());
+}
+
+#[test]
+fn a_closed_lock_stays_closed() {
+    let session = session(server::shared());
+    let dir = unique_dir("close");
+    let (notes, calls) = Notes::new();
+    let lock = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    assert!(lock.lock().unwrap());
+    lock.close();
+    lock.close();
+    assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
+    assert!(!lock.lock().unwrap());
+    lock.unlock().unwrap();
+    assert!(lock.is_closed() && !lock.is_owner());
+    assert_eq!(lock.id(), None);
+    assert_eq!(lock.dir(), dir);
+    assert!(lock.protocol_support().retry_operation(|| Ok(())).unwrap_err().is_closed());
+    Onlooker::at(server::shared()).await_children(&dir, 0);
+}
+
+#[test]
+fn another_listener_hears_what_happens_from_then_on() {
+    let session = session(server::shared());
+    let (first, first_calls) = Notes::new();
+    let (second, second_calls) = Notes::new();
+    let lock = WriteLock::with_listener(&session, &unique_dir("swap"), None, first).unwrap();
+    lock.lock().unwrap();
+    assert_eq!(next(&first_calls), Call::Acquired);
+    lock.set_lock_listener(second);
+    assert!(lock.lock_listener().is_some());
+    lock.unlock().unwrap();
+    assert_eq!(next(&second_calls), Call::Released);
+    assert!(first_calls.try_recv().is_err());
+}
+
+/// A listener that does something with its own lock when it is told of an acquisition.
+struct Meddler<F> {
+    lock: Arc<OnceLock<WriteLock>>,
+    notes: Arc<Notes>,
+    on_acquired: F,
+}
+
+impl<F: Fn(&WriteLock) + Send + Sync> LockListener for Meddler<F> {
+    fn lock_acquired(&self) {
+        self.notes.lock_acquired();
+        (self.on_acquired)(self.lock.wait_for_it());
+    }
+
+    fn lock_released(&self) {
+        self.notes.lock_released();
+    }
+
+    fn lock_lost(&self, reason: LossReason) {
+        self.notes.lock_lost(reason);
+    }
+}
+
+trait WaitForIt<T> {
+    fn wait_for_it(&self) -> &T;
+}
+
+impl<T> WaitForIt<T> for OnceLock<T> {
+    fn wait_for_it(&self) -> &T {
+        eventually("the test has stored its lock", || self.get().is_some());
+        self.get().unwrap()
+    }
+}
+
+fn meddle(test: &str, on_acquired: impl Fn(&WriteLock) + Send + Sync + 'static) -> Vec<Call> {
+    let session = session(server::shared());
+    let dir = unique_dir(test);
+    let slot = Arc::new(OnceLock::new());
+    let (notes, calls) = Notes::new();
+    let meddler = Meddler { lock: Arc::clone(&slot), notes, on_acquired };
+    let lock = WriteLock::with_listener(&session, &dir, None, meddler).unwrap();
+    slot.set(lock).unwrap();
+    let _ = slot.get().unwrap().lock();
+    let told = vec![next(&calls), next(&calls)];
+    Onlooker::at(server::shared()).await_children(&dir, 0);
+    told
+}
+
+#[test]
+fn a_listener_may_unlock_its_own_lock() {
+    let told = meddle("unlock-inside", |lock| lock.unlock().unwrap());
+    assert_eq!(told, [Call::Acquired, Call::Released]);
+}
+
+#[test]
+fn a_listener_may_close_its_own_lock() {
+    let told = meddle("close-inside", |lock| {
+        assert!(lock.lock().unwrap());
+        lock.close();
+        assert!(!lock.lock().unwrap());
+    });
+    assert_eq!(told, [Call::Acquired, Call::Released]);
+}
+
+#[test]
+fn a_listener_may_unlock_and_lock_again() {
+    let session = session(server::shared());
+    let dir = unique_dir("again-inside");
+    let slot = Arc::new(OnceLock::new());
+    let (notes, calls) = Notes::new();
+    let rounds = std::sync::atomic::AtomicUsize::new(0);
+    let meddler = Meddler {
+        lock: Arc::clone(&slot),
+        notes,
+        on_acquired: move |lock: &WriteLock| {
+            if rounds.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < 3 {
+                lock.unlock().unwrap();
+                lock.lock().unwrap();
+            }
+        },
+    };
+    slot.set(WriteLock::with_listener(&session, &dir, None, meddler).unwrap()).unwrap();
+    slot.get().unwrap().lock().unwrap();
+    for _ in 0..3 {
+        assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
+    }
+    assert_eq!(next(&calls), Call::Acquired);
+    eventually("the lock is held in the end", || slot.get().unwrap().is_owner());
+    assert_eq!(Onlooker::at(server::shared()).children(&dir).len(), 1);
+}
+
+#[test]
+fn a_listener_may_drop_its_own_lock() {
+    struct Dropper {
+        lock: std::sync::Mutex<Option<WriteLock>>,
+        notes: Arc<Notes>,
+    }
+    impl LockListener for Dropper {
+        fn lock_acquired(&self) {
+            self.notes.lock_acquired();
+            drop(self.lock.lock().unwrap().take());
+        }
+        fn lock_released(&self) {
+            self.notes.lock_released();
+        }
+    }
+    let session = session(server::shared());
+    let dir = unique_dir("drop-inside");
+    let holder = WriteLock::new(&session, &dir, None).unwrap();
+    holder.lock().unwrap();
+    let (notes, calls) = Notes::new();
+    let dropper = Arc::new(Dropper { lock: std::sync::Mutex::new(None), notes });
+    let lock = WriteLock::with_listener(&session, &dir, None, Arc::clone(&dropper)).unwrap();
+    assert!(!lock.lock().unwrap());
+    *dropper.lock.lock().unwrap() = Some(lock);
+    holder.unlock().unwrap();
+    assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
+    Onlooker::at(server::shared()).await_children(&dir, 0);
+}
+
+#[test]
+fn a_listener_may_use_other_locks_of_the_session() {
+    let session = session(server::shared());
+    let dir = unique_dir("others-inside");
+    let (done, finished) = unbounded();
+    struct Chain {
+        next: WriteLock,
+        done: crossbeam_channel::Sender<bool>,
+    }
+    impl LockListener for Chain {
+        fn lock_acquired(&self) {
+            let owned = self.next.lock().unwrap();
+            self.done.send(owned && self.next.is_owner()).unwrap();
+        }
+        fn lock_released(&self) {}
+    }
+    // As many at once as there are workers, and more.
+    let locks: Vec<WriteLock> = (0..40)
+        .map(|number| {
+            let next = WriteLock::new(&session, &format!("{dir}/inner-{number}"), None).unwrap();
+            let chain = Chain { next, done: done.clone() };
+            let lock = WriteLock::with_listener(&session, &format!("{dir}/outer-{number}"), None, chain).unwrap();
+            lock.lock().unwrap();
+            lock
+        })
+        .collect();
+    for _ in &locks {
+        assert!(next(&finished));
+    }
+}
+
+#[test]
+fn a_listener_that_panics_harms_nobody_else() {
+    struct Panics;
+    impl LockListener for Panics {
+        fn lock_acquired(&self) {
+            panic!("on purpose");
+        }
+        fn lock_released(&self) {
+            panic!("on purpose");
+        }
+    }
+    let session = session(server::shared());
+    let dir = unique_dir("panics");
+    for _ in 0..20 {
+        let lock = WriteLock::with_listener(&session, &dir, None, Panics).unwrap();
+        assert!(lock.lock().unwrap());
+        lock.unlock().unwrap();
+    }
+    let (notes, calls) = Notes::new();
+    let lock = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    assert!(lock.lock().unwrap());
+    assert_eq!(next(&calls), Call::Acquired);
+}
+
+#[test]
+fn lock_lost_calls_lock_released_unless_overridden() {
+    struct ReleasedOnly(crossbeam_channel::Sender<()>);
+    impl LockListener for ReleasedOnly {
+        fn lock_acquired(&self) {}
+        fn lock_released(&self) {
+            self.0.send(()).unwrap();
+        }
+    }
+    let (told, calls) = unbounded();
+    let session = session(server::shared());
+    let lock = WriteLock::with_listener(&session, &unique_dir("lost"), None, ReleasedOnly(told)).unwrap();
+    assert!(lock.lock().unwrap());
+    session.close();
+    next(&calls);
+}

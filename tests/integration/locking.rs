@@ -1,0 +1,322 @@
+//! The blocking lock on a healthy server.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, WriteLock};
+
+use crate::fixtures::{Onlooker, session, unique_dir};
+use crate::support::server;
+use crate::support::wait::{eventually, scaled};
+
+/// Counts who is inside, and remembers the most there ever were.
+#[derive(Default)]
+struct Room {
+    inside: AtomicUsize,
+    most: AtomicUsize,
+    visits: AtomicUsize,
+}
+
+impl Room {
+    fn visit(&self) {
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(inside, Ordering::SeqCst);
+        thread::yield_now();
+        self.visits.fetch_add(1, Ordering::SeqCst);
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn assert_visited_one_by_one(&self, visits: usize) {
+        assert_eq!(self.most.load(Ordering::SeqCst), 1, "two were inside at once");
+        assert_eq!(self.visits.load(Ordering::SeqCst), visits);
+    }
+}
+
+#[test]
+fn many_threads_on_one_session_exclude_one_another() {
+    let session = session(server::shared());
+    let dir = unique_dir("threads");
+    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let room = Room::default();
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let guard = lock.lock().unwrap();
+                    assert!(guard.is_owner());
+                    room.visit();
+                }
+            });
+        }
+    });
+    room.assert_visited_one_by_one(160);
+    Onlooker::at(server::shared()).await_children(&dir, 0);
+}
+
+#[test]
+fn many_sessions_exclude_one_another() {
+    let dir = unique_dir("sessions");
+    let room = Room::default();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let session = session(server::shared());
+                let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+                for _ in 0..10 {
+                    lock.with_lock(|_| room.visit()).unwrap();
+                }
+            });
+        }
+    });
+    room.assert_visited_one_by_one(80);
+}
+
+#[test]
+fn waiters_acquire_in_the_order_in_which_they_came() {
+    let session = session(server::shared());
+    let dir = unique_dir("fifo");
+    let onlooker = Onlooker::at(server::shared());
+    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let order = Mutex::new(Vec::new());
+    let first = lock.lock().unwrap();
+    thread::scope(|scope| {
+        for number in 0..10 {
+            let (lock, order) = (&lock, &order);
+            scope.spawn(move || {
+                let _guard = lock.lock().unwrap();
+                order.lock().unwrap().push(number);
+            });
+            onlooker.await_children(&dir, number + 2);
+        }
+        drop(first);
+    });
+    assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn try_lock_takes_a_free_lock_and_refuses_a_held_one() {
+    let (ours, theirs) = (session(server::shared()), session(server::shared()));
+    let dir = unique_dir("try");
+    let ours = BlockingWriteLock::new(&ours, &dir, None).unwrap();
+    let theirs = BlockingWriteLock::new(&theirs, &dir, None).unwrap();
+    let guard = ours.try_lock().unwrap().expect("the lock is free");
+    assert!(theirs.try_lock().unwrap().is_none());
+    assert!(ours.try_lock().unwrap().is_none(), "not reentrant");
+    Onlooker::at(server::shared()).await_children(&dir, 1);
+    guard.unlock().unwrap();
+    assert!(theirs.try_lock().unwrap().is_some());
+}
+
+#[test]
+fn a_timed_attempt_ends_in_time_and_leaves_no_znode() {
+    let session = session(server::shared());
+    let dir = unique_dir("timed");
+    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let guard = lock.lock().unwrap();
+    let start = Instant::now();
+    assert!(lock.try_lock_for(Duration::from_millis(200)).unwrap().is_none());
+    assert!(start.elapsed() >= Duration::from_millis(200));
+    assert!(start.elapsed() < scaled(Duration::from_secs(10)));
+    Onlooker::at(server::shared()).await_children(&dir, 1);
+    drop(guard);
+    assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some());
+    assert!(lock.try_lock_for(Duration::MAX).unwrap().is_some());
+}
+
+#[test]
+fn a_waiter_that_gives_up_is_no_obstacle_for_the_one_behind() {
+    let session = session(server::shared());
+    let dir = unique_dir("gives-up");
+    let onlooker = Onlooker::at(server::shared());
+    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let first = lock.lock().unwrap();
+    let middle = WriteLock::new(&session, &dir, None).unwrap();
+    assert!(!middle.lock().unwrap());
+    thread::scope(|scope| {
+        let last = scope.spawn(|| lock.lock().map(drop));
+        onlooker.await_children(&dir, 3);
+        middle.unlock().unwrap();
+        onlooker.await_children(&dir, 2);
+        assert!(!last.is_finished(), "the first still holds the lock");
+        drop(first);
+        last.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_panic_under_the_lock_releases_it() {
+    let session = session(server::shared());
+    let dir = unique_dir("panic");
+    let lock = Arc::new(BlockingWriteLock::new(&session, &dir, None).unwrap());
+    let of_thread = Arc::clone(&lock);
+    let panicked = thread::spawn(move || of_thread.with_lock(|_| panic!("on purpose")).is_ok()).join();
+    assert!(panicked.is_err());
+    assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some());
+}
+
+#[test]
+fn a_guard_says_what_it_holds() {
+    let session = session(server::shared());
+    let dir = unique_dir("guard");
+    let onlooker = Onlooker::at(server::shared());
+    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let guard = lock.lock().unwrap();
+    assert!(guard.is_owner());
+    assert!(guard.id().starts_with(&format!("{dir}/x-")), "{}", guard.id());
+    assert!(onlooker.exists(guard.id()));
+    let stat = onlooker.zk().exists(guard.id(), false).unwrap().unwrap();
+    assert!(stat.is_ephemeral());
+    assert_eq!(guard.fencing_token().unwrap(), stat.czxid);
+    let who = String::from_utf8(onlooker.data(guard.id())).unwrap();
+    assert!(who.ends_with(&format!("/{}", std::process::id())), "{who}");
+    let id = guard.id().to_owned();
+    guard.unlock().unwrap();
+    assert!(!onlooker.exists(&id), "unlock returns when the znode is gone");
+}
+
+#[test]
+fn the_data_is_the_callers_own() {
+    let session = session(server::shared());
+    let dir = unique_dir("data");
+    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    lock.set_data(b"nightly backup \xff\x00").unwrap();
+    let guard = lock.lock().unwrap();
+    assert_eq!(Onlooker::at(server::shared()).data(guard.id()), b"nightly backup \xff\x00");
+    assert!(lock.set_data(&vec![0; 1024 * 1024 + 1]).unwrap_err().is_invalid_argument());
+}
+
+#[test]
+fn the_largest_data_accepted_is_stored() {
+    let session = session(server::shared());
+    let dir = unique_dir("large");
+    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let size = (0..1024).rev().map(|kib| kib * 1024).find(|size| lock.set_data(&vec![7; *size]).is_ok()).unwrap();
+    let guard = lock.lock().unwrap();
+    assert_eq!(Onlooker::at(server::shared()).data(guard.id()).len(), size);
+}
+
+#[test]
+fn fencing_tokens_grow_from_owner_to_owner() {
+    let dir = unique_dir("fencing");
+    let mut last = 0;
+    for _ in 0..5 {
+        let session = session(server::shared());
+        let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+        let guard = lock.lock().unwrap();
+        let token = guard.fencing_token().unwrap();
+        assert!(token > last);
+        last = token;
+        guard.unlock().unwrap();
+        // Made again, its sequence starts again; the token does not.
+        Onlooker::at(server::shared()).delete(&dir);
+    }
+}
+
+#[test]
+fn with_lock_returns_what_the_operation_returns() {
+    let session = session(server::shared());
+    let lock = BlockingWriteLock::new(&session, &unique_dir("with"), None).unwrap();
+    let sum = lock.with_lock(|guard| if guard.is_owner() { 40 + 2 } else { 0 }).unwrap();
+    assert_eq!(sum, 42);
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+#[test]
+fn two_hundred_waiters_are_woken_one_at_a_time() {
+    let server = server::Server::start();
+    let (holder, waiting) = (session(&server), session(&server));
+    let dir = unique_dir("herd");
+    let guard = BlockingWriteLock::new(&holder, &dir, None).unwrap().lock().unwrap();
+    let waiters: Vec<WriteLock> = (0..200)
+        .map(|_| {
+            let lock = WriteLock::new(&waiting, &dir, None).unwrap();
+            assert!(!lock.lock().unwrap());
+            lock
+        })
+        .collect();
+    // One watch for each waiter, on a path of its own; and none on the directory, where a herd would stand.
+    let watches_before = server.four_letter("wchp");
+    assert_eq!(watches_before.lines().filter(|line| line.starts_with(&format!("{dir}/"))).count(), 200);
+    assert!(!watches_before.lines().any(|line| line == dir), "{watches_before}");
+    guard.unlock().unwrap();
+    eventually("the first waiter owns the lock", || waiters[0].is_owner());
+    assert!(!waiters[1..].iter().any(WriteLock::is_owner));
+    // Only the watch on the released znode has fired: all other waiters still wait for theirs.
+    let watches_after = server.four_letter("wchp");
+    let remaining = |line: &&str| line.starts_with(&format!("{dir}/")) && !line.ends_with(waiters[0].id().unwrap().as_str());
+    assert_eq!(watches_after.lines().filter(remaining).count(), 198);
+}
+
+#[test]
+fn two_locks_on_different_directories_have_nothing_to_do_with_each_other() {
+    let session = session(server::shared());
+    let dir = unique_dir("apart");
+    let one = BlockingWriteLock::new(&session, &format!("{dir}/one"), None).unwrap().lock().unwrap();
+    let two = BlockingWriteLock::new(&session, &format!("{dir}/two"), None).unwrap().lock().unwrap();
+    assert!(one.is_owner() && two.is_owner());
+}
+
+#[test]
+fn foreign_children_without_a_number_do_not_matter() {
+    let session = session(server::shared());
+    let dir = unique_dir("foreign");
+    let onlooker = Onlooker::at(server::shared());
+    onlooker.create_persistent(&format!("{dir}/config"));
+    onlooker.create_persistent(&format!("{dir}/a-1"));
+    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+#[test]
+fn requests_of_other_libraries_are_waited_for() {
+    use zookeeper_recipes_lock::{Acl, CreateMode};
+    let session = session(server::shared());
+    let dir = unique_dir("peers");
+    let onlooker = Onlooker::at(server::shared());
+    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    onlooker.create_persistent(&dir);
+    for prefix in ["_c_0b2e-lock-", "00ff__lock__", "x-72057594037927936-", "write-"] {
+        let theirs = onlooker
+            .zk()
+            .create(
+                &format!("{dir}/{prefix}"),
+                Vec::new(),
+                Acl::open_unsafe().clone(),
+                CreateMode::EphemeralSequential,
+            )
+            .unwrap();
+        assert!(lock.try_lock().unwrap().is_none(), "{prefix}");
+        onlooker.delete(&theirs);
+        assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some(), "{prefix}");
+        eventually("our request is gone", || onlooker.children(&dir).is_empty());
+    }
+}
+
+#[test]
+fn a_path_that_breaks_a_rule_is_refused_before_anything_is_sent() {
+    let session = session(server::shared());
+    for path in ["", "relative", "/", "/a/", "/a//b", "/a/../b", "/a\0b", "/a\u{1}"] {
+        for error in [
+            BlockingWriteLock::new(&session, path, None).map(drop).unwrap_err(),
+            WriteLock::new(&session, path, None).map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(error, LockError::InvalidPath { .. }), "{path:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_lock_on_a_closed_session_says_so() {
+    let session = session(server::shared());
+    let lock = BlockingWriteLock::new(&session, &unique_dir("closed"), None).unwrap();
+    let guard = lock.lock().unwrap();
+    session.close();
+    session.close();
+    assert!(!guard.is_owner());
+    assert!(lock.lock().unwrap_err().is_closed());
+    assert!(lock.try_lock().unwrap_err().is_closed());
+    assert!(guard.fencing_token().unwrap_err().is_closed());
+    assert!(guard.unlock().unwrap_err().is_closed());
+}

@@ -1,0 +1,18 @@
+//! The integration tests: everything that needs a real ZooKeeper server, in one binary.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "in a test, a panic is the failure report, and what it prints is shown with it"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod fixtures;
+
+mod kit;
+mod listening;
+mod locking;
