@@ -148,8 +148,8 @@ impl ProtocolSupport {
         self.ensure_exists(path, &[], &self.shared_acl(), CreateMode::Persistent)
     }
 
-    /// Ensures that a znode exists at this path: creates it, with the parents that are missing, unless it is there. One
-    /// that is there is left as it is.
+    /// Ensures that a znode exists at this path: creates it unless it is there, and the parents that are missing, with the
+    /// ACL set. One that is there is left as it is.
     ///
     /// # Errors
     /// [`InvalidPath`](LockError::InvalidPath); [`InvalidArgument`](LockError::InvalidArgument) for too much data or a
@@ -167,12 +167,13 @@ impl ProtocolSupport {
         }
         self.retry_operation(|| {
             self.session.check_open(Operation::CREATE, &path)?;
-            let (znode, data, acl) = (path.clone(), data.to_vec(), acl.to_vec());
+            let (znode, data, acl, parents_acl) =
+                (path.clone(), data.to_vec(), acl.to_vec(), self.shared_acl());
             let created = self.session.core().call(Operation::CREATE, &path, move |core| {
                 let create = || core.write(|client| client.create(znode.as_str(), &data, &acl, mode));
                 match (create(), znode.parent()) {
                     (Err(ZkError::NoNode), Some(parent)) => {
-                        core.ensure_path(&parent, &acl).and_then(|()| create())
+                        core.ensure_path(&parent, &parents_acl).and_then(|()| create())
                     }
                     (created, _) => created,
                 }

@@ -25,11 +25,14 @@ use crate::error::{LockError, LossReason, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, find_own};
 use crate::retry::RetryPolicy;
-use crate::session::{Core, Participant, ParticipantId, Session, Target, Term, Wake};
+use crate::session::{Core, Participant, ParticipantId, Session, Sight, Target, Term, Wake};
 
 /// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
 /// A deletion by another is noticed within this time and the server's word.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
+
+/// How often a znode that may not be read is looked at, in place of a watch that a server may not report.
+const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
 
 /// What a kind of lock asks for, fixed for one request.
 #[derive(Clone)]
@@ -498,7 +501,7 @@ impl Request {
     /// Watches the one ahead, and nobody else: one release wakes one waiter.
     fn wait_for(self: &Arc<Self>, ahead: &ZNodePath) -> Next {
         match self.watch(ahead) {
-            Ok(Some(_)) => {
+            Ok(Sight::Watched | Sight::Unreadable) => {
                 let mut state = self.state.lock();
                 if let Phase::Queued { seen, znode } = &mut state.phase {
                     if !std::mem::replace(seen, true) {
@@ -509,7 +512,7 @@ impl Request {
                 Next::Park
             }
             // It went between the listing and the watch. The Java recipe waits for ever here.
-            Ok(None) => Next::Again,
+            Ok(Sight::Gone) => Next::Again,
             Err(error) => self.look_failed(Operation::WATCH, ahead, error),
         }
     }
@@ -528,11 +531,11 @@ impl Request {
     fn verify(self: &Arc<Self>, znode: &ZNodePath) -> Next {
         let term = self.core.current_term();
         match self.watch(znode) {
-            Ok(Some(_)) => {
+            Ok(Sight::Watched | Sight::Unreadable) => {
                 self.renew(&term);
                 Next::Park
             }
-            Ok(None) => {
+            Ok(Sight::Gone) => {
                 self.lose(LossReason::NodeDeleted);
                 Next::Park
             }
@@ -550,18 +553,22 @@ impl Request {
         }
     }
 
-    fn watch(&self, path: &ZNodePath) -> ZkResult<Option<i64>> {
+    fn watch(self: &Arc<Self>, path: &ZNodePath) -> ZkResult<Sight> {
         let before = {
             let mut state = self.state.lock();
             if matches!(state.phase, Phase::Ended { .. }) {
-                return Ok(None);
+                return Ok(Sight::Gone);
             }
             state.watched.replace(path.clone())
         };
         if let Some(before) = before.filter(|before| before != path) {
             self.core.participants().unwatch(&before, self.id);
         }
-        self.core.watch(path, self.id)
+        let sight = self.core.watch(path, self.id)?;
+        if sight == Sight::Unreadable {
+            self.look_again_after(UNREADABLE_LOOK);
+        }
+        Ok(sight)
     }
 
     /// A look at the queue failed. With contact lost, the reconnect wakes the request; without a better answer it ends.

@@ -40,6 +40,16 @@ pub(crate) struct Core {
     finished: Receiver<Infallible>,
 }
 
+/// What came of an attempt to watch a znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    Watched,
+    /// It is there, but READ is denied: servers since 3.8.4 set the watch and then tell nothing of it.
+    Unreadable,
+    /// It is not there, and no watch was left where READ is granted.
+    Gone,
+}
+
 #[derive(Debug)]
 struct Status {
     lease: Lease,
@@ -51,6 +61,8 @@ struct Status {
     announced: SessionState,
     subscribers: Vec<Sender<SessionState>>,
     end: Option<LossReason>,
+    /// The session has ended for us but lives on elsewhere: the last participant to leave finishes it.
+    lingering: bool,
     /// Dropped to signal [`Core::ended`] and [`Core::finished`].
     end_signal: Option<Sender<Infallible>>,
     finish_signal: Option<Sender<Infallible>>,
@@ -73,6 +85,7 @@ impl Core {
             announced: SessionState::Suspended,
             subscribers: Vec::new(),
             end: None,
+            lingering: false,
             end_signal: Some(end_signal),
             finish_signal: Some(finish_signal),
         };
@@ -307,16 +320,16 @@ impl Core {
         Ok(())
     }
 
-    /// Looks at a znode and leaves a watch there for the participant; `None` when the znode is gone (then no watch stays
-    /// behind, where READ is granted).
-    pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<Option<i64>> {
+    /// Looks at a znode and leaves a watch there for the participant.
+    pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<Sight> {
         self.participants.watch(path, id);
         match self.read(|client| client.get_data(path.as_str(), true)) {
-            Ok((_, stat)) => Ok(Some(stat.czxid)),
-            Err(ZkError::NoNode) => Ok(None),
-            Err(ZkError::NoAuth) => {
-                self.read(|client| client.exists(path.as_str(), true)).map(|stat| stat.map(|stat| stat.czxid))
-            }
+            Ok(_) => Ok(Sight::Watched),
+            Err(ZkError::NoNode) => Ok(Sight::Gone),
+            Err(ZkError::NoAuth) => match self.read(|client| client.exists(path.as_str(), true))? {
+                Some(_) => Ok(Sight::Unreadable),
+                None => Ok(Sight::Gone),
+            },
             Err(error) => Err(error),
         }
     }
@@ -333,7 +346,7 @@ impl Core {
 
     pub(crate) fn leave(self: &Arc<Self>, id: ParticipantId) {
         self.participants.remove(id);
-        if self.end_reason().is_some() && self.participants.is_empty() {
+        if self.status.lock().lingering && self.participants.is_empty() {
             self.finish();
         }
     }
@@ -439,12 +452,15 @@ impl Core {
         }
         self.runtime.abandon();
         self.wake_everybody(Wake::SessionEnded(reason));
-        if self.outlives_us() && !self.participants.is_empty() {
-            // The last deletion finishes the session, or the time by which the server must have done so.
-            let deadline = self.now().after(self.session_timeout());
-            return self.at(deadline, Core::finish);
+        if !self.outlives_us() {
+            return self.finish();
         }
-        self.finish();
+        // The last deletion finishes the session, or the time by which the server must have done so.
+        self.at(self.now().after(self.session_timeout()), Core::finish);
+        self.status.lock().lingering = true;
+        if self.participants.is_empty() {
+            self.finish();
+        }
     }
 
     /// Whether the session may go on living on the server without us, with the znodes that we leave there.

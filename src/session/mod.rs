@@ -25,7 +25,7 @@ use crate::client::{Adapter, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::recipe::path::ZNodePath;
 
-pub(crate) use self::core::Core;
+pub(crate) use self::core::{Core, Sight};
 pub(crate) use self::lease::Term;
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::participants::{Participant, ParticipantId, Wake};

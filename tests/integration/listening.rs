@@ -240,7 +240,8 @@ fn a_listener_may_use_other_locks_of_the_session() {
         .map(|number| {
             let next = WriteLock::new(&session, &format!("{dir}/inner-{number}"), None).unwrap();
             let chain = Chain { next, done: done.clone() };
-            let lock = WriteLock::with_listener(&session, &format!("{dir}/outer-{number}"), None, chain).unwrap();
+            let lock =
+                WriteLock::with_listener(&session, &format!("{dir}/outer-{number}"), None, chain).unwrap();
             lock.lock().unwrap();
             lock
         })

@@ -192,7 +192,8 @@ fn the_largest_data_accepted_is_stored() {
     let session = session(server::shared());
     let dir = unique_dir("large");
     let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
-    let size = (0..1024).rev().map(|kib| kib * 1024).find(|size| lock.set_data(&vec![7; *size]).is_ok()).unwrap();
+    let size =
+        (0..1024).rev().map(|kib| kib * 1024).find(|size| lock.set_data(&vec![7; *size]).is_ok()).unwrap();
     let guard = lock.lock().unwrap();
     assert_eq!(Onlooker::at(server::shared()).data(guard.id()).len(), size);
 }
@@ -245,7 +246,9 @@ fn two_hundred_waiters_are_woken_one_at_a_time() {
     assert!(!waiters[1..].iter().any(WriteLock::is_owner));
     // Only the watch on the released znode has fired: all other waiters still wait for theirs.
     let watches_after = server.four_letter("wchp");
-    let remaining = |line: &&str| line.starts_with(&format!("{dir}/")) && !line.ends_with(waiters[0].id().unwrap().as_str());
+    let remaining = |line: &&str| {
+        line.starts_with(&format!("{dir}/")) && !line.ends_with(waiters[0].id().unwrap().as_str())
+    };
     assert_eq!(watches_after.lines().filter(remaining).count(), 198);
 }
 

@@ -13,6 +13,9 @@ mod support;
 
 mod fixtures;
 
+mod connecting;
+mod faults;
 mod kit;
 mod listening;
 mod locking;
+mod ported;
