@@ -1,0 +1,69 @@
+//! The locks on an ensemble of three servers, of which some fail.
+
+use std::time::Instant;
+
+use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, SessionState, WriteLock};
+
+use crate::fixtures::{Call, LONG, Notes, SHORT, connect, next, unique_dir};
+use crate::support::ensemble::Ensemble;
+use crate::support::wait::{deadline, eventually};
+
+#[test]
+fn owner_and_waiter_live_through_the_death_of_the_leading_server() {
+    let ensemble = Ensemble::start(3);
+    let dir = unique_dir("leader-dies");
+    let (one, two) = (connect(&ensemble.connect_string(), LONG), connect(&ensemble.connect_string(), LONG));
+    let guard = BlockingWriteLock::new(&one, &dir, None).unwrap().lock().unwrap();
+    let (notes, calls) = Notes::new();
+    let waiter = WriteLock::with_listener(&two, &dir, None, notes).unwrap();
+    assert!(!waiter.lock().unwrap());
+    let states = [one.subscribe(), two.subscribe()];
+    ensemble.kill(ensemble.leader());
+    for states in &states {
+        assert_eq!(next(states), SessionState::Suspended);
+    }
+    assert!(guard.is_owner(), "the lease runs on");
+    eventually("both sessions are back", || {
+        one.state() == SessionState::Connected && two.state() == SessionState::Connected
+    });
+    assert!(guard.is_owner() && !waiter.is_owner());
+    assert!(calls.try_recv().is_err());
+    guard.unlock().unwrap();
+    assert_eq!(next(&calls), Call::Acquired);
+}
+
+#[test]
+fn an_owner_behind_a_paused_server_stops_owning_before_another_acquires() {
+    let ensemble = Ensemble::start(3);
+    let dir = unique_dir("follower-pauses");
+    let follower = ensemble.follower();
+    let far = connect(&ensemble.connect_string_of(follower), SHORT);
+    let near = connect(&ensemble.connect_string_of(ensemble.leader()), LONG);
+    let guard = BlockingWriteLock::new(&far, &dir, None).unwrap().lock().unwrap();
+    let waiter = WriteLock::new(&near, &dir, None).unwrap();
+    assert!(!waiter.lock().unwrap());
+    ensemble.pause(follower);
+    let until = Instant::now() + deadline();
+    while !waiter.is_owner() {
+        assert!(Instant::now() < until, "nobody took over");
+        std::thread::yield_now();
+    }
+    assert!(!guard.is_owner(), "two owners at once");
+    assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
+}
+
+#[test]
+fn a_lock_works_on_while_one_server_of_three_is_down() {
+    let ensemble = Ensemble::start(3);
+    let follower = ensemble.follower();
+    ensemble.kill(follower);
+    let dir = unique_dir("one-down");
+    for _ in 0..4 {
+        // Wherever the connecting begins, it ends at a server that serves.
+        let session = connect(&ensemble.connect_string(), LONG);
+        BlockingWriteLock::new(&session, &dir, None).unwrap().lock().unwrap().unlock().unwrap();
+    }
+    ensemble.restart(follower);
+    let session = connect(&ensemble.connect_string_of(follower), LONG);
+    assert!(BlockingWriteLock::new(&session, &dir, None).unwrap().try_lock().unwrap().is_some());
+}
