@@ -7,16 +7,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 use zookeeper::Acl;
 
 use crate::error::{LossReason, Operation, Result};
 use crate::exclusive;
+use crate::grant::Grant;
 use crate::lock_guard::LockGuard;
 use crate::protocol_support::{ProtocolSupport, check_data};
 use crate::recipe::path::ZNodePath;
-use crate::request::{Event, Observer, Request, Standing};
+use crate::request::{Event, Request, Standing};
 use crate::session::Session;
 
 /// An exclusive lock that blocks until it is acquired.
@@ -218,32 +219,4 @@ impl Drop for Attempt {
             self.request.withdraw(None);
         }
     }
-}
-
-/// Hears of a request's events for the thread that waits for it, and later for the guard.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    events: Sender<Event>,
-    lost: Sender<LossReason>,
-}
-
-impl Grant {
-    fn new() -> (Arc<Grant>, Receiver<Event>, Receiver<LossReason>) {
-        // Room for all that a request can bring, so that nothing ever waits: acquired or dropped; lost.
-        let (events, received) = bounded(1);
-        let (lost, told) = bounded(1);
-        (Arc::new(Grant { events, lost }), received, told)
-    }
-}
-
-impl Observer for Grant {
-    fn post(&self, event: Event) {
-        match event {
-            Event::Acquired | Event::Dropped(_) => drop(self.events.try_send(event)),
-            Event::Lost(reason) => drop(self.lost.try_send(reason)),
-            Event::Released => {}
-        }
-    }
-
-    fn hand_on(&self) {}
 }

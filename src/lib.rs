@@ -73,6 +73,7 @@ mod blocking_write_lock;
 mod client;
 mod error;
 mod exclusive;
+mod grant;
 mod lock_guard;
 mod lock_listener;
 mod operation;

@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::Receiver;
 
-use crate::blocking_write_lock::Grant;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::exclusive;
+use crate::grant::Grant;
 use crate::recipe::path::ZNodePath;
 use crate::request::Request;
 use crate::session::Session;

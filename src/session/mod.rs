@@ -5,6 +5,7 @@
 
 mod clock;
 mod core;
+mod job;
 mod lease;
 mod mailbox;
 mod participants;

@@ -6,12 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::clock::{Clock, Moment, SystemClock};
+use super::job::Job;
 use super::timer::Timer;
 use super::workers::Workers;
 use crate::error::Result;
-
-/// A piece of work.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;

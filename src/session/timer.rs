@@ -10,8 +10,7 @@ use std::thread;
 use parking_lot::{Condvar, Mutex};
 
 use super::clock::{Clock, Moment, SystemClock};
-use super::runtime::Job;
-use super::workers::run_guarded;
+use super::job::{Job, run_guarded};
 
 pub(crate) struct Timer {
     shared: Arc<Shared>,

@@ -7,14 +7,13 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::runtime::Job;
+use super::job::{Job, run_guarded};
 
 /// How many requests of one session can be under way at once. One connection handles them one after the other, so more
 /// would not be faster.
@@ -160,13 +159,6 @@ impl Queue {
         if self.generation == generation {
             self.workers -= 1;
         }
-    }
-}
-
-/// A panic in a job (a listener's is caught before) must not cost a worker.
-pub(crate) fn run_guarded(job: Job) {
-    if catch_unwind(AssertUnwindSafe(job)).is_err() {
-        log::error!("a job of the session panicked; the thread goes on");
     }
 }
 

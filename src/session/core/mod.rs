@@ -3,6 +3,8 @@
 //! Events of the client come in on the client's own threads, so everything done there is short and makes no call; what
 //! may block is submitted to the runtime.
 
+mod life;
+
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -21,13 +23,6 @@ use super::runtime::Runtime;
 use crate::client::{ClientEvent, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::recipe::path::ZNodePath;
-
-/// The path of the write that proves the session alive. It changes nothing: the znode does not exist, and if it did,
-/// not at this version. A read would prove less (see [`super::lease`]).
-const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
-
-/// How soon a proof is tried again that failed although there seems to be contact.
-const PROOF_RETRY: Duration = Duration::from_millis(100);
 
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
@@ -361,120 +356,6 @@ impl Core {
         for participant in self.participants.everybody() {
             participant.wake(why);
         }
-    }
-
-    // ---- keeping the session, and noticing that it is gone
-
-    /// Proves on the calling worker that the session lives.
-    pub(crate) fn prove_life(self: &Arc<Self>) -> ZkResult<()> {
-        let result = self.write(|client| client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX)).map(drop));
-        let recheck = {
-            let mut status = self.status.lock();
-            status.proof_under_way = false;
-            was_answered(&result) && status.in_contact && std::mem::take(&mut status.recheck_due)
-        };
-        if recheck {
-            self.wake_everybody(Wake::Reconnected);
-        }
-        if was_answered(&result) {
-            self.tick();
-            return Ok(());
-        }
-        self.at(self.now().after(PROOF_RETRY), Core::tick);
-        result
-    }
-
-    /// Does what the time demands (a keep-alive, telling owners that their lease has ended, giving the session up) and
-    /// sees to it that it is called again when the time demands more.
-    fn tick(self: &Arc<Self>) {
-        let now = self.now();
-        let (prove, lease_ended) = {
-            let mut status = self.status.lock();
-            if status.end.is_some() {
-                return;
-            }
-            if now >= status.lease.given_up_at() {
-                drop(status);
-                return self.end(LossReason::LeaseExpired);
-            }
-            let proof_due = status.lease.last_proof().after(self.client.keep_alive_interval());
-            let prove =
-                status.in_contact && !status.proof_under_way && (status.recheck_due || now >= proof_due);
-            status.proof_under_way |= prove;
-            let lease_end = status.lease.current().end();
-            let next =
-                [lease_end, status.lease.given_up_at(), proof_due].into_iter().filter(|at| *at > now).min();
-            if let Some(next) = next {
-                self.schedule_tick(&mut status, next, now);
-            }
-            status.announce(now);
-            (prove, lease_end <= now)
-        };
-        if prove {
-            self.submit(|core| {
-                // A failure is tried again by the clock.
-                let _ = core.prove_life();
-            });
-        }
-        if lease_ended {
-            self.wake_everybody(Wake::CheckLease);
-        }
-    }
-
-    fn schedule_tick(self: &Arc<Self>, status: &mut Status, next: Moment, now: Moment) {
-        if status.next_tick.is_some_and(|scheduled| now < scheduled && scheduled <= next) {
-            return;
-        }
-        status.next_tick = Some(next);
-        self.at(next, move |core| {
-            // One that was overtaken by an earlier one has nothing left to do.
-            let is_the_latest = core.status.lock().next_tick == Some(next);
-            if is_the_latest {
-                core.tick();
-            }
-        });
-    }
-
-    /// Ends the session for good: owners are told, waiters get an error, threads go.
-    pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
-        {
-            let mut status = self.status.lock();
-            if status.end.is_some() {
-                return;
-            }
-            status.end = Some(reason);
-            status.lease.finish();
-            status.announce(self.runtime.now());
-            status.end_signal = None;
-        }
-        if reason != LossReason::SessionClosed {
-            log::warn!("ZooKeeper session lost: {reason}");
-        }
-        self.runtime.abandon();
-        self.wake_everybody(Wake::SessionEnded(reason));
-        if !self.outlives_us() {
-            return self.finish();
-        }
-        // The last deletion finishes the session, or the time by which the server must have done so.
-        self.at(self.now().after(self.session_timeout()), Core::finish);
-        self.status.lock().lingering = true;
-        if self.participants.is_empty() {
-            self.finish();
-        }
-    }
-
-    /// Whether the session may go on living on the server without us, with the znodes that we leave there.
-    pub(crate) fn outlives_us(&self) -> bool {
-        self.end_reason() != Some(LossReason::SessionExpired) && !self.client.owns_session()
-    }
-
-    fn finish(self: &Arc<Self>) {
-        let Some(finish_signal) = self.status.lock().finish_signal.take() else { return };
-        self.submit(move |core| {
-            core.client.close();
-            drop(finish_signal);
-        });
-        self.runtime.shut_down();
     }
 }
 
