@@ -17,7 +17,7 @@ use crate::grant::Grant;
 use crate::lock_guard::LockGuard;
 use crate::protocol_support::{ProtocolSupport, check_data};
 use crate::recipe::path::ZNodePath;
-use crate::request::{Event, Request, Standing};
+use crate::request::{Claim, Event, Request, Standing};
 use crate::session::Session;
 
 /// An exclusive lock that blocks until it is acquired.
@@ -75,7 +75,7 @@ impl BlockingWriteLock {
         let attempt = self.start()?;
         match attempt.events.recv() {
             Ok(Event::Acquired) => attempt.into_guard(),
-            _ => Err(attempt.request.end_error()),
+            _ => Err(attempt.claim.end_error()),
         }
     }
 
@@ -86,7 +86,7 @@ impl BlockingWriteLock {
     /// As [`lock`](BlockingWriteLock::lock).
     pub fn try_lock(&self) -> Result<Option<LockGuard>> {
         let attempt = self.start()?;
-        match attempt.request.wait_until_placed()? {
+        match attempt.claim.wait_until_placed()? {
             Some(Standing::Owner) => attempt.into_guard().map(Some),
             _ => Ok(None),
         }
@@ -115,7 +115,7 @@ impl BlockingWriteLock {
         let attempt = self.start()?;
         match attempt.events.recv_deadline(deadline) {
             Ok(Event::Acquired) => attempt.into_guard().map(Some),
-            Ok(_) => Err(attempt.request.end_error()),
+            Ok(_) => Err(attempt.claim.end_error()),
             // A grant that comes at this very moment is released again by the drop of the attempt.
             Err(_) => Ok(None),
         }
@@ -181,9 +181,9 @@ impl BlockingWriteLock {
         self.session().check_open(Operation::LOCK, &self.dir)?;
         let (grant, events, lost) = Grant::new();
         let terms = exclusive::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()));
-        let request = Request::new(self.session(), terms, Arc::<Grant>::clone(&grant));
+        let request = Request::new(self.session(), terms, grant);
         request.start();
-        Ok(Attempt { session: self.session().clone(), request, grant, events, lost, granted: false })
+        Ok(Attempt { session: self.session().clone(), claim: Claim::on(request), events, lost })
     }
 }
 
@@ -195,28 +195,18 @@ impl fmt::Debug for BlockingWriteLock {
 
 /// One waiting call. Dropped without a guard made of it, it withdraws its request.
 struct Attempt {
+    /// Before the session, for the order in which they are dropped.
+    claim: Claim,
     session: Session,
-    request: Arc<Request>,
-    grant: Arc<Grant>,
     events: Receiver<Event>,
     lost: Receiver<LossReason>,
-    granted: bool,
 }
 
 impl Attempt {
-    fn into_guard(mut self) -> Result<LockGuard> {
-        let Some(znode) = self.request.znode() else { return Err(self.request.end_error()) };
-        self.granted = true;
-        let (session, request, grant) =
-            (self.session.clone(), Arc::clone(&self.request), Arc::clone(&self.grant));
-        Ok(LockGuard::new(session, request, grant, znode, self.lost.clone()))
-    }
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        if !self.granted {
-            self.request.withdraw(None);
+    fn into_guard(self) -> Result<LockGuard> {
+        match self.claim.znode() {
+            Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.lost)),
+            None => Err(self.claim.end_error()),
         }
     }
 }

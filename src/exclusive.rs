@@ -9,7 +9,7 @@ use crate::error::{LockError, Operation, Result};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::decide_exclusive;
-use crate::request::{Observer, Request, Terms};
+use crate::request::{Request, Terms};
 use crate::session::Session;
 
 /// The terms of a new request. Its name is ordered rightly by every library that may share the directory; the GUID, and
@@ -37,10 +37,10 @@ pub(crate) fn default_data() -> Arc<[u8]> {
 }
 
 /// Ends a request and waits until its znode is deleted.
-pub(crate) fn release(session: &Session, request: &Arc<Request>, observer: &dyn Observer) -> Result<()> {
+pub(crate) fn release(session: &Session, request: &Request) -> Result<()> {
     let (first, outcome) = bounded(1);
     request.withdraw(Some(first));
-    observer.hand_on();
+    request.hand_on();
     let outcome = select! {
         recv(outcome) -> outcome => outcome,
         // The znode goes with the session.

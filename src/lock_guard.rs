@@ -1,15 +1,14 @@
 //! [`LockGuard`]: a lock that is held, released when the guard goes.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use crossbeam_channel::Receiver;
 
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::exclusive;
-use crate::grant::Grant;
 use crate::recipe::path::ZNodePath;
-use crate::request::Request;
+use crate::request::Claim;
 use crate::session::Session;
 
 /// A lock that is held. Dropping it releases the lock, also when a panic unwinds.
@@ -21,9 +20,9 @@ use crate::session::Session;
 /// `Send` and `Sync`; it may be dropped on any thread.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct LockGuard {
+    /// Before the session, as fields are dropped in this order: the request is withdrawn, then the session may close.
+    claim: Claim,
     session: Session,
-    request: Arc<Request>,
-    grant: Arc<Grant>,
     znode: ZNodePath,
     lost: Receiver<LossReason>,
     fencing_token: OnceLock<i64>,
@@ -32,18 +31,17 @@ pub struct LockGuard {
 impl LockGuard {
     pub(crate) fn new(
         session: Session,
-        request: Arc<Request>,
-        grant: Arc<Grant>,
+        claim: Claim,
         znode: ZNodePath,
         lost: Receiver<LossReason>,
     ) -> LockGuard {
-        LockGuard { session, request, grant, znode, lost, fencing_token: OnceLock::new() }
+        LockGuard { claim, session, znode, lost, fencing_token: OnceLock::new() }
     }
 
     /// Returns whether the lock is still held, and provably so until now. Does no I/O and waits for nothing.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.request.is_owner()
+        self.claim.is_owner()
     }
 
     /// Returns the full path of the lock's znode.
@@ -100,16 +98,10 @@ impl LockGuard {
     /// - [`AccessDenied`](LockError::AccessDenied) or another refusal of the server; then the znode stays until the
     ///   session ends.
     pub fn unlock(self) -> Result<()> {
-        if self.request.has_ended() {
-            return Err(self.request.end_error());
+        if self.claim.has_ended() {
+            return Err(self.claim.end_error());
         }
-        exclusive::release(&self.session, &self.request, &*self.grant)
-    }
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        self.request.withdraw(None);
+        exclusive::release(&self.session, &self.claim)
     }
 }
 

@@ -159,7 +159,7 @@ impl WriteLock {
     ///   the session ends.
     pub fn unlock(&self) -> Result<()> {
         let Some(request) = self.current.lock().take() else { return Ok(()) };
-        exclusive::release(self.session(), &request, &*self.listener)
+        exclusive::release(self.session(), &request)
     }
 
     /// Returns whether this lock is held, and provably so until now.

@@ -16,6 +16,7 @@
 mod steps;
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
@@ -111,7 +112,6 @@ struct Joining {
 enum Ending {
     Withdrawn,
     Lost(LossReason),
-    Failed,
 }
 
 /// What is left to do about a request that has just ended.
@@ -230,12 +230,17 @@ impl Request {
         }
     }
 
+    /// Lets the observer pass on what was posted to it.
+    pub(crate) fn hand_on(&self) {
+        self.observer.hand_on();
+    }
+
     // ---- ending
 
     /// Ends the request and deletes its znode, in the background if need be. The first outcome of the deletion is told to
     /// `first`. Does nothing when the request has ended.
     ///
-    /// Nothing is handed on here: the caller does so, when it holds no lock of its own.
+    /// The caller [hands on](Request::hand_on) what this brings, when it holds no lock of its own.
     pub(crate) fn withdraw(&self, first: Option<Sender<ZkResult<()>>>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
@@ -248,26 +253,27 @@ impl Request {
         self.clean_up(rest, first);
     }
 
-    /// Ends the request because the lock or the place in the queue was taken away.
-    fn lose(self: &Arc<Self>, reason: LossReason) {
+    /// Ends the request because the lock, or the place in the queue, was taken away.
+    fn lose(&self, reason: LossReason) {
+        self.end_unasked(reason, None);
+    }
+
+    /// Ends the request because the server refuses what it needs.
+    fn fail(&self, error: LockError) {
+        self.end_unasked(LossReason::Refused, Some(error));
+    }
+
+    fn end_unasked(&self, reason: LossReason, error: Option<LockError>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
         let Some(rest) = self.end(&mut state, Ending::Lost(reason)) else { return };
         self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
-        let name = self.name_of(&state);
-        drop(state);
-        log::warn!("{} {name}: {reason}", if was_owner { "lost" } else { "dropped from the queue:" });
-        self.clean_up(rest, None);
-    }
-
-    fn fail(&self, error: LockError) {
-        let mut state = self.state.lock();
-        let was_owner = matches!(state.phase, Phase::Owner { .. });
-        let Some(rest) = self.end(&mut state, Ending::Failed) else { return };
-        let reason = LossReason::Refused;
-        self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
-        log::warn!("request in {} failed: {error}", self.terms.dir);
-        state.error = Some(error);
+        let what = if was_owner { "lost" } else { "dropped from the queue:" };
+        match &error {
+            Some(error) => log::warn!("{what} {}: {reason}: {error}", self.name_of(&state)),
+            None => log::warn!("{what} {}: {reason}", self.name_of(&state)),
+        }
+        state.error = error;
         drop(state);
         self.clean_up(rest, None);
     }
@@ -308,6 +314,29 @@ impl Request {
     /// The znode of a create whose reply was lost.
     fn unconfirmed(&self) -> Target {
         Target::Child { dir: self.terms.dir.clone(), prefix: self.terms.prefix.clone() }
+    }
+}
+
+/// A hold on a request, which is withdrawn when this is dropped.
+pub(crate) struct Claim(Arc<Request>);
+
+impl Claim {
+    pub(crate) fn on(request: Arc<Request>) -> Claim {
+        Claim(request)
+    }
+}
+
+impl Deref for Claim {
+    type Target = Request;
+
+    fn deref(&self) -> &Request {
+        &self.0
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.withdraw(None);
     }
 }
 
