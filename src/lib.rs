@@ -98,6 +98,11 @@ pub use write_lock::WriteLock;
 /// Types of the client library that appear in this crate's signatures.
 pub use zookeeper::{Acl, CreateMode, Permission, Stat, ZkError, ZkResult, ZooKeeper};
 
+/// The README's examples, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     #[test]
