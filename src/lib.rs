@@ -82,6 +82,8 @@ mod recipe;
 mod request;
 mod retry;
 mod session;
+#[cfg(any(test, feature = "test-util"))]
+pub mod sim;
 mod write_lock;
 
 pub use blocking_write_lock::BlockingWriteLock;

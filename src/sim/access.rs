@@ -1,0 +1,76 @@
+//! [`Caller`]: in whose name a request is made, and what the ACLs grant to it.
+
+use zookeeper::{Acl, Permission, ZkError, ZkResult};
+
+/// Who a client has proven to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) scheme: String,
+    pub(super) id: String,
+}
+
+/// In whose name a request is made.
+#[derive(Debug)]
+pub(super) struct Caller<'a> {
+    /// The owner of the ephemeral znodes that it creates.
+    pub(super) session: i64,
+    pub(super) rights: Rights<'a>,
+}
+
+#[derive(Debug)]
+pub(super) enum Rights<'a> {
+    /// Those of a client with these identities.
+    Of(&'a [Identity]),
+    /// Every right: the test itself, when it acts as somebody else.
+    All,
+}
+
+impl Caller<'_> {
+    /// The test, acting as somebody else outside any session.
+    pub(super) const ANYBODY_ELSE: Caller<'static> = Caller { session: 0, rights: Rights::All };
+
+    /// Checks that the ACL grants the permission.
+    pub(super) fn check(&self, acl: &[Acl], permission: Permission) -> ZkResult<()> {
+        let granted = match self.rights {
+            Rights::All => true,
+            Rights::Of(identities) => acl.iter().any(|entry| {
+                entry.perms.can(permission)
+                    && (is_world(entry) || identities.iter().any(|identity| identity.is_named_by(entry)))
+            }),
+        };
+        if granted { Ok(()) } else { Err(ZkError::NoAuth) }
+    }
+
+    /// Returns the ACL that a new znode gets: the scheme `auth` stands for the creator's identities.
+    pub(super) fn resolve(&self, acl: &[Acl]) -> ZkResult<Vec<Acl>> {
+        let mut resolved = Vec::with_capacity(acl.len());
+        for entry in acl {
+            match entry.scheme.as_str() {
+                "" => return Err(ZkError::InvalidACL),
+                "world" if !is_world(entry) => return Err(ZkError::InvalidACL),
+                "auth" => {
+                    let identities = match self.rights {
+                        Rights::Of(identities) => identities,
+                        Rights::All => &[],
+                    };
+                    if identities.is_empty() {
+                        return Err(ZkError::InvalidACL);
+                    }
+                    resolved.extend(identities.iter().map(|who| Acl::new(entry.perms, &who.scheme, &who.id)));
+                }
+                _ => resolved.push(entry.clone()),
+            }
+        }
+        if resolved.is_empty() { Err(ZkError::InvalidACL) } else { Ok(resolved) }
+    }
+}
+
+impl Identity {
+    fn is_named_by(&self, entry: &Acl) -> bool {
+        self.scheme == entry.scheme && self.id == entry.id
+    }
+}
+
+fn is_world(entry: &Acl) -> bool {
+    entry.scheme == "world" && entry.id == "anyone"
+}

@@ -1,0 +1,251 @@
+//! [`SimulatedClient`]: the port, and the way of a call through faults and stop points to the tree and back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
+
+use super::faults::{Effect, Fault, FaultKind, SimOperation};
+use super::log::Call;
+use super::requests::Requester;
+use super::state::{Client, Contact, Shared, State};
+use crate::client::{EventSink, ZooKeeperClient};
+
+/// A client of a [`SimulatedZooKeeper`](super::SimulatedZooKeeper) with a session of its own, and the faults that a
+/// test can bring over it.
+///
+/// A call is executed at once on the calling thread; the sink is called there too, or on the thread of whoever caused
+/// the event, with no lock of the simulation held. No call and no verb returns before every event that happened until
+/// then is delivered.
+///
+/// [`close`](ZooKeeperClient::close) without contact ends the session for this client only: on the server it lives, with
+/// its ephemeral znodes, until a test lets it [`expire`](SimulatedClient::expire). Dropping the client without a close is
+/// a crash, with the same effect: then
+/// [`expire_session`](super::SimulatedZooKeeper::expire_session) ends it.
+pub struct SimulatedClient {
+    pub(super) shared: Arc<Shared>,
+    pub(super) session: i64,
+    session_timeout: Duration,
+}
+
+impl SimulatedClient {
+    /// Opens a session.
+    pub(super) fn connect(shared: &Arc<Shared>, session_timeout: Duration) -> Arc<SimulatedClient> {
+        let mut state = shared.lock();
+        state.last_session += 1;
+        let session = state.last_session;
+        state.sessions.insert(session);
+        state.clients.insert(session, Client { contact: Contact::Connected, ..Client::default() });
+        Arc::new(SimulatedClient { shared: Arc::clone(shared), session, session_timeout })
+    }
+
+    /// Returns the id of this client's session.
+    #[must_use]
+    pub fn session_id(&self) -> i64 {
+        self.session
+    }
+
+    fn requester(&self) -> Requester {
+        Requester::Client(self.session)
+    }
+
+    fn watcher(&self, watch: bool) -> Option<i64> {
+        watch.then_some(self.session)
+    }
+
+    /// Logs a call around its [`round_trip`](SimulatedClient::round_trip).
+    fn call<T>(
+        &self,
+        operation: SimOperation,
+        path: &str,
+        watch: bool,
+        request: impl FnOnce(&mut State) -> ZkResult<T>,
+    ) -> ZkResult<T> {
+        let session = self.session;
+        let call = Call { session, operation, path: path.to_owned(), watch, executed: false, outcome: None };
+        let number = self.shared.lock().log.begin(call);
+        let result = self.round_trip(operation, number, request);
+        let mut state = self.shared.lock();
+        state.log.returned(number, result.as_ref().map(drop).map_err(|error| *error));
+        // A disconnect by another thread, for one, is delivered before the call fails because of it.
+        self.shared.deliver(state);
+        result
+    }
+
+    fn round_trip<T>(
+        &self,
+        operation: SimOperation,
+        number: usize,
+        request: impl FnOnce(&mut State) -> ZkResult<T>,
+    ) -> ZkResult<T> {
+        let mut state = self.shared.lock();
+        self.send(&mut state)?;
+        if let Some(stop_point) = self.client(&mut state).script.plan(operation).before.pop_front() {
+            drop(state);
+            stop_point();
+            state = self.shared.lock();
+            self.send(&mut state)?;
+        }
+        let fault = self.client(&mut state).script.plan(operation).fault_of_this_call();
+        if let Some(Fault { when: Effect::Before, kind }) = fault {
+            self.meet(kind, &mut state)?;
+            self.send(&mut state)?;
+        }
+
+        let result = request(&mut state);
+        state.log.executed(number);
+        let client = self.client(&mut state);
+        let connection = client.connection;
+        let stop_point = client.script.plan(operation).after.pop_front();
+        if let Some(Fault { when: Effect::After, kind: FaultKind::Swallow }) = fault {
+            // At once with the effect, so that a test which sees the one can rely on the other.
+            client.swallow();
+        }
+        self.shared.deliver(state);
+        if let Some(stop_point) = stop_point {
+            stop_point();
+        }
+        let mut state = self.shared.lock();
+        if let Some(Fault { when: Effect::After, kind: kind @ (FaultKind::Fail(_) | FaultKind::Cut) }) = fault
+        {
+            self.meet(kind, &mut state)?;
+        }
+        self.receive(connection, &mut state)?;
+        result
+    }
+
+    fn meet(&self, fault: FaultKind, state: &mut State) -> ZkResult<()> {
+        match fault {
+            FaultKind::Fail(error) => return Err(error),
+            FaultKind::Cut => state.cut(self.session),
+            FaultKind::Swallow => self.client(state).swallow(),
+        }
+        Ok(())
+    }
+
+    /// Blocks while the request is swallowed, then says whether the server gets it.
+    fn send(&self, state: &mut MutexGuard<'_, State>) -> ZkResult<()> {
+        loop {
+            let client = self.client(state);
+            match client.contact {
+                Contact::Lost | Contact::Closed => return Err(ZkError::SessionExpired),
+                Contact::Disconnected => return Err(ZkError::ConnectionLoss),
+                Contact::Connected | Contact::Silent if client.swallowed => self.shared.wait(state),
+                Contact::Silent => return Err(ZkError::ConnectionLoss),
+                Contact::Connected => return Ok(()),
+            }
+        }
+    }
+
+    /// Blocks while the reply is swallowed, then says whether the caller gets it: not when the connection on which the
+    /// request was sent is lost.
+    fn receive(&self, connection: u64, state: &mut MutexGuard<'_, State>) -> ZkResult<()> {
+        loop {
+            let client = self.client(state);
+            match client.contact {
+                Contact::Lost => return Err(ZkError::SessionExpired),
+                Contact::Closed => return Ok(()),
+                _ if client.connection != connection => return Err(ZkError::ConnectionLoss),
+                _ if client.swallowed => self.shared.wait(state),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    pub(super) fn client<'a>(&self, state: &'a mut State) -> &'a mut Client {
+        state.client(self.session)
+    }
+}
+
+impl ZooKeeperClient for SimulatedClient {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        self.call(SimOperation::Create, path, false, |state| {
+            state.create(path, data, acl, mode, self.requester())
+        })
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.call(SimOperation::Delete, path, false, |state| state.delete(path, version, self.requester()))
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.call(SimOperation::Exists, path, watch, |state| state.exists(path, self.watcher(watch)))
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.call(SimOperation::GetChildren, path, watch, |state| {
+            state.get_children(path, self.watcher(watch), self.requester())
+        })
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.call(SimOperation::GetData, path, watch, |state| {
+            state.get_data(path, self.watcher(watch), self.requester())
+        })
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.call(SimOperation::SetData, path, false, |state| {
+            state.set_data(path, data, version, self.requester())
+        })
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        let mut state = self.shared.lock();
+        let client = self.client(&mut state);
+        let connected = matches!(client.contact, Contact::Connected | Contact::Silent);
+        let former = client.sink.replace(sink);
+        drop(state);
+        // Not under the lock: what the sink holds may call the client when it goes.
+        drop(former);
+        connected
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.session_timeout
+    }
+
+    fn close(&self) {
+        let over = |contact| matches!(contact, Contact::Closed | Contact::Lost);
+        let contact = self.client(&mut self.shared.lock()).contact;
+        if !over(contact) {
+            // Whether the server heard of it makes no difference to this client.
+            let _ = self.call(SimOperation::Close, "", false, |state| {
+                state.end_session(self.session);
+                self.client(state).contact = Contact::Closed;
+                Ok(())
+            });
+        }
+        let mut state = self.shared.lock();
+        state.hang_up(self.session);
+        let client = self.client(&mut state);
+        if !over(client.contact) {
+            client.contact = Contact::Closed;
+        }
+        let sink = client.sink.take();
+        self.shared.deliver(state);
+        drop(sink);
+    }
+}
+
+impl Drop for SimulatedClient {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.hang_up(self.session);
+        let client = state.clients.remove(&self.session);
+        drop(state);
+        // Not under the lock, for its sink and its stop points are the test's.
+        drop(client);
+    }
+}
+
+impl fmt::Debug for SimulatedClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedClient")
+            .field("session", &self.session)
+            .field("session_timeout", &self.session_timeout)
+            .finish_non_exhaustive()
+    }
+}

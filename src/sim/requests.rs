@@ -1,0 +1,121 @@
+//! The server's side of each request: the tree is read or changed, watches are left and fired.
+
+use std::collections::BTreeMap;
+
+use zookeeper::{Acl, CreateMode, Stat, ZkResult};
+
+use super::access::{Caller, Rights};
+use super::state::{Client, State};
+use super::tree::{ROOT, split};
+
+/// Who sends a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Requester {
+    /// The client of this session.
+    Client(i64),
+    /// The test, acting as somebody else who may do everything, in this session or in none (0).
+    Other(i64),
+}
+
+impl State {
+    pub(super) fn create(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        acl: &[Acl],
+        mode: CreateMode,
+        requester: Requester,
+    ) -> ZkResult<String> {
+        let caller = caller(&self.clients, requester);
+        let (path, change) = self.tree.create(path, data, acl, mode, &caller)?;
+        self.publish(&[change]);
+        Ok(path)
+    }
+
+    pub(super) fn delete(&mut self, path: &str, version: Option<i32>, requester: Requester) -> ZkResult<()> {
+        let change = self.tree.delete(path, version, &caller(&self.clients, requester))?;
+        self.publish(&[change]);
+        Ok(())
+    }
+
+    pub(super) fn set_data(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        version: Option<i32>,
+        requester: Requester,
+    ) -> ZkResult<Stat> {
+        let caller = caller(&self.clients, requester);
+        let (stat, change) = self.tree.set_data(path, data, version, &caller)?;
+        self.publish(&[change]);
+        Ok(stat)
+    }
+
+    pub(super) fn exists(&mut self, path: &str, watch: Option<i64>) -> ZkResult<Option<Stat>> {
+        let stat = self.tree.stat(path)?;
+        if let Some(session) = watch {
+            self.watches.watch_data(path, session);
+        }
+        Ok(stat)
+    }
+
+    /// Returns the names in an order that is the same in every run and yet none.
+    pub(super) fn get_children(
+        &mut self,
+        path: &str,
+        watch: Option<i64>,
+        requester: Requester,
+    ) -> ZkResult<Vec<String>> {
+        let mut names = self.tree.children(path, &caller(&self.clients, requester))?;
+        if let Some(session) = watch {
+            self.watches.watch_children(path, session);
+        }
+        names.sort_by_cached_key(|name| fnv_1a(name));
+        Ok(names)
+    }
+
+    pub(super) fn get_data(
+        &mut self,
+        path: &str,
+        watch: Option<i64>,
+        requester: Requester,
+    ) -> ZkResult<(Vec<u8>, Stat)> {
+        let found = self.tree.data(path, &caller(&self.clients, requester))?;
+        if let Some(session) = watch {
+            self.watches.watch_data(path, session);
+        }
+        Ok(found)
+    }
+
+    /// Creates the znodes above and at this path that are missing, open to everybody.
+    pub(super) fn ensure_path(&mut self, path: &str) -> ZkResult<()> {
+        if path == ROOT || self.tree.stat(path)?.is_some() {
+            return Ok(());
+        }
+        self.ensure_parents(path)?;
+        self.create(path, &[], Acl::open_unsafe(), CreateMode::Persistent, Requester::Other(0)).map(drop)
+    }
+
+    pub(super) fn ensure_parents(&mut self, path: &str) -> ZkResult<()> {
+        match split(path) {
+            Some((parent, _)) => self.ensure_path(parent),
+            None => Ok(()),
+        }
+    }
+}
+
+fn caller(clients: &BTreeMap<i64, Client>, requester: Requester) -> Caller<'_> {
+    match requester {
+        Requester::Client(session) => {
+            let identities = clients.get(&session).map_or(&[][..], |client| &client.identities);
+            Caller { session, rights: Rights::Of(identities) }
+        }
+        Requester::Other(session) => Caller { session, rights: Rights::All },
+    }
+}
+
+fn fnv_1a(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

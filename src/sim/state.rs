@@ -1,0 +1,187 @@
+//! [`Shared`]: all state of a simulation under one lock, and the delivery of events outside of it.
+//!
+//! Events are queued under the lock, so in the order in which they happened, and delivered by whichever thread comes
+//! next; nobody returns to a test or to a caller before all that happened earlier is delivered.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::thread::{self, ThreadId};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::access::Identity;
+use super::faults::Script;
+use super::log::Log;
+use super::tree::{Change, Tree};
+use super::watches::Watches;
+use crate::client::{ClientEvent, EventSink};
+
+/// Far from the small numbers that a test invents for foreign sessions.
+const FIRST_SESSION: i64 = 0x0100_0000_0000_0001;
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Signalled when an event was delivered and when a client's contact changed.
+    changed: Condvar,
+}
+
+pub(super) struct State {
+    pub(super) tree: Tree,
+    pub(super) watches: Watches,
+    /// The sessions that live on the server, with or without a client.
+    pub(super) sessions: BTreeSet<i64>,
+    /// The clients, by the sessions that they opened, whether these live or not.
+    pub(super) clients: BTreeMap<i64, Client>,
+    pub(super) last_session: i64,
+    pub(super) log: Log,
+    outbox: VecDeque<(EventSink, ClientEvent)>,
+    /// The thread that runs a sink right now.
+    deliverer: Option<ThreadId>,
+    queued: u64,
+    delivered: u64,
+}
+
+/// A client's end of its connection.
+#[derive(Default)]
+pub(super) struct Client {
+    pub(super) contact: Contact,
+    /// Counts the connections lost: a reply that was on its way when it grew is lost as well.
+    pub(super) connection: u64,
+    /// Whether the network swallows what is sent; only while there is contact, or the client believes so.
+    pub(super) swallowed: bool,
+    /// The paths whose watches fired behind a network that swallows.
+    pub(super) held: Vec<String>,
+    pub(super) sink: Option<EventSink>,
+    pub(super) identities: Vec<Identity>,
+    pub(super) script: Script,
+}
+
+/// What a client knows of its session.
+///
+/// | state          | calls                        | left by                                              |
+/// |----------------|------------------------------|------------------------------------------------------|
+/// | `Connected`    | are executed                 | `disconnect`, `expire`, `expire_silently`, `close`   |
+/// | `Silent`       | fail with `ConnectionLoss`   | `disconnect`, `reconnect` and `tell` (lost), `close` |
+/// | `Disconnected` | fail with `ConnectionLoss`   | `reconnect`, `tell` when expired, `close`            |
+/// | `Lost`         | fail with `SessionExpired`   | nothing                                              |
+/// | `Closed`       | fail with `SessionExpired`   | nothing                                              |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Contact {
+    Connected,
+    /// The session has expired and the client has heard of neither that nor a disconnect.
+    Silent,
+    Disconnected,
+    #[default]
+    Lost,
+    Closed,
+}
+
+impl Shared {
+    pub(super) fn new() -> Shared {
+        let state = State {
+            tree: Tree::new(),
+            watches: Watches::default(),
+            sessions: BTreeSet::new(),
+            clients: BTreeMap::new(),
+            last_session: FIRST_SESSION - 1,
+            log: Log::default(),
+            outbox: VecDeque::new(),
+            deliverer: None,
+            queued: 0,
+            delivered: 0,
+        };
+        Shared { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(super) fn wait(&self, state: &mut MutexGuard<'_, State>) {
+        self.changed.wait(state);
+    }
+
+    /// Gives the lock back and returns when every event queued until now is delivered, by this thread or another.
+    ///
+    /// A sink that comes back here, against its contract, does not wait for itself: its thread delivers the rest when
+    /// the sink returns.
+    pub(super) fn deliver<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+        let mut due = state.queued;
+        self.changed.notify_all();
+        while state.delivered < due {
+            match state.deliverer {
+                Some(deliverer) if deliverer == thread::current().id() => return,
+                Some(_) => self.changed.wait(&mut state),
+                None => {
+                    let Some((sink, event)) = state.outbox.pop_front() else { return };
+                    state.deliverer = Some(thread::current().id());
+                    drop(state);
+                    let delivery = Delivery(self);
+                    sink(event);
+                    // Perhaps the last handle of what the sink holds, which may call the client when it goes.
+                    drop(sink);
+                    drop(delivery);
+                    state = self.lock();
+                    // With what the sink itself has caused.
+                    due = state.queued;
+                }
+            }
+        }
+    }
+}
+
+/// Ends a delivery, also when the sink panics.
+struct Delivery<'a>(&'a Shared);
+
+impl Drop for Delivery<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.deliverer = None;
+        state.delivered += 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl State {
+    /// The client of a session; one that is gone counts as lost.
+    pub(super) fn client(&mut self, session: i64) -> &mut Client {
+        self.clients.entry(session).or_default()
+    }
+
+    /// Whether this was a client's session and has ended.
+    pub(super) fn has_ended(&self, session: i64) -> bool {
+        (FIRST_SESSION..=self.last_session).contains(&session) && !self.sessions.contains(&session)
+    }
+
+    /// Queues an event for the client's sink.
+    pub(super) fn tell(&mut self, session: i64, event: ClientEvent) {
+        let sink = self.clients.get(&session).and_then(|client| client.sink.clone());
+        if let Some(sink) = sink {
+            self.outbox.push_back((sink, event));
+            self.queued += 1;
+        }
+    }
+
+    /// Fires the watches that the changes concern.
+    pub(super) fn publish(&mut self, changes: &[Change]) {
+        for change in changes {
+            for (session, path) in self.watches.fire(change) {
+                match self.clients.get_mut(&session) {
+                    Some(client) if client.swallowed => client.held.push(path),
+                    _ => self.tell(session, ClientEvent::NodeChanged { path }),
+                }
+            }
+        }
+    }
+
+    /// Ends a session on the server, unless it has ended: its watches go, and its ephemeral znodes, which others may
+    /// watch.
+    pub(super) fn end_session(&mut self, session: i64) {
+        if self.has_ended(session) {
+            return;
+        }
+        self.sessions.remove(&session);
+        self.watches.drop_session(session);
+        let changes = self.tree.end_session(session);
+        self.publish(&changes);
+    }
+}

@@ -1,0 +1,67 @@
+//! The laws of the simulation: what it shares with a real server, and what its verbs do.
+
+mod blocking;
+mod calls;
+mod contact;
+mod tree;
+mod watches;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use zookeeper::{Acl, CreateMode, ZkError};
+
+use super::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::client::{ClientEvent, ZooKeeperClient};
+
+const TIMEOUT: Duration = Duration::from_secs(6);
+
+/// What a client's sink got.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<ClientEvent>>>);
+
+impl Events {
+    fn of(client: &SimulatedClient) -> Events {
+        let events = Events::default();
+        let got = events.clone();
+        client.subscribe(Arc::new(move |event| got.0.lock().push(event)));
+        events
+    }
+
+    /// Takes what came since the last time.
+    fn take(&self) -> Vec<ClientEvent> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+fn changed(path: &str) -> ClientEvent {
+    ClientEvent::NodeChanged { path: path.to_owned() }
+}
+
+/// A server with `/a` and a connected client with its events.
+fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Events) {
+    let zookeeper = SimulatedZooKeeper::new();
+    zookeeper.create("/a", b"data");
+    let client = zookeeper.connect(TIMEOUT);
+    let events = Events::of(&client);
+    (zookeeper, client, events)
+}
+
+fn create(client: &SimulatedClient, path: &str, mode: CreateMode) -> Result<String, ZkError> {
+    client.create(path, b"", Acl::open_unsafe(), mode)
+}
+
+/// The client makes this ephemeral znode.
+fn ephemeral(client: &SimulatedClient, path: &str) {
+    create(client, path, CreateMode::Ephemeral).unwrap();
+}
+
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        thread::yield_now();
+    }
+}

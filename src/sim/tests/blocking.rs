@@ -1,0 +1,156 @@
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use super::*;
+use ClientEvent::{Disconnected, SessionLost};
+
+/// Calls `exists` on another thread and returns once the call is on its way.
+fn look(zookeeper: &SimulatedZooKeeper, client: &Arc<SimulatedClient>) -> JoinHandle<Result<bool, ZkError>> {
+    let (calls, client) = (zookeeper.log().len(), Arc::clone(client));
+    let call = thread::spawn(move || client.exists("/late", true).map(|stat| stat.is_some()));
+    eventually("the call is made", || zookeeper.log().len() > calls);
+    call
+}
+
+#[test]
+fn a_swallowed_call_is_executed_at_the_release() {
+    let (zookeeper, client, _) = connected();
+    client.swallow();
+    let call = look(&zookeeper, &client);
+    zookeeper.create("/late", b"");
+    client.release();
+    assert_eq!(call.join().unwrap(), Ok(true));
+}
+
+#[test]
+fn a_swallowed_reply_comes_at_the_release() {
+    let (zookeeper, client, _) = connected();
+    client.swallow_next(SimOperation::Exists, Effect::After);
+    let call = look(&zookeeper, &client);
+    eventually("the server has executed it", || zookeeper.log()[0].executed);
+    zookeeper.create("/late", b"");
+    assert_eq!(zookeeper.log()[0].outcome, None);
+    client.release();
+    assert_eq!(call.join().unwrap(), Ok(false));
+}
+
+#[test]
+fn a_request_can_be_the_first_to_be_swallowed() {
+    let (zookeeper, client, _) = connected();
+    client.swallow_next(SimOperation::Exists, Effect::Before);
+    assert!(client.get_data("/a", false).is_ok());
+    let call = look(&zookeeper, &client);
+    eventually("the fault is met", || client.pending_faults() == 0);
+    zookeeper.create("/late", b"");
+    client.release();
+    assert_eq!(call.join().unwrap(), Ok(true));
+}
+
+#[test]
+fn a_disconnect_loses_a_swallowed_reply() {
+    let (zookeeper, client, _) = connected();
+    client.swallow_next(SimOperation::Exists, Effect::After);
+    let call = look(&zookeeper, &client);
+    eventually("the server has executed it", || zookeeper.log()[0].executed);
+    client.disconnect();
+    client.reconnect();
+    assert_eq!(call.join().unwrap(), Err(ZkError::ConnectionLoss));
+}
+
+#[test]
+fn a_disconnect_frees_swallowed_calls_without_effect() {
+    let (zookeeper, client, events) = connected();
+    client.swallow();
+    let call = look(&zookeeper, &client);
+    client.disconnect();
+    assert_eq!(call.join().unwrap(), Err(ZkError::ConnectionLoss));
+    assert_eq!(events.take(), [Disconnected]);
+    assert!(!zookeeper.log()[0].executed);
+    client.swallow();
+    client.reconnect();
+    assert_eq!(client.exists("/late", false).map(drop), Ok(()));
+}
+
+#[test]
+fn swallowed_events_come_at_the_release() {
+    let (zookeeper, client, events) = connected();
+    client.exists("/a", true).unwrap();
+    client.exists("/b", true).unwrap();
+    client.swallow();
+    zookeeper.delete("/a");
+    zookeeper.create("/b", b"");
+    assert_eq!(events.take(), []);
+    client.release();
+    client.release();
+    assert_eq!(events.take(), [changed("/a"), changed("/b")]);
+}
+
+#[test]
+fn swallowed_events_are_lost_with_the_connection() {
+    let (zookeeper, client, events) = connected();
+    client.exists("/a", true).unwrap();
+    client.swallow();
+    zookeeper.delete("/a");
+    client.disconnect();
+    client.reconnect();
+    client.release();
+    assert_eq!(events.take(), [Disconnected, ClientEvent::Connected]);
+}
+
+#[test]
+fn an_expiry_behind_a_swallowing_network_is_told_at_the_release() {
+    let (zookeeper, client, events) = connected();
+    ephemeral(&client, "/e");
+    client.swallow();
+    client.expire();
+    assert!(!zookeeper.exists("/e"));
+    assert_eq!(events.take(), []);
+    zookeeper.clear_log();
+    let call = look(&zookeeper, &client);
+    assert_eq!(zookeeper.log()[0].outcome, None);
+    client.release();
+    assert_eq!(call.join().unwrap(), Err(ZkError::SessionExpired));
+    assert_eq!(events.take(), [SessionLost]);
+}
+
+#[test]
+fn a_close_is_swallowed_too() {
+    let (zookeeper, client, _) = connected();
+    client.swallow();
+    let this = Arc::clone(&client);
+    let close = thread::spawn(move || this.close());
+    eventually("close is called", || zookeeper.calls(SimOperation::Close) == 1);
+    assert_eq!(zookeeper.sessions(), [client.session_id()]);
+    client.release();
+    close.join().unwrap();
+    assert!(zookeeper.sessions().is_empty());
+}
+
+/// The contract: `Disconnected` before any call fails because of it, whatever thread delivers it.
+#[test]
+fn no_call_overtakes_the_event_that_it_fails_for() {
+    let (zookeeper, client, _) = connected();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let (arrive, arrived) = mpsc::channel();
+    let (let_go, gate) = mpsc::channel::<()>();
+    let (ends, sink_order) = (Mutex::new((arrive, gate)), Arc::clone(&order));
+    client.subscribe(Arc::new(move |event| {
+        let (arrive, gate) = &*ends.lock();
+        arrive.send(()).unwrap();
+        gate.recv().unwrap();
+        sink_order.lock().push(format!("{event:?}"));
+    }));
+    let this = Arc::clone(&client);
+    let disconnect = thread::spawn(move || this.disconnect());
+    arrived.recv().unwrap();
+    let (this, call_order) = (Arc::clone(&client), Arc::clone(&order));
+    let call = thread::spawn(move || {
+        assert_eq!(this.exists("/a", false).unwrap_err(), ZkError::ConnectionLoss);
+        call_order.lock().push("call failed".to_owned());
+    });
+    eventually("the call fails", || zookeeper.log().iter().any(|call| call.outcome.is_some()));
+    let_go.send(()).unwrap();
+    disconnect.join().unwrap();
+    call.join().unwrap();
+    assert_eq!(*order.lock(), ["Disconnected", "call failed"]);
+}

@@ -1,0 +1,206 @@
+use super::*;
+use ClientEvent::{Connected, Disconnected, SessionLost};
+
+fn outcome(client: &SimulatedClient) -> Result<(), ZkError> {
+    client.set_data("/a", b"", None).map(drop)
+}
+
+#[test]
+fn a_new_client_is_connected_with_a_session_of_its_own() {
+    let (zookeeper, client, events) = connected();
+    let other = zookeeper.connect(Duration::from_secs(9));
+    assert!(other.subscribe(Arc::new(|_| {})));
+    assert_ne!(client.session_id(), other.session_id());
+    assert_eq!(zookeeper.sessions(), [client.session_id(), other.session_id()]);
+    assert_eq!((other.session_timeout(), other.keep_alive_interval()), (3 * TIMEOUT / 2, TIMEOUT / 2));
+    assert_eq!(events.take(), []);
+}
+
+#[test]
+fn a_disconnect_costs_the_watches_and_leaves_the_session() {
+    let (zookeeper, client, events) = connected();
+    let other = zookeeper.connect(TIMEOUT);
+    ephemeral(&client, "/e");
+    client.get_data("/a", true).unwrap();
+    client.get_children("/a", true).unwrap();
+    other.get_data("/a", true).unwrap();
+    client.disconnect();
+    client.disconnect();
+    assert_eq!(events.take(), [Disconnected]);
+    assert_eq!(zookeeper.watch_count(), 1);
+    assert_eq!(outcome(&client), Err(ZkError::ConnectionLoss));
+    assert!(!client.subscribe(Arc::new(|_| {})));
+    let events = Events::of(&client);
+    zookeeper.set_data("/a", b"1");
+    client.reconnect();
+    client.reconnect();
+    assert_eq!(events.take(), [Connected]);
+    assert_eq!(zookeeper.stat("/a").unwrap().version, 1);
+    assert!(zookeeper.exists("/e"));
+    assert_eq!(outcome(&client), Ok(()));
+}
+
+#[test]
+fn a_session_that_expires_in_contact_is_lost_at_once() {
+    let (zookeeper, client, events) = connected();
+    let other = zookeeper.connect(TIMEOUT);
+    let other_events = Events::of(&other);
+    ephemeral(&client, "/e");
+    ephemeral(&other, "/kept");
+    client.exists("/e", true).unwrap();
+    other.exists("/e", true).unwrap();
+    client.expire();
+    client.expire();
+    assert_eq!(events.take(), [SessionLost]);
+    assert_eq!(other_events.take(), [changed("/e")]);
+    assert!(!zookeeper.exists("/e") && zookeeper.exists("/kept"));
+    assert_eq!(zookeeper.sessions(), [other.session_id()]);
+    client.disconnect();
+    client.reconnect();
+    assert_eq!(outcome(&client), Err(ZkError::SessionExpired));
+    assert_eq!(events.take(), []);
+}
+
+#[test]
+fn a_session_that_expires_without_contact_is_lost_at_the_reconnect() {
+    let (zookeeper, client, events) = connected();
+    ephemeral(&client, "/e");
+    client.disconnect();
+    client.expire();
+    assert!(!zookeeper.exists("/e"));
+    assert_eq!(outcome(&client), Err(ZkError::ConnectionLoss));
+    client.reconnect();
+    assert_eq!(events.take(), [Disconnected, SessionLost]);
+    assert_eq!(outcome(&client), Err(ZkError::SessionExpired));
+}
+
+#[test]
+fn a_silent_expiry_is_told_late() {
+    type Verb = fn(&SimulatedClient);
+    let last_words: [(Verb, &[ClientEvent]); 3] = [
+        (|client| client.tell(), &[SessionLost]),
+        (|client| client.reconnect(), &[SessionLost]),
+        (
+            |client| {
+                client.disconnect();
+                client.tell();
+            },
+            &[Disconnected, SessionLost],
+        ),
+    ];
+    for (speak, words) in last_words {
+        let (zookeeper, client, events) = connected();
+        ephemeral(&client, "/e");
+        client.get_data("/a", true).unwrap();
+        client.tell();
+        client.expire_silently();
+        assert!(!zookeeper.exists("/e"));
+        assert_eq!(zookeeper.watch_count(), 0);
+        assert_eq!(outcome(&client), Err(ZkError::ConnectionLoss));
+        assert_eq!(events.take(), []);
+        speak(&client);
+        assert_eq!(events.take(), words);
+        assert_eq!(outcome(&client), Err(ZkError::SessionExpired));
+    }
+}
+
+#[test]
+fn a_silent_expiry_without_contact_leaves_the_client_disconnected() {
+    let (_zookeeper, client, events) = connected();
+    client.disconnect();
+    client.expire_silently();
+    client.disconnect();
+    assert_eq!(events.take(), [Disconnected]);
+    client.tell();
+    assert_eq!(events.take(), [SessionLost]);
+}
+
+#[test]
+fn a_close_ends_the_session_once() {
+    let (zookeeper, client, events) = connected();
+    ephemeral(&client, "/e");
+    client.get_data("/a", true).unwrap();
+    client.close();
+    client.close();
+    assert!(!zookeeper.exists("/e"));
+    assert!(zookeeper.sessions().is_empty());
+    assert_eq!(zookeeper.watch_count(), 0);
+    assert_eq!(zookeeper.calls(SimOperation::Close), 1);
+    assert_eq!(outcome(&client), Err(ZkError::SessionExpired));
+    client.expire();
+    client.disconnect();
+    client.reconnect();
+    client.tell();
+    assert_eq!(events.take(), []);
+    assert_eq!(outcome(&client), Err(ZkError::SessionExpired));
+}
+
+#[test]
+fn a_close_that_does_not_reach_the_server_leaves_the_session_to_expire() {
+    let without_contact: [fn(&SimulatedClient); 3] = [
+        |client| client.disconnect(),
+        |client| client.cut_next(SimOperation::Close, Effect::Before),
+        |client| client.fail_next(SimOperation::Close, Effect::Before, ZkError::ConnectionLoss),
+    ];
+    for lose in without_contact {
+        let (zookeeper, client, _) = connected();
+        ephemeral(&client, "/e");
+        lose(&client);
+        client.close();
+        assert_eq!(outcome(&client), Err(ZkError::SessionExpired));
+        assert!(zookeeper.exists("/e"));
+        client.expire();
+        assert!(!zookeeper.exists("/e"));
+    }
+}
+
+#[test]
+fn a_close_whose_reply_is_lost_ends_the_session() {
+    let (zookeeper, client, events) = connected();
+    client.cut_next(SimOperation::Close, Effect::After);
+    client.close();
+    assert!(zookeeper.sessions().is_empty());
+    assert_eq!(events.take(), []);
+}
+
+#[test]
+fn a_closed_client_lets_go_of_its_sink() {
+    let (_zookeeper, client, _) = connected();
+    let held = Arc::new(());
+    let weak = Arc::downgrade(&held);
+    client.subscribe(Arc::new(move |_| drop(Arc::clone(&held))));
+    client.close();
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn a_client_that_is_dropped_has_crashed() {
+    let (zookeeper, client, _) = connected();
+    ephemeral(&client, "/e");
+    client.get_data("/a", true).unwrap();
+    let session = client.session_id();
+    drop(client);
+    assert_eq!(zookeeper.watch_count(), 0);
+    assert!(zookeeper.exists("/e"));
+    zookeeper.expire_session(session);
+    assert!(!zookeeper.exists("/e") && zookeeper.sessions().is_empty());
+}
+
+#[test]
+fn what_a_sink_holds_may_call_the_client_when_it_goes() {
+    struct Closes(Arc<SimulatedClient>);
+    impl Drop for Closes {
+        fn drop(&mut self) {
+            let _ = self.0.exists("/a", false);
+            self.0.close();
+        }
+    }
+    let (zookeeper, client, _) = connected();
+    let other = zookeeper.connect(TIMEOUT);
+    let (first, second) = (Closes(Arc::clone(&other)), Closes(Arc::clone(&client)));
+    client.subscribe(Arc::new(move |_| assert!(first.0.session_id() > 0)));
+    client.subscribe(Arc::new(move |_| assert!(second.0.session_id() > 0)));
+    assert_eq!(zookeeper.sessions(), [client.session_id()]);
+    client.close();
+    assert!(zookeeper.sessions().is_empty());
+}

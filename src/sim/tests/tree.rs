@@ -1,0 +1,212 @@
+use zookeeper::Permission;
+
+use super::*;
+
+#[test]
+fn requests_fail_as_on_a_server() {
+    let (zookeeper, client, _) = connected();
+    zookeeper.create("/a/b", b"");
+    ephemeral(&client, "/e");
+    let persistent = |path| create(&client, path, CreateMode::Persistent).unwrap_err();
+    assert_eq!(persistent("/missing/b"), ZkError::NoNode);
+    assert_eq!(persistent("/a"), ZkError::NodeExists);
+    assert_eq!(persistent("/"), ZkError::NodeExists);
+    assert_eq!(persistent("/e/b"), ZkError::NoChildrenForEphemerals);
+    assert_eq!(client.delete("/missing", None), Err(ZkError::NoNode));
+    assert_eq!(client.delete("/a", None), Err(ZkError::NotEmpty));
+    assert_eq!(client.delete("/a/b", Some(1)), Err(ZkError::BadVersion));
+    assert_eq!(client.delete("/", None), Err(ZkError::BadArguments));
+    assert_eq!(client.set_data("/missing", b"", None).unwrap_err(), ZkError::NoNode);
+    assert_eq!(client.set_data("/a", b"", Some(1)).unwrap_err(), ZkError::BadVersion);
+    assert_eq!(client.get_data("/missing", true).unwrap_err(), ZkError::NoNode);
+    assert_eq!(client.get_children("/missing", true).unwrap_err(), ZkError::NoNode);
+    assert!(client.exists("/missing", false).unwrap().is_none());
+    for path in ["", "a", "/a/", "//a", "/a/../b", "/a\n"] {
+        assert_eq!(persistent(path), ZkError::BadArguments, "{path:?}");
+        assert_eq!(client.exists(path, true).unwrap_err(), ZkError::BadArguments, "{path:?}");
+    }
+    assert_eq!(zookeeper.watch_count(), 0);
+    assert_eq!(zookeeper.children("/"), ["a", "e"]);
+}
+
+#[test]
+fn a_znode_is_written_at_its_version_only() {
+    let (zookeeper, client, _) = connected();
+    assert_eq!(client.set_data("/a", b"new", Some(0)).unwrap().version, 1);
+    let (data, stat) = client.get_data("/a", false).unwrap();
+    assert_eq!((data.as_slice(), stat.version, stat.data_length), (b"new".as_slice(), 1, 3));
+    assert_eq!(client.delete("/a", Some(0)), Err(ZkError::BadVersion));
+    assert_eq!(client.delete("/a", Some(1)), Ok(()));
+    assert!(!zookeeper.exists("/a"));
+}
+
+#[test]
+fn every_successful_write_takes_one_zxid() {
+    let (zookeeper, client, _) = connected();
+    ephemeral(&client, "/a/e");
+    let made = zookeeper.stat("/a/e").unwrap();
+    assert_eq!(create(&client, "/a/e", CreateMode::Persistent).unwrap_err(), ZkError::NodeExists);
+    client.get_data("/a", false).unwrap();
+    let written = client.set_data("/a/e", b"1", None).unwrap();
+    assert_eq!((written.czxid, written.mzxid), (made.czxid, made.czxid + 1));
+    assert_eq!((written.ctime, written.mtime), (written.czxid, written.mzxid));
+    client.close();
+    zookeeper.create("/b", b"");
+    assert_eq!(zookeeper.stat("/b").unwrap().czxid, written.mzxid + 2);
+    assert_eq!(zookeeper.stat("/a").unwrap().pzxid, written.mzxid + 1);
+}
+
+#[test]
+fn a_stat_tells_owner_and_children() {
+    let (zookeeper, client, _) = connected();
+    ephemeral(&client, "/a/e");
+    zookeeper.create("/a/p", b"");
+    let child = client.exists("/a/e", false).unwrap().unwrap();
+    assert_eq!(child.ephemeral_owner, client.session_id());
+    assert_eq!(zookeeper.stat("/a/p").unwrap().ephemeral_owner, 0);
+    zookeeper.delete("/a/p");
+    let parent = zookeeper.stat("/a").unwrap();
+    // Two creations and a deletion.
+    assert_eq!((parent.num_children, parent.cversion, parent.version), (1, 3, 0));
+    assert_eq!(parent.pzxid, child.czxid + 2);
+}
+
+#[test]
+fn sequence_numbers_count_the_children_ever_made() {
+    let (zookeeper, client, _) = connected();
+    let sequential = |mode| create(&client, "/a/x-", mode).unwrap();
+    assert_eq!(sequential(CreateMode::EphemeralSequential), "/a/x-0000000000");
+    zookeeper.delete("/a/x-0000000000");
+    zookeeper.create("/a/plain", b"");
+    assert_eq!(sequential(CreateMode::PersistentSequential), "/a/x-0000000002");
+    assert_eq!(create(&client, "/a/", CreateMode::EphemeralSequential).unwrap(), "/a/0000000003");
+    assert_eq!(zookeeper.create_sequential("/a", "", None), "/a/0000000004");
+    assert_eq!(zookeeper.create_sequential("/new/dir", "x-", None), "/new/dir/x-0000000000");
+    assert_eq!(zookeeper.create_sequential("/", "x-", None), "/x-0000000002");
+}
+
+#[test]
+fn sequence_numbers_wrap_to_negative_ones() {
+    let (zookeeper, client, _) = connected();
+    zookeeper.set_sequence("/a", i32::MAX);
+    let next = || create(&client, "/a/x-", CreateMode::EphemeralSequential).unwrap();
+    assert_eq!(next(), "/a/x-2147483647");
+    assert_eq!(next(), "/a/x--2147483648");
+    zookeeper.set_sequence("/b", -5);
+    assert_eq!(zookeeper.create_sequential("/b", "x-", None), "/b/x--000000005");
+}
+
+#[test]
+fn a_client_lists_children_in_no_order() {
+    let (zookeeper, client, _) = connected();
+    let made: Vec<String> = (0..20).map(|_| zookeeper.create_sequential("/a", "x-", None)).collect();
+    let sorted: Vec<String> = made.iter().map(|path| path["/a/".len()..].to_owned()).collect();
+    let mut listed = client.get_children("/a", false).unwrap();
+    assert_ne!(listed, sorted);
+    assert_eq!(listed, client.get_children("/a", false).unwrap());
+    listed.sort();
+    assert_eq!(listed, sorted);
+    assert_eq!(zookeeper.children("/a"), sorted);
+}
+
+#[test]
+fn each_request_needs_its_permission() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let client = zookeeper.connect(TIMEOUT);
+    let all = [Permission::READ, Permission::WRITE, Permission::CREATE, Permission::DELETE];
+    for (missing, dir) in all.into_iter().zip(["/read", "/write", "/create", "/delete"]) {
+        let granted = all.into_iter().filter(|permission| *permission != missing);
+        let perms = granted.fold(Permission::NONE, |granted, permission| granted | permission);
+        zookeeper.create_with_acl(dir, b"", &[Acl::new(perms, "world", "anyone")]);
+        zookeeper.create(&format!("{dir}/child"), b"");
+        let outcome = |result: Result<(), ZkError>, permission| {
+            let expected = if permission == missing { Err(ZkError::NoAuth) } else { Ok(()) };
+            assert_eq!(result, expected, "{dir} {permission}");
+        };
+        outcome(client.get_data(dir, false).map(drop), Permission::READ);
+        outcome(client.get_children(dir, false).map(drop), Permission::READ);
+        outcome(client.set_data(dir, b"", None).map(drop), Permission::WRITE);
+        outcome(create(&client, &format!("{dir}/own"), CreateMode::Ephemeral).map(drop), Permission::CREATE);
+        outcome(client.delete(&format!("{dir}/child"), None), Permission::DELETE);
+        assert!(client.exists(dir, false).unwrap().is_some());
+    }
+}
+
+#[test]
+fn an_identity_opens_what_names_it() {
+    let (zookeeper, client, _) = connected();
+    let acl = [Acl::new(Permission::READ, "digest", "alice:hash")];
+    zookeeper.create_with_acl("/private", b"", &acl);
+    assert_eq!(zookeeper.acl("/private").unwrap(), acl);
+    client.authenticate("digest", "bob:hash");
+    client.authenticate("ip", "alice:hash");
+    assert_eq!(client.get_data("/private", true).unwrap_err(), ZkError::NoAuth);
+    assert_eq!(client.get_children("/private", true).unwrap_err(), ZkError::NoAuth);
+    assert_eq!(zookeeper.watch_count(), 0);
+    client.authenticate("digest", "alice:hash");
+    assert!(client.get_data("/private", true).is_ok());
+    assert_eq!(client.set_data("/private", b"", None).unwrap_err(), ZkError::NoAuth);
+}
+
+#[test]
+fn the_scheme_auth_stands_for_the_creators_identities() {
+    let (zookeeper, client, _) = connected();
+    let create = |path| client.create(path, b"", Acl::creator_all(), CreateMode::Persistent);
+    assert_eq!(create("/mine"), Err(ZkError::InvalidACL));
+    client.authenticate("digest", "alice:hash");
+    create("/mine").unwrap();
+    assert_eq!(zookeeper.acl("/mine").unwrap(), [Acl::new(Permission::ALL, "digest", "alice:hash")]);
+}
+
+#[test]
+fn a_bad_acl_is_refused() {
+    let (zookeeper, client, _) = connected();
+    let bad =
+        [vec![], vec![Acl::new(Permission::ALL, "world", "me")], vec![Acl::new(Permission::ALL, "", "")]];
+    for acl in bad {
+        let refused = client.create("/b", b"", &acl, CreateMode::Persistent);
+        assert_eq!(refused, Err(ZkError::InvalidACL), "{acl:?}");
+    }
+    assert!(!zookeeper.exists("/b"));
+}
+
+#[test]
+fn somebody_else_makes_parents_and_may_do_everything() {
+    let zookeeper = SimulatedZooKeeper::new();
+    zookeeper.create_with_acl("/x/y", b"", &[Acl::new(Permission::NONE, "world", "anyone")]);
+    zookeeper.clone().create("/x/y/z", b"1");
+    zookeeper.set_data("/x/y/z", b"2");
+    assert_eq!(zookeeper.data("/x/y/z").unwrap(), b"2");
+    assert_eq!(zookeeper.children("/x/y"), ["z"]);
+    zookeeper.delete("/x/y/z");
+    assert!(!zookeeper.exists("/x/y/z") && zookeeper.exists("/x/y"));
+    assert!(zookeeper.data("/x/y/z").is_none() && zookeeper.acl("/x/y/z").is_none());
+    assert!(zookeeper.children("/missing").is_empty());
+    assert!(zookeeper.log().is_empty());
+}
+
+#[test]
+fn a_foreign_session_owns_its_znodes_until_it_expires() {
+    let (zookeeper, client, events) = connected();
+    let kept = zookeeper.create_sequential("/a", "x-", None);
+    let gone = zookeeper.create_sequential("/a", "x-", Some(7));
+    assert_eq!(zookeeper.stat(&gone).unwrap().ephemeral_owner, 7);
+    client.exists(&gone, true).unwrap();
+    zookeeper.expire_session(7);
+    assert!(zookeeper.exists(&kept) && !zookeeper.exists(&gone));
+    assert_eq!(events.take(), [changed(&gone)]);
+}
+
+#[test]
+#[should_panic(expected = "somebody else cannot delete '/missing': NoNode")]
+fn a_test_that_asks_for_the_impossible_panics() {
+    SimulatedZooKeeper::new().delete("/missing");
+}
+
+#[test]
+#[should_panic(expected = "SessionExpired")]
+fn an_ended_session_makes_no_znode() {
+    let (zookeeper, client, _) = connected();
+    client.expire();
+    zookeeper.create_sequential("/a", "x-", Some(client.session_id()));
+}

@@ -1,0 +1,111 @@
+use super::*;
+
+#[test]
+fn a_data_watch_fires_once_on_set_delete_and_creation() {
+    let (zookeeper, client, events) = connected();
+    client.get_data("/a", true).unwrap();
+    zookeeper.set_data("/a", b"1");
+    assert_eq!(events.take(), [changed("/a")]);
+    zookeeper.set_data("/a", b"2");
+    assert_eq!(events.take(), []);
+    client.exists("/a", true).unwrap();
+    zookeeper.delete("/a");
+    assert_eq!(events.take(), [changed("/a")]);
+    client.exists("/a", true).unwrap();
+    zookeeper.create("/a", b"");
+    assert_eq!(events.take(), [changed("/a")]);
+    assert_eq!(zookeeper.watch_count(), 0);
+}
+
+#[test]
+fn a_child_watch_fires_once_on_children_and_own_deletion() {
+    let (zookeeper, client, events) = connected();
+    client.get_children("/a", true).unwrap();
+    zookeeper.set_data("/a", b"1");
+    assert_eq!(events.take(), []);
+    zookeeper.create("/a/b", b"");
+    zookeeper.create("/a/c", b"");
+    assert_eq!(events.take(), [changed("/a")]);
+    client.get_children("/a", true).unwrap();
+    zookeeper.set_data("/a/b", b"1");
+    assert_eq!(events.take(), []);
+    zookeeper.delete("/a/b");
+    assert_eq!(events.take(), [changed("/a")]);
+    zookeeper.delete("/a/c");
+    client.get_children("/a", true).unwrap();
+    zookeeper.delete("/a");
+    assert_eq!(events.take(), [changed("/a")]);
+    assert_eq!(zookeeper.watch_count(), 0);
+}
+
+#[test]
+fn a_deletion_tells_a_client_once_of_each_path() {
+    let (zookeeper, client, events) = connected();
+    zookeeper.create("/a/b", b"");
+    for _ in 0..2 {
+        client.get_data("/a/b", true).unwrap();
+        client.exists("/a/b", true).unwrap();
+        client.get_children("/a/b", true).unwrap();
+        client.get_children("/a", true).unwrap();
+    }
+    assert_eq!(zookeeper.watch_count(), 3);
+    zookeeper.delete("/a/b");
+    assert_eq!(events.take(), [changed("/a/b"), changed("/a")]);
+    assert_eq!(zookeeper.watch_count(), 0);
+}
+
+#[test]
+fn every_watching_client_is_told() {
+    let (zookeeper, first, first_events) = connected();
+    let second = zookeeper.connect(TIMEOUT);
+    let second_events = Events::of(&second);
+    first.get_data("/a", true).unwrap();
+    second.get_data("/a", true).unwrap();
+    first.delete("/a", None).unwrap();
+    assert_eq!(first_events.take(), [changed("/a")]);
+    assert_eq!(second_events.take(), [changed("/a")]);
+}
+
+#[test]
+fn no_watch_is_left_unasked_or_on_a_missing_znode_by_a_read() {
+    let (zookeeper, client, _) = connected();
+    client.get_data("/a", false).unwrap();
+    client.get_children("/a", false).unwrap();
+    client.exists("/a", false).unwrap();
+    assert!(client.get_data("/b", true).is_err());
+    assert!(client.get_children("/b", true).is_err());
+    assert_eq!(zookeeper.watch_count(), 0);
+    client.exists("/b", true).unwrap();
+    assert_eq!(zookeeper.watch_count(), 1);
+}
+
+#[test]
+fn a_sink_runs_with_no_lock_held() {
+    let (zookeeper, client, _) = connected();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (sees, looks) = (Arc::clone(&seen), zookeeper.clone());
+    client.subscribe(Arc::new(move |event| {
+        if event == changed("/a") {
+            // A change in a sink is delivered after the event that the sink is at.
+            looks.create("/b", b"");
+        }
+        sees.lock().push((event, looks.children("/")));
+    }));
+    client.exists("/a", true).unwrap();
+    client.exists("/b", true).unwrap();
+    zookeeper.delete("/a");
+    let names = vec!["b".to_owned()];
+    assert_eq!(*seen.lock(), [(changed("/a"), names.clone()), (changed("/b"), names)]);
+}
+
+#[test]
+fn a_sink_that_panics_blocks_nobody() {
+    let (zookeeper, client, _) = connected();
+    client.subscribe(Arc::new(|_| panic!("in the sink")));
+    client.exists("/a", true).unwrap();
+    let writer = zookeeper.clone();
+    assert!(thread::spawn(move || writer.delete("/a")).join().is_err());
+    let events = Events::of(&client);
+    client.disconnect();
+    assert_eq!(events.take(), [ClientEvent::Disconnected]);
+}

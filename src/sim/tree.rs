@@ -1,0 +1,238 @@
+//! [`Tree`]: the znodes, and the server's rules for reading and changing them.
+//!
+//! It knows nothing of connections and watches: a change is handed back for [`Watches`](super::watches::Watches). A
+//! request that fails changes nothing and takes no zxid.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zookeeper::{Acl, CreateMode, Permission, Stat, ZkError, ZkResult};
+
+use super::access::Caller;
+
+pub(super) const ROOT: &str = "/";
+
+/// What a request changed.
+#[derive(Debug)]
+pub(super) enum Change {
+    Created(String),
+    Deleted(String),
+    DataSet(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Tree {
+    znodes: BTreeMap<String, ZNode>,
+    last_zxid: i64,
+}
+
+#[derive(Debug)]
+struct ZNode {
+    data: Vec<u8>,
+    acl: Vec<Acl>,
+    /// The session that it ends with, or 0.
+    owner: i64,
+    created: i64,
+    modified: i64,
+    children_modified: i64,
+    version: i32,
+    /// Counts the children ever created, not only the sequential ones: the number of the next sequential child.
+    sequence: i32,
+    children: BTreeSet<String>,
+}
+
+impl Tree {
+    pub(super) fn new() -> Tree {
+        let root = ZNode::new(&[], Acl::open_unsafe().clone(), 0, 0);
+        Tree { znodes: BTreeMap::from([(ROOT.to_owned(), root)]), last_zxid: 0 }
+    }
+
+    pub(super) fn create(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        acl: &[Acl],
+        mode: CreateMode,
+        caller: &Caller<'_>,
+    ) -> ZkResult<(String, Change)> {
+        let sequential = matches!(mode, CreateMode::PersistentSequential | CreateMode::EphemeralSequential);
+        let ephemeral = matches!(mode, CreateMode::Ephemeral | CreateMode::EphemeralSequential);
+        // A prefix may be empty, so a sequential path may end with a slash.
+        check_path(&if sequential { format!("{path}0") } else { path.to_owned() })?;
+        let acl = caller.resolve(acl)?;
+        let Some((parent_path, name)) = split(path) else { return Err(ZkError::NodeExists) };
+        let parent = self.znodes.get_mut(parent_path).ok_or(ZkError::NoNode)?;
+        caller.check(&parent.acl, Permission::CREATE)?;
+        let name = if sequential { format!("{name}{:010}", parent.sequence) } else { name.to_owned() };
+        if parent.children.contains(&name) {
+            return Err(ZkError::NodeExists);
+        }
+        if parent.owner != 0 {
+            return Err(ZkError::NoChildrenForEphemerals);
+        }
+        self.last_zxid += 1;
+        parent.sequence = parent.sequence.wrapping_add(1);
+        parent.children_modified = self.last_zxid;
+        let path = join(parent_path, &name);
+        parent.children.insert(name);
+        let owner = if ephemeral { caller.session } else { 0 };
+        self.znodes.insert(path.clone(), ZNode::new(data, acl, owner, self.last_zxid));
+        Ok((path.clone(), Change::Created(path)))
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        path: &str,
+        version: Option<i32>,
+        caller: &Caller<'_>,
+    ) -> ZkResult<Change> {
+        check_path(path)?;
+        let (parent, _) = split(path).ok_or(ZkError::BadArguments)?;
+        caller.check(&self.znode(parent)?.acl, Permission::DELETE)?;
+        let znode = self.znode(path)?;
+        znode.check_version(version)?;
+        if !znode.children.is_empty() {
+            return Err(ZkError::NotEmpty);
+        }
+        self.last_zxid += 1;
+        Ok(self.remove(path))
+    }
+
+    pub(super) fn set_data(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        version: Option<i32>,
+        caller: &Caller<'_>,
+    ) -> ZkResult<(Stat, Change)> {
+        check_path(path)?;
+        let znode = self.znodes.get_mut(path).ok_or(ZkError::NoNode)?;
+        caller.check(&znode.acl, Permission::WRITE)?;
+        znode.check_version(version)?;
+        self.last_zxid += 1;
+        znode.data = data.to_vec();
+        znode.modified = self.last_zxid;
+        znode.version = znode.version.wrapping_add(1);
+        Ok((znode.stat(), Change::DataSet(path.to_owned())))
+    }
+
+    /// Needs no permission, as on the server.
+    pub(super) fn stat(&self, path: &str) -> ZkResult<Option<Stat>> {
+        check_path(path)?;
+        Ok(self.znodes.get(path).map(ZNode::stat))
+    }
+
+    /// Returns the names sorted.
+    pub(super) fn children(&self, path: &str, caller: &Caller<'_>) -> ZkResult<Vec<String>> {
+        check_path(path)?;
+        let znode = self.znode(path)?;
+        caller.check(&znode.acl, Permission::READ)?;
+        Ok(znode.children.iter().cloned().collect())
+    }
+
+    pub(super) fn data(&self, path: &str, caller: &Caller<'_>) -> ZkResult<(Vec<u8>, Stat)> {
+        check_path(path)?;
+        let znode = self.znode(path)?;
+        caller.check(&znode.acl, Permission::READ)?;
+        Ok((znode.data.clone(), znode.stat()))
+    }
+
+    pub(super) fn acl(&self, path: &str) -> Option<&[Acl]> {
+        self.znodes.get(path).map(|znode| &*znode.acl)
+    }
+
+    /// Deletes what the session owns, in one write.
+    pub(super) fn end_session(&mut self, session: i64) -> Vec<Change> {
+        let owned = |(path, znode): (&String, &ZNode)| (znode.owner == session).then(|| path.clone());
+        let paths: Vec<String> = self.znodes.iter().filter_map(owned).collect();
+        self.last_zxid += 1;
+        paths.iter().map(|path| self.remove(path)).collect()
+    }
+
+    pub(super) fn set_sequence(&mut self, path: &str, next: i32) {
+        if let Some(znode) = self.znodes.get_mut(path) {
+            znode.sequence = next;
+        }
+    }
+
+    fn znode(&self, path: &str) -> ZkResult<&ZNode> {
+        self.znodes.get(path).ok_or(ZkError::NoNode)
+    }
+
+    /// Removes a znode that the caller found to be there and without children.
+    fn remove(&mut self, path: &str) -> Change {
+        self.znodes.remove(path);
+        if let Some((parent, name)) = split(path) {
+            if let Some(parent) = self.znodes.get_mut(parent) {
+                parent.children.remove(name);
+                parent.children_modified = self.last_zxid;
+            }
+        }
+        Change::Deleted(path.to_owned())
+    }
+}
+
+impl ZNode {
+    fn new(data: &[u8], acl: Vec<Acl>, owner: i64, zxid: i64) -> ZNode {
+        ZNode {
+            data: data.to_vec(),
+            acl,
+            owner,
+            created: zxid,
+            modified: zxid,
+            children_modified: zxid,
+            version: 0,
+            sequence: 0,
+            children: BTreeSet::new(),
+        }
+    }
+
+    fn check_version(&self, version: Option<i32>) -> ZkResult<()> {
+        match version {
+            // The client library sends -1 for "any version".
+            None | Some(-1) => Ok(()),
+            Some(version) if version == self.version => Ok(()),
+            Some(_) => Err(ZkError::BadVersion),
+        }
+    }
+
+    fn stat(&self) -> Stat {
+        let num_children = i32::try_from(self.children.len()).unwrap_or(i32::MAX);
+        Stat {
+            czxid: self.created,
+            mzxid: self.modified,
+            // There is no clock in here; the zxid grows as time does.
+            ctime: self.created,
+            mtime: self.modified,
+            version: self.version,
+            // The server keeps the number of creations and answers with that of all changes.
+            cversion: self.sequence.wrapping_mul(2).wrapping_sub(num_children),
+            aversion: 0,
+            ephemeral_owner: self.owner,
+            data_length: i32::try_from(self.data.len()).unwrap_or(i32::MAX),
+            num_children,
+            pzxid: self.children_modified,
+        }
+    }
+}
+
+/// The parent's path and the own name, or `None` for the root.
+pub(super) fn split(path: &str) -> Option<(&str, &str)> {
+    if path == ROOT {
+        return None;
+    }
+    let (parent, name) = path.rsplit_once('/')?;
+    Some((if parent.is_empty() { ROOT } else { parent }, name))
+}
+
+pub(super) fn join(parent: &str, name: &str) -> String {
+    if parent == ROOT { format!("/{name}") } else { format!("{parent}/{name}") }
+}
+
+fn check_path(path: &str) -> ZkResult<()> {
+    let bad_name = |name: &str| matches!(name, "" | "." | "..") || name.chars().any(char::is_control);
+    match path.strip_prefix('/') {
+        Some("") => Ok(()),
+        Some(names) if !names.split('/').any(bad_name) => Ok(()),
+        _ => Err(ZkError::BadArguments),
+    }
+}

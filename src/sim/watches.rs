@@ -1,0 +1,82 @@
+//! [`Watches`]: the one-shot watches of all sessions, kept on the server as the real one keeps them.
+//!
+//! A data watch (left by `exists` and `get_data`) fires on creation, change and deletion of its znode, a child watch
+//! (left by `get_children`) on creation and deletion of a child and on deletion of the znode itself.
+
+use std::collections::BTreeMap;
+
+use super::tree::{Change, split};
+
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    data: Kind,
+    children: Kind,
+}
+
+/// The watching sessions by path, in the order in which they came.
+#[derive(Debug, Default)]
+struct Kind(BTreeMap<String, Vec<i64>>);
+
+impl Watches {
+    pub(super) fn watch_data(&mut self, path: &str, session: i64) {
+        self.data.add(path, session);
+    }
+
+    pub(super) fn watch_children(&mut self, path: &str, session: i64) {
+        self.children.add(path, session);
+    }
+
+    /// Takes the watches that the change fires off the table and returns the session and the path of each. A session
+    /// with both kinds on a deleted znode is named once.
+    pub(super) fn fire(&mut self, change: &Change) -> Vec<(i64, String)> {
+        let (path, also_children) = match change {
+            Change::Created(path) | Change::DataSet(path) => (path, false),
+            Change::Deleted(path) => (path, true),
+        };
+        let mut sessions = self.data.take(path);
+        if also_children {
+            let more = self.children.take(path);
+            sessions
+                .extend(more.into_iter().filter(|session| !sessions.contains(session)).collect::<Vec<_>>());
+        }
+        let mut fired: Vec<(i64, String)> =
+            sessions.into_iter().map(|session| (session, path.clone())).collect();
+        if let (Change::Created(_) | Change::Deleted(_), Some((parent, _))) = (change, split(path)) {
+            fired.extend(self.children.take(parent).into_iter().map(|session| (session, parent.to_owned())));
+        }
+        fired
+    }
+
+    pub(super) fn drop_session(&mut self, session: i64) {
+        self.data.drop_session(session);
+        self.children.drop_session(session);
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.data.count() + self.children.count()
+    }
+}
+
+impl Kind {
+    fn add(&mut self, path: &str, session: i64) {
+        let sessions = self.0.entry(path.to_owned()).or_default();
+        if !sessions.contains(&session) {
+            sessions.push(session);
+        }
+    }
+
+    fn take(&mut self, path: &str) -> Vec<i64> {
+        self.0.remove(path).unwrap_or_default()
+    }
+
+    fn drop_session(&mut self, session: i64) {
+        self.0.retain(|_, sessions| {
+            sessions.retain(|watching| *watching != session);
+            !sessions.is_empty()
+        });
+    }
+
+    fn count(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
+}
