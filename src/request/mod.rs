@@ -14,6 +14,8 @@
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose steps are `join` and `evaluate` here.
 
 mod steps;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::ops::Deref;
@@ -80,6 +82,8 @@ struct State {
     moving: bool,
     again: bool,
     watched: Option<ZNodePath>,
+    /// The reply to a create was lost once.
+    reply_lost: bool,
     /// Why a request ended that could not be carried on; for whoever waits for it.
     error: Option<LockError>,
 }
@@ -102,7 +106,7 @@ enum Phase {
 
 #[derive(Default)]
 struct Joining {
-    /// A create was sent and its reply lost: the znode may be there.
+    /// The reply to a create was lost: the znode may be there, and is looked for before another is made.
     unconfirmed: bool,
     failures: u32,
     first_error: Option<LockError>,
@@ -142,6 +146,7 @@ impl Request {
                 moving: false,
                 again: false,
                 watched: None,
+                reply_lost: false,
                 error: None,
             }),
             settled: Condvar::new(),
@@ -283,12 +288,12 @@ impl Request {
         let (left_behind, znode) = match &state.phase {
             Phase::Ended { .. } => return None,
             // A worker that is at work on the create sees the ending when it comes back, and cleans up itself.
-            Phase::Joining(joining) if joining.unconfirmed && !state.moving => {
-                (Some(self.unconfirmed()), None)
-            }
-            Phase::Joining(_) => (None, None),
+            Phase::Joining(_) if state.moving => (None, None),
+            Phase::Joining(_) => (state.reply_lost.then(|| self.all_znodes()), None),
             Phase::Queued { znode, .. } | Phase::Owner { znode } => {
-                (Some(Target::ZNode(znode.clone())), Some(znode.clone()))
+                // A create that seemed lost may have come through beside its repetition.
+                let target = if state.reply_lost { self.all_znodes() } else { Target::ZNode(znode.clone()) };
+                (Some(target), Some(znode.clone()))
             }
         };
         *self.held_under.lock() = None;
@@ -311,9 +316,9 @@ impl Request {
         }
     }
 
-    /// The znode of a create whose reply was lost.
-    fn unconfirmed(&self) -> Target {
-        Target::Child { dir: self.terms.dir.clone(), prefix: self.terms.prefix.clone() }
+    /// Whatever this request has created, named by a reply or not.
+    fn all_znodes(&self) -> Target {
+        Target::Children { dir: self.terms.dir.clone(), prefix: self.terms.prefix.clone() }
     }
 }
 

@@ -124,10 +124,11 @@ impl Request {
             return Next::Park;
         }
         let mut state = self.state.lock();
+        state.reply_lost = true;
         let Phase::Joining(joining) = &mut state.phase else {
             // Given up while the create was under way: whoever did so left the znode to us.
             drop(state);
-            self.core.remove(self.unconfirmed(), None);
+            self.core.remove(self.all_znodes(), None);
             return Next::Park;
         };
         joining.unconfirmed = true;
@@ -144,7 +145,7 @@ impl Request {
             }
             None => {
                 drop(state);
-                self.core.remove(self.unconfirmed(), None);
+                self.core.remove(self.all_znodes(), None);
                 self.fail(first_error);
             }
         }

@@ -14,7 +14,6 @@ use zookeeper::{ZkError, ZkResult};
 use super::core::Core;
 use super::participants::{Participant, ParticipantId, Wake};
 use crate::recipe::path::ZNodePath;
-use crate::recipe::queue::find_own;
 
 /// How soon a deletion is tried again that failed although there seems to be contact.
 const RETRY: Duration = Duration::from_millis(500);
@@ -24,8 +23,8 @@ const RETRY: Duration = Duration::from_millis(500);
 pub(crate) enum Target {
     /// The znode at this path.
     ZNode(ZNodePath),
-    /// The child of this directory with this prefix, if there is one: the reply that would have named it was lost.
-    Child { dir: ZNodePath, prefix: String },
+    /// Every child of this directory with this prefix: the reply that would have named it was lost.
+    Children { dir: ZNodePath, prefix: String },
 }
 
 pub(crate) struct Removal {
@@ -91,12 +90,15 @@ impl Removal {
     fn delete(&self) -> ZkResult<()> {
         match &self.target {
             Target::ZNode(path) => self.core.write(|client| client.delete(path.as_str(), None)),
-            Target::Child { dir, prefix } => {
+            Target::Children { dir, prefix } => {
                 let children = self.core.read(|client| client.get_children(dir.as_str(), false))?;
-                match find_own(prefix, &children) {
-                    Some(name) => self.core.write(|client| client.delete(dir.child(name).as_str(), None)),
-                    None => Ok(()),
+                for name in children.iter().filter(|name| name.starts_with(prefix)) {
+                    match self.core.write(|client| client.delete(dir.child(name).as_str(), None)) {
+                        Ok(()) | Err(ZkError::NoNode) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
+                Ok(())
             }
         }
     }
@@ -120,7 +122,7 @@ impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Target::ZNode(path) => write!(f, "{path}"),
-            Target::Child { dir, prefix } => write!(f, "{dir}/{prefix}*"),
+            Target::Children { dir, prefix } => write!(f, "{dir}/{prefix}*"),
         }
     }
 }
