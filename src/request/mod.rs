@@ -305,6 +305,15 @@ impl Request {
         Some(Rest { left_behind, still_moving: state.moving })
     }
 
+    fn log_suspension(&self) {
+        let state = self.state.lock();
+        match &state.phase {
+            Phase::Owner { znode } => log::warn!("suspended {znode}: no contact, owned until the lease ends"),
+            Phase::Queued { znode, .. } => log::info!("suspended {znode}: no contact, waiting for it"),
+            Phase::Joining(_) | Phase::Ended { .. } => {}
+        }
+    }
+
     fn clean_up(&self, rest: Rest, first: Option<Sender<ZkResult<()>>>) {
         if let Some(target) = rest.left_behind {
             self.core.remove(target, first);
@@ -349,6 +358,7 @@ impl Participant for Request {
     fn wake(self: Arc<Self>, why: Wake) {
         match why {
             Wake::LookAgain | Wake::Reconnected => self.look(),
+            Wake::Suspended => self.log_suspension(),
             Wake::CheckLease => {
                 let over = {
                     let held_under = self.held_under.lock();

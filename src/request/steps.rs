@@ -113,7 +113,7 @@ impl Request {
             return false;
         }
         state.phase = Phase::Queued { znode: znode.clone(), seen: false };
-        log::debug!("joined {znode}");
+        log::info!("joined {znode}");
         true
     }
 

@@ -14,6 +14,8 @@ use crate::recipe::path::ZNodePath;
 pub(crate) enum Wake {
     /// A watch that it registered fired, or a time that it asked for has come.
     LookAgain,
+    /// Contact was lost. Nothing can be done but to say so.
+    Suspended,
     /// Contact was lost and is back: every watch is gone and must be set again.
     Reconnected,
     /// A lease may have ended.

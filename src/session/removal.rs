@@ -108,7 +108,7 @@ impl Participant for Removal {
     fn wake(self: Arc<Self>, why: Wake) {
         match why {
             Wake::LookAgain | Wake::Reconnected => self.try_soon(),
-            Wake::CheckLease => {}
+            Wake::CheckLease | Wake::Suspended => {}
             Wake::SessionEnded(_) if self.core.outlives_us() => self.try_soon(),
             Wake::SessionEnded(_) => {
                 let core = Arc::clone(&self.core);

@@ -2,6 +2,20 @@
 
 use zookeeper::{Acl, Permission, ZkError, ZkResult};
 
+/// Where the server asks for READ besides `get_data` and `get_children`, which differs between releases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadChecks {
+    /// Nowhere, as releases before 3.8.4 and 3.9.2 do.
+    ReadsOnly,
+    /// An event is withheld from a client that may not read the znode, and its watch is used up for nothing
+    /// (CVE-2024-23944). So does the 3.8.0 of Debian 12, where only this fix was brought back.
+    Events,
+    /// In addition `exists` fails with `NoAuth` on a znode that is there and may not be read (ZOOKEEPER-2590), as 3.8.4,
+    /// 3.9.2 and later releases do. The default.
+    #[default]
+    EventsAndExists,
+}
+
 /// Who a client has proven to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {

@@ -171,7 +171,9 @@ impl ZooKeeperClient for SimulatedClient {
     }
 
     fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.call(SimOperation::Exists, path, watch, |state| state.exists(path, self.watcher(watch)))
+        self.call(SimOperation::Exists, path, watch, |state| {
+            state.exists(path, self.watcher(watch), self.requester())
+        })
     }
 
     fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {

@@ -1,7 +1,6 @@
 //! What a test asks to go wrong in the next calls of a client, kept until the call comes.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 
 use zookeeper::ZkError;
 
@@ -54,7 +53,7 @@ pub(super) enum FaultKind {
 pub(super) type StopPoint = Box<dyn FnOnce() + Send>;
 
 /// What will happen to one client's calls.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Script(BTreeMap<SimOperation, Plan>);
 
 /// What will happen to the calls of one operation.
@@ -98,16 +97,5 @@ impl Plan {
     pub(super) fn fault_of_this_call(&mut self) -> Option<Fault> {
         self.calls += 1;
         self.faults.remove(&self.calls)
-    }
-}
-
-impl fmt::Debug for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan")
-            .field("calls", &self.calls)
-            .field("faults", &self.faults)
-            .field("before", &self.before.len())
-            .field("after", &self.after.len())
-            .finish()
     }
 }

@@ -24,8 +24,9 @@
 //!
 //! # Limitations
 //! One server: every client sees every write at once, where a real follower may lag behind. Sessions expire only when
-//! told, and every session write takes effect in no time. Quotas, size limits, TTLs and the collection of containers are
-//! left out; a znode that was created as a container is a persistent one here. `ctime` and `mtime` are zxids.
+//! told. A bad path is refused by every call, where the real server looks only at those to be created. Quotas, size
+//! limits, TTLs and the collection of containers are left out; a znode that was created as a container is a persistent
+//! one here. `ctime` and `mtime` are zxids.
 
 mod access;
 mod client;
@@ -50,9 +51,11 @@ use access::Caller;
 use requests::Requester;
 use state::{Shared, State};
 
+pub use access::ReadChecks;
 pub use client::SimulatedClient;
 pub use faults::{Effect, SimOperation};
 pub use log::Call;
+pub use tree::SequenceEnd;
 
 /// A ZooKeeper in memory; a clone is another handle to the same one.
 ///
@@ -140,8 +143,8 @@ impl SimulatedZooKeeper {
         granted("set", path, self.act(|state| state.set_data(path, data, None, Requester::Other(0))));
     }
 
-    /// Sets the number of the next sequential child of `dir`, which is created where it is missing. The number after
-    /// 2147483647 is -2147483648.
+    /// Sets the number of the next sequential child of `dir`, which is created where it is missing. What comes after
+    /// 2147483647 is told by [`set_sequence_end`](SimulatedZooKeeper::set_sequence_end).
     ///
     /// # Panics
     /// When `dir` is missing and cannot be created.
@@ -153,6 +156,16 @@ impl SimulatedZooKeeper {
             Ok(())
         });
         granted("set the sequence of", dir, ensured);
+    }
+
+    /// Sets what follows the last sequence number; it wraps until then.
+    pub fn set_sequence_end(&self, end: SequenceEnd) {
+        self.shared.lock().tree.sequence_end = end;
+    }
+
+    /// Sets where this server asks for READ; the newest releases' rules hold until then.
+    pub fn set_read_checks(&self, read_checks: ReadChecks) {
+        self.shared.lock().read_checks = read_checks;
     }
 
     /// Ends a session on the server, as [`SimulatedClient::expire`] does: one that only the test knows, or one whose

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use zookeeper::{Acl, CreateMode, Stat, ZkResult};
+use zookeeper::{Acl, CreateMode, Permission, Stat, ZkResult};
 
-use super::access::{Caller, Rights};
+use super::access::{Caller, ReadChecks, Rights};
 use super::state::{Client, State};
-use super::tree::{ROOT, split};
+use super::tree::{Change, ROOT, split};
 
 /// Who sends a request.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +51,16 @@ impl State {
         Ok(stat)
     }
 
-    pub(super) fn exists(&mut self, path: &str, watch: Option<i64>) -> ZkResult<Option<Stat>> {
+    pub(super) fn exists(
+        &mut self,
+        path: &str,
+        watch: Option<i64>,
+        requester: Requester,
+    ) -> ZkResult<Option<Stat>> {
         let stat = self.tree.stat(path)?;
+        if let (ReadChecks::EventsAndExists, Some(acl)) = (self.read_checks, self.tree.acl(path)) {
+            caller(&self.clients, requester).check(acl, Permission::READ)?;
+        }
         if let Some(session) = watch {
             self.watches.watch_data(path, session);
         }
@@ -85,6 +93,15 @@ impl State {
             self.watches.watch_data(path, session);
         }
         Ok(found)
+    }
+
+    /// Whether the client of this session may read the znode at this path, to which the change happened just now.
+    pub(super) fn may_read(&self, session: i64, path: &str, change: &Change) -> bool {
+        let acl = match change {
+            Change::Deleted(deleted, acl) if deleted == path => acl,
+            _ => self.tree.acl(path).unwrap_or_default(),
+        };
+        caller(&self.clients, Requester::Client(session)).check(acl, Permission::READ).is_ok()
     }
 
     /// Creates the znodes above and at this path that are missing, open to everybody.

@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::access::Identity;
+use super::access::{Identity, ReadChecks};
 use super::faults::Script;
 use super::log::Log;
 use super::tree::{Change, Tree};
@@ -33,11 +33,10 @@ pub(super) struct State {
     pub(super) clients: BTreeMap<i64, Client>,
     pub(super) last_session: i64,
     pub(super) log: Log,
+    pub(super) read_checks: ReadChecks,
     outbox: VecDeque<(EventSink, ClientEvent)>,
     /// The thread that runs a sink right now.
     deliverer: Option<ThreadId>,
-    queued: u64,
-    delivered: u64,
 }
 
 /// A client's end of its connection.
@@ -84,10 +83,9 @@ impl Shared {
             clients: BTreeMap::new(),
             last_session: FIRST_SESSION - 1,
             log: Log::default(),
+            read_checks: ReadChecks::default(),
             outbox: VecDeque::new(),
             deliverer: None,
-            queued: 0,
-            delivered: 0,
         };
         Shared { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -100,14 +98,13 @@ impl Shared {
         self.changed.wait(state);
     }
 
-    /// Gives the lock back and returns when every event queued until now is delivered, by this thread or another.
+    /// Gives the lock back and returns when every queued event is delivered, by this thread or another.
     ///
     /// A sink that comes back here, against its contract, does not wait for itself: its thread delivers the rest when
     /// the sink returns.
     pub(super) fn deliver<'a>(&'a self, mut state: MutexGuard<'a, State>) {
-        let mut due = state.queued;
         self.changed.notify_all();
-        while state.delivered < due {
+        loop {
             match state.deliverer {
                 Some(deliverer) if deliverer == thread::current().id() => return,
                 Some(_) => self.changed.wait(&mut state),
@@ -121,8 +118,6 @@ impl Shared {
                     drop(sink);
                     drop(delivery);
                     state = self.lock();
-                    // With what the sink itself has caused.
-                    due = state.queued;
                 }
             }
         }
@@ -134,9 +129,7 @@ struct Delivery<'a>(&'a Shared);
 
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.deliverer = None;
-        state.delivered += 1;
+        self.0.lock().deliverer = None;
         self.0.changed.notify_all();
     }
 }
@@ -157,14 +150,16 @@ impl State {
         let sink = self.clients.get(&session).and_then(|client| client.sink.clone());
         if let Some(sink) = sink {
             self.outbox.push_back((sink, event));
-            self.queued += 1;
         }
     }
 
-    /// Fires the watches that the changes concern.
+    /// Fires the watches that the changes concern. Each change must be the last one of its znode and of its parent.
     pub(super) fn publish(&mut self, changes: &[Change]) {
         for change in changes {
             for (session, path) in self.watches.fire(change) {
+                if self.read_checks != ReadChecks::ReadsOnly && !self.may_read(session, &path, change) {
+                    continue;
+                }
                 match self.clients.get_mut(&session) {
                     Some(client) if client.swallowed => client.held.push(path),
                     _ => self.tell(session, ClientEvent::NodeChanged { path }),

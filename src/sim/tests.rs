@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use zookeeper::{Acl, CreateMode, ZkError};
 
-use super::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use super::{Effect, ReadChecks, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::client::{ClientEvent, ZooKeeperClient};
 
 const TIMEOUT: Duration = Duration::from_secs(6);

@@ -11,11 +11,22 @@ use super::access::Caller;
 
 pub(super) const ROOT: &str = "/";
 
+/// What a server does after the last sequence number, 2147483647, which differs between releases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SequenceEnd {
+    /// It goes on with -2147483648, as the documentation of ZooKeeper says. The default.
+    #[default]
+    Wraps,
+    /// It gives 2147483647 to every later child, as 3.8.0 was seen to do: the counter only moves to greater numbers.
+    Sticks,
+}
+
 /// What a request changed.
 #[derive(Debug)]
 pub(super) enum Change {
     Created(String),
-    Deleted(String),
+    /// With the ACL that the znode had.
+    Deleted(String, Vec<Acl>),
     DataSet(String),
 }
 
@@ -23,6 +34,7 @@ pub(super) enum Change {
 pub(super) struct Tree {
     znodes: BTreeMap<String, ZNode>,
     last_zxid: i64,
+    pub(super) sequence_end: SequenceEnd,
 }
 
 #[derive(Debug)]
@@ -43,7 +55,11 @@ struct ZNode {
 impl Tree {
     pub(super) fn new() -> Tree {
         let root = ZNode::new(&[], Acl::open_unsafe().clone(), 0, 0);
-        Tree { znodes: BTreeMap::from([(ROOT.to_owned(), root)]), last_zxid: 0 }
+        Tree {
+            znodes: BTreeMap::from([(ROOT.to_owned(), root)]),
+            last_zxid: 0,
+            sequence_end: SequenceEnd::default(),
+        }
     }
 
     pub(super) fn create(
@@ -70,7 +86,10 @@ impl Tree {
             return Err(ZkError::NoChildrenForEphemerals);
         }
         self.last_zxid += 1;
-        parent.sequence = parent.sequence.wrapping_add(1);
+        parent.sequence = match self.sequence_end {
+            SequenceEnd::Wraps => parent.sequence.wrapping_add(1),
+            SequenceEnd::Sticks => parent.sequence.saturating_add(1),
+        };
         parent.children_modified = self.last_zxid;
         let path = join(parent_path, &name);
         parent.children.insert(name);
@@ -115,7 +134,6 @@ impl Tree {
         Ok((znode.stat(), Change::DataSet(path.to_owned())))
     }
 
-    /// Needs no permission, as on the server.
     pub(super) fn stat(&self, path: &str) -> ZkResult<Option<Stat>> {
         check_path(path)?;
         Ok(self.znodes.get(path).map(ZNode::stat))
@@ -160,14 +178,14 @@ impl Tree {
 
     /// Removes a znode that the caller found to be there and without children.
     fn remove(&mut self, path: &str) -> Change {
-        self.znodes.remove(path);
+        let acl = self.znodes.remove(path).map(|znode| znode.acl).unwrap_or_default();
         if let Some((parent, name)) = split(path) {
             if let Some(parent) = self.znodes.get_mut(parent) {
                 parent.children.remove(name);
                 parent.children_modified = self.last_zxid;
             }
         }
-        Change::Deleted(path.to_owned())
+        Change::Deleted(path.to_owned(), acl)
     }
 }
 

@@ -31,7 +31,7 @@ impl Watches {
     pub(super) fn fire(&mut self, change: &Change) -> Vec<(i64, String)> {
         let (path, also_children) = match change {
             Change::Created(path) | Change::DataSet(path) => (path, false),
-            Change::Deleted(path) => (path, true),
+            Change::Deleted(path, _) => (path, true),
         };
         let mut sessions = self.data.take(path);
         if also_children {
@@ -41,7 +41,7 @@ impl Watches {
         }
         let mut fired: Vec<(i64, String)> =
             sessions.into_iter().map(|session| (session, path.clone())).collect();
-        if let (Change::Created(_) | Change::Deleted(_), Some((parent, _))) = (change, split(path)) {
+        if let (Change::Created(_) | Change::Deleted(..), Some((parent, _))) = (change, split(path)) {
             fired.extend(self.children.take(parent).into_iter().map(|session| (session, parent.to_owned())));
         }
         fired

@@ -100,8 +100,9 @@ impl Core {
             status.announce(self.runtime.now());
             status.end_signal = None;
         }
-        if reason != LossReason::SessionClosed {
-            log::warn!("ZooKeeper session lost: {reason}");
+        match reason {
+            LossReason::SessionClosed => log::info!("ZooKeeper session closed"),
+            _ => log::warn!("ZooKeeper session lost: {reason}"),
         }
         self.runtime.abandon();
         self.wake_everybody(Wake::SessionEnded(reason));

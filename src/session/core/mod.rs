@@ -151,6 +151,8 @@ impl Core {
             old_term
         };
         self.at(old_term.end(), |core| core.wake_everybody(Wake::CheckLease));
+        // Not on the client's thread: each of them writes to the log.
+        self.submit(|core| core.wake_everybody(Wake::Suspended));
     }
 
     // ---- what others ask
@@ -375,7 +377,12 @@ impl Status {
         let state = self.state(now);
         if state != self.announced {
             self.announced = state;
-            log::info!("ZooKeeper session {state:?}");
+            match state {
+                SessionState::Connected => log::info!("ZooKeeper session connected"),
+                SessionState::Suspended => log::warn!("ZooKeeper session suspended: no contact"),
+                // Its end is logged with the reason.
+                SessionState::Lost => {}
+            }
             // An unbounded channel: this never waits. One whose receiver is gone is forgotten.
             self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
         }

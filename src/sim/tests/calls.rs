@@ -58,9 +58,10 @@ fn a_fault_waits_for_a_call_with_contact() {
     let (_zookeeper, client, _) = connected();
     client.fail_next(SetData, Effect::Before, ZkError::NoAuth);
     client.before_next(SetData, || {});
+    client.after_next(SetData, || {});
     client.disconnect();
     assert_eq!(write(&client), Err(ZkError::ConnectionLoss));
-    assert_eq!(client.pending_faults(), 2);
+    assert_eq!(client.pending_faults(), 3);
     client.reconnect();
     assert_eq!(write(&client), Err(ZkError::NoAuth));
 }
@@ -163,6 +164,15 @@ fn a_closure_that_ends_contact_after_the_effect_loses_the_reply() {
 }
 
 #[test]
+fn a_reply_overtakes_the_close_of_its_client() {
+    let (zookeeper, client, _) = connected();
+    let this = Arc::clone(&client);
+    client.after_next(SetData, move || this.close());
+    assert_eq!(write(&client), Ok(()));
+    assert!(zookeeper.sessions().is_empty());
+}
+
+#[test]
 fn every_call_is_logged() {
     let (zookeeper, client, _) = connected();
     let session = client.session_id();
@@ -195,6 +205,8 @@ fn every_call_is_logged() {
 fn a_cleared_log_forgets_the_call_that_is_running() {
     let (zookeeper, client, _) = connected();
     client.exists("/a", false).unwrap();
+    zookeeper.clear_log();
+    client.exists("/a", false).unwrap();
     let (server, other) = (zookeeper.clone(), zookeeper.connect(TIMEOUT));
     client.after_next(SetData, move || {
         server.clear_log();
@@ -204,4 +216,12 @@ fn a_cleared_log_forgets_the_call_that_is_running() {
     let log = zookeeper.log();
     assert_eq!(log.len(), 1);
     assert_eq!(log[0].outcome, Some(Err(ZkError::BadArguments)));
+}
+
+#[test]
+fn debug_output_is_short_and_names_the_session() {
+    let (zookeeper, client, _) = connected();
+    client.before_next(SetData, || {});
+    assert!(format!("{client:?}").contains(&client.session_id().to_string()));
+    assert_eq!(format!("{zookeeper:?}"), "SimulatedZooKeeper { .. }");
 }

@@ -97,6 +97,16 @@ fn sequence_numbers_wrap_to_negative_ones() {
 }
 
 #[test]
+fn sequence_numbers_may_stick_at_the_last() {
+    let (zookeeper, _, _) = connected();
+    zookeeper.set_sequence_end(SequenceEnd::Sticks);
+    zookeeper.set_sequence("/a", i32::MAX - 1);
+    let made = ["w", "x", "y"].map(|prefix| zookeeper.create_sequential("/a", prefix, None));
+    assert_eq!(made, ["/a/w2147483646", "/a/x2147483647", "/a/y2147483647"]);
+    assert_eq!(zookeeper.stat("/a").unwrap().cversion, i32::MAX.wrapping_mul(2).wrapping_sub(3));
+}
+
+#[test]
 fn a_client_lists_children_in_no_order() {
     let (zookeeper, client, _) = connected();
     let made: Vec<String> = (0..20).map(|_| zookeeper.create_sequential("/a", "x-", None)).collect();
@@ -128,8 +138,65 @@ fn each_request_needs_its_permission() {
         outcome(client.set_data(dir, b"", None).map(drop), Permission::WRITE);
         outcome(create(&client, &format!("{dir}/own"), CreateMode::Ephemeral).map(drop), Permission::CREATE);
         outcome(client.delete(&format!("{dir}/child"), None), Permission::DELETE);
-        assert!(client.exists(dir, false).unwrap().is_some());
+        outcome(client.exists(dir, false).map(drop), Permission::READ);
     }
+}
+
+#[test]
+fn what_may_not_be_read_is_hidden_by_the_rules_of_the_release() {
+    let rules = [
+        (ReadChecks::ReadsOnly, true, true),
+        (ReadChecks::Events, true, false),
+        (ReadChecks::EventsAndExists, false, false),
+    ];
+    for (checks, seen, told) in rules {
+        let (zookeeper, client, events) = connected();
+        zookeeper.set_read_checks(checks);
+        let hidden = Acl::new(Permission::ALL, "digest", "alice:hash");
+        let open = Acl::new(Permission::READ, "world", "anyone");
+        let happened =
+            |path, told| assert_eq!(events.take(), [changed(path)][..usize::from(told)], "{checks:?}");
+        // A watch on a missing znode is always left; whether it is told depends on the ACL at the creation.
+        assert!(client.exists("/h", true).unwrap().is_none());
+        zookeeper.create_with_acl("/h", b"", std::slice::from_ref(&hidden));
+        happened("/h", told);
+        assert_eq!(zookeeper.watch_count(), 0);
+        let exists = client.exists("/h", true).map(|stat| stat.is_some());
+        assert_eq!(exists, if seen { Ok(true) } else { Err(ZkError::NoAuth) });
+        assert_eq!(zookeeper.watch_count(), usize::from(seen));
+        zookeeper.delete("/h");
+        happened("/h", told && seen);
+        // A child watch asks for the parent's ACL, not for the child's.
+        client.get_children("/a", true).unwrap();
+        zookeeper.create_with_acl("/a/h", b"", std::slice::from_ref(&hidden));
+        happened("/a", true);
+        client.get_children("/a", true).unwrap();
+        zookeeper.delete("/a/h");
+        happened("/a", true);
+        // Who may read is told.
+        zookeeper.create_with_acl("/o", b"", &[hidden, open]);
+        client.exists("/o", true).unwrap();
+        zookeeper.delete("/o");
+        happened("/o", true);
+    }
+}
+
+#[test]
+fn an_expiry_hides_what_may_not_be_read() {
+    let (zookeeper, client, events) = connected();
+    let other = zookeeper.connect(TIMEOUT);
+    for (path, permission) in [("/a/r", Permission::READ), ("/a/w", Permission::WRITE)] {
+        client.exists(path, true).unwrap();
+        let acl = [Acl::new(permission, "world", "anyone")];
+        other.create(path, b"", &acl, CreateMode::Ephemeral).unwrap();
+    }
+    assert_eq!(events.take(), [changed("/a/r")]);
+    zookeeper.set_read_checks(ReadChecks::Events);
+    client.exists("/a/r", true).unwrap();
+    client.exists("/a/w", true).unwrap();
+    client.get_children("/a", true).unwrap();
+    other.expire();
+    assert_eq!(events.take(), [changed("/a/r"), changed("/a")]);
 }
 
 #[test]
