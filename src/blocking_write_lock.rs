@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 use zookeeper::Acl;
 
-use crate::error::{LossReason, Operation, Result};
+use crate::error::{LockError, LossReason, Operation, Result};
 use crate::exclusive;
 use crate::grant::Grant;
 use crate::lock_guard::LockGuard;
@@ -72,10 +72,10 @@ impl BlockingWriteLock {
     ///
     /// After an error nothing stands in the queue any more.
     pub fn lock(&self) -> Result<LockGuard> {
-        let attempt = self.start()?;
-        match attempt.events.recv() {
-            Ok(Event::Acquired) => attempt.into_guard(),
-            _ => Err(attempt.claim.end_error()),
+        match self.acquire(None)? {
+            Some(guard) => Ok(guard),
+            // Proof: without a deadline there is none to come.
+            None => Err(LockError::Closed { operation: Operation::LOCK.name, path: self.dir.to_string() }),
         }
     }
 
@@ -112,12 +112,39 @@ impl BlockingWriteLock {
     /// # Errors
     /// As [`lock`](BlockingWriteLock::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<LockGuard>> {
+        self.acquire(Some(deadline))
+    }
+
+    /// Waits for the lock, and on a session that heals itself, over the loss of it.
+    fn acquire(&self, deadline: Option<Instant>) -> Result<Option<LockGuard>> {
+        let Some(healing) = self.session().healing() else { return self.wait(deadline) };
+        loop {
+            let mark = healing.mark();
+            match self.wait(deadline) {
+                Err(error) if error.is_session_lost() => {
+                    if !healing.await_healing(mark, deadline) {
+                        return if healing.is_closed() { Err(error) } else { Ok(None) };
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn wait(&self, deadline: Option<Instant>) -> Result<Option<LockGuard>> {
         let attempt = self.start()?;
-        match attempt.events.recv_deadline(deadline) {
-            Ok(Event::Acquired) => attempt.into_guard().map(Some),
-            Ok(_) => Err(attempt.claim.end_error()),
-            // A grant that comes at this very moment is released again by the drop of the attempt.
-            Err(_) => Ok(None),
+        let event = match deadline {
+            None => attempt.events.recv().ok(),
+            Some(deadline) => match attempt.events.recv_deadline(deadline) {
+                Ok(event) => Some(event),
+                // A grant that comes at this very moment is released again by the drop of the attempt.
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => None,
+            },
+        };
+        match event {
+            Some(Event::Acquired) => attempt.into_guard().map(Some),
+            _ => Err(attempt.claim.end_error()),
         }
     }
 
@@ -178,7 +205,7 @@ impl BlockingWriteLock {
     }
 
     fn start(&self) -> Result<Attempt> {
-        self.session().check_open(Operation::LOCK, &self.dir)?;
+        self.session().core().check_open(Operation::LOCK, &self.dir)?;
         let (grant, events, lost) = Grant::new();
         let terms = exclusive::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()));
         let request = Request::new(self.session(), terms, grant);

@@ -220,6 +220,13 @@ pub enum LossReason {
     SessionClosed,
 }
 
+impl LossReason {
+    /// Whether the session is gone, so that a new one may bring what this one cannot.
+    pub(crate) fn is_session_loss(self) -> bool {
+        matches!(self, LossReason::SessionExpired | LossReason::LeaseExpired)
+    }
+}
+
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -10,7 +10,6 @@ use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::decide_exclusive;
 use crate::request::{Request, Terms};
-use crate::session::Session;
 
 /// The terms of a new request. Its name is ordered rightly by every library that may share the directory; the GUID, and
 /// not the session id of the Java recipe, lets two threads on one session contend for one lock.
@@ -37,14 +36,14 @@ pub(crate) fn default_data() -> Arc<[u8]> {
 }
 
 /// Ends a request and waits until its znode is deleted.
-pub(crate) fn release(session: &Session, request: &Request) -> Result<()> {
+pub(crate) fn release(request: &Request) -> Result<()> {
     let (first, outcome) = bounded(1);
     request.withdraw(Some(first));
     request.hand_on();
     let outcome = select! {
         recv(outcome) -> outcome => outcome,
         // The znode goes with the session.
-        recv(session.core().ended()) -> _ => return Ok(()),
+        recv(request.core().ended()) -> _ => return Ok(()),
     };
     match outcome {
         Ok(Err(error)) => {

@@ -22,7 +22,7 @@ use crate::session::Session;
 pub struct LockGuard {
     /// Before the session, as fields are dropped in this order: the request is withdrawn, then the session may close.
     claim: Claim,
-    session: Session,
+    _session: Session,
     znode: ZNodePath,
     lost: Receiver<LossReason>,
     fencing_token: OnceLock<i64>,
@@ -35,7 +35,7 @@ impl LockGuard {
         znode: ZNodePath,
         lost: Receiver<LossReason>,
     ) -> LockGuard {
-        LockGuard { claim, session, znode, lost, fencing_token: OnceLock::new() }
+        LockGuard { claim, _session: session, znode, lost, fencing_token: OnceLock::new() }
     }
 
     /// Returns whether the lock is still held, and provably so until now. Does no I/O and waits for nothing.
@@ -70,10 +70,10 @@ impl LockGuard {
         if let Some(token) = self.fencing_token.get() {
             return Ok(*token);
         }
-        self.session.check_open(Operation::FENCE, &self.znode)?;
+        self.claim.core().check_open(Operation::FENCE, &self.znode)?;
         let znode = self.znode.clone();
         let stat = self
-            .session
+            .claim
             .core()
             .call(Operation::FENCE, &self.znode, move |core| {
                 core.read(|client| client.exists(znode.as_str(), false))
@@ -98,10 +98,8 @@ impl LockGuard {
     /// - [`AccessDenied`](LockError::AccessDenied) or another refusal of the server; then the znode stays until the
     ///   session ends.
     pub fn unlock(self) -> Result<()> {
-        if self.claim.has_ended() {
-            return Err(self.claim.end_error());
-        }
-        exclusive::release(&self.session, &self.claim)
+        let released = exclusive::release(&self.claim);
+        if self.claim.was_taken_away() { Err(self.claim.end_error()) } else { released }
     }
 }
 

@@ -39,7 +39,8 @@ pub trait LockListener: Send + Sync {
     }
 
     /// A request that did not hold the lock has ended without being withdrawn, so it will never be acquired:
-    /// [`lock`](crate::WriteLock::lock) must be called again, after a loss of the session on a new one. Does nothing
+    /// [`lock`](crate::WriteLock::lock) must be called again, after a loss of the session on a new one (unless the session
+    /// [heals itself](crate::Session::connect_self_healing), when the request is made again in silence). Does nothing
     /// unless it is overridden.
     fn request_dropped(&self, reason: LossReason) {
         let _ = reason;
@@ -68,11 +69,13 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
 pub(crate) struct ListenerSlot {
     listener: Mutex<Option<Arc<dyn LockListener>>>,
     events: Mailbox<Event>,
+    /// A request that waits on a lost session is made again on the next, so there is nothing to tell.
+    heals: bool,
 }
 
 impl ListenerSlot {
-    pub(crate) fn new(listener: Option<Arc<dyn LockListener>>) -> ListenerSlot {
-        ListenerSlot { listener: Mutex::new(listener), events: Mailbox::new() }
+    pub(crate) fn new(listener: Option<Arc<dyn LockListener>>, heals: bool) -> ListenerSlot {
+        ListenerSlot { listener: Mutex::new(listener), events: Mailbox::new(), heals }
     }
 
     pub(crate) fn get(&self) -> Option<Arc<dyn LockListener>> {
@@ -87,6 +90,9 @@ impl ListenerSlot {
 
     /// The only caller of listeners.
     fn tell(&self, event: Event) {
+        if self.heals && matches!(event, Event::Dropped(reason) if reason.is_session_loss()) {
+            return;
+        }
         let Some(listener) = self.get() else { return };
         let call = || match event {
             Event::Acquired => listener.lock_acquired(),

@@ -166,7 +166,7 @@ impl ProtocolSupport {
             });
         }
         self.retry_operation(|| {
-            self.session.check_open(Operation::CREATE, &path)?;
+            self.session.core().check_open(Operation::CREATE, &path)?;
             let (znode, data, acl, parents_acl) =
                 (path.clone(), data.to_vec(), acl.to_vec(), self.shared_acl());
             let created = self.session.core().call(Operation::CREATE, &path, move |core| {
@@ -202,9 +202,10 @@ impl ProtocolSupport {
         if delay.is_zero() {
             return;
         }
+        let core = self.session.core();
         crossbeam_channel::select! {
             recv(self.closed) -> _ => {}
-            recv(self.session.core().ended()) -> _ => {}
+            recv(core.ended()) -> _ => {}
             default(delay) => {}
         }
     }

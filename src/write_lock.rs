@@ -15,7 +15,7 @@ use crate::lock_listener::{ListenerSlot, LockListener};
 use crate::protocol_support::{ProtocolSupport, check_data};
 use crate::recipe::path::ZNodePath;
 use crate::request::{Observer, Request, Standing};
-use crate::session::Session;
+use crate::session::{Rejoin, Session};
 
 /// An exclusive lock, or a leader election: of all who call [`lock`](WriteLock::lock) on one directory, in any process,
 /// one at a time is the owner, in the order in which they came.
@@ -53,12 +53,53 @@ use crate::session::Session;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 pub struct WriteLock {
+    place: Arc<Place>,
+}
+
+/// A lock's place in the queue, shared with a session that heals itself.
+struct Place {
     support: ProtocolSupport,
     dir: ZNodePath,
     data: Mutex<Arc<[u8]>>,
     listener: Arc<ListenerSlot>,
     /// The request in the queue; an ended one stays here until the next call.
     current: Mutex<Option<Arc<Request>>>,
+}
+
+impl Place {
+    /// The request in the queue, or a new one, started; `None` when the lock was closed meanwhile.
+    fn current_or_new(&self) -> Option<Arc<Request>> {
+        self.renew(|current| current.is_none_or(Request::has_ended))?;
+        self.current.lock().clone()
+    }
+
+    /// Makes a new request, and starts it, where the current one is such that this is wanted; `None` when the lock is
+    /// closed.
+    fn renew(&self, is_wanted: impl FnOnce(Option<&Request>) -> bool) -> Option<()> {
+        let request = {
+            let mut current = self.current.lock();
+            if self.support.is_closed() {
+                return None;
+            }
+            if !is_wanted(current.as_deref()) {
+                return Some(());
+            }
+            let terms = exclusive::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()));
+            let observer = Arc::<ListenerSlot>::clone(&self.listener);
+            let request = Request::new(self.support.session(), terms, observer);
+            *current = Some(Arc::clone(&request));
+            request
+        };
+        // Outside the lock: on a worker, the request begins on this thread.
+        request.start();
+        Some(())
+    }
+}
+
+impl Rejoin for Place {
+    fn rejoin(&self) {
+        self.renew(|current| current.is_some_and(Request::waited_for_a_lost_session));
+    }
 }
 
 impl WriteLock {
@@ -96,13 +137,18 @@ impl WriteLock {
         if let Some(acl) = acl {
             support.set_acl(acl);
         }
-        Ok(WriteLock {
+        let place = Arc::new(Place {
             support,
             dir,
             data: Mutex::new(exclusive::default_data()),
-            listener: Arc::new(ListenerSlot::new(listener)),
+            listener: Arc::new(ListenerSlot::new(listener, session.healing().is_some())),
             current: Mutex::new(None),
-        })
+        });
+        if let Some(healing) = session.healing() {
+            let rejoining: Arc<dyn Rejoin> = Arc::<Place>::clone(&place);
+            healing.register(Arc::downgrade(&rejoining));
+        }
+        Ok(WriteLock { place })
     }
 
     /// Joins the queue, unless this lock stands there already, and returns whether it is the owner now.
@@ -121,31 +167,18 @@ impl WriteLock {
         if self.is_closed() {
             return Ok(false);
         }
-        self.session().check_open(Operation::LOCK, &self.dir)?;
-        let Some(request) = self.current_or_new() else { return Ok(false) };
+        let heals = self.session().healing().is_some_and(|healing| !healing.is_closed());
+        if !heals {
+            self.session().core().check_open(Operation::LOCK, &self.place.dir)?;
+        }
+        let Some(request) = self.place.current_or_new() else { return Ok(false) };
         let placed = request.wait_until_placed();
-        self.listener.hand_on();
-        Ok(placed? == Some(Standing::Owner) && request.is_owner())
-    }
-
-    /// The request in the queue, or a new one, started; `None` when the lock was closed meanwhile.
-    fn current_or_new(&self) -> Option<Arc<Request>> {
-        let request = {
-            let mut current = self.current.lock();
-            if self.is_closed() {
-                return None;
-            }
-            if let Some(request) = current.as_ref().filter(|request| !request.has_ended()) {
-                return Some(Arc::clone(request));
-            }
-            let terms = exclusive::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()));
-            let request = Request::new(self.session(), terms, Arc::<ListenerSlot>::clone(&self.listener));
-            *current = Some(Arc::clone(&request));
-            request
-        };
-        // Outside the lock: on a worker, the request begins on this thread.
-        request.start();
-        Some(request)
+        self.place.listener.hand_on();
+        match placed {
+            // It joins again by itself.
+            Err(error) if heals && error.is_session_lost() => Ok(false),
+            placed => Ok(placed? == Some(Standing::Owner) && request.is_owner()),
+        }
     }
 
     /// Releases the lock, or leaves the queue. Without a request it does nothing.
@@ -158,8 +191,8 @@ impl WriteLock {
     /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server; then the znode stays until
     ///   the session ends.
     pub fn unlock(&self) -> Result<()> {
-        let Some(request) = self.current.lock().take() else { return Ok(()) };
-        exclusive::release(self.session(), &request)
+        let Some(request) = self.place.current.lock().take() else { return Ok(()) };
+        exclusive::release(&request)
     }
 
     /// Returns whether this lock is held, and provably so until now.
@@ -169,13 +202,13 @@ impl WriteLock {
     /// acquired anew.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.current.lock().as_ref().is_some_and(|request| request.is_owner())
+        self.place.current.lock().as_ref().is_some_and(|request| request.is_owner())
     }
 
     /// Returns the full path of the znode of the request in the queue, if there is one.
     #[must_use]
     pub fn id(&self) -> Option<String> {
-        let current = self.current.lock();
+        let current = self.place.current.lock();
         let request = current.as_ref().filter(|request| !request.has_ended())?;
         request.znode().map(|znode| znode.to_string())
     }
@@ -183,18 +216,18 @@ impl WriteLock {
     /// Returns the lock's directory.
     #[must_use]
     pub fn dir(&self) -> &str {
-        self.dir.as_str()
+        self.place.dir.as_str()
     }
 
     /// Returns the listener.
     #[must_use]
     pub fn lock_listener(&self) -> Option<Arc<dyn LockListener>> {
-        self.listener.get()
+        self.place.listener.get()
     }
 
     /// Sets another listener, which hears what happens from now on.
     pub fn set_lock_listener(&self, listener: impl LockListener + 'static) {
-        self.listener.set(Some(Arc::new(listener)));
+        self.place.listener.set(Some(Arc::new(listener)));
     }
 
     /// Sets the data of the znodes of later requests, which tells others who waits; `host/pid` by default.
@@ -203,7 +236,7 @@ impl WriteLock {
     /// The only way to fail is [`InvalidArgument`](crate::LockError::InvalidArgument) for data of about 1 MiB and more.
     pub fn set_data(&self, data: &[u8]) -> Result<()> {
         check_data(data)?;
-        *self.data.lock() = data.into();
+        *self.place.data.lock() = data.into();
         Ok(())
     }
 
@@ -213,52 +246,52 @@ impl WriteLock {
     /// `Ok(false)`, [`unlock`](WriteLock::unlock) is `Ok`, [`is_owner`](WriteLock::is_owner) is `false` and
     /// [`id`](WriteLock::id) is `None`.
     pub fn close(&self) {
-        self.support.close();
-        let current = self.current.lock().take();
+        self.place.support.close();
+        let current = self.place.current.lock().take();
         if let Some(request) = current {
             request.withdraw(None);
         }
-        self.listener.hand_on();
+        self.place.listener.hand_on();
     }
 
     /// Returns what the lock stands on: the session, the ACL, the retries.
     #[must_use]
     pub fn protocol_support(&self) -> &ProtocolSupport {
-        &self.support
+        &self.place.support
     }
 
     /// Returns the session.
     #[must_use]
     pub fn session(&self) -> &Session {
-        self.support.session()
+        self.place.support.session()
     }
 
     /// Returns the ACL that created znodes get.
     #[must_use]
     pub fn acl(&self) -> Vec<Acl> {
-        self.support.acl()
+        self.place.support.acl()
     }
 
     /// Sets the ACL that znodes of later requests get.
     pub fn set_acl(&self, acl: Vec<Acl>) {
-        self.support.set_acl(acl);
+        self.place.support.set_acl(acl);
     }
 
     /// Returns the unit of the delay between two attempts.
     #[must_use]
     pub fn retry_delay(&self) -> Duration {
-        self.support.retry_delay()
+        self.place.support.retry_delay()
     }
 
     /// Sets the unit of the delay between two attempts, for later requests.
     pub fn set_retry_delay(&self, delay: Duration) {
-        self.support.set_retry_delay(delay);
+        self.place.support.set_retry_delay(delay);
     }
 
     /// Returns whether the lock was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.support.is_closed()
+        self.place.support.is_closed()
     }
 }
 
@@ -271,7 +304,7 @@ impl Drop for WriteLock {
 impl fmt::Debug for WriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WriteLock")
-            .field("dir", &self.dir)
+            .field("dir", &self.place.dir)
             .field("id", &self.id())
             .field("is_owner", &self.is_owner())
             .field("closed", &self.is_closed())

@@ -115,7 +115,10 @@ struct Joining {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Withdrawn,
+    /// Taken away while it held the lock.
     Lost(LossReason),
+    /// Taken out of the queue.
+    Dropped(LossReason),
 }
 
 /// What is left to do about a request that has just ended.
@@ -135,7 +138,7 @@ pub(crate) enum Standing {
 impl Request {
     /// Makes a request, which does nothing until it is [started](Request::start).
     pub(crate) fn new(session: &Session, terms: Terms, observer: Arc<dyn Observer>) -> Arc<Request> {
-        let core = Arc::clone(session.core());
+        let core = session.core();
         Arc::new(Request {
             id: core.participants().new_id(),
             core,
@@ -172,6 +175,11 @@ impl Request {
     pub(crate) fn is_owner(&self) -> bool {
         let held_under = self.held_under.lock();
         held_under.as_ref().is_some_and(|term| term.covers(self.core.now()))
+    }
+
+    /// What the request runs on: for a session that heals, the one it was made on.
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// The znode, once it is known.
@@ -211,18 +219,26 @@ impl Request {
             return error;
         }
         let (operation, path) = (Operation::LOCK.name, self.name_of(state));
-        match &state.phase {
-            Phase::Ended { how: Ending::Lost(LossReason::NodeDeleted), .. } => {
-                LockError::RequestDeleted { path }
-            }
-            Phase::Ended { how: Ending::Lost(LossReason::SessionClosed), .. } => {
-                LockError::Closed { operation, path }
-            }
-            Phase::Ended { how: Ending::Lost(reason), .. } => {
-                LockError::SessionLost { operation, path, reason: *reason }
-            }
-            _ => LockError::NotOwner { operation, path },
+        let Phase::Ended { how: Ending::Lost(reason) | Ending::Dropped(reason), .. } = state.phase else {
+            return LockError::NotOwner { operation, path };
+        };
+        match reason {
+            LossReason::NodeDeleted => LockError::RequestDeleted { path },
+            LossReason::SessionClosed => LockError::Closed { operation, path },
+            reason => LockError::SessionLost { operation, path, reason },
         }
+    }
+
+    /// Whether the request ended otherwise than by being withdrawn.
+    pub(crate) fn was_taken_away(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Ended { how: Ending::Lost(_) | Ending::Dropped(_), .. })
+    }
+
+    /// Whether the request waited when its session was lost, so that it may be made again on another.
+    pub(crate) fn waited_for_a_lost_session(&self) -> bool {
+        let state = self.state.lock();
+        let Phase::Ended { how: Ending::Dropped(reason), .. } = state.phase else { return false };
+        reason.is_session_loss()
     }
 
     /// The znode's path for a message, or what is known of it.
@@ -271,7 +287,8 @@ impl Request {
     fn end_unasked(&self, reason: LossReason, error: Option<LockError>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
-        let Some(rest) = self.end(&mut state, Ending::Lost(reason)) else { return };
+        let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
+        let Some(rest) = self.end(&mut state, how) else { return };
         self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
         let what = if was_owner { "lost" } else { "dropped from the queue:" };
         match &error {

@@ -118,8 +118,11 @@ impl Request {
     }
 
     fn join_failed(self: &Arc<Self>, operation: Operation, error: ZkError) -> Next {
+        if error == ZkError::SessionExpired {
+            // The end of the session ends the request, and says why.
+            return Next::Park;
+        }
         if !is_passing(error) {
-            // An expiry has ended the request by now, in its own words.
             self.fail(LockError::client(operation, &self.terms.dir, error));
             return Next::Park;
         }
@@ -277,12 +280,12 @@ impl Request {
 
     /// A look at the queue failed. With contact lost, the reconnect wakes the request; without a better answer it ends.
     fn look_failed(self: &Arc<Self>, operation: Operation, path: &ZNodePath, error: ZkError) -> Next {
-        if is_passing(error) {
-            if self.core.in_contact() {
-                self.look_again_after(self.terms.retry.delay());
-            }
-        } else {
-            self.fail(LockError::client(operation, path, error));
+        match error {
+            // The end of the session ends the request, and says why.
+            ZkError::SessionExpired => {}
+            error if !is_passing(error) => self.fail(LockError::client(operation, path, error)),
+            _ if self.core.in_contact() => self.look_again_after(self.terms.retry.delay()),
+            _ => {}
         }
         Next::Park
     }

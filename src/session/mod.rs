@@ -5,6 +5,7 @@
 
 mod clock;
 mod core;
+mod healer;
 mod job;
 mod lease;
 mod mailbox;
@@ -19,14 +20,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use parking_lot::RwLock;
 use zookeeper::ZooKeeper;
 
 use crate::client::connect_string::ConnectString;
 use crate::client::{Adapter, ZooKeeperClient};
-use crate::error::{LockError, LossReason, Operation, Result};
-use crate::recipe::path::ZNodePath;
+use crate::error::{LockError, LossReason, Result};
 
 pub(crate) use self::core::{Core, Sight};
+use self::healer::Factory;
+pub(crate) use self::healer::{Healing, Rejoin};
 pub(crate) use self::lease::Term;
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::participants::{Participant, ParticipantId, Wake};
@@ -77,8 +80,10 @@ pub struct Session {
 }
 
 /// Ends the session with the last handle.
-struct Handle {
-    core: Arc<Core>,
+pub(super) struct Handle {
+    /// One for all time, unless it is healed.
+    core: RwLock<Arc<Core>>,
+    healing: Option<Healing>,
 }
 
 impl Session {
@@ -139,34 +144,45 @@ impl Session {
         tried: &str,
         patience: Duration,
     ) -> Result<Session> {
-        let client = client.inspect_err(|_| runtime.shut_down())?;
-        let core = Core::start(client, runtime);
-        let session = Session { handle: Arc::new(Handle { core }) };
-        session.prove_first_contact(tried, patience)?;
-        Ok(session)
+        let core = open_core(client, runtime, tried, patience)?;
+        Ok(Session { handle: Arc::new(Handle { core: RwLock::new(core), healing: None }) })
     }
 
-    /// Waits for the first proof that the session lives. On an error the dropped session ends what was started.
-    fn prove_first_contact(&self, tried: &str, patience: Duration) -> Result<()> {
-        let core = self.core();
-        let deadline = core.now().after(patience);
-        let (proof, proven) = unbounded();
-        loop {
-            let proof = proof.clone();
-            core.submit(move |core| {
-                let _ = proof.send(core.prove_life());
-            });
-            let outcome = match proven.recv_timeout(deadline.since(core.now())) {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => format!("{tried} ({error:?})"),
-                Err(_) => format!("{tried} (no answer)"),
-            };
-            let pause = CONNECT_RETRY.min(deadline.since(core.now()));
-            let ended = !matches!(core.ended().recv_timeout(pause), Err(RecvTimeoutError::Timeout));
-            if ended || core.now() >= deadline {
-                return Err(LockError::Connect { tried: outcome, timeout: patience });
-            }
-        }
+    /// Connects as [`connect`](Session::connect) does, and connects anew by itself whenever the session is lost.
+    ///
+    /// Requests that wait join the queue again on the new session, at its end, and what the lost one left in the queue is
+    /// deleted. Whoever *held* a lock is told that it is lost, as ever: only the application knows what that means. The
+    /// [state](Session::state) goes from `Lost` back to `Connected` then.
+    ///
+    /// This is for daemons that contend all the time. It is no default, and there is none for
+    /// [a handle of the application's](Session::from_zookeeper): what else was done on the lost session (other locks, other
+    /// ephemeral znodes, watches) is gone, and a library knows no better than to carry on with its own part.
+    ///
+    /// # Errors
+    /// As [`connect`](Session::connect).
+    pub fn connect_self_healing(connect_string: &str, session_timeout: Duration) -> Result<Session> {
+        check_timeout(session_timeout)?;
+        let servers = ConnectString::parse(connect_string)?;
+        Session::from_client_factory(move || Adapter::connect(&servers, session_timeout))
+    }
+
+    /// Uses clients of any other kind, a first one now and another whenever the session is lost, as
+    /// [`connect_self_healing`](Session::connect_self_healing) does.
+    ///
+    /// The factory is called on a thread of the session's; it may block, and should not for longer than a session timeout.
+    /// When it fails it is called again after a second.
+    ///
+    /// # Errors
+    /// The first error of the factory, or those of [`from_client`](Session::from_client).
+    pub fn from_client_factory(
+        factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
+    ) -> Result<Session> {
+        let factory: Arc<Factory> = Arc::new(factory);
+        let core = healer::make(&factory)?;
+        let (healing, closed) = Healing::new();
+        let handle = Arc::new(Handle { core: RwLock::new(Arc::clone(&core)), healing: Some(healing) });
+        healer::start(&handle, core, factory, closed)?;
+        Ok(Session { handle })
     }
 
     /// Returns what is known of the session. Does no I/O and waits for nothing.
@@ -180,6 +196,9 @@ impl Session {
     #[must_use]
     pub fn subscribe(&self) -> Receiver<SessionState> {
         let (subscriber, changes) = unbounded();
+        if let Some(healing) = &self.handle.healing {
+            healing.subscribe(subscriber.clone());
+        }
         self.core().subscribe(subscriber);
         changes
     }
@@ -196,7 +215,7 @@ impl Session {
     /// Returns when the server has confirmed, or at once without contact, and after five seconds at most; then it goes
     /// on in the background. May be called anywhere, in a listener too (where it waits for nothing).
     pub fn close(&self) {
-        let core = self.core();
+        let core = self.handle.close();
         let in_contact = core.in_contact();
         core.end(LossReason::SessionClosed);
         if in_contact && !core.runtime().is_own_thread() {
@@ -205,30 +224,92 @@ impl Session {
         }
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.handle.core
+    pub(crate) fn core(&self) -> Arc<Core> {
+        self.handle.core()
     }
 
-    pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
-        match self.core().end_reason() {
-            None => Ok(()),
-            Some(LossReason::SessionClosed) => {
-                Err(LockError::Closed { operation: operation.name, path: path.to_string() })
-            }
-            Some(_) => Err(self.core().session_lost(operation, path)),
-        }
+    /// Whether requests that wait are to join again after a loss, and if so, how they hear of the new session.
+    pub(crate) fn healing(&self) -> Option<&Healing> {
+        self.handle.healing.as_ref()
     }
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("core", self.core()).finish()
+        f.debug_struct("Session").field("core", &self.core()).finish()
+    }
+}
+
+impl Handle {
+    fn core(&self) -> Arc<Core> {
+        Arc::clone(&self.core.read())
+    }
+
+    /// Ends the healing, if there is any, and returns the core that is the last one.
+    fn close(&self) -> Arc<Core> {
+        if let Some(healing) = &self.healing {
+            healing.close();
+        }
+        self.core()
+    }
+
+    /// Puts a new core in the place of a lost one; gives it back when the session was closed meanwhile.
+    fn replace(&self, core: Arc<Core>) -> std::result::Result<(), Arc<Core>> {
+        let mut current = self.core.write();
+        match &self.healing {
+            Some(healing) if !healing.is_closed() => {
+                let lost = std::mem::replace(&mut *current, core);
+                drop(current);
+                drop(lost);
+                Ok(())
+            }
+            _ => Err(core),
+        }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.core.end(LossReason::SessionClosed);
+        self.close().end(LossReason::SessionClosed);
+    }
+}
+
+/// Starts a core and waits for the first proof that its session lives.
+fn open_core(
+    client: Result<Arc<dyn ZooKeeperClient>>,
+    runtime: Arc<dyn Runtime>,
+    tried: &str,
+    patience: Duration,
+) -> Result<Arc<Core>> {
+    let client = client.inspect_err(|_| runtime.shut_down())?;
+    let core = Core::start(client, runtime);
+    match prove_first_contact(&core, tried, patience) {
+        Ok(()) => Ok(core),
+        Err(error) => {
+            core.end(LossReason::SessionClosed);
+            Err(error)
+        }
+    }
+}
+
+fn prove_first_contact(core: &Arc<Core>, tried: &str, patience: Duration) -> Result<()> {
+    let deadline = core.now().after(patience);
+    let (proof, proven) = unbounded();
+    loop {
+        let proof = proof.clone();
+        core.submit(move |core| {
+            let _ = proof.send(core.prove_life());
+        });
+        let outcome = match proven.recv_timeout(deadline.since(core.now())) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => format!("{tried} ({error:?})"),
+            Err(_) => format!("{tried} (no answer)"),
+        };
+        let pause = CONNECT_RETRY.min(deadline.since(core.now()));
+        let ended = !matches!(core.ended().recv_timeout(pause), Err(RecvTimeoutError::Timeout));
+        if ended || core.now() >= deadline {
+            return Err(LockError::Connect { tried: outcome, timeout: patience });
+        }
     }
 }
 

@@ -111,8 +111,8 @@ impl Participant for Removal {
             Wake::CheckLease | Wake::Suspended => {}
             Wake::SessionEnded(_) if self.core.outlives_us() => self.try_soon(),
             Wake::SessionEnded(_) => {
-                let core = Arc::clone(&self.core);
-                core.leave(self.id);
+                self.core.leave_behind(self.target.clone());
+                self.core.leave(self.id);
             }
         }
     }

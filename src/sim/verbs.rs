@@ -58,6 +58,13 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
+    /// Has the client give up its session, which lives on at the server, znodes and all: the sink gets `SessionLost`.
+    pub fn give_up(&self) {
+        let mut state = self.shared.lock();
+        state.lose(self.session);
+        self.shared.deliver(state);
+    }
+
     /// Tells the client that its session has expired, when it has and the client does not know: the sink gets
     /// `SessionLost`.
     pub fn tell(&self) {

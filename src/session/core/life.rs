@@ -98,7 +98,6 @@ impl Core {
             status.end = Some(reason);
             status.lease.finish();
             status.announce(self.runtime.now());
-            status.end_signal = None;
         }
         match reason {
             LossReason::SessionClosed => log::info!("ZooKeeper session closed"),
@@ -106,6 +105,8 @@ impl Core {
         }
         self.runtime.abandon();
         self.wake_everybody(Wake::SessionEnded(reason));
+        // Only now: whoever hears of it finds everybody told, and all that is left behind.
+        self.status.lock().end_signal = None;
         if !self.outlives_us() {
             return self.finish();
         }

@@ -29,7 +29,9 @@ pub(crate) struct Core {
     runtime: Arc<dyn Runtime>,
     status: Mutex<Status>,
     participants: Participants,
-    /// Disconnected when the session ends, for those who wait for something else meanwhile.
+    /// What could not be deleted before the session ended, for a session that follows.
+    orphans: Mutex<Vec<Target>>,
+    /// Disconnected when the session has ended, for those who wait for something else meanwhile.
     ended: Receiver<Infallible>,
     /// Disconnected when the client has been let go and the threads are ending.
     finished: Receiver<Infallible>,
@@ -89,6 +91,7 @@ impl Core {
             runtime,
             status: Mutex::new(status),
             participants: Participants::default(),
+            orphans: Mutex::default(),
             ended,
             finished,
         });
@@ -201,6 +204,14 @@ impl Core {
         self.status.lock().subscribers.push(subscriber);
     }
 
+    /// Subscribes one who has not heard of the present state; `false` when nobody listens there any more.
+    pub(super) fn tell_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
+        let mut status = self.status.lock();
+        let listens = subscriber.send(status.announced).is_ok();
+        status.subscribers.push(subscriber);
+        listens
+    }
+
     /// Runs a job, if the session still lives at that moment, on the timer's thread: it must not block.
     pub(crate) fn at(self: &Arc<Self>, moment: Moment, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
         let weak = Arc::downgrade(self);
@@ -222,7 +233,7 @@ impl Core {
     /// Runs a call on a worker and waits for what it returns, but not beyond the end of the session.
     ///
     /// # Errors
-    /// `SessionLost` when the session ends meanwhile, whatever becomes of the call.
+    /// `SessionLost` or `Closed` when the session ends meanwhile, whatever becomes of the call.
     pub(crate) fn call<T: Send + 'static>(
         self: &Arc<Self>,
         operation: Operation,
@@ -238,14 +249,22 @@ impl Core {
             recv(answered) -> result => result.ok(),
             recv(self.ended) -> _ => answered.try_recv().ok(),
         };
-        received.ok_or_else(|| self.session_lost(operation, path))
+        received.ok_or_else(|| self.end_error(operation, path))
     }
 
-    pub(crate) fn session_lost(&self, operation: Operation, path: &ZNodePath) -> LockError {
-        LockError::SessionLost {
-            operation: operation.name,
-            path: path.to_string(),
-            reason: self.end_reason().unwrap_or(LossReason::SessionExpired),
+    /// Fails when the session has ended, and says how.
+    pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
+        if self.end_reason().is_some() { Err(self.end_error(operation, path)) } else { Ok(()) }
+    }
+
+    fn end_error(&self, operation: Operation, path: &ZNodePath) -> LockError {
+        let (operation, path) = (operation.name, path.to_string());
+        match self.end_reason() {
+            Some(LossReason::SessionClosed) => LockError::Closed { operation, path },
+            reason => {
+                let reason = reason.unwrap_or(LossReason::SessionExpired);
+                LockError::SessionLost { operation, path, reason }
+            }
         }
     }
 
@@ -352,6 +371,14 @@ impl Core {
     /// told to `first`.
     pub(crate) fn remove(self: &Arc<Self>, target: Target, first: Option<Sender<ZkResult<()>>>) {
         Removal::start(self, target, first);
+    }
+
+    pub(super) fn leave_behind(&self, target: Target) {
+        self.orphans.lock().push(target);
+    }
+
+    pub(super) fn take_orphans(&self) -> Vec<Target> {
+        std::mem::take(&mut self.orphans.lock())
     }
 
     fn wake_everybody(&self, why: Wake) {
