@@ -1,0 +1,68 @@
+//! Guards in scoped threads: four threads share one session and one lock, and count.
+//!
+//! Each thread reads the counter, takes its time and writes it back, which would lose counts if two did so at once.
+//! Start the program twice at the same time, and the threads of both take turns.
+//!
+//! ```text
+//! cargo run --example scoped_lock -- 127.0.0.1:2181
+//! ```
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use std::{env, iter, panic, thread};
+
+use env_logger::{Builder, Env};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session};
+
+const THREADS: u32 = 4;
+const ROUNDS: u32 = 3;
+
+fn main() -> ExitCode {
+    Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
+    let connect = env::args().nth(1).or_else(|| env::var("ZK_CONNECT").ok());
+    match run(connect.as_deref().unwrap_or("127.0.0.1:2181")) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("scoped_lock: {error}");
+            for cause in iter::successors(error.source(), |&cause| cause.source()) {
+                eprintln!("because: {cause}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(connect: &str) -> Result<(), Box<dyn Error>> {
+    let session = Session::connect(connect, Duration::from_secs(10))?;
+    let lock = BlockingWriteLock::new(&session, "/examples/scoped_lock", None)?;
+    let counter = AtomicU32::new(0);
+
+    let (lock, counter) = (&lock, &counter);
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            (1..=THREADS).map(|n| scope.spawn(move || take_turns(n, lock, counter))).collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
+    })?;
+
+    // A dropped guard leaves the deletion of its znode to the background; this waits for it.
+    session.close();
+
+    let (counted, right) = (counter.load(Ordering::Relaxed), THREADS * ROUNDS);
+    println!("counted to {counted}");
+    if counted == right { Ok(()) } else { Err(format!("{right} would have been right").into()) }
+}
+
+fn take_turns(thread: u32, lock: &BlockingWriteLock, counter: &AtomicU32) -> Result<(), LockError> {
+    for _ in 0..ROUNDS {
+        let guard = lock.lock()?;
+        let before = counter.load(Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(10));
+        counter.store(before + 1, Ordering::Relaxed);
+        println!("{:>2} by thread {thread}, holding {}", before + 1, guard.id());
+    } // The guard goes here, and the lock with it.
+    Ok(())
+}

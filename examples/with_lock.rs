@@ -1,0 +1,74 @@
+//! An operation under the lock, and the fencing token that protects what it writes to.
+//!
+//! `with_lock` takes the lock, runs a closure and releases the lock, panic or not. A lock alone cannot stop a holder that
+//! was paused, has lost the lock without noticing, and goes on writing. So the holder sends its fencing token with every
+//! write, and the resource refuses a token smaller than the largest that it has seen.
+//!
+//! ```text
+//! cargo run --example with_lock -- 127.0.0.1:2181
+//! ```
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+use std::{env, iter};
+
+use env_logger::{Builder, Env};
+use zookeeper_recipes_lock::{BlockingWriteLock, Session};
+
+fn main() -> ExitCode {
+    Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
+    let connect = env::args().nth(1).or_else(|| env::var("ZK_CONNECT").ok());
+    match run(connect.as_deref().unwrap_or("127.0.0.1:2181")) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("with_lock: {error}");
+            for cause in iter::successors(error.source(), |&cause| cause.source()) {
+                eprintln!("because: {cause}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(connect: &str) -> Result<(), Box<dyn Error>> {
+    let session = Session::connect(connect, Duration::from_secs(10))?;
+    let lock = BlockingWriteLock::new(&session, "/examples/with_lock", None)?;
+    let mut report = Report::default();
+
+    // The closure's result comes back; here it is a `Result` itself, so there are two things that can fail.
+    let first = lock.with_lock(|guard| guard.fencing_token())??;
+    println!("the first holder has token {first}, is interrupted and does not write yet");
+
+    lock.with_lock(|guard| -> Result<(), Box<dyn Error>> {
+        let second = guard.fencing_token()?;
+        println!("the second holder has token {second}");
+        report.write(second, "second")
+    })??;
+
+    match report.write(first, "first") {
+        Err(refusal) => println!("the first holder comes back too late: {refusal}"),
+        Ok(()) => return Err("the report took a write of a former holder".into()),
+    }
+    println!("the report says: {}", report.text);
+    session.close();
+    Ok(())
+}
+
+/// Stands for what the lock protects: a file store, a database, another service.
+#[derive(Default)]
+struct Report {
+    text: String,
+    largest_token: i64,
+}
+
+impl Report {
+    fn write(&mut self, token: i64, text: &str) -> Result<(), Box<dyn Error>> {
+        if token < self.largest_token {
+            return Err(format!("token {token} refused, {} was here", self.largest_token).into());
+        }
+        self.largest_token = token;
+        self.text = text.to_owned();
+        Ok(())
+    }
+}
