@@ -144,7 +144,7 @@ impl BlockingWriteLock {
         };
         match event {
             Some(Event::Acquired) => attempt.into_guard().map(Some),
-            _ => Err(attempt.claim.end_error()),
+            _ => Err(attempt.claim.end_error(Operation::LOCK)),
         }
     }
 
@@ -233,7 +233,7 @@ impl Attempt {
     fn into_guard(self) -> Result<LockGuard> {
         match self.claim.znode() {
             Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.lost)),
-            None => Err(self.claim.end_error()),
+            None => Err(self.claim.end_error(Operation::LOCK)),
         }
     }
 }

@@ -66,6 +66,23 @@ pub enum LockError {
         reason: LossReason,
     },
 
+    /// The root of the session's paths does not exist: the connect string names a chroot that nobody has created.
+    #[error("{operation} '{path}': its parent does not exist; create the chroot of the connect string first")]
+    NoChroot {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode.
+        path: String,
+    },
+
+    /// The lock directory has handed out its last sequence number, 2147483647, to more than one request, so that nobody
+    /// can tell which came first. The request is withdrawn. Delete the directory when it is empty: the numbers start anew.
+    #[error("the directory of '{path}' has no sequence numbers left; delete it when nobody holds the lock")]
+    SequenceExhausted {
+        /// The znode of the request.
+        path: String,
+    },
+
     /// Another client deleted the znode of this request, so its place in the queue, or the lock, is gone. Lock again.
     #[error("the znode '{path}' of this lock request was deleted by another client; lock again")]
     RequestDeleted {

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{bounded, select};
 use uuid::Uuid;
+use zookeeper::ZkError;
 
 use crate::error::{LockError, Operation, Result};
 use crate::protocol_support::ProtocolSupport;
@@ -36,7 +37,7 @@ pub(crate) fn default_data() -> Arc<[u8]> {
 }
 
 /// Ends a request and waits until its znode is deleted.
-pub(crate) fn release(request: &Request) -> Result<()> {
+pub(crate) fn release(request: &Arc<Request>) -> Result<()> {
     let (first, outcome) = bounded(1);
     request.withdraw(Some(first));
     request.hand_on();
@@ -46,6 +47,10 @@ pub(crate) fn release(request: &Request) -> Result<()> {
         recv(request.core().ended()) -> _ => return Ok(()),
     };
     match outcome {
+        Ok(Err(ZkError::NoNode)) => {
+            let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
+            Err(LockError::RequestDeleted { path })
+        }
         Ok(Err(error)) => {
             let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
             match LockError::client(Operation::UNLOCK, &path, error) {

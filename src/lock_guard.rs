@@ -99,7 +99,7 @@ impl LockGuard {
     ///   session ends.
     pub fn unlock(self) -> Result<()> {
         let released = exclusive::release(&self.claim);
-        if self.claim.was_taken_away() { Err(self.claim.end_error()) } else { released }
+        if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::error::LossReason;
 use crate::request::{Event, Observer};
-use crate::session::Mailbox;
+use crate::session::{Mailbox, off_duty};
 
 /// The callbacks of a [`WriteLock`](crate::WriteLock).
 ///
@@ -18,8 +18,8 @@ use crate::session::Mailbox;
 /// # On which thread, and what it may do
 /// The calls of one lock come in order and one at a time, on a worker thread of the session or on the thread that
 /// unlocks, closes or drops the lock, and never while the crate holds a lock of its own: a listener may lock, unlock,
-/// close or drop its own lock or any other. It should not block for long, as it occupies one of the session's few
-/// workers. A call comes a moment after the fact: what must be true *now* is asked of
+/// close or drop its own lock or any other. While one blocks, another thread takes its place in the session's work; only
+/// the later calls of its own lock wait for it. A call comes a moment after the fact: what must be true *now* is asked of
 /// [`is_owner`](crate::WriteLock::is_owner). A panic in a listener is caught and logged, and harms nobody else.
 ///
 /// Origin: the Java interface of this name, which has the first two methods.
@@ -100,7 +100,7 @@ impl ListenerSlot {
             Event::Lost(reason) => listener.lock_lost(reason),
             Event::Dropped(reason) => listener.request_dropped(reason),
         };
-        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| off_duty(call))).is_err() {
             log::error!("a lock listener panicked on {event:?}");
         }
     }

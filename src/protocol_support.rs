@@ -180,6 +180,10 @@ impl ProtocolSupport {
             })?;
             match created {
                 Ok(_) | Err(ZkError::NodeExists) => Ok(()),
+                Err(ZkError::NoNode) => {
+                    let (operation, path) = (Operation::CREATE.name, path.to_string());
+                    Err(LockError::NoChroot { operation, path })
+                }
                 Err(error) => Err(LockError::client(Operation::CREATE, &path, error)),
             }
         })

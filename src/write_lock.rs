@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use zookeeper::Acl;
 
-use crate::error::{Operation, Result};
+use crate::error::{LockError, Operation, Result};
 use crate::exclusive;
 use crate::lock_listener::{ListenerSlot, LockListener};
 use crate::protocol_support::{ProtocolSupport, check_data};
@@ -153,8 +153,8 @@ impl WriteLock {
 
     /// Joins the queue, unless this lock stands there already, and returns whether it is the owner now.
     ///
-    /// Blocks until the server has said where the request stands, not until its turn comes: the listener tells that. A
-    /// second call while the request waits or owns is the same request: no second znode and no second callback. After a
+    /// Blocks until the server has said where the request stands (during an outage: through all retries), not until its
+    /// turn comes: the listener tells that. A second call while the request waits or owns is the same request: no second znode and no second callback. After a
     /// loss it is a new one. On a [closed](WriteLock::close) lock it is `Ok(false)`.
     ///
     /// # Errors
@@ -192,7 +192,10 @@ impl WriteLock {
     ///   the session ends.
     pub fn unlock(&self) -> Result<()> {
         let Some(request) = self.place.current.lock().take() else { return Ok(()) };
-        exclusive::release(&request)
+        match exclusive::release(&request) {
+            Err(LockError::RequestDeleted { .. }) => Ok(()),
+            released => released,
+        }
     }
 
     /// Returns whether this lock is held, and provably so until now.

@@ -1,8 +1,9 @@
 //! A handshake of our own with each server: it tells a server that serves from one that does not, before the client
-//! library is started, and learns the session timeout that the server grants, which the library keeps to itself.
+//! library is started, and learns the session timeout that the server grants, which the library keeps to itself, and the
+//! shortest that it grants anybody, which tells of the length of its tick.
 //!
-//! It speaks the two messages of ZooKeeper's protocol that this takes: the connect request and its answer. The session
-//! that it opens is closed at once.
+//! It speaks the two messages of ZooKeeper's protocol that this takes: the connect request and its answer. The sessions
+//! that it opens are closed at once.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -16,6 +17,8 @@ const LONGEST_ANSWER: usize = 1024;
 pub(crate) struct Greeting {
     pub(crate) address: SocketAddr,
     pub(crate) session_timeout: Duration,
+    /// The shortest that it grants anybody.
+    pub(crate) shortest_timeout: Duration,
 }
 
 /// Asks one server, given as `host:port`, at each of its addresses, until `deadline`.
@@ -25,8 +28,11 @@ pub(crate) struct Greeting {
 pub(crate) fn greet(server: &str, session_timeout: Duration, deadline: Instant) -> io::Result<Greeting> {
     let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in server.to_socket_addrs()? {
-        match greet_address(address, session_timeout, deadline) {
-            Ok(granted) => return Ok(Greeting { address, session_timeout: granted }),
+        let ask = |timeout| greet_address(address, timeout, deadline);
+        match ask(session_timeout).and_then(|granted| Ok((granted, ask(Duration::from_millis(1))?))) {
+            Ok((session_timeout, shortest_timeout)) => {
+                return Ok(Greeting { address, session_timeout, shortest_timeout });
+            }
             Err(error) => last_error = error,
         }
     }
@@ -128,10 +134,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 49];
-            stream.read_exact(&mut request).unwrap();
-            stream.write_all(&answer).unwrap();
+            // One for the timeout asked for, one for the shortest.
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 49];
+                stream.read_exact(&mut request).unwrap();
+                stream.write_all(&answer).unwrap();
+            }
         });
         address
     }

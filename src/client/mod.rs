@@ -119,12 +119,21 @@ pub trait ZooKeeperClient: Send + Sync {
     /// Returns the session timeout that the server granted: how long it keeps the session without hearing from it.
     fn session_timeout(&self) -> Duration;
 
-    /// Returns how long the session may go without a request before it sends one to prove that it lives.
+    /// Returns after which time the ensemble's leader is sure to have heard of a request's session.
     ///
-    /// The default is a third of the session timeout. A client whose own health check suffers from frequent requests
-    /// names a longer time.
-    fn keep_alive_interval(&self) -> Duration {
-        self.session_timeout() / 3
+    /// A follower reports to the leader which of its clients were active, once every half tick of the servers' clock
+    /// (1 s by default). The default is a quarter of the session timeout, which is never shorter than that; a shorter time
+    /// makes for fewer keep-alives. Too short a time breaks mutual exclusion when a follower dies.
+    fn report_delay(&self) -> Duration {
+        self.session_timeout() / 4
+    }
+
+    /// Returns for how long the connection wants to be left alone once in every session timeout.
+    ///
+    /// The default is not at all. A client whose own health check only works on an idle connection names a longer time,
+    /// and gets it where the session timeout has room for it.
+    fn quiet_time(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Whether [`close`](ZooKeeperClient::close) ends the session on the server, and with it its ephemeral znodes.

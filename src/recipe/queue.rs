@@ -14,12 +14,16 @@ pub(crate) enum Decision<'a> {
     WaitFor(&'a str),
     /// The request's own znode is not among the children.
     Missing,
+    /// Another request has the same number, the last one of the counter, which some servers hand out again and again
+    /// where others wrap: nothing tells which of them came first.
+    Exhausted,
 }
 
 /// Decides for an exclusive request: every other request ahead of it excludes it.
 pub(crate) fn decide_exclusive<'a>(own: &str, children: &'a [String]) -> Decision<'a> {
     let Some(sequence) = generated_sequence(own) else { return Decision::Missing };
     let mut present = false;
+    let mut exhausted = false;
     let mut nearest: Option<(i32, &str)> = None;
     for child in children {
         if child == own {
@@ -28,6 +32,7 @@ pub(crate) fn decide_exclusive<'a>(own: &str, children: &'a [String]) -> Decisio
         }
         let Some(theirs) = generated_sequence(child) else { continue };
         let distance = distance_ahead(sequence, theirs);
+        exhausted |= distance == 0 && sequence == i32::MAX;
         let ahead = distance > 0 || (distance == 0 && child.as_str() < own);
         if ahead && nearest.is_none_or(|found| (distance, found.1) < (found.0, child)) {
             nearest = Some((distance, child));
@@ -35,6 +40,7 @@ pub(crate) fn decide_exclusive<'a>(own: &str, children: &'a [String]) -> Decisio
     }
     match nearest {
         _ if !present => Decision::Missing,
+        _ if exhausted => Decision::Exhausted,
         None => Decision::Owner,
         Some((_, child)) => Decision::WaitFor(child),
     }
@@ -52,6 +58,11 @@ fn distance_ahead(mine: i32, theirs: i32) -> i32 {
 /// reply to its creation was lost.
 pub(crate) fn find_own<'a>(prefix: &str, children: &'a [String]) -> Option<&'a str> {
     children.iter().map(String::as_str).find(|child| child.starts_with(prefix))
+}
+
+/// A second child that a request made under this prefix: one of two creates had seemed lost and came through late.
+pub(crate) fn find_duplicate<'a>(prefix: &str, own: &str, children: &'a [String]) -> Option<&'a str> {
+    children.iter().map(String::as_str).find(|child| child.starts_with(prefix) && *child != own)
 }
 
 #[cfg(test)]
@@ -110,6 +121,14 @@ mod tests {
     }
 
     #[test]
+    fn a_counter_that_sticks_at_its_end_is_no_order() {
+        let (first, second) = (name("x-b", i32::MAX), name("x-a", i32::MAX));
+        assert_eq!(decide_exclusive(&first, std::slice::from_ref(&first)), Decision::Owner);
+        let all = vec![first.clone(), second.clone()];
+        assert_eq!(decide_exclusive(&second, &all), Decision::Exhausted);
+    }
+
+    #[test]
     fn a_request_that_is_not_listed_is_missing() {
         assert_eq!(decide_exclusive("x-a-lock-0000000001", &[]), Decision::Missing);
         let all = children(&["x-b-lock-0000000000"]);
@@ -128,6 +147,14 @@ mod tests {
         let all = children(&["x-a-lock-0000000001", "x-b-lock-0000000002"]);
         assert_eq!(find_own("x-b-lock-", &all), Some("x-b-lock-0000000002"));
         assert_eq!(find_own("x-c-lock-", &all), None);
+    }
+
+    #[test]
+    fn a_second_znode_of_one_request_is_found_wherever_it_stands() {
+        let all = children(&["x-a-lock-0000000001", "x-b-lock-0000000002", "x-a-lock-0000000003"]);
+        assert_eq!(find_duplicate("x-a-lock-", "x-a-lock-0000000001", &all), Some("x-a-lock-0000000003"));
+        assert_eq!(find_duplicate("x-a-lock-", "x-a-lock-0000000003", &all), Some("x-a-lock-0000000001"));
+        assert_eq!(find_duplicate("x-b-lock-", "x-b-lock-0000000002", &all), None);
     }
 
     proptest! {

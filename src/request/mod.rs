@@ -29,7 +29,7 @@ use crate::error::{LockError, LossReason, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::Decision;
 use crate::retry::RetryPolicy;
-use crate::session::{Core, Participant, ParticipantId, Session, Target, Term, Wake};
+use crate::session::{Core, Moment, Participant, ParticipantId, Session, Target, Term, Wake};
 
 /// What a kind of lock asks for, fixed for one request.
 #[derive(Clone)]
@@ -82,6 +82,8 @@ struct State {
     moving: bool,
     again: bool,
     watched: Option<ZNodePath>,
+    /// When the request is to look again by itself; one time is enough.
+    next_look: Option<Moment>,
     /// The reply to a create was lost once.
     reply_lost: bool,
     /// Why a request ended that could not be carried on; for whoever waits for it.
@@ -149,6 +151,7 @@ impl Request {
                 moving: false,
                 again: false,
                 watched: None,
+                next_look: None,
                 reply_lost: false,
                 error: None,
             }),
@@ -160,14 +163,11 @@ impl Request {
     /// Starts the request. It goes on by itself; [`Request::withdraw`] ends it.
     pub(crate) fn start(self: &Arc<Self>) {
         self.core.join(self.id, Arc::<Request>::clone(self));
-        if !self.begin_to_move() {
-            return;
+        Arc::clone(self).look();
+        if self.has_ended() {
+            // Withdrawn before it joined.
+            self.core.leave(self.id);
         }
-        if self.core.runtime().is_own_thread() {
-            // A listener's call: it must not wait for another worker.
-            return Arc::clone(self).run();
-        }
-        Arc::clone(self).run_soon();
     }
 
     // ---- what the lock asks
@@ -203,22 +203,22 @@ impl Request {
                 Phase::Owner { .. } => return Ok(Some(Standing::Owner)),
                 Phase::Queued { seen: true, .. } => return Ok(Some(Standing::Queued)),
                 Phase::Ended { how: Ending::Withdrawn, .. } => return Ok(None),
-                Phase::Ended { .. } => return Err(self.take_error(&mut state)),
+                Phase::Ended { .. } => return Err(self.take_error(Operation::LOCK, &mut state)),
                 Phase::Joining(_) | Phase::Queued { .. } => self.settled.wait(&mut state),
             }
         }
     }
 
     /// Why the request ended.
-    pub(crate) fn end_error(&self) -> LockError {
-        self.take_error(&mut self.state.lock())
+    pub(crate) fn end_error(&self, operation: Operation) -> LockError {
+        self.take_error(operation, &mut self.state.lock())
     }
 
-    fn take_error(&self, state: &mut State) -> LockError {
+    fn take_error(&self, operation: Operation, state: &mut State) -> LockError {
         if let Some(error) = state.error.take() {
             return error;
         }
-        let (operation, path) = (Operation::LOCK.name, self.name_of(state));
+        let (operation, path) = (operation.name, self.name_of(state));
         let Phase::Ended { how: Ending::Lost(reason) | Ending::Dropped(reason), .. } = state.phase else {
             return LockError::NotOwner { operation, path };
         };
@@ -262,9 +262,14 @@ impl Request {
     /// `first`. Does nothing when the request has ended.
     ///
     /// The caller [hands on](Request::hand_on) what this brings, when it holds no lock of its own.
-    pub(crate) fn withdraw(&self, first: Option<Sender<ZkResult<()>>>) {
+    pub(crate) fn withdraw(self: &Arc<Self>, first: Option<Sender<ZkResult<()>>>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
+        if was_owner && !self.is_owner() {
+            // The lease has ended before the owner let go, and nobody has noticed yet.
+            drop(state);
+            return self.lose(LossReason::LeaseExpired);
+        }
         let Some(rest) = self.end(&mut state, Ending::Withdrawn) else { return };
         if was_owner {
             self.observer.post(Event::Released);
@@ -275,28 +280,31 @@ impl Request {
     }
 
     /// Ends the request because the lock, or the place in the queue, was taken away.
-    fn lose(&self, reason: LossReason) {
+    fn lose(self: &Arc<Self>, reason: LossReason) {
         self.end_unasked(reason, None);
     }
 
     /// Ends the request because the server refuses what it needs.
-    fn fail(&self, error: LockError) {
+    fn fail(self: &Arc<Self>, error: LockError) {
         self.end_unasked(LossReason::Refused, Some(error));
     }
 
-    fn end_unasked(&self, reason: LossReason, error: Option<LockError>) {
+    fn end_unasked(self: &Arc<Self>, reason: LossReason, error: Option<LockError>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
         let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
         let Some(rest) = self.end(&mut state, how) else { return };
         self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
         let what = if was_owner { "lost" } else { "dropped from the queue:" };
+        let level = if reason == LossReason::SessionClosed { log::Level::Info } else { log::Level::Warn };
         match &error {
-            Some(error) => log::warn!("{what} {}: {reason}: {error}", self.name_of(&state)),
-            None => log::warn!("{what} {}: {reason}", self.name_of(&state)),
+            Some(error) => log::log!(level, "{what} {}: {reason}: {error}", self.name_of(&state)),
+            None => log::log!(level, "{what} {}: {reason}", self.name_of(&state)),
         }
         state.error = error;
         drop(state);
+        // Before the cleaning up, after which the session's threads may go.
+        Arc::clone(self).hand_on_soon();
         self.clean_up(rest, None);
     }
 
@@ -304,8 +312,7 @@ impl Request {
     fn end(&self, state: &mut State, how: Ending) -> Option<Rest> {
         let (left_behind, znode) = match &state.phase {
             Phase::Ended { .. } => return None,
-            // A worker that is at work on the create sees the ending when it comes back, and cleans up itself.
-            Phase::Joining(_) if state.moving => (None, None),
+            // A worker that is at work on a create sees the ending when it comes back, and cleans up after that one.
             Phase::Joining(_) => (state.reply_lost.then(|| self.all_znodes()), None),
             Phase::Queued { znode, .. } | Phase::Owner { znode } => {
                 // A create that seemed lost may have come through beside its repetition.
@@ -358,9 +365,9 @@ impl Claim {
 }
 
 impl Deref for Claim {
-    type Target = Request;
+    type Target = Arc<Request>;
 
-    fn deref(&self) -> &Request {
+    fn deref(&self) -> &Arc<Request> {
         &self.0
     }
 }
@@ -383,13 +390,9 @@ impl Participant for Request {
                 };
                 if over {
                     self.lose(LossReason::LeaseExpired);
-                    self.hand_on_soon();
                 }
             }
-            Wake::SessionEnded(reason) => {
-                self.lose(reason);
-                self.hand_on_soon();
-            }
+            Wake::SessionEnded(reason) => self.lose(reason),
         }
     }
 }

@@ -10,7 +10,7 @@ use zookeeper::{ZkError, ZkResult};
 use super::{Event, Phase, Request, Terms};
 use crate::error::{LockError, LossReason, Operation};
 use crate::recipe::path::ZNodePath;
-use crate::recipe::queue::{Decision, find_own};
+use crate::recipe::queue::{Decision, find_duplicate, find_own};
 use crate::session::{Participant, Sight, Target, Term, Wake};
 
 /// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
@@ -19,6 +19,9 @@ const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
 /// How often a znode that may not be read is looked at, in place of a watch that a server may not report.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
+
+/// How soon a request whose turn has come looks again for the session's proof of life.
+const LEASE_LOOK: Duration = Duration::from_millis(100);
 
 /// What to do next after a step.
 #[derive(PartialEq, Eq)]
@@ -78,6 +81,11 @@ impl Request {
             }
             Err(ZkError::NoNode) => match self.core.ensure_path(dir, acl) {
                 Ok(()) => Next::Again,
+                Err(ZkError::NoNode) => {
+                    let (operation, path) = (Operation::CREATE.name, dir.to_string());
+                    self.fail(LockError::NoChroot { operation, path });
+                    Next::Park
+                }
                 Err(error) => self.join_failed(Operation::CREATE, error),
             },
             Err(error) => self.join_failed(Operation::CREATE, error),
@@ -88,7 +96,7 @@ impl Request {
     fn find_again(self: &Arc<Self>) -> Next {
         let Terms { dir, prefix, .. } = &self.terms;
         let term = self.core.current_term();
-        let listed = match self.core.read(|client| client.get_children(dir.as_str(), false)) {
+        let listed = match self.core.list_after_write(dir) {
             Ok(children) => children,
             Err(ZkError::NoNode) => Vec::new(),
             Err(error) => return self.join_failed(Operation::LIST, error),
@@ -168,9 +176,15 @@ impl Request {
             Err(ZkError::NoNode) => Vec::new(),
             Err(error) => return self.look_failed(Operation::LIST, &self.terms.dir, error),
         };
+        if let Some(duplicate) = find_duplicate(&self.terms.prefix, znode.name(), &children) {
+            return self.delete_duplicate(duplicate);
+        }
         match (self.terms.decide)(znode.name(), &children) {
             Decision::Owner => self.acquire(znode, term),
-            Decision::WaitFor(ahead) if ahead.starts_with(&self.terms.prefix) => self.delete_duplicate(ahead),
+            Decision::Exhausted => {
+                self.fail(LockError::SequenceExhausted { path: znode.to_string() });
+                Next::Park
+            }
             Decision::WaitFor(ahead) => self.wait_for(&self.terms.dir.child(ahead)),
             Decision::Missing => {
                 self.lose(LossReason::NodeDeleted);
@@ -186,10 +200,7 @@ impl Request {
             return Next::Again;
         }
         if !term.covers(self.core.now()) {
-            return match self.core.prove_life() {
-                Ok(()) => Next::Again,
-                Err(error) => self.look_failed(Operation::WATCH, znode, error),
-            };
+            return self.await_lease(znode, term);
         }
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Queued { .. }) {
@@ -203,6 +214,18 @@ impl Request {
         log::info!("acquired {znode}");
         self.look_again_after(OWN_WATCH_DELAY);
         Next::Park
+    }
+
+    /// It is this request's turn, but the session is not proven alive: that takes a request and its confirmation.
+    fn await_lease(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<Term>) -> Next {
+        match self.core.prove_life() {
+            Ok(()) if term.covers(self.core.now()) => Next::Again,
+            Ok(()) => {
+                self.look_again_after(LEASE_LOOK);
+                Next::Park
+            }
+            Err(error) => self.look_failed(Operation::WATCH, znode, error),
+        }
     }
 
     /// Watches the one ahead, and nobody else: one release wakes one waiter.
@@ -224,7 +247,7 @@ impl Request {
         }
     }
 
-    /// A create that had seemed lost came through after all, next to its repetition: the earlier znode blocks our own.
+    /// A create that had seemed lost came through after all, next to its repetition. It would block others, or us.
     fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
         let duplicate = self.terms.dir.child(name);
         log::warn!("deleting {duplicate}, a second znode of one request");
@@ -239,7 +262,9 @@ impl Request {
         let term = self.core.current_term();
         match self.watch(znode) {
             Ok(Sight::Watched | Sight::Unreadable) => {
-                self.renew(&term);
+                if !self.renew(&term) {
+                    self.lose(LossReason::LeaseExpired);
+                }
                 Next::Park
             }
             Ok(Sight::Gone) => {
@@ -250,13 +275,21 @@ impl Request {
         }
     }
 
-    /// An owner whose lease has lasted until now goes on under the term of the contact in which its znode was seen.
-    fn renew(&self, term: &Arc<Term>) {
+    /// An owner whose lease has lasted until now goes on under the term of the contact in which its znode was seen;
+    /// `false` when it has not lasted.
+    fn renew(&self, term: &Arc<Term>) -> bool {
         let now = self.core.now();
-        if let Some(held_under) = &mut *self.held_under.lock() {
-            if held_under.covers(now) && term.covers(now) {
-                *held_under = Arc::clone(term);
+        let mut held_under = self.held_under.lock();
+        match &mut *held_under {
+            Some(held) if !held.covers(now) => false,
+            Some(held) => {
+                if term.covers(now) {
+                    *held = Arc::clone(term);
+                }
+                true
             }
+            // Ended meanwhile.
+            None => true,
         }
     }
 
@@ -271,7 +304,11 @@ impl Request {
         if let Some(before) = before.filter(|before| before != path) {
             self.core.participants().unwatch(&before, self.id);
         }
-        let sight = self.core.watch(path, self.id)?;
+        let sight = self.core.watch(path, self.id);
+        if self.has_ended() {
+            self.core.participants().unwatch(path, self.id);
+        }
+        let sight = sight?;
         if sight == Sight::Unreadable {
             self.look_again_after(UNREADABLE_LOOK);
         }
@@ -291,9 +328,20 @@ impl Request {
     }
 
     fn look_again_after(self: &Arc<Self>, delay: Duration) {
+        let at = self.core.now().after(delay);
+        {
+            let mut state = self.state.lock();
+            if state.next_look.is_some_and(|sooner| sooner <= at) {
+                return;
+            }
+            state.next_look = Some(at);
+        }
         let weak = Arc::downgrade(self);
-        self.core.at(self.core.now().after(delay), move |_| {
-            if let Some(request) = weak.upgrade() {
+        self.core.at(at, move |_| {
+            let Some(request) = weak.upgrade() else { return };
+            // One that was overtaken by a sooner one has nothing left to do.
+            let is_due = request.state.lock().next_look.take_if(|next| *next == at).is_some();
+            if is_due {
                 request.wake(Wake::LookAgain);
             }
         });
@@ -322,7 +370,7 @@ impl Request {
 
     pub(super) fn hand_on_soon(self: Arc<Self>) {
         let core = Arc::clone(&self.core);
-        core.submit(move |_| self.observer.hand_on());
+        core.submit_or_spawn(move || self.observer.hand_on());
     }
 }
 

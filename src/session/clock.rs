@@ -25,6 +25,12 @@ impl Moment {
         Moment(self.0.saturating_add(nanos))
     }
 
+    /// The moment so much earlier, or the origin.
+    pub(crate) fn before(self, duration: Duration) -> Moment {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Moment(self.0.saturating_sub(nanos))
+    }
+
     /// How long after `earlier` this is; zero when it is not.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

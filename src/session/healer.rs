@@ -13,8 +13,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 use parking_lot::{Condvar, Mutex};
 
 use super::core::Core;
+use super::runtime::Runtime;
 use super::runtime::Threads;
-use super::{Handle, SessionState, check_timeout, open_core};
+use super::{Handle, SessionState, open_core};
 use crate::client::ZooKeeperClient;
 use crate::error::Result;
 
@@ -118,10 +119,11 @@ impl fmt::Debug for Healing {
 
 /// Makes a core on a new client.
 pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
-    let client = factory()?;
-    let patience = client.session_timeout();
-    check_timeout(patience)?;
-    open_core(Ok(client), Threads::start()?, "the client of the factory", patience)
+    let threads = Threads::start()?;
+    let opened_after = Some(threads.now());
+    let client = factory();
+    let patience = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
+    open_core(client, threads, opened_after, "the client of the factory", patience)
 }
 
 /// Starts the thread that replaces each lost core, until the handle is closed or dropped.

@@ -1,43 +1,30 @@
 //! The lease: until when the server provably keeps the session, and with it every lock that this process owns.
 //!
-//! The server cannot end a session earlier than one session timeout after it handled a request of that session, so the
-//! time at which an answered request was *sent*, plus the timeout that the server granted, less a margin, is safe
-//! whatever the network does. Only requests that went through the quorum count (writes, refused ones included): a
-//! follower that has lost its leader answers reads for a while after the leader has ended the session.
+//! The leader of the ensemble ends a session one session timeout after it has last *heard* of it, and of a client that
+//! is connected to a follower it hears in two ways only:
+//! - when the session is opened, and when the client reconnects: the follower asks the leader, which takes note;
+//! - from the follower's answers to the leader's pings, one every half tick, which name the sessions that were active.
 //!
-//! The margin covers clock drift, and that a follower reports to the leader which sessions it has heard of only once
-//! every half tick: the session timeout is at least two ticks, by default rather five or more.
+//! A request alone proves less than it seems, even one that goes through the leader: if the follower dies before its next
+//! report, the leader counts from the report before. So a request that was *sent* at one time proves the session alive for
+//! a session timeout from then on only once a later request that passed through the leader has been answered: later by
+//! more than the time between two reports, which travel the same way. It confirms the earlier one. Reads prove nothing: a
+//! follower that has lost its leader answers them for a while after the leader has ended the session.
+//!
+//! A margin covers clock drift.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::clock::Moment;
 
-/// The part of the session timeout that a lease gives away, as a divisor.
-const MARGIN_DIVISOR: u32 = 8;
+/// The part of the session timeout that a lease gives away for clock drift, as a divisor.
+const MARGIN_DIVISOR: u32 = 32;
 
-/// The lengths of time that follow from a session timeout.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LeaseLength {
-    session_timeout: Duration,
-}
-
-impl LeaseLength {
-    pub(crate) fn of(session_timeout: Duration) -> LeaseLength {
-        LeaseLength { session_timeout }
-    }
-
-    /// Until when a request sent then, and answered, proves the session alive.
-    pub(crate) fn proven_by(self, sent: Moment) -> Moment {
-        sent.after(self.session_timeout - self.session_timeout / MARGIN_DIVISOR)
-    }
-
-    /// From when on nothing heard since a request sent then means that the session is given up.
-    pub(crate) fn given_up_after(self, sent: Moment) -> Moment {
-        sent.after(self.session_timeout)
-    }
-}
+/// The part of the session timeout by which a lease is renewed before it must be, as a divisor.
+const SLACK_DIVISOR: u32 = 16;
 
 /// One unbroken stretch of proof: it is extended again and again, and once it has ended it stays ended.
 ///
@@ -85,54 +72,97 @@ impl Term {
     }
 }
 
-/// The session's lease: its current term, and whether there can be another.
+/// The session's lease: its current term, what is to prove the next, and whether there can be one.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    length: LeaseLength,
+    session_timeout: Duration,
+    /// After which time a follower has reported to the leader.
+    report_delay: Duration,
     current: Arc<Term>,
-    last_proof: Moment,
+    /// When answered requests were sent that nothing has confirmed yet, oldest first.
+    unconfirmed: VecDeque<Moment>,
+    /// The keep-alive that waits to be confirmed.
+    awaiting: Option<Moment>,
+    /// When there was last a sign of the other side.
+    last_contact: Moment,
     over: bool,
 }
 
 impl Lease {
-    /// A lease that starts with proof of a request sent at that moment.
-    pub(crate) fn starting(session_timeout: Duration, sent: Moment) -> Lease {
-        let length = LeaseLength::of(session_timeout);
-        Lease { length, current: Term::until(length.proven_by(sent)), last_proof: sent, over: false }
+    /// A lease without proof; the contact counts from now.
+    pub(crate) fn unproven(session_timeout: Duration, report_delay: Duration, now: Moment) -> Lease {
+        Lease {
+            session_timeout,
+            report_delay,
+            current: Term::unproven(),
+            unconfirmed: VecDeque::new(),
+            awaiting: None,
+            last_contact: now,
+            over: false,
+        }
     }
 
     pub(crate) fn current(&self) -> &Arc<Term> {
         &self.current
     }
 
-    /// When the newest answered request was sent.
-    pub(crate) fn last_proof(&self) -> Moment {
-        self.last_proof
-    }
-
+    /// When the session is given up unless there is a sign of the other side before.
     pub(crate) fn given_up_at(&self) -> Moment {
-        self.length.given_up_after(self.last_proof)
+        self.last_contact.after(self.session_timeout)
     }
 
-    /// Takes up the proof of a request that was sent under `term` and has been answered by `now`.
+    /// When a request is due to keep the lease from ending, on a connection that wants to be left alone for `quiet`.
+    pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
+        if let Some(awaiting) = self.awaiting {
+            return awaiting.after(self.report_delay);
+        }
+        let ahead = self.report_delay + self.session_timeout / SLACK_DIVISOR;
+        let must = self.current.end().before(ahead);
+        must.min(self.last_contact.after(quiet.max(self.session_timeout / 3)))
+    }
+
+    /// Takes note of a sign of the other side that proves nothing.
+    pub(crate) fn contact(&mut self, now: Moment) {
+        self.last_contact = self.last_contact.max(now);
+    }
+
+    /// Takes up that the leader itself has heard of the session at that moment or later: it was opened, or taken up again
+    /// on a new connection.
+    pub(crate) fn heard_of(&mut self, heard: Moment, now: Moment) {
+        self.contact(now);
+        let term = Arc::clone(&self.current);
+        self.extend(&term, heard, now);
+    }
+
+    /// Takes up the answer to a request that passed through the leader, sent under `term` and answered by `now`.
     ///
     /// Returns whether it came too late for the owners under that term: its end is final for them, and those to come
     /// start anew.
-    pub(crate) fn prove(&mut self, term: &Arc<Term>, sent: Moment, now: Moment) -> bool {
-        if self.over {
-            return false;
+    pub(crate) fn answered(&mut self, term: &Arc<Term>, sent: Moment, now: Moment) -> bool {
+        self.contact(now);
+        self.note_sending(sent);
+        let mut confirmed = None;
+        while self.unconfirmed.front().is_some_and(|earlier| earlier.after(self.report_delay) <= sent) {
+            confirmed = self.unconfirmed.pop_front();
         }
-        self.last_proof = self.last_proof.max(sent);
-        let end = self.length.proven_by(sent);
-        if term.extend(now, end) || !Arc::ptr_eq(term, &self.current) {
-            return false;
+        let Some(confirmed) = confirmed else { return false };
+        if self.awaiting.is_some_and(|awaiting| awaiting <= confirmed) {
+            self.awaiting = None;
         }
-        self.current = Term::until(end);
-        true
+        self.extend(term, confirmed, now)
     }
 
-    /// Closes the current term for extension: what is proven from now on belongs to a new one.
-    pub(crate) fn break_off(&mut self) {
+    /// Asks for a confirmation of the newest request; `false` when there is none young enough to be worth it.
+    pub(crate) fn await_confirmation(&mut self, now: Moment) -> bool {
+        self.awaiting = self.unconfirmed.back().copied().filter(|sent| now < sent.after(self.report_delay));
+        self.awaiting.is_some()
+    }
+
+    /// Contact was lost: what is proven from now on belongs to a new term.
+    pub(crate) fn break_off(&mut self, now: Moment) {
+        self.contact(now);
+        self.unconfirmed.clear();
+        self.awaiting = None;
         if !self.over {
             self.current = Term::unproven();
         }
@@ -143,73 +173,151 @@ impl Lease {
         self.over = true;
         self.current.finish();
     }
+
+    /// Remembers a sending. Few suffice: each is to stand for those shortly after it.
+    fn note_sending(&mut self, sent: Moment) {
+        if self.unconfirmed.back().is_none_or(|last| last.after(self.report_delay / 4) <= sent) {
+            self.unconfirmed.push_back(sent);
+        }
+    }
+
+    fn extend(&mut self, term: &Arc<Term>, proven: Moment, now: Moment) -> bool {
+        let end = proven.after(self.session_timeout - self.session_timeout / MARGIN_DIVISOR);
+        if self.over || term.extend(now, end) || !Arc::ptr_eq(term, &self.current) {
+            return false;
+        }
+        self.current = Term::until(end);
+        true
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TIMEOUT: Duration = Duration::from_secs(8);
+    const TIMEOUT: Duration = Duration::from_secs(32);
+    const REPORT: Duration = Duration::from_secs(2);
+    const QUIET: Duration = Duration::from_secs(20);
 
     fn second(seconds: u64) -> Moment {
         Moment::from_nanos(0).after(Duration::from_secs(100 + seconds))
     }
 
-    #[test]
-    fn a_lease_ends_a_margin_before_the_session_timeout_after_the_sending() {
-        let lease = Lease::starting(TIMEOUT, second(0));
-        assert!(lease.current().covers(second(6)));
-        assert!(!lease.current().covers(second(7)));
-        assert_eq!(lease.given_up_at(), second(8));
+    /// A lease of a session that was opened at second 0.
+    fn opened() -> (Lease, Arc<Term>) {
+        let mut lease = Lease::unproven(TIMEOUT, REPORT, second(0));
+        lease.heard_of(second(0), second(0));
+        let term = Arc::clone(lease.current());
+        (lease, term)
     }
 
     #[test]
-    fn an_answer_counts_from_its_sending_not_from_its_arrival() {
-        let mut lease = Lease::starting(TIMEOUT, second(0));
+    fn nothing_is_owned_before_the_first_proof() {
+        let lease = Lease::unproven(TIMEOUT, REPORT, second(0));
+        assert!(!lease.current().covers(second(0)));
+        assert!(lease.keep_alive_due(QUIET) <= second(0));
+    }
+
+    #[test]
+    fn a_lease_ends_a_margin_before_the_session_timeout() {
+        let (lease, term) = opened();
+        assert!(term.covers(second(30)));
+        assert!(!term.covers(second(31)));
+        assert_eq!(lease.given_up_at(), second(32));
+    }
+
+    #[test]
+    fn a_request_extends_the_lease_only_when_a_later_one_confirms_it() {
+        let (mut lease, term) = opened();
+        lease.answered(&term, second(10), second(11));
+        assert_eq!(term.end(), second(31), "a follower may die before it reports this");
+        lease.answered(&term, second(11), second(12));
+        assert_eq!(term.end(), second(31), "too soon to know of the report");
+        lease.answered(&term, second(12), second(20));
+        assert_eq!(term.end(), second(10 + 31));
+        lease.answered(&term, second(25), second(26));
+        assert_eq!(term.end(), second(12 + 31));
+    }
+
+    #[test]
+    fn a_request_counts_from_its_sending_not_from_its_answer() {
+        let mut lease = Lease::unproven(TIMEOUT, Duration::ZERO, second(0));
         let term = Arc::clone(lease.current());
-        lease.prove(&term, second(1), second(5));
-        assert!(term.covers(second(7)));
-        assert!(!term.covers(second(8)));
+        lease.answered(&term, second(1), second(9));
+        assert_eq!(term.end(), second(32));
     }
 
     #[test]
     fn an_older_proof_never_shortens_a_term() {
-        let mut lease = Lease::starting(TIMEOUT, second(4));
+        let mut lease = Lease::unproven(TIMEOUT, Duration::ZERO, second(0));
         let term = Arc::clone(lease.current());
-        lease.prove(&term, second(1), second(5));
-        assert!(term.covers(second(10)));
-        assert_eq!(lease.last_proof(), second(4));
+        lease.answered(&term, second(4), second(5));
+        lease.answered(&term, second(1), second(6));
+        assert_eq!(term.end(), second(4 + 31));
+    }
+
+    #[test]
+    fn a_keep_alive_is_due_after_the_quiet_time_and_its_confirmation_after_the_report() {
+        let (mut lease, term) = opened();
+        assert_eq!(lease.keep_alive_due(QUIET), second(20));
+        lease.answered(&term, second(20), second(21));
+        assert!(lease.await_confirmation(second(21)));
+        assert_eq!(lease.keep_alive_due(QUIET), second(22));
+        lease.answered(&term, second(22), second(23));
+        assert_eq!(term.end(), second(20 + 31));
+        assert_eq!(lease.keep_alive_due(QUIET), second(23 + 20), "quiet counts from the answer");
+    }
+
+    #[test]
+    fn a_keep_alive_comes_in_time_even_if_that_breaks_the_quiet() {
+        let (lease, _) = opened();
+        assert_eq!(lease.keep_alive_due(Duration::from_secs(100)), second(31 - 2 - 2));
+    }
+
+    #[test]
+    fn traffic_needs_no_keep_alive() {
+        let (mut lease, term) = opened();
+        for now in 1..100 {
+            lease.answered(&term, second(now), second(now));
+            assert!(lease.keep_alive_due(QUIET) > second(now));
+        }
+        assert_eq!(term.end(), second(97 + 31));
+        assert!(lease.unconfirmed.len() <= 5, "{:?}", lease.unconfirmed);
     }
 
     #[test]
     fn a_term_that_has_ended_is_final_and_a_late_proof_starts_another() {
-        let mut lease = Lease::starting(TIMEOUT, second(0));
+        let mut lease = Lease::unproven(TIMEOUT, Duration::ZERO, second(0));
         let old = Arc::clone(lease.current());
-        assert!(lease.prove(&old, second(6), second(9)));
-        assert!(!old.covers(second(9)));
-        assert!(lease.current().covers(second(9)));
+        lease.answered(&old, second(0), second(0));
+        assert!(lease.answered(&old, second(6), second(40)));
+        assert!(!old.covers(second(33)));
+        assert!(lease.current().covers(second(33)));
     }
 
     #[test]
     fn after_a_disconnect_the_old_term_runs_on_and_proof_goes_to_the_new_one() {
-        let mut lease = Lease::starting(TIMEOUT, second(0));
-        let old = Arc::clone(lease.current());
-        lease.break_off();
+        let (mut lease, old) = opened();
+        lease.answered(&old, second(1), second(1));
+        lease.break_off(second(2));
         let new = Arc::clone(lease.current());
-        assert!(old.covers(second(6)));
-        assert!(!new.covers(second(1)));
-        assert!(!lease.prove(&new, second(2), second(3)));
-        assert!(lease.current().covers(second(8)));
-        assert!(!old.covers(second(8)));
+        assert!(old.covers(second(30)) && !new.covers(second(2)));
+        lease.heard_of(second(2), second(9));
+        assert_eq!(new.end(), second(2 + 31));
+        assert_eq!(old.end(), second(31));
+        assert_eq!(lease.given_up_at(), second(9 + 32));
+        // What was sent on the old connection is confirmed by nothing on the new one.
+        lease.answered(&new, second(10), second(10));
+        assert_eq!(new.end(), second(2 + 31));
     }
 
     #[test]
     fn a_finished_lease_takes_no_more_proof() {
-        let mut lease = Lease::starting(TIMEOUT, second(0));
-        let term = Arc::clone(lease.current());
+        let (mut lease, term) = opened();
         lease.finish();
         assert!(!term.covers(second(1)));
-        lease.prove(&term, second(1), second(1));
-        assert!(!lease.current().covers(second(1)));
+        assert!(!lease.answered(&term, second(1), second(4)));
+        lease.heard_of(second(5), second(5));
+        assert!(!lease.current().covers(second(5)));
     }
 }

@@ -27,6 +27,7 @@ use crate::client::connect_string::ConnectString;
 use crate::client::{Adapter, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Result};
 
+pub(crate) use self::clock::Moment;
 pub(crate) use self::core::{Core, Sight};
 use self::healer::Factory;
 pub(crate) use self::healer::{Healing, Rejoin};
@@ -35,6 +36,7 @@ pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::participants::{Participant, ParticipantId, Wake};
 pub(crate) use self::removal::Target;
 use self::runtime::{Runtime, Threads};
+pub(crate) use self::workers::off_duty;
 
 /// The bounds of a session timeout. The server narrows it further: to 2 to 20 ticks, by default 4 s to 40 s.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
@@ -105,8 +107,9 @@ impl Session {
         check_timeout(session_timeout)?;
         let servers = ConnectString::parse(connect_string)?;
         let threads = Threads::start()?;
+        let opened_after = Some(threads.now());
         let client = Adapter::connect(&servers, session_timeout);
-        Session::open(client, threads, &servers.to_string(), session_timeout)
+        Session::open(client, threads, opened_after, &servers.to_string(), session_timeout)
     }
 
     /// Uses a handle that the application has already.
@@ -124,7 +127,7 @@ impl Session {
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;
         let client = Ok(Adapter::borrow(zk, session_timeout));
-        Session::open(client, threads, "the given ZooKeeper handle", session_timeout)
+        Session::open(client, threads, None, "the given ZooKeeper handle", session_timeout)
     }
 
     /// Uses any other client.
@@ -135,16 +138,17 @@ impl Session {
     pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
-        Session::open(Ok(client), Threads::start()?, "the given client", session_timeout)
+        Session::open(Ok(client), Threads::start()?, None, "the given client", session_timeout)
     }
 
     fn open(
         client: Result<Arc<dyn ZooKeeperClient>>,
         runtime: Arc<dyn Runtime>,
+        opened_after: Option<Moment>,
         tried: &str,
         patience: Duration,
     ) -> Result<Session> {
-        let core = open_core(client, runtime, tried, patience)?;
+        let core = open_core(client, runtime, opened_after, tried, patience)?;
         Ok(Session { handle: Arc::new(Handle { core: RwLock::new(core), healing: None }) })
     }
 
@@ -213,12 +217,13 @@ impl Session {
     /// [`SessionClosed`](LossReason::SessionClosed). Idempotent; every handle is concerned.
     ///
     /// Returns when the server has confirmed, or at once without contact, and after five seconds at most; then it goes
-    /// on in the background. May be called anywhere, in a listener too (where it waits for nothing).
+    /// on in the background. A process that ends without it, or without unlocking its guards, may leave znodes that block
+    /// others until the session timeout: dropping the last handle does not wait for the server.
     pub fn close(&self) {
         let core = self.handle.close();
         let in_contact = core.in_contact();
         core.end(LossReason::SessionClosed);
-        if in_contact && !core.runtime().is_own_thread() {
+        if in_contact {
             // Nothing is ever sent: it is disconnected when all is done.
             let _ = core.finished().recv_timeout(CLOSE_PATIENCE);
         }
@@ -278,11 +283,12 @@ impl Drop for Handle {
 fn open_core(
     client: Result<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
+    opened_after: Option<Moment>,
     tried: &str,
     patience: Duration,
 ) -> Result<Arc<Core>> {
     let client = client.inspect_err(|_| runtime.shut_down())?;
-    let core = Core::start(client, runtime);
+    let core = Core::start(client, runtime, opened_after);
     match prove_first_contact(&core, tried, patience) {
         Ok(()) => Ok(core),
         Err(error) => {
@@ -301,7 +307,9 @@ fn prove_first_contact(core: &Arc<Core>, tried: &str, patience: Duration) -> Res
             let _ = proof.send(core.prove_life());
         });
         let outcome = match proven.recv_timeout(deadline.since(core.now())) {
-            Ok(Ok(())) => return Ok(()),
+            Ok(Ok(())) if core.current_term().covers(core.now()) => return Ok(()),
+            // The leader is not yet sure to have heard of us; a later answer tells.
+            Ok(Ok(())) => format!("{tried} (no proof that the session lives)"),
             Ok(Err(error)) => format!("{tried} ({error:?})"),
             Err(_) => format!("{tried} (no answer)"),
         };

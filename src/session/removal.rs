@@ -39,11 +39,8 @@ impl Removal {
         let id = core.participants().new_id();
         let removal = Arc::new(Removal { id, core: Arc::clone(core), target, first: Mutex::new(first) });
         core.participants().add(id, Arc::<Removal>::clone(&removal));
-        let is_waited_for = removal.first.lock().is_some();
         match core.end_reason() {
             Some(reason) => removal.wake(Wake::SessionEnded(reason)),
-            // A listener's call: it must not wait for another worker.
-            None if is_waited_for && core.runtime().is_own_thread() => removal.try_now(),
             None => removal.try_soon(),
         }
     }
@@ -54,23 +51,21 @@ impl Removal {
     }
 
     fn try_now(self: Arc<Self>) {
-        let result = match self.delete() {
-            Err(ZkError::NoNode) => Ok(()),
-            result => result,
-        };
+        let result = self.delete();
         if let Some(first) = self.first.lock().take() {
             // Whoever waited for it may have gone.
             let _ = first.send(result);
         }
         match result {
-            Ok(()) => {
+            Ok(()) | Err(ZkError::NoNode) => {
                 log::debug!("removed {}", self.target);
                 self.core.leave(self.id);
             }
             Err(ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved) => {
-                log::warn!("{} is still to be removed: {}", self.target, "connection lost");
+                log::warn!("{} is still to be removed: connection lost", self.target);
                 self.try_later();
             }
+            Err(ZkError::SessionExpired) => self.core.leave(self.id),
             Err(error) => {
                 log::warn!("{} cannot be removed and stays until its session ends: {error:?}", self.target);
                 self.core.leave(self.id);
@@ -91,7 +86,7 @@ impl Removal {
         match &self.target {
             Target::ZNode(path) => self.core.write(|client| client.delete(path.as_str(), None)),
             Target::Children { dir, prefix } => {
-                let children = self.core.read(|client| client.get_children(dir.as_str(), false))?;
+                let children = self.core.list_after_write(dir)?;
                 for name in children.iter().filter(|name| name.starts_with(prefix)) {
                     match self.core.write(|client| client.delete(dir.child(name).as_str(), None)) {
                         Ok(()) | Err(ZkError::NoNode) => {}

@@ -20,9 +20,8 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// Runs a job at that moment or soon after. It must be short and must not block.
     fn at(&self, moment: Moment, job: Job);
 
-    /// Whether the calling thread is one that [`submit`](Runtime::submit) runs jobs on: it must do work itself rather
-    /// than wait for a job, as none other may be free.
-    fn is_own_thread(&self) -> bool;
+    /// The same for a job that must be done even after [`shut_down`](Runtime::shut_down).
+    fn submit_or_spawn(&self, job: Job);
 
     /// Writes off the threads that are at work now, as they may be stuck for ever, and lets new ones take over.
     fn abandon(&self);
@@ -64,8 +63,8 @@ impl Runtime for Threads {
         self.timer.at(moment, job);
     }
 
-    fn is_own_thread(&self) -> bool {
-        super::workers::is_worker()
+    fn submit_or_spawn(&self, job: Job) {
+        self.workers.submit_or_spawn(job);
     }
 
     fn abandon(&self) {

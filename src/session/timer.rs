@@ -6,11 +6,15 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::clock::{Clock, Moment, SystemClock};
 use super::job::{Job, run_guarded};
+
+/// How late a job may be after the machine has slept.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Timer {
     shared: Arc<Shared>,
@@ -88,7 +92,8 @@ impl Shared {
                 None => self.changed.wait(&mut schedule),
                 Some(due) if due <= now => return schedule.entries.pop().map(|Reverse(entry)| entry.job),
                 Some(due) => {
-                    self.changed.wait_for(&mut schedule, due.since(now));
+                    // The waiting does not count the time for which the machine sleeps, as the clock does.
+                    self.changed.wait_for(&mut schedule, due.since(now).min(LONGEST_WAIT));
                 }
             }
         }
@@ -119,7 +124,6 @@ impl Ord for Entry {
 mod tests {
     use super::*;
     use crossbeam_channel::unbounded;
-    use std::time::Duration;
 
     #[test]
     fn jobs_run_in_the_order_of_their_times_not_before() {

@@ -3,7 +3,7 @@
 //! A handful serves any number of locks: a waiting lock occupies none. A call can hang for as long as the network
 //! swallows packets, so nobody ever joins a worker; a session that is lost abandons those that are at work.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::job::{Job, run_guarded};
 
@@ -23,12 +23,30 @@ const MOST_WORKERS: usize = 16;
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
 thread_local! {
-    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    /// What the calling thread is a worker of, and of which generation.
+    static EMPLOYER: RefCell<Option<(Arc<Shared>, u64)>> = const { RefCell::new(None) };
 }
 
-/// Whether the calling thread is a worker of some session.
-pub(crate) fn is_worker() -> bool {
-    IS_WORKER.get()
+/// Runs foreign code, which may block for as long as it likes: another worker takes the place of this one meanwhile. On a
+/// thread that is no worker it just runs it.
+pub(crate) fn off_duty<T>(foreign: impl FnOnce() -> T) -> T {
+    let employer = EMPLOYER.with_borrow(Clone::clone);
+    let Some((shared, generation)) = employer else { return foreign() };
+    shared.go_off_duty(generation);
+    let _absence = Absence { shared, generation };
+    foreign()
+}
+
+/// Comes back to work when it is dropped, also when the foreign code has panicked.
+struct Absence {
+    shared: Arc<Shared>,
+    generation: u64,
+}
+
+impl Drop for Absence {
+    fn drop(&mut self) {
+        self.shared.queue.lock().come_back(self.generation);
+    }
 }
 
 pub(crate) struct Workers {
@@ -61,26 +79,26 @@ impl Workers {
     }
 
     pub(crate) fn submit(&self, job: Job) {
-        let mut queue = self.shared.queue.lock();
-        if queue.closed {
-            return;
-        }
-        queue.jobs.push_back(job);
-        if queue.jobs.len() <= queue.idle {
-            self.shared.work.notify_one();
-        } else if queue.workers < MOST_WORKERS {
-            queue.workers += 1;
-            let generation = queue.generation;
-            drop(queue);
-            self.add_worker(generation);
+        // One that comes after the end is dropped.
+        let _ = self.try_submit(job);
+    }
+
+    pub(crate) fn submit_or_spawn(&self, job: Job) {
+        let Err(job) = self.try_submit(job) else { return };
+        let thread = thread::Builder::new().name("zk-lock-worker".to_owned());
+        if let Err(error) = thread.spawn(move || run_guarded(job)) {
+            log::error!("a listener is not told, as a thread could not be started: {error}");
         }
     }
 
-    fn add_worker(&self, generation: u64) {
-        if let Err(error) = self.shared.spawn(generation) {
-            log::warn!("a further worker thread could not be started, the others take its work: {error}");
-            self.shared.queue.lock().retire(generation);
+    fn try_submit(&self, job: Job) -> Result<(), Job> {
+        let mut queue = self.shared.queue.lock();
+        if queue.closed {
+            return Err(job);
         }
+        queue.jobs.push_back(job);
+        self.shared.staff(queue);
+        Ok(())
     }
 
     pub(crate) fn abandon(&self) {
@@ -93,7 +111,7 @@ impl Workers {
         };
         self.shared.work.notify_all();
         for _ in 0..workers {
-            self.add_worker(generation);
+            self.shared.add_worker(generation);
         }
     }
 
@@ -115,10 +133,41 @@ impl fmt::Debug for Workers {
 }
 
 impl Shared {
+    /// Sees to it that somebody takes the newest job.
+    fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
+        if queue.jobs.len() <= queue.idle {
+            self.work.notify_one();
+        } else if queue.workers < MOST_WORKERS {
+            queue.workers += 1;
+            let generation = queue.generation;
+            drop(queue);
+            self.add_worker(generation);
+        }
+    }
+
+    fn add_worker(self: &Arc<Self>, generation: u64) {
+        if let Err(error) = self.spawn(generation) {
+            log::warn!("a further worker thread could not be started, the others take its work: {error}");
+            self.queue.lock().retire(generation);
+        }
+    }
+
+    /// Takes the calling worker off the count, so that another may take its place.
+    fn go_off_duty(self: &Arc<Self>, generation: u64) {
+        let mut queue = self.queue.lock();
+        queue.retire(generation);
+        if queue.workers == 0 || !queue.jobs.is_empty() {
+            queue.workers += 1;
+            let generation = queue.generation;
+            drop(queue);
+            self.add_worker(generation);
+        }
+    }
+
     fn spawn(self: &Arc<Self>, generation: u64) -> io::Result<()> {
         let shared = Arc::clone(self);
         thread::Builder::new().name("zk-lock-worker".to_owned()).spawn(move || {
-            IS_WORKER.set(true);
+            EMPLOYER.set(Some((Arc::clone(&shared), generation)));
             while let Some(job) = shared.next_job(generation) {
                 run_guarded(job);
             }
@@ -136,7 +185,7 @@ impl Shared {
             if let Some(job) = queue.jobs.pop_front() {
                 return Some(job);
             }
-            if queue.closed {
+            if queue.closed || queue.workers > MOST_WORKERS {
                 queue.retire(generation);
                 return None;
             }
@@ -155,6 +204,12 @@ impl Shared {
 }
 
 impl Queue {
+    fn come_back(&mut self, generation: u64) {
+        if self.generation == generation {
+            self.workers += 1;
+        }
+    }
+
     fn retire(&mut self, generation: u64) {
         if self.generation == generation {
             self.workers -= 1;
@@ -191,9 +246,8 @@ mod tests {
         let workers = Workers::start().unwrap();
         let (done, finished) = unbounded();
         workers.submit(Box::new(|| panic!("on purpose")));
-        workers.submit(Box::new(move || done.send(is_worker()).unwrap()));
-        assert!(finished.recv_timeout(PATIENCE).unwrap());
-        assert!(!is_worker());
+        workers.submit(Box::new(move || done.send(()).unwrap()));
+        finished.recv_timeout(PATIENCE).unwrap();
         workers.shut_down();
     }
 
@@ -218,6 +272,32 @@ mod tests {
         finished.recv_timeout(PATIENCE).unwrap();
         drop(release);
         workers.shut_down();
+    }
+
+    #[test]
+    fn foreign_code_that_blocks_takes_no_workers_place() {
+        let workers = Workers::start().unwrap();
+        let (release, blocked) = bounded::<()>(0);
+        for _ in 0..3 * MOST_WORKERS {
+            let blocked = blocked.clone();
+            workers.submit(Box::new(move || {
+                let _ = off_duty(|| blocked.recv());
+            }));
+        }
+        let (done, finished) = unbounded();
+        workers.submit(Box::new(move || done.send(()).unwrap()));
+        finished.recv_timeout(PATIENCE).unwrap();
+        drop(release);
+        workers.shut_down();
+    }
+
+    #[test]
+    fn a_job_that_must_be_done_is_done_after_the_shut_down() {
+        let workers = Workers::start().unwrap();
+        workers.shut_down();
+        let (done, finished) = unbounded();
+        workers.submit_or_spawn(Box::new(move || done.send(()).unwrap()));
+        finished.recv_timeout(PATIENCE).unwrap();
     }
 
     #[test]

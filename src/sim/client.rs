@@ -205,6 +205,11 @@ impl ZooKeeperClient for SimulatedClient {
         connected
     }
 
+    /// None: there is one server, which leads.
+    fn report_delay(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn session_timeout(&self) -> Duration {
         self.session_timeout
     }

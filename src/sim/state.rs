@@ -153,7 +153,7 @@ impl State {
         }
     }
 
-    /// Fires the watches that the changes concern. Each change must be the last one of its znode and of its parent.
+    /// Fires the watches that the changes concern, made just now: the tree is asked for the ACLs.
     pub(super) fn publish(&mut self, changes: &[Change]) {
         for change in changes {
             for (session, path) in self.watches.fire(change) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::unbounded;
 use zookeeper_recipes_lock::{
     Acl, BlockingWriteLock, CreateMode, LockError, Permission, ProtocolSupport, Session, SessionState,
-    WriteLock, ZkError, ZooKeeper,
+    WriteLock, ZooKeeper,
 };
 
 use crate::fixtures::{LONG, Onlooker, SHORT, connect, session, unique_dir};
@@ -104,7 +104,7 @@ fn a_chroot_that_does_not_exist_is_named_when_a_lock_needs_it() {
     let connect_string = format!("{}/no/such/chroot", server::shared().connect_string());
     let session = connect(&connect_string, LONG);
     let error = BlockingWriteLock::new(&session, "/locks/a", None).unwrap().lock().unwrap_err();
-    assert!(matches!(&error, LockError::Client { source: ZkError::NoNode, .. }), "{error:?}");
+    assert!(matches!(&error, LockError::NoChroot { .. }), "{error:?}");
 }
 
 fn digest_handle(password: &str) -> Arc<ZooKeeper> {

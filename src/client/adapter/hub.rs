@@ -18,6 +18,8 @@ struct State {
     contact: Contact,
     /// Counts the handle's changes of state, to see whether one came in during a call.
     changes: u64,
+    /// The handle has ended and does nothing any more.
+    ended: bool,
     sink: Option<EventSink>,
 }
 
@@ -70,6 +72,7 @@ impl Hub {
     pub(super) fn on_state(&self, new: ZkState) {
         let mut state = self.state.lock();
         state.changes += 1;
+        state.ended |= new == ZkState::Closed;
         let next = match new {
             ZkState::Connected => Contact::Connected,
             ZkState::Connecting => Contact::Connecting,
@@ -94,13 +97,15 @@ impl Hub {
                 | WatchedEventType::NodeDataChanged
                 | WatchedEventType::NodeChildrenChanged
         );
-        if let (true, Some(path)) = (is_change, event.path) {
-            self.tell(ClientEvent::NodeChanged { path });
+        let sink = self.state.lock().sink.clone();
+        if let (true, Some(path), Some(sink)) = (is_change, event.path, sink) {
+            sink(ClientEvent::NodeChanged { path });
         }
     }
 
-    fn tell(&self, event: ClientEvent) {
-        self.state.lock().tell(event);
+    /// Whether the handle itself has ended, after which it keeps no session alive.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state.lock().ended
     }
 
     pub(super) fn before_call(&self) -> ZkResult<BeforeCall> {

@@ -8,11 +8,12 @@
 //! - It does not set watches again after a reconnect: the port's contract says so, and the session looks again.
 //! - It keeps a closure for each watch call, failed ones included: [`watches`] makes one for a path at most.
 //! - It gives up for good at a disconnect when it has not pinged for a session timeout, and it pings only after two
-//!   thirds of one without any traffic: [`keep_alive_interval`](ZooKeeperClient::keep_alive_interval) leaves that gap.
+//!   thirds of one without any traffic: [`quiet_time`](ZooKeeperClient::quiet_time) asks for that gap.
 //! - Connecting panics where the first address fails at once, resolves names only once, and says neither which session
 //!   timeout the server granted nor why it failed: a handshake of our own comes first, and a thread of its own contains
 //!   the rest.
-//! - Dropping its last handle makes a blocking call: it is dropped on a worker or on a thread of its own.
+//! - Dropping its last handle makes a blocking call, and when that fails the handle lives on by itself and keeps the
+//!   session: it is closed first, on a worker or on a thread of its own.
 //!
 //! Calls block for as long as packets are swallowed. That is the port's contract too; the session's workers bear it.
 
@@ -41,11 +42,18 @@ use crate::error::{LockError, Result};
 /// How much longer than the crate's own idle time before a ping ours is: the crate's timer ticks in tenths of a second.
 const AFTER_PING: Duration = Duration::from_millis(200);
 
+/// How soon a close that failed is tried again.
+const CLOSE_RETRY: Duration = Duration::from_millis(100);
+
+/// The shortest session timeout that servers grant by default.
+const DEFAULT_SHORTEST: Duration = Duration::from_secs(4);
+
 pub(crate) struct Adapter {
     /// `None` once closed.
     zk: Mutex<Option<Arc<ZooKeeper>>>,
     hub: Arc<Hub>,
     session_timeout: Duration,
+    report_delay: Duration,
     ownership: Ownership,
 }
 
@@ -95,6 +103,7 @@ impl Adapter {
             zk: Mutex::new(Some(zk)),
             hub,
             session_timeout,
+            report_delay: report_delay(session_timeout, DEFAULT_SHORTEST),
             ownership: Ownership::Borrowed { subscription: Mutex::new(Some(subscription)), watches },
         })
     }
@@ -149,10 +158,14 @@ impl ZooKeeperClient for Adapter {
 
     fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
         self.call(|zk| match (watch, &self.ownership) {
-            (true, Ownership::Borrowed { watches, .. }) => match watches.arm(path) {
-                Some(watcher) => zk.get_data_w(path, watcher),
-                None => zk.get_data(path, true),
-            },
+            (true, Ownership::Borrowed { watches, .. }) => {
+                // A closure for a znode that is gone would stay for ever, so that is asked first.
+                zk.get_data(path, false)?;
+                match watches.arm(path) {
+                    Some(watcher) => zk.get_data_w(path, watcher),
+                    None => zk.get_data(path, true),
+                }
+            }
             _ => zk.get_data(path, watch),
         })
     }
@@ -169,10 +182,14 @@ impl ZooKeeperClient for Adapter {
         self.session_timeout
     }
 
-    /// A little more than two thirds of the session timeout, after which the crate pings. More often, and the crate
+    fn report_delay(&self) -> Duration {
+        self.report_delay
+    }
+
+    /// A little more than two thirds of the session timeout, after which the crate pings. With requests more often it
     /// would never ping, and give up at the first disconnect.
-    fn keep_alive_interval(&self) -> Duration {
-        (self.session_timeout * 7 / 10).max(self.session_timeout * 2 / 3 + AFTER_PING)
+    fn quiet_time(&self) -> Duration {
+        self.session_timeout * 2 / 3 + AFTER_PING
     }
 
     fn owns_session(&self) -> bool {
@@ -187,8 +204,9 @@ impl ZooKeeperClient for Adapter {
                 zk.remove_listener(subscription);
             }
         }
-        // Where this is the last handle it ends the session; a call that is under way holds another, and ends it then.
-        drop(zk);
+        if self.owns_session() {
+            close_for_good(&zk, &self.hub, self.session_timeout);
+        }
     }
 }
 
@@ -196,8 +214,13 @@ impl Drop for Adapter {
     fn drop(&mut self) {
         self.hub.detach();
         let Some(zk) = self.zk.get_mut().take() else { return };
-        // May be the last handle, whose drop blocks. Without a thread for it, it blocks here.
-        let _ = thread::Builder::new().name("zk-lock-close".to_owned()).spawn(move || drop(zk));
+        let (owned, hub, patience) = (self.owns_session(), Arc::clone(&self.hub), self.session_timeout);
+        // May block, be it because it is the last handle. Without a thread for it, it is dropped here.
+        let _ = thread::Builder::new().name("zk-lock-close".to_owned()).spawn(move || {
+            if owned {
+                close_for_good(&zk, &hub, patience);
+            }
+        });
     }
 }
 
@@ -207,6 +230,22 @@ impl fmt::Debug for Adapter {
             .field("owned", &self.owns_session())
             .field("session_timeout", &self.session_timeout)
             .finish_non_exhaustive()
+    }
+}
+
+/// Half a tick of the servers' clock and a tenth of that, given the shortest session timeout that they grant, which is
+/// two ticks unless they are configured otherwise.
+fn report_delay(session_timeout: Duration, shortest_timeout: Duration) -> Duration {
+    (shortest_timeout / 4).min(session_timeout / 4) * 11 / 10
+}
+
+/// Closes the session, over outages. A handle that is merely dropped during one reconnects when the outage is over, and
+/// keeps its session, and the locks held on it, alive for as long as the process lives.
+fn close_for_good(zk: &ZooKeeper, hub: &Hub, session_timeout: Duration) {
+    // By then the server has ended the session, unless the handle keeps it alive; then a close gets through.
+    let deadline = Instant::now() + session_timeout * 2;
+    while zk.close().is_err() && !hub.has_ended() && Instant::now() < deadline {
+        thread::sleep(CLOSE_RETRY); // there is no event to wait for: the next attempt is one
     }
 }
 
@@ -240,6 +279,7 @@ fn open(
         zk: Mutex::new(Some(Arc::new(zk))),
         hub,
         session_timeout: greeting.session_timeout,
+        report_delay: report_delay(greeting.session_timeout, greeting.shortest_timeout),
         ownership: Ownership::Owned,
     })
 }

@@ -3,6 +3,9 @@
 //! The crate keeps every closure until an event for its path comes, so a second one for a path that is watched already
 //! would stay as long as the first. A call made without a closure sets the watch on the server all the same, and the
 //! closure that is there hears of it.
+//!
+//! What cannot be helped: the closure for a znode that is deleted at the very moment at which it is watched, or while
+//! contact is lost, stays with the handle.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -18,13 +18,16 @@ const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 const PROOF_RETRY: Duration = Duration::from_millis(100);
 
 impl Core {
-    /// Proves on the calling worker that the session lives.
+    /// Makes a request, on the calling worker, that helps to prove that the session lives.
     pub(crate) fn prove_life(self: &Arc<Self>) -> ZkResult<()> {
+        let term = self.current_term();
         let result = self.write(|client| client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX)).map(drop));
         let recheck = {
             let mut status = self.status.lock();
             status.proof_under_way = false;
-            was_answered(&result) && status.in_contact && std::mem::take(&mut status.recheck_due)
+            // An answer from before a disconnect says nothing of what came after it.
+            let is_of_this_contact = status.in_contact && Arc::ptr_eq(&term, status.lease.current());
+            was_answered(&result) && is_of_this_contact && std::mem::take(&mut status.recheck_due)
         };
         if recheck {
             self.wake_everybody(Wake::Reconnected);
@@ -50,18 +53,11 @@ impl Core {
                 drop(status);
                 return self.end(LossReason::LeaseExpired);
             }
-            let proof_due = status.lease.last_proof().after(self.client.keep_alive_interval());
-            let prove =
-                status.in_contact && !status.proof_under_way && (status.recheck_due || now >= proof_due);
+            let prove = status.in_contact && !status.proof_under_way && self.is_proof_due(&mut status, now);
             status.proof_under_way |= prove;
-            let lease_end = status.lease.current().end();
-            let next =
-                [lease_end, status.lease.given_up_at(), proof_due].into_iter().filter(|at| *at > now).min();
-            if let Some(next) = next {
-                self.schedule_tick(&mut status, next, now);
-            }
+            self.schedule_next_tick(&mut status, now);
             status.announce(now);
-            (prove, lease_end <= now)
+            (prove, status.lease.current().end() <= now)
         };
         if prove {
             self.submit(|core| {
@@ -71,6 +67,26 @@ impl Core {
         }
         if lease_ended {
             self.wake_everybody(Wake::CheckLease);
+        }
+    }
+
+    fn is_proof_due(&self, status: &mut Status, now: Moment) -> bool {
+        if status.recheck_due {
+            return true;
+        }
+        if now < status.lease.keep_alive_due(self.client.quiet_time()) {
+            return false;
+        }
+        // A request that was made a moment ago needs no repetition, only to be confirmed later.
+        !status.lease.await_confirmation(now)
+    }
+
+    fn schedule_next_tick(self: &Arc<Self>, status: &mut Status, now: Moment) {
+        let lease = &status.lease;
+        let times =
+            [lease.current().end(), lease.given_up_at(), lease.keep_alive_due(self.client.quiet_time())];
+        if let Some(next) = times.into_iter().filter(|time| *time > now).min() {
+            self.schedule_tick(status, next, now);
         }
     }
 
@@ -104,6 +120,11 @@ impl Core {
             _ => log::warn!("ZooKeeper session lost: {reason}"),
         }
         self.runtime.abandon();
+        // On a worker: this may be a thread of the client's, with its locks held, and what is told may drop foreign things.
+        self.submit(move |core| core.complete_end(reason));
+    }
+
+    fn complete_end(self: &Arc<Self>, reason: LossReason) {
         self.wake_everybody(Wake::SessionEnded(reason));
         // Only now: whoever hears of it finds everybody told, and all that is left behind.
         self.status.lock().end_signal = None;

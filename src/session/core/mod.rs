@@ -51,6 +51,8 @@ pub(crate) enum Sight {
 struct Status {
     lease: Lease,
     in_contact: bool,
+    /// The leader hears of the session when contact begins: not before this moment.
+    contact_begins_after: Option<Moment>,
     /// Contact was lost: the participants must look again once the session is known to live.
     recheck_due: bool,
     proof_under_way: bool,
@@ -66,16 +68,22 @@ struct Status {
 }
 
 impl Core {
-    /// Takes a client and listens to its events. Nothing is proven yet: [`Core::prove_life`] comes next.
-    pub(crate) fn start(client: Arc<dyn ZooKeeperClient>, runtime: Arc<dyn Runtime>) -> Arc<Core> {
+    /// Takes a client and listens to its events. [`Core::prove_life`] comes next.
+    ///
+    /// A client whose session was not opened before the given moment brings its first proof along.
+    pub(crate) fn start(
+        client: Arc<dyn ZooKeeperClient>,
+        runtime: Arc<dyn Runtime>,
+        opened_after: Option<Moment>,
+    ) -> Arc<Core> {
         let (end_signal, ended) = bounded(0);
         let (finish_signal, finished) = bounded(0);
-        let mut lease = Lease::starting(client.session_timeout(), runtime.now());
-        // The time of the start stands for a last contact, but proves nothing.
-        lease.break_off();
+        let now = runtime.now();
+        let lease = Lease::unproven(client.session_timeout(), client.report_delay(), now);
         let status = Status {
             lease,
             in_contact: false,
+            contact_begins_after: opened_after,
             recheck_due: false,
             proof_under_way: false,
             next_tick: None,
@@ -107,7 +115,7 @@ impl Core {
             }
         }));
         if in_contact {
-            self.status.lock().in_contact = true;
+            self.status.lock().begin_contact(self.runtime.now());
         }
     }
 
@@ -127,8 +135,10 @@ impl Core {
 
     fn on_connect(self: &Arc<Self>) {
         let ended = {
+            let now = self.runtime.now();
             let mut status = self.status.lock();
-            status.in_contact = true;
+            status.begin_contact(now);
+            status.announce(now);
             status.end.is_some()
         };
         if ended {
@@ -147,9 +157,10 @@ impl Core {
                 return;
             }
             status.in_contact = false;
+            status.contact_begins_after = Some(now);
             status.recheck_due = true;
             let old_term = Arc::clone(status.lease.current());
-            status.lease.break_off();
+            status.lease.break_off(now);
             status.announce(now);
             old_term
         };
@@ -182,10 +193,6 @@ impl Core {
 
     pub(crate) fn now(&self) -> Moment {
         self.runtime.now()
-    }
-
-    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
-        &self.runtime
     }
 
     pub(crate) fn participants(&self) -> &Participants {
@@ -230,6 +237,11 @@ impl Core {
         self.runtime.submit(Box::new(move || job(&core)));
     }
 
+    /// The same for a job that must be done even if the session's threads are gone.
+    pub(crate) fn submit_or_spawn(&self, job: impl FnOnce() + Send + 'static) {
+        self.runtime.submit_or_spawn(Box::new(job));
+    }
+
     /// Runs a call on a worker and waits for what it returns, but not beyond the end of the session.
     ///
     /// # Errors
@@ -240,9 +252,6 @@ impl Core {
         path: &ZNodePath,
         call: impl FnOnce(&Arc<Core>) -> T + Send + 'static,
     ) -> Result<T> {
-        if self.runtime.is_own_thread() {
-            return Ok(call(self));
-        }
         let (answer, answered) = bounded(1);
         self.submit(move |core| drop(answer.send(call(core))));
         let received = select! {
@@ -276,8 +285,18 @@ impl Core {
     ) -> ZkResult<T> {
         self.check_alive()?;
         let result = call(&*self.client);
+        if was_answered(&result) {
+            self.status.lock().lease.contact(self.runtime.now());
+        }
         self.note_expiry(&result);
         result
+    }
+
+    /// Lists a directory as it is after everything that this session has sent before, on whichever connection: a read alone
+    /// may be answered by a server that lags behind.
+    pub(crate) fn list_after_write(self: &Arc<Self>, dir: &ZNodePath) -> ZkResult<Vec<String>> {
+        self.prove_life()?;
+        self.read(|client| client.get_children(dir.as_str(), false))
     }
 
     /// A call that goes through the quorum: its answer extends the lease.
@@ -299,7 +318,7 @@ impl Core {
     fn take_proof(&self, term: &Arc<Term>, sent: Moment) {
         let now = self.runtime.now();
         let mut status = self.status.lock();
-        let too_late_for_some = status.lease.prove(term, sent, now);
+        let too_late_for_some = status.lease.answered(term, sent, now);
         status.announce(now);
         drop(status);
         if too_late_for_some {
@@ -389,6 +408,14 @@ impl Core {
 }
 
 impl Status {
+    fn begin_contact(&mut self, now: Moment) {
+        self.in_contact = true;
+        match self.contact_begins_after.take() {
+            Some(begun) => self.lease.heard_of(begun, now),
+            None => self.lease.contact(now),
+        }
+    }
+
     fn state(&self, now: Moment) -> SessionState {
         if self.end.is_some() {
             SessionState::Lost

@@ -12,7 +12,7 @@ fn a_new_client_is_connected_with_a_session_of_its_own() {
     assert!(other.subscribe(Arc::new(|_| {})));
     assert_ne!(client.session_id(), other.session_id());
     assert_eq!(zookeeper.sessions(), [client.session_id(), other.session_id()]);
-    assert_eq!((other.session_timeout(), other.keep_alive_interval()), (3 * TIMEOUT / 2, TIMEOUT / 2));
+    assert_eq!((other.session_timeout(), other.quiet_time()), (3 * TIMEOUT / 2, Duration::ZERO));
     assert_eq!(events.take(), []);
 }
 
@@ -113,6 +113,19 @@ fn a_silent_expiry_without_contact_leaves_the_client_disconnected() {
     assert_eq!(events.take(), [Disconnected]);
     client.tell();
     assert_eq!(events.take(), [SessionLost]);
+}
+
+#[test]
+fn a_session_that_the_client_gives_up_lives_on_the_server() {
+    let (zookeeper, client, events) = connected();
+    ephemeral(&client, "/e");
+    client.give_up();
+    assert_eq!(events.take(), [SessionLost]);
+    assert_eq!(outcome(&client), Err(ZkError::SessionExpired));
+    assert!(zookeeper.exists("/e"));
+    client.expire();
+    assert!(!zookeeper.exists("/e"));
+    assert_eq!(events.take(), []);
 }
 
 #[test]
