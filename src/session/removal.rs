@@ -31,13 +31,22 @@ pub(crate) struct Removal {
     id: ParticipantId,
     core: Arc<Core>,
     target: Target,
-    first: Mutex<Option<Sender<ZkResult<()>>>>,
+    attempts: Mutex<Attempts>,
+}
+
+/// One attempt at a time: of two at once, one would find the znode gone and tell so.
+struct Attempts {
+    under_way: bool,
+    again: bool,
+    /// Who waits for the outcome of the first.
+    first: Option<Sender<ZkResult<()>>>,
 }
 
 impl Removal {
     pub(crate) fn start(core: &Arc<Core>, target: Target, first: Option<Sender<ZkResult<()>>>) {
         let id = core.participants().new_id();
-        let removal = Arc::new(Removal { id, core: Arc::clone(core), target, first: Mutex::new(first) });
+        let attempts = Mutex::new(Attempts { under_way: false, again: false, first });
+        let removal = Arc::new(Removal { id, core: Arc::clone(core), target, attempts });
         core.participants().add(id, Arc::<Removal>::clone(&removal));
         match core.end_reason() {
             Some(reason) => removal.wake(Wake::SessionEnded(reason)),
@@ -46,13 +55,25 @@ impl Removal {
     }
 
     fn try_soon(self: Arc<Self>) {
+        {
+            let mut attempts = self.attempts.lock();
+            attempts.again = attempts.under_way;
+            if std::mem::replace(&mut attempts.under_way, true) {
+                return;
+            }
+        }
         let core = Arc::clone(&self.core);
         core.submit(move |_| self.try_now());
     }
 
     fn try_now(self: Arc<Self>) {
         let result = self.delete();
-        if let Some(first) = self.first.lock().take() {
+        let (again, first) = {
+            let mut attempts = self.attempts.lock();
+            attempts.under_way = false;
+            (std::mem::take(&mut attempts.again), attempts.first.take())
+        };
+        if let Some(first) = first {
             // Whoever waited for it may have gone.
             let _ = first.send(result);
         }
@@ -63,7 +84,7 @@ impl Removal {
             }
             Err(ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved) => {
                 log::warn!("{} is still to be removed: connection lost", self.target);
-                self.try_later();
+                if again { self.try_soon() } else { self.try_later() }
             }
             Err(ZkError::SessionExpired) => self.core.leave(self.id),
             Err(error) => {
