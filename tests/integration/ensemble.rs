@@ -1,11 +1,12 @@
 //! The locks on an ensemble of three servers, of which some fail.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, SessionState, WriteLock};
 
 use crate::fixtures::{Call, LONG, Notes, SHORT, connect, next, unique_dir};
 use crate::support::ensemble::Ensemble;
+use crate::support::server::ServerOptions;
 use crate::support::wait::{deadline, eventually};
 
 #[test]
@@ -50,6 +51,36 @@ fn an_owner_behind_a_paused_server_stops_owning_before_another_acquires() {
     }
     assert!(!guard.is_owner(), "two owners at once");
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
+}
+
+/// The leader hears of the clients of a follower every half tick. If the follower dies just after a keep-alive, and before
+/// it has passed that on, the leader counts the session timeout from long before.
+#[test]
+fn a_keep_alive_that_dies_with_its_follower_extends_no_lease() {
+    let slow = ServerOptions { tick_time_ms: 2000, min_session_timeout_ms: 4000, ..ServerOptions::default() };
+    let ensemble = Ensemble::with(3, &slow);
+    let dir = unique_dir("follower-dies-early");
+    let follower = ensemble.follower();
+    let timeout = Duration::from_secs(6);
+    let far = connect(&ensemble.connect_string_of(follower), timeout);
+    let near = connect(&ensemble.connect_string_of(ensemble.leader()), LONG);
+    let guard = BlockingWriteLock::new(&far, &dir, None).unwrap().lock().unwrap();
+    let waiter = WriteLock::new(&near, &dir, None).unwrap();
+    assert!(!waiter.lock().unwrap());
+    // Nobody else writes: the next transaction is the owner's keep-alive.
+    let leader = ensemble.node(ensemble.leader());
+    let zxid = || leader.four_letter("srvr").lines().find(|line| line.starts_with("Zxid")).map(str::to_owned);
+    let idle = Instant::now() + Duration::from_secs(1);
+    eventually("the locks are settled", || Instant::now() >= idle);
+    let before = zxid();
+    eventually("a keep-alive has come through", || zxid() != before);
+    ensemble.pause(follower);
+    let until = Instant::now() + deadline();
+    while !waiter.is_owner() {
+        assert!(Instant::now() < until, "nobody took over");
+        std::thread::yield_now();
+    }
+    assert!(!guard.is_owner(), "two owners at once");
 }
 
 #[test]
