@@ -105,6 +105,10 @@ pub use zookeeper::{Acl, CreateMode, Permission, Stat, ZkError, ZkResult, ZooKee
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guarantees.md")]
+struct Guarantees;
+
 #[cfg(test)]
 mod tests {
     #[test]
