@@ -173,7 +173,6 @@ impl WriteLock {
         }
         let Some(request) = self.place.current_or_new() else { return Ok(false) };
         let placed = request.wait_until_placed();
-        self.place.listener.hand_on();
         match placed {
             // It joins again by itself.
             Err(error) if heals && error.is_session_lost() => Ok(false),

@@ -390,6 +390,35 @@ fn a_request_withdrawn_while_its_create_hangs_is_undone_when_it_comes_back() {
 }
 
 #[test]
+fn a_request_given_up_at_any_moment_of_its_retries_leaves_no_znode() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let party = Party::join(&zk);
+    let lock = party.blocking();
+    for round in 0..300 {
+        party.client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss);
+        let _ = lock.try_lock_for(Duration::from_micros(round)).unwrap();
+    }
+    eventually("no znode is left", || zk.children(DIR).is_empty());
+}
+
+#[test]
+fn a_lock_closed_while_another_thread_locks_it_leaves_nothing_on_its_session() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let party = Party::join(&zk);
+    for _ in 0..300 {
+        let (lock, _calls) = party.listening();
+        thread::scope(|scope| {
+            scope.spawn(|| lock.lock());
+            scope.spawn(|| lock.close());
+        });
+    }
+    eventually("no znode is left", || zk.children(DIR).is_empty());
+    eventually("nobody is left to be woken", || party.session.core().participants().is_empty());
+}
+
+#[test]
 fn an_unlock_whose_deletion_fails_is_made_good() {
     for when in [Effect::Before, Effect::After] {
         let zk = SimulatedZooKeeper::new();

@@ -14,8 +14,8 @@
 //! A margin covers clock drift.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::clock::Moment;
@@ -79,6 +79,8 @@ pub(crate) struct Lease {
     /// After which time a follower has reported to the leader.
     report_delay: Duration,
     current: Arc<Term>,
+    /// Terms that were broken off, for as long as somebody may hold a lock under one.
+    broken_off: Vec<Weak<Term>>,
     /// When answered requests were sent that nothing has confirmed yet, oldest first.
     unconfirmed: VecDeque<Moment>,
     /// The keep-alive that waits to be confirmed.
@@ -95,6 +97,7 @@ impl Lease {
             session_timeout,
             report_delay,
             current: Term::unproven(),
+            broken_off: Vec::new(),
             unconfirmed: VecDeque::new(),
             awaiting: None,
             last_contact: now,
@@ -164,14 +167,19 @@ impl Lease {
         self.unconfirmed.clear();
         self.awaiting = None;
         if !self.over {
+            self.broken_off.retain(|term| term.strong_count() > 0);
+            self.broken_off.push(Arc::downgrade(&self.current));
             self.current = Term::unproven();
         }
     }
 
-    /// Ends the lease and the current term at once, for good.
+    /// Ends the lease and every term of it at once, for good.
     pub(crate) fn finish(&mut self) {
         self.over = true;
         self.current.finish();
+        for term in self.broken_off.drain(..).filter_map(|term| term.upgrade()) {
+            term.finish();
+        }
     }
 
     /// Remembers a sending. Few suffice: each is to stand for those shortly after it.
@@ -319,5 +327,16 @@ mod tests {
         assert!(!lease.answered(&term, second(1), second(4)));
         lease.heard_of(second(5), second(5));
         assert!(!lease.current().covers(second(5)));
+    }
+
+    #[test]
+    fn a_finished_lease_ends_the_terms_before_the_last_disconnect_too() {
+        let (mut lease, first) = opened();
+        lease.break_off(second(1));
+        lease.heard_of(second(1), second(2));
+        let second_term = Arc::clone(lease.current());
+        lease.break_off(second(3));
+        lease.finish();
+        assert!(!first.covers(second(4)) && !second_term.covers(second(4)));
     }
 }

@@ -10,7 +10,7 @@ use zookeeper_recipes_lock::{BlockingWriteLock, LockError, LossReason, Session, 
 use crate::fixtures::{Call, LONG, Notes, Onlooker, SHORT, connect, next, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
-use crate::support::wait::{deadline, eventually, scaled};
+use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 
 /// A server, a network that can fail before it, and a directory.
 struct Field {
@@ -209,6 +209,23 @@ fn a_guard_dropped_during_an_outage_is_released_after_it() {
     field.onlooker.await_children(&field.dir, 0);
 }
 
+#[test]
+fn a_session_closed_during_an_outage_does_not_come_back() {
+    let field = Field::new("close-outage");
+    let far = field.far(LONG);
+    let guard = BlockingWriteLock::new(&far, &field.dir, None).unwrap().lock().unwrap();
+    let states = far.subscribe();
+    field.relay.refuse();
+    await_state(&states, SessionState::Suspended);
+    far.close();
+    assert!(!guard.is_owner());
+    drop(guard);
+    drop(far);
+    field.relay.heal();
+    // The client library reconnects although nobody uses it any more; long before the session timeout it must be gone.
+    eventually_within(scaled(LONG / 2), "the znode is gone", || field.children().is_empty());
+}
+
 // ---- sessions that end
 
 #[test]
@@ -349,6 +366,15 @@ fn an_owner_is_told_when_another_deletes_its_znode() {
     assert!(!lock.is_owner());
     assert!(lock.lock().unwrap(), "a new request");
     assert_eq!(next(&calls), Call::Acquired);
+}
+
+#[test]
+fn what_was_done_under_a_lock_that_was_taken_away_is_no_success() {
+    let field = Field::new("deleted-inside");
+    let near = session(server::shared());
+    let lock = BlockingWriteLock::new(&near, &field.dir, None).unwrap();
+    let error = lock.with_lock(|guard| field.onlooker.delete(guard.id())).unwrap_err();
+    assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
 }
 
 #[test]

@@ -252,6 +252,37 @@ fn a_listener_may_use_other_locks_of_the_session() {
 }
 
 #[test]
+fn listeners_that_block_hold_up_nobody_else() {
+    struct Blocks(crossbeam_channel::Receiver<()>);
+    impl LockListener for Blocks {
+        fn lock_acquired(&self) {
+            let _ = self.0.recv();
+        }
+        fn lock_released(&self) {}
+    }
+    let session = session(server::shared());
+    let dir = unique_dir("blocks");
+    let (release, released) = crossbeam_channel::bounded(0);
+    // More than there are workers.
+    let blocked: Vec<WriteLock> = (0..40)
+        .map(|number| {
+            let listener = Blocks(released.clone());
+            let lock =
+                WriteLock::with_listener(&session, &format!("{dir}/{number}"), None, listener).unwrap();
+            assert!(lock.lock().unwrap());
+            lock
+        })
+        .collect();
+    let (notes, calls) = Notes::new();
+    let lock = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    assert!(lock.lock().unwrap());
+    assert_eq!(next(&calls), Call::Acquired);
+    lock.unlock().unwrap();
+    drop(release);
+    assert!(blocked.iter().all(WriteLock::is_owner));
+}
+
+#[test]
 fn a_listener_that_panics_harms_nobody_else() {
     struct Panics;
     impl LockListener for Panics {
