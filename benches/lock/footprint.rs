@@ -1,0 +1,98 @@
+//! What a waiting lock costs while it waits, in a process of its own so that nothing else moves the numbers.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use zookeeper_recipes_lock::{BlockingWriteLock, LockListener, Session, WriteLock};
+
+use crate::measure::Plan;
+use crate::table::{print_numbers, print_title};
+use crate::{ROOT, session};
+
+/// The argument that makes this program the measured process.
+pub(crate) const CHILD: &str = "--footprint-of";
+
+const WAITING: usize = 1_000;
+/// So many are there before, so that buffers and threads that serve all locks have their size.
+const WARM_UP: usize = 100;
+
+const AIM_KIB: f64 = 4.0;
+/// The most workers that a session keeps, however many locks it has.
+const MOST_WORKERS: f64 = 16.0;
+
+struct Idle;
+
+impl LockListener for Idle {
+    fn lock_acquired(&self) {}
+    fn lock_released(&self) {}
+}
+
+/// What the system says of this process.
+struct Size {
+    resident_kib: f64,
+    threads: f64,
+}
+
+pub(crate) fn run(plan: &Plan, connect_string: &str) {
+    let measured: Vec<(f64, f64)> = (0..plan.footprints).map(|_| measure_in_child(connect_string)).collect();
+    let kib: Vec<f64> = measured.iter().map(|(kib, _)| *kib).collect();
+    let threads: Vec<f64> = measured.iter().map(|(_, threads)| *threads).collect();
+    print_title(&format!("{WAITING} locks more waiting on one session"), "");
+    print_numbers("resident KiB for each lock", &kib, "< 4", |kib| kib < AIM_KIB);
+    print_numbers("threads for all of them", &threads, "≤ 16", |threads| threads <= MOST_WORKERS);
+}
+
+fn measure_in_child(connect_string: &str) -> (f64, f64) {
+    let this_program = std::env::current_exe().expect("the system knows it");
+    let output = Command::new(this_program)
+        .args([CHILD, connect_string])
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("this program runs once more");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(kib), Some(threads)) => (kib, threads),
+        _ => panic!("the measured process said {text:?}"),
+    }
+}
+
+/// The measured process: prints the growth, KiB for each lock and threads for all.
+pub(crate) fn child(connect_string: &str) {
+    let (holder, waiter) = (session(connect_string), session(connect_string));
+    let dir = format!("{ROOT}/awaited-{}", std::process::id());
+    let held = BlockingWriteLock::new(&holder, &dir, None).expect("the path is valid");
+    let guard = held.lock().expect("it is free");
+
+    let warm_up = wait_with(&waiter, &dir, WARM_UP);
+    let before = Size::now();
+    let locks = wait_with(&waiter, &dir, WAITING);
+    let after = Size::now();
+    let kib = (after.resident_kib - before.resident_kib) / WAITING as f64;
+    println!("{kib} {}", after.threads - before.threads);
+
+    waiter.close();
+    drop((warm_up, locks, guard));
+}
+
+fn wait_with(session: &Session, dir: &str, count: usize) -> Vec<WriteLock> {
+    (0..count)
+        .map(|_| {
+            let lock = WriteLock::with_listener(session, dir, None, Idle).expect("the path is valid");
+            assert!(!lock.lock().expect("the server answers"), "another holds it");
+            lock
+        })
+        .collect()
+}
+
+impl Size {
+    fn now() -> Size {
+        let status = fs::read_to_string("/proc/self/status").expect("this is Linux");
+        let number = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+            number.unwrap_or_else(|| panic!("{name} is in /proc/self/status"))
+        };
+        Size { resident_kib: number("VmRSS"), threads: number("Threads") }
+    }
+}

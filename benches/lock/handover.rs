@@ -1,0 +1,42 @@
+//! A lock that everybody wants, each on a connection of its own: how long it takes from one owner to the next.
+
+use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode};
+
+use crate::measure::{Cycle, Plan, Side, compare};
+use crate::raw::{self, RawLock};
+use crate::table::{print_comparison, print_title};
+use crate::{DATA, ROOT, session};
+
+const AIM: f64 = 1.15;
+
+pub(crate) fn run(plan: &Plan, connect_string: &str, sessions: usize) {
+    let dir = format!("{ROOT}/shared-{sessions}");
+    raw::create(&raw::connect(connect_string), &dir, CreateMode::Persistent);
+    let ours: Vec<BlockingWriteLock> = (0..sessions)
+        .map(|_| {
+            let lock =
+                BlockingWriteLock::new(&session(connect_string), &dir, None).expect("the path is valid");
+            lock.set_data(DATA).expect("it is short");
+            lock
+        })
+        .collect();
+    let raw: Vec<_> = (0..sessions).map(|_| RawLock::new(&raw::connect(connect_string), &dir)).collect();
+
+    let with_unlock: Side<'_> = ours
+        .iter()
+        .map(|lock| -> Cycle<'_> {
+            Box::new(|| lock.lock().expect("its turn comes").unlock().expect("it was held"))
+        })
+        .collect();
+    let with_drop: Side<'_> = ours
+        .iter()
+        .map(|lock| -> Cycle<'_> { Box::new(|| drop(lock.lock().expect("its turn comes"))) })
+        .collect();
+    let by_hand: Side<'_> =
+        raw.iter().map(|lock| -> Cycle<'_> { Box::new(|| lock.contended_cycle()) }).collect();
+
+    let times = compare(&plan.with_legs_of(2), &mut [with_unlock, with_drop, by_hand]);
+    print_title(&format!("hand-over among {sessions} sessions, all in a loop"), "µs per hand-over");
+    print_comparison("lock(), unlock()", &times[0], &times[2], AIM);
+    print_comparison("lock(), guard dropped", &times[1], &times[2], AIM);
+}

@@ -1,0 +1,114 @@
+//! Compares the locks with the same protocol written by hand on the bare client, on a server of its own.
+//!
+//! ```text
+//! cargo bench --bench lock                        all of it, in less than four minutes
+//! cargo bench --bench lock -- --quick             fewer and shorter rounds, in less than 40 s
+//! cargo bench --bench lock -- handover            the sections named: uncontended, handover, is_owner, footprint
+//! ```
+//!
+//! Ours and the raw calls take turns within each round, so that a machine that others use too is as slow for both. What
+//! comes out is measured, not asserted: beside each aim stands `ok` or `over`, and the exit status says nothing of it.
+
+mod footprint;
+mod handover;
+mod is_owner;
+mod measure;
+mod raw;
+mod table;
+mod uncontended;
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use zookeeper_recipes_lock::{CreateMode, Session};
+
+use self::measure::Plan;
+use self::raw::RawLock;
+use self::support::server::Server;
+
+/// Long enough that no keep-alive disturbs a round; the server's default ticks allow 40 s.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What each request's znode holds, ours and raw.
+const DATA: &[u8] = b"benchmark/12345";
+
+/// Below it lie the directories of the locks.
+const ROOT: &str = "/bench";
+
+/// How many cycles the server is given to compile its code.
+const WARM_UP_CYCLES: usize = 4_000;
+
+const SECTIONS: [&str; 4] = ["uncontended", "handover", "is_owner", "footprint"];
+const USAGE: &str = "usage: cargo bench --bench lock -- [--quick] [SECTION]...";
+
+fn main() -> ExitCode {
+    // Cargo passes `--bench` to every benchmark.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if let [footprint::CHILD, connect_string] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        footprint::child(connect_string);
+        return ExitCode::SUCCESS;
+    }
+    let (options, sections): (Vec<_>, Vec<_>) =
+        arguments.iter().map(String::as_str).partition(|argument| argument.starts_with('-'));
+    if let Some(unknown) = options
+        .iter()
+        .find(|option| **option != "--quick")
+        .or_else(|| sections.iter().find(|section| !SECTIONS.contains(section)))
+    {
+        eprintln!("unknown argument {unknown}\n{USAGE}\nsections: {}", SECTIONS.join(", "));
+        return ExitCode::from(2);
+    }
+    run(&Plan::new(!options.is_empty()), &sections);
+    ExitCode::SUCCESS
+}
+
+fn run(plan: &Plan, sections: &[&str]) {
+    let is_wanted = |section| sections.is_empty() || sections.contains(&section);
+    let server = start_server();
+    let connect_string = server.connect_string();
+    table::print_head(plan);
+    if is_wanted("uncontended") {
+        for threads in [1, 16] {
+            uncontended::run(plan, &connect_string, threads);
+        }
+    }
+    if is_wanted("handover") {
+        for sessions in [8, 100] {
+            handover::run(plan, &connect_string, sessions);
+        }
+    }
+    if is_wanted("is_owner") {
+        is_owner::run(&connect_string);
+    }
+    if is_wanted("footprint") {
+        footprint::run(plan, &connect_string);
+    }
+}
+
+fn start_server() -> Server {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/zookeeper");
+    let installed = Command::new(script).arg("install").status().expect("the script runs");
+    assert!(installed.success(), "a benchmark needs a ZooKeeper server");
+    let server = Server::start();
+    warm_up(&server.connect_string());
+    server
+}
+
+fn warm_up(connect_string: &str) {
+    let zk = raw::connect(connect_string);
+    raw::create(&zk, ROOT, CreateMode::Persistent);
+    let dir = format!("{ROOT}/warm-up");
+    raw::create(&zk, &dir, CreateMode::Persistent);
+    let lock = RawLock::new(&zk, &dir);
+    for _ in 0..WARM_UP_CYCLES {
+        lock.cycle();
+    }
+}
+
+/// A session of the crate under test.
+fn session(connect_string: &str) -> Session {
+    Session::connect(connect_string, SESSION_TIMEOUT).expect("the server is up")
+}

@@ -1,0 +1,91 @@
+//! How everything is timed: threads that start together, and sides that take turns.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How much is measured.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) rounds: usize,
+    /// About how long one side is measured in a round.
+    pub(crate) leg: Duration,
+    /// How often the memory is measured, in a process of its own each time.
+    pub(crate) footprints: usize,
+}
+
+impl Plan {
+    pub(crate) fn new(quick: bool) -> Plan {
+        if quick {
+            Plan { rounds: 5, leg: Duration::from_millis(150), footprints: 3 }
+        } else {
+            Plan { rounds: 31, leg: Duration::from_millis(300), footprints: 5 }
+        }
+    }
+
+    /// The same with longer legs, for what needs them to settle.
+    pub(crate) fn with_legs_of(&self, factor: u32) -> Plan {
+        Plan { leg: self.leg * factor, rounds: (self.rounds * 2 / 3).max(3), ..*self }
+    }
+}
+
+/// What one thread does again and again.
+pub(crate) type Cycle<'a> = Box<dyn FnMut() + Send + 'a>;
+
+/// One of the things compared: the cycles of its threads, which run at the same time.
+pub(crate) type Side<'a> = Vec<Cycle<'a>>;
+
+/// The pause before each leg: what the side before has left to its background threads and timers must not fall on the next.
+const SETTLE: Duration = Duration::from_millis(150);
+
+/// Measures the sides in turn and returns the microseconds per cycle: for each side one number a round. All make the same
+/// number of cycles. Each round begins with another side, and every second one goes backwards.
+pub(crate) fn compare(plan: &Plan, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
+    let cycles = sides.iter_mut().map(|side| calibrate(side, plan.leg)).min().unwrap_or(1);
+    let mut times = vec![Vec::with_capacity(plan.rounds); sides.len()];
+    for round in 0..plan.rounds {
+        for turn in 0..sides.len() {
+            let turn = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
+            let position = (round + turn) % sides.len();
+            thread::sleep(SETTLE);
+            times[position].push(time_per_cycle(&mut sides[position], cycles));
+        }
+    }
+    times
+}
+
+/// How many cycles each thread makes in that time; a warm-up of this side as well.
+fn calibrate(side: &mut Side<'_>, leg: Duration) -> u32 {
+    let start = Instant::now();
+    let (mut done, mut batch) = (0, 1);
+    // In growing batches: an early hiccup must not pass for the speed of the whole.
+    while start.elapsed() < leg {
+        time_per_cycle(side, batch);
+        done += batch;
+        batch *= 2;
+    }
+    ((f64::from(done) * leg.as_secs_f64() / start.elapsed().as_secs_f64()) as u32).max(1)
+}
+
+/// The time from the first thread's start to the last one's end, in microseconds, divided among all cycles.
+fn time_per_cycle(side: &mut Side<'_>, cycles: u32) -> f64 {
+    let threads = side.len();
+    let gate = Barrier::new(threads);
+    let times: Vec<(Instant, Instant)> = thread::scope(|scope| {
+        let running: Vec<_> =
+            side.iter_mut().map(|cycle| scope.spawn(|| time_cycles(cycle, cycles, &gate))).collect();
+        running.into_iter().map(|thread| thread.join().expect("no cycle panics")).collect()
+    });
+    let start = times.iter().map(|(start, _)| *start).min().expect("there is a thread");
+    let end = times.iter().map(|(_, end)| *end).max().expect("there is a thread");
+    (end - start).as_secs_f64() * 1e6 / (threads as f64 * f64::from(cycles))
+}
+
+fn time_cycles(cycle: &mut Cycle<'_>, cycles: u32, gate: &Barrier) -> (Instant, Instant) {
+    gate.wait();
+    let start = Instant::now();
+    for _ in 0..cycles {
+        cycle();
+    }
+    (start, Instant::now())
+}

@@ -1,0 +1,62 @@
+//! The report: one line for each thing measured.
+
+use std::fs;
+use std::thread::available_parallelism;
+
+use crate::measure::Plan;
+use crate::{SESSION_TIMEOUT, WARM_UP_CYCLES};
+
+pub(crate) fn print_head(plan: &Plan) {
+    let cores = available_parallelism().map_or(0, usize::from);
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split_whitespace().next().unwrap_or("unknown");
+    println!(
+        "\n{} rounds, about {:?} a side in each; session timeout {SESSION_TIMEOUT:?}; {WARM_UP_CYCLES} cycles of warm-up\n\
+         {cores} cores for client, server and whoever else is there; load average at the start {load}\n\
+         numbers: median (least - most) over the rounds; ratio ours / raw: of the medians, and the median of the rounds'\n\
+         own ratios, which is what the aim is for",
+        plan.rounds, plan.leg,
+    );
+}
+
+pub(crate) fn print_title(title: &str, unit: &str) {
+    let title = if unit.is_empty() { title.to_owned() } else { format!("{title}: {unit}") };
+    println!("\n{title}");
+}
+
+/// Two series measured in turns, and the aim for the ratio. A load that comes and goes falls on both sides of a round,
+/// but not evenly on the medians.
+pub(crate) fn print_comparison(name: &str, ours: &[f64], raw: &[f64], aim: f64) {
+    let of_medians = median(ours) / median(raw);
+    let of_rounds: Vec<f64> = ours.iter().zip(raw).map(|(ours, raw)| ours / raw).collect();
+    let of_rounds = median(&of_rounds);
+    println!(
+        "  {name:<28} ours {:<26} raw {:<26} ratio {of_medians:.2}, {of_rounds:.2}   aim ≤ {aim:<5} {}",
+        summary(ours),
+        summary(raw),
+        verdict(of_rounds <= aim),
+    );
+}
+
+/// One series, and the aim for its median.
+pub(crate) fn print_numbers(name: &str, numbers: &[f64], aim: &str, is_met: impl FnOnce(f64) -> bool) {
+    println!("  {name:<28} {:<80} aim {aim:<7} {}", summary(numbers), verdict(is_met(median(numbers))));
+}
+
+fn verdict(is_met: bool) -> &'static str {
+    if is_met { "ok" } else { "over" }
+}
+
+fn summary(numbers: &[f64]) -> String {
+    let (least, most) = numbers.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), number| {
+        (number.min(least), number.max(most))
+    });
+    format!("{:.1} ({least:.1} - {most:.1})", median(numbers))
+}
+
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
+}

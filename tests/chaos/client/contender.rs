@@ -1,0 +1,146 @@
+//! One thread that contends: it waits for a lock, holds it, lets it go, and begins anew.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use zookeeper_recipes_lock::{LockError, Session};
+
+use super::journal::Journal;
+use super::keeper::Keeper;
+use super::listening::Listening;
+use super::orders::{Conductor, Orders, Stage};
+use crate::plan::{LOCKS, THREADS};
+use crate::random::Random;
+
+pub struct Contender {
+    pub(super) journal: Arc<Journal>,
+    pub(super) random: Random,
+    pub(super) listening: Listening,
+    pub(super) conductor: Arc<Conductor>,
+    pub(super) index: usize,
+    pub(super) thread: usize,
+    /// Counts the holds of this thread.
+    pub(super) holds: u64,
+    settled: u64,
+    keeper: Arc<Keeper>,
+    register: BufReader<UnixStream>,
+}
+
+impl Contender {
+    pub fn new(
+        orders: &Orders,
+        incarnation: u64,
+        thread: usize,
+        keeper: Arc<Keeper>,
+        journal: Arc<Journal>,
+        conductor: Arc<Conductor>,
+    ) -> Contender {
+        let register = UnixStream::connect(&orders.socket).expect("the register listens");
+        Contender {
+            random: Random::of(orders.seed, [orders.index as u64, incarnation, thread as u64]),
+            listening: Listening::new(Arc::clone(&journal), thread),
+            journal,
+            index: orders.index,
+            thread,
+            holds: 0,
+            settled: 0,
+            keeper,
+            conductor,
+            register: BufReader::new(register),
+        }
+    }
+
+    pub fn run(mut self) {
+        loop {
+            match self.conductor.stage() {
+                Stage::End => break,
+                Stage::Settle(round) if self.settled < round => self.settle(round),
+                stage @ Stage::Settle(_) => self.conductor.wait_while(stage),
+                Stage::Contend => self.contend(),
+            }
+        }
+        self.listening.forget();
+    }
+
+    /// Acquires each lock once.
+    fn settle(&mut self, round: u64) {
+        for turn in 0..LOCKS.len() {
+            let lock = (turn + self.index + self.thread) % LOCKS.len();
+            while !self.with_session(|me, session| me.acquire(session, lock, None)) {}
+        }
+        self.settled = round;
+        self.note(&format!("settled round={round}"));
+        self.conductor.say(&format!("settled {round} {}", self.thread));
+    }
+
+    fn contend(&mut self) {
+        if self.random.one_in(400) {
+            self.keeper.close();
+        }
+        let lock = self.random.below(LOCKS.len());
+        let patience = match self.random.below(10) {
+            0..=4 => None,
+            5 => Some(Duration::ZERO),
+            6..=7 => Some(self.random.millis(1..100)),
+            _ => Some(self.random.millis(100..2_500)),
+        };
+        self.with_session(|me, session| me.acquire(session, lock, patience));
+        if self.random.one_in(4) {
+            let rest = self.random.millis(1..60);
+            self.conductor.pause(rest);
+        }
+    }
+
+    fn with_session(&mut self, act: impl FnOnce(&mut Self, &Session) -> bool) -> bool {
+        let Some(session) = self.keeper.session() else {
+            thread::sleep(Duration::from_millis(50));
+            return false;
+        };
+        act(self, &session)
+    }
+
+    /// Waits for a lock and holds it; returns whether it was seen to be owned.
+    fn acquire(&mut self, session: &Session, lock: usize, patience: Option<Duration>) -> bool {
+        // The last thread of each client elects by a listener, the others block.
+        if self.thread + 1 == THREADS {
+            self.acquire_listening(session, lock, patience)
+        } else {
+            self.acquire_blocking(session, lock, patience)
+        }
+    }
+
+    // ---- the journal
+
+    pub(super) fn note(&self, what: &str) {
+        self.journal.note(&self.thread.to_string(), what);
+    }
+
+    pub(super) fn note_wait(&self, how: &str, lock: usize, patience: Option<Duration>) {
+        let patience = patience.map_or("none".to_owned(), |time| time.as_millis().to_string());
+        self.note(&format!("wait lock={lock} how={how} patience={patience}"));
+    }
+
+    pub(super) fn note_failure(&self, error: &LockError) {
+        self.note(&format!("failed error={}", class_of(error)));
+    }
+
+    /// Sends a line to the register and returns its answer.
+    pub(super) fn send(&mut self, line: &str) -> String {
+        let mut answer = String::new();
+        let sent = self.register.get_mut().write_all(format!("{line}\n").as_bytes());
+        let answered = sent.and_then(|()| self.register.read_line(&mut answer));
+        if !answered.is_ok_and(|bytes| bytes > 0) {
+            std::process::exit(3); // the conductor is gone
+        }
+        answer
+    }
+}
+
+/// The name of an error's variant.
+pub fn class_of(error: &LockError) -> String {
+    let debug = format!("{error:?}");
+    debug.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
+}

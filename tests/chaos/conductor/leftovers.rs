@@ -1,0 +1,116 @@
+//! What is left when all clients have ended cleanly: it should be nothing.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use zookeeper_recipes_lock::{ZkError, ZooKeeper};
+
+use crate::plan::{LOCKS, SERVERS};
+use crate::support::ensemble::Ensemble;
+use crate::support::wait::{deadline, holds_within};
+
+#[derive(Debug)]
+pub struct Leftovers {
+    znodes: Vec<String>,
+    watches: usize,
+    sessions: usize,
+    /// The number and names of the crate's threads that each client had at its end, or nothing when it never ended.
+    threads: Vec<Option<String>>,
+}
+
+impl Leftovers {
+    /// Looks for so long until nothing is left: sessions of killed clients end by themselves.
+    pub fn look(ensemble: &Ensemble, threads: Vec<Option<String>>) -> Leftovers {
+        let onlooker = connect(ensemble);
+        let mut znodes = Vec::new();
+        holds_within(deadline(), || {
+            znodes = queues(&onlooker);
+            znodes.is_empty()
+        });
+        drop(onlooker);
+        let (mut watches, mut sessions) = (0, 0);
+        holds_within(deadline(), || {
+            let nodes = || (0..SERVERS).map(|server| ensemble.node(server));
+            watches = nodes().map(|node| node.watch_count()).sum();
+            sessions = nodes().map(|node| node.session_count()).max().unwrap_or_default();
+            watches == 0 && sessions == 0
+        });
+        Leftovers { znodes, watches, sessions, threads }
+    }
+
+    pub fn list(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.znodes.iter().map(|znode| format!("znode {znode}")).collect();
+        if self.watches > 0 {
+            all.push(format!("{} watches", self.watches));
+        }
+        if self.sessions > 0 {
+            all.push(format!("{} sessions", self.sessions));
+        }
+        for (client, said) in self.threads.iter().enumerate() {
+            match said {
+                None => all.push(format!("client {client}, which did not end")),
+                Some(said) if said.trim() != "0" => all.push(format!("threads of client {client}: {said}")),
+                Some(_) => {}
+            }
+        }
+        all
+    }
+}
+
+impl fmt::Display for Leftovers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said =
+            self.threads.iter().flatten().filter_map(|said| said.split(' ').next()?.parse::<usize>().ok());
+        write!(
+            f,
+            "{} znodes, {} watches, {} sessions, {} threads",
+            self.znodes.len(),
+            self.watches,
+            self.sessions,
+            said.sum::<usize>()
+        )
+    }
+}
+
+/// Writes down who stands in the queues, as evidence.
+pub fn note_queues(ensemble: &Ensemble, file: &Path) {
+    let onlooker = connect(ensemble);
+    let mut text = String::new();
+    for znode in queues(&onlooker) {
+        let what = onlooker.get_data(&znode, false);
+        let what = what.map(|(data, stat)| {
+            format!(
+                "{} session {:x} czxid {:x}",
+                String::from_utf8_lossy(&data),
+                stat.ephemeral_owner,
+                stat.czxid
+            )
+        });
+        let _ = writeln!(text, "{znode} {what:?}");
+    }
+    fs::write(file, text).expect("the history can be written");
+}
+
+fn connect(ensemble: &Ensemble) -> ZooKeeper {
+    ZooKeeper::connect(&ensemble.connect_string(), Duration::from_secs(30), |_| {})
+        .expect("the servers are up")
+}
+
+/// The paths of all requests, in the order of the queues.
+fn queues(onlooker: &ZooKeeper) -> Vec<String> {
+    let mut all = Vec::new();
+    for dir in LOCKS {
+        match onlooker.get_children(dir, false) {
+            Ok(mut names) => {
+                names.sort_by_key(|name| zookeeper_recipes_lock::ZNodeName::new(name.as_str()));
+                all.extend(names.into_iter().map(|name| format!("{dir}/{name}")));
+            }
+            Err(ZkError::NoNode) => {} // nobody has asked for this lock
+            Err(error) => all.push(format!("{dir} cannot be listed: {error:?}")),
+        }
+    }
+    all
+}

@@ -1,0 +1,258 @@
+//! Leads a run from the first server to the verdict, and leaves nothing behind.
+
+pub mod client;
+mod leftovers;
+mod place;
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use self::client::Client;
+use self::leftovers::Leftovers;
+use self::place::Place;
+use crate::clock::{now, seconds};
+use crate::history::checker::{Findings, check, check_the_checker, list};
+use crate::history::timeline::{self, Calm};
+use crate::history::{History, figures};
+use crate::nemesis::{Nemesis, World};
+use crate::network::{Link, Namespaces};
+use crate::plan::{CHAOS, CLIENTS, LOCKS, Plan, SERVERS, SESSION_TIMEOUT, SETTLING, THREADS};
+use crate::register::Register;
+use crate::support::ensemble::Ensemble;
+use crate::support::wait::scaled;
+
+/// The exit status of a program that was interrupted.
+const INTERRUPTED: u8 = 130;
+
+pub fn run(plan: &Plan) -> ExitCode {
+    check_the_checker();
+    let interrupted = heed_interrupts();
+    let place = Place::make(plan.keep.as_deref());
+    println!(
+        "chaos: seed {}, {} s of faults; history in {}",
+        plan.seed,
+        plan.chaos.as_secs(),
+        place.path().display()
+    );
+    let outcome = catch_unwind(AssertUnwindSafe(|| perform(plan, place.path(), &interrupted)));
+    if interrupted.load(Ordering::SeqCst) {
+        println!("chaos: interrupted");
+        return ExitCode::from(INTERRUPTED);
+    }
+    let passed = match outcome {
+        Ok(complaints) if complaints.is_empty() => true,
+        Ok(complaints) => {
+            println!("\nFAILED with seed {}:{}", plan.seed, list(&complaints));
+            false
+        }
+        Err(_) => {
+            println!("\nFAILED with seed {}: a panic, see above", plan.seed);
+            false
+        }
+    };
+    if !passed || plan.keep.is_some() {
+        println!("the history is kept in {}", place.keep().display());
+    }
+    println!("chaos: {} passed, {} failed", u8::from(passed), u8::from(!passed));
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The first interrupt ends the run in an orderly way, a second one at once: all processes end with this one.
+fn heed_interrupts() -> Arc<AtomicBool> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let second = signal_hook::flag::register_conditional_shutdown(
+            signal,
+            INTERRUPTED.into(),
+            Arc::clone(&interrupted),
+        );
+        second
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
+            .expect("a handler");
+    }
+    interrupted
+}
+
+/// Returns what was found wrong.
+fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Vec<String> {
+    let scratch = tempfile::Builder::new().prefix("zookeeper-chaos.").tempdir().expect("a directory");
+    let ensemble = Ensemble::start(SERVERS);
+    let namespaces = plan.namespaces.then(|| Namespaces::make(CLIENTS)).flatten();
+    println!(
+        "{SERVERS} servers, {CLIENTS} clients of {THREADS} threads, {} locks, session timeout {SESSION_TIMEOUT:?}; partitions: {}",
+        LOCKS.len(),
+        match &namespaces {
+            Some(_) => "packets dropped between network namespaces",
+            None => "bytes held back by relays",
+        }
+    );
+    let register = Register::open(&scratch.path().join("socket"));
+    let clients = (0..CLIENTS).map(|index| {
+        let link = Link::new(index, &ensemble, namespaces.clone());
+        Client::new(index, link, plan.seed, history, scratch.path())
+    });
+    let clients: Vec<_> = clients.collect();
+    let log = File::create(history.join("faults.log")).expect("the history can be written");
+    let mut run = Run {
+        world: Arc::new(World::new(ensemble, clients, register, log)),
+        begin: now(),
+        calms: Vec::new(),
+        complaints: Vec::new(),
+    };
+    let starved = run.contend(plan, interrupted);
+    if interrupted.load(Ordering::SeqCst) {
+        return Vec::new();
+    }
+    let leftovers = run.end(history, starved);
+    run.judge(history, starved, &leftovers);
+    run.complaints
+}
+
+struct Run {
+    world: Arc<World>,
+    begin: u64,
+    calms: Vec<Calm>,
+    complaints: Vec<String>,
+}
+
+impl Run {
+    /// Chaos and calm in turns; returns how many threads did not come to acquire each lock in the calm.
+    fn contend(&mut self, plan: &Plan, interrupted: &AtomicBool) -> usize {
+        self.world.clients.iter().for_each(Client::start);
+        let mut nemesis = Nemesis::new(&self.world, plan.seed, plan.pause());
+        let start = Instant::now();
+        let mut starved = 0;
+        for round in 1.. {
+            let left = plan.chaos.saturating_sub(start.elapsed());
+            // No stub of a round at the end.
+            let time = if left < CHAOS + CHAOS / 4 { left } else { CHAOS };
+            nemesis.rage(time, &|| interrupted.load(Ordering::SeqCst));
+            if interrupted.load(Ordering::SeqCst) {
+                return 0;
+            }
+            starved = self.settle(round);
+            if starved > 0 || start.elapsed() + CHAOS / 4 >= plan.chaos {
+                break;
+            }
+            self.world.register.order("contend");
+        }
+        starved
+    }
+
+    /// Waits until every thread has ended its wait and has then acquired each lock once.
+    fn settle(&mut self, round: u64) -> usize {
+        let began = now();
+        for (index, client) in self.world.clients.iter().enumerate() {
+            if !client.is_running() {
+                self.complaints.push(format!("client {index} ended by itself"));
+            }
+        }
+        self.world.ensemble.await_quorum();
+        self.world.register.order(&format!("settle {round}"));
+        let starved = self.world.register.await_settled(round, CLIENTS, THREADS, scaled(SETTLING));
+        let ended = now();
+        self.calms.push(Calm { began, ended });
+        println!(
+            "{:6.1} s: {} faults so far; in the calm, each thread had each lock after {:.1} s{}",
+            seconds(ended - self.begin),
+            self.world.records.lock().len(),
+            seconds(ended - began),
+            if starved.is_empty() {
+                String::new()
+            } else {
+                format!(", but for (client, thread) {starved:?}")
+            }
+        );
+        starved.len()
+    }
+
+    /// Ends the clients, and looks at what they leave.
+    fn end(&mut self, history: &Path, starved: usize) -> Leftovers {
+        if starved > 0 {
+            leftovers::note_queues(&self.world.ensemble, &history.join("queues.txt"));
+        }
+        self.world.register.order("end");
+        // Those who starve will not end either.
+        let patience = if starved > 0 { Duration::from_secs(10) } else { SETTLING };
+        let threads = self.world.register.await_left(CLIENTS, scaled(patience));
+        let leftovers = Leftovers::look(&self.world.ensemble, threads);
+        for server in 0..SERVERS {
+            let log = self.world.ensemble.node(server).dir().join("log");
+            // A part of the history, though not of the verdict.
+            let _ = std::fs::copy(log, history.join(format!("server-{server}.log")));
+        }
+        leftovers
+    }
+
+    fn judge(&mut self, dir: &Path, starved: usize, leftovers: &Leftovers) {
+        let history = History::read(dir).expect("the history can be read");
+        let records = self.world.records.lock().clone();
+        let findings = check(&history, self.begin);
+        let accounts = self.world.register.accounts();
+        let report = figures::report(&history, &records, self.world.register.starts())
+            + &verdicts(&history, &findings, &accounts, starved, leftovers);
+        println!("{report}");
+        std::fs::write(dir.join("report.txt"), report).expect("the history can be written");
+        timeline::draw_all(dir, &history, &records, &self.calms, self.begin)
+            .expect("the history can be written");
+
+        let mut complain = |what: &str, findings: &[String]| {
+            if !findings.is_empty() {
+                self.complaints.push(format!("{} {what}:{}", findings.len(), list(findings)));
+            }
+        };
+        complain("overlaps", &findings.overlaps);
+        complain("owners out of order", &findings.disorders);
+        complain("refused writes of believing owners", &history.believing);
+        complain("writes that sequence and fencing token judge differently", &accounts.2);
+        complain("late returns", &findings.late_returns);
+        complain("violations seen by clients", &history.violations);
+        complain("panics", &history.panics);
+        complain("leftovers", &leftovers.list());
+        if starved > 0 {
+            self.complaints.push(format!("{starved} threads starved"));
+        }
+        if history.holds.is_empty() {
+            self.complaints.push("nobody acquired anything".to_owned());
+        }
+    }
+}
+
+fn verdicts(
+    history: &History,
+    findings: &Findings,
+    (written, refused, contradictions): &(usize, usize, Vec<String>),
+    starved: usize,
+    leftovers: &Leftovers,
+) -> String {
+    let believing = history.believing.len();
+    format!(
+        "promises\n  \
+         overlaps                       {}\n  \
+         owners out of order            {}\n  \
+         refused writes, believing      {believing}\n  \
+         sequence against token         {}\n  \
+         starved threads                {starved}\n  \
+         late returns                   {} (latest {:.3} s after its deadline)\n  \
+         listener or owner violations   {}\n  \
+         panics                         {} (contained in the client library's threads: {})\n  \
+         left                           {leftovers}\n\
+         register: {written} writes accepted; {refused} refused, of these {} late ones of owners that were owners no more",
+        findings.overlaps.len(),
+        findings.disorders.len(),
+        contradictions.len(),
+        findings.late_returns.len(),
+        findings.latest,
+        history.violations.len(),
+        history.panics.len(),
+        history.foreign_panics.len(),
+        history.late,
+    )
+}

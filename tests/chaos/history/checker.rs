@@ -1,0 +1,169 @@
+//! Says whether a history keeps the promises. It proves what it finds: no finding is an artefact of when a clock was read.
+
+use std::fmt::Write as _;
+
+use super::sight::Sight;
+use super::{Actor, History, Hold, HoldEnd, Outcome, Stall, Wait};
+use crate::clock::seconds;
+use crate::plan::{LATENESS, LOCKS};
+use crate::support::wait::scaled;
+
+/// What must not be; empty when all is well.
+#[derive(Debug, Default)]
+pub struct Findings {
+    pub overlaps: Vec<String>,
+    pub disorders: Vec<String>,
+    pub late_returns: Vec<String>,
+    /// The most by which a call returned after its deadline, in seconds.
+    pub latest: f64,
+}
+
+pub fn check(history: &History, begin: u64) -> Findings {
+    let mut findings = Findings::default();
+    for lock in 0..LOCKS.len() {
+        let holds: Vec<&Hold> = history.holds.iter().filter(|hold| hold.lock == lock).collect();
+        findings.overlaps.extend(overlaps(&holds, begin));
+        findings.disorders.extend(disorders(&holds, begin));
+    }
+    for wait in &history.waits {
+        let late = lateness(wait, &history.stalls);
+        findings.latest = findings.latest.max(late);
+        if late > scaled(LATENESS).as_secs_f64() {
+            let began = seconds(wait.began - begin);
+            let Actor { client, thread, .. } = wait.actor;
+            findings.late_returns.push(format!(
+                "client {client} thread {thread} waited from {began:.3} s for lock {} and returned {late:.3} s late",
+                wait.lock
+            ));
+        }
+    }
+    findings
+}
+
+impl Hold {
+    /// From when to when it is proven that the lock was owned: within the first sight the moment is not known, nor is it
+    /// within the last.
+    fn proven(&self) -> (u64, u64) {
+        (self.first.after, self.last.before)
+    }
+
+    fn covers(&self, sight: Sight) -> bool {
+        let (from, to) = self.proven();
+        from < sight.before && sight.after < to
+    }
+
+    /// How long both were owners, if that is proven.
+    fn overlap(&self, other: &Hold) -> Option<u64> {
+        let ((a, b), (c, d)) = (self.proven(), other.proven());
+        let (from, to) = (a.max(c), b.min(d));
+        if from < to {
+            return Some(to - from);
+        }
+        let seen_within = self.covers(other.first)
+            || self.covers(other.last)
+            || other.covers(self.first)
+            || other.covers(self.last);
+        seen_within.then_some(0)
+    }
+
+    fn describe(&self, begin: u64) -> String {
+        let Actor { client, incarnation, thread } = self.actor;
+        let (from, to) = self.proven();
+        let (from, to) = (seconds(from.saturating_sub(begin)), seconds(to.saturating_sub(begin)));
+        format!("client {client}.{incarnation} thread {thread} with {} [{from:.6}, {to:.6}] s", self.sequence)
+    }
+}
+
+/// Two owners at once. The holds come in the order of their beginnings.
+fn overlaps(holds: &[&Hold], begin: u64) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, hold) in holds.iter().enumerate() {
+        for other in holds[index + 1..].iter().take_while(|other| other.first.before <= hold.last.after) {
+            if let Some(length) = hold.overlap(other) {
+                let (one, two) = (hold.describe(begin), other.describe(begin));
+                found.push(format!("{one} and {two}: lock {} for {:.6} s", hold.lock, seconds(length)));
+            }
+        }
+    }
+    found
+}
+
+/// An owner that was seen although one with a later request had been seen before, at once or not.
+fn disorders(holds: &[&Hold], begin: u64) -> Vec<String> {
+    let mut by_sequence = holds.to_vec();
+    by_sequence.sort_by_key(|hold| hold.sequence);
+    let mut found = Vec::new();
+    let mut earliest: Option<&Hold> = None;
+    for hold in by_sequence.into_iter().rev() {
+        if let Some(later) = earliest.filter(|later| later.first.after < hold.last.before) {
+            let (one, two) = (hold.describe(begin), later.describe(begin));
+            found.push(format!("{one} was seen to own lock {} after {two} had been", hold.lock));
+        }
+        if earliest.is_none_or(|later| hold.first.after < later.first.after) {
+            earliest = Some(hold);
+        }
+    }
+    found
+}
+
+/// How long after its deadline a call returned, in seconds, the time not counted in which its process was not run.
+fn lateness(wait: &Wait, stalls: &[Stall]) -> f64 {
+    let Some(patience) = wait.patience.filter(|_| wait.outcome != Outcome::Cut) else { return 0.0 };
+    let stalled: f64 = stalls
+        .iter()
+        .filter(|stall| stall.client == wait.actor.client)
+        .map(|stall| stall.ended.min(wait.ended).saturating_sub(stall.began.max(wait.began)))
+        .map(seconds)
+        .sum();
+    (seconds(wait.ended - wait.began) - patience as f64 / 1e3 - stalled).max(0.0)
+}
+
+/// Tries the checker on histories that are known to be right or wrong.
+pub fn check_the_checker() {
+    let hold = |sequence, first: (u64, u64), last: (u64, u64)| Hold {
+        actor: Actor { client: 0, incarnation: 1, thread: 0 },
+        lock: 0,
+        sequence,
+        first: Sight { before: first.0, after: first.1 },
+        last: Sight { before: last.0, after: last.1 },
+        end: HoldEnd::Lost,
+    };
+    let count = |holds: &[Hold]| {
+        let holds: Vec<&Hold> = holds.iter().collect();
+        (overlaps(&holds, 0).len(), disorders(&holds, 0).len())
+    };
+    // One after the other; one that begins while the other is being looked at for the last time.
+    assert_eq!(count(&[hold(1, (10, 11), (20, 21)), hold(2, (30, 31), (40, 41))]), (0, 0));
+    assert_eq!(count(&[hold(1, (10, 11), (20, 29)), hold(2, (22, 23), (40, 41))]), (0, 0));
+    // One that was seen only once, and was stopped while it looked.
+    assert_eq!(count(&[hold(1, (10, 50), (10, 50)), hold(2, (20, 21), (40, 41))]), (0, 0));
+    // Both at once; one sight of an owner within the time of another; the earlier request after the later one.
+    assert_eq!(count(&[hold(1, (10, 11), (20, 21)), hold(2, (15, 16), (40, 41))]), (1, 1));
+    assert_eq!(count(&[hold(2, (10, 11), (40, 41)), hold(1, (20, 21), (20, 21))]), (1, 1));
+    assert_eq!(count(&[hold(2, (10, 11), (20, 21)), hold(1, (30, 31), (40, 41))]), (0, 1));
+
+    let wait = |patience, outcome| Wait {
+        actor: Actor { client: 2, incarnation: 1, thread: 0 },
+        lock: 0,
+        began: 0,
+        ended: 5_000_000_000,
+        patience,
+        outcome,
+    };
+    let stall = Stall { client: 2, began: 1_000_000_000, ended: 4_000_000_000 };
+    assert_eq!(lateness(&wait(None, Outcome::Acquired), &[]), 0.0);
+    assert_eq!(lateness(&wait(Some(1_000), Outcome::GaveUp), &[]), 4.0);
+    assert_eq!(lateness(&wait(Some(1_000), Outcome::GaveUp), &[stall]), 1.0);
+}
+
+/// Several findings, one a line, the first few of them.
+pub fn list(findings: &[String]) -> String {
+    let mut text = String::new();
+    for finding in findings.iter().take(10) {
+        let _ = write!(text, "\n    {finding}");
+    }
+    if findings.len() > 10 {
+        let _ = write!(text, "\n    and {} more", findings.len() - 10);
+    }
+    text
+}

@@ -1,0 +1,79 @@
+//! What a thread did in each column of a picture.
+
+use crate::plan::LOCKS;
+
+/// A stretch of time, divided into the columns of a picture.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    pub from: u64,
+    pub to: u64,
+    pub columns: usize,
+}
+
+/// The shares of a column's time in which each lock was held and waited for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Column {
+    pub held: [f64; LOCKS.len()],
+    pub waited: [f64; LOCKS.len()],
+}
+
+/// How a column is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The lock held for the longest part, and the quarters of the column's time in which it was held, at least one.
+    pub held: Option<usize>,
+    pub quarters: usize,
+    /// The lock waited for, for the longest part.
+    pub waited: Option<usize>,
+}
+
+impl Scale {
+    pub fn shows(&self, began: u64, ended: u64) -> bool {
+        began < self.to && ended >= self.from
+    }
+
+    /// The place of a moment, in columns; the nearest edge for one that is not shown.
+    pub fn place(&self, time: u64) -> f64 {
+        let share = (time.clamp(self.from, self.to) - self.from) as f64 / (self.to - self.from) as f64;
+        share * self.columns as f64
+    }
+
+    /// Divides a stretch of time among the columns.
+    pub fn spread(&self, began: u64, ended: u64, mut add: impl FnMut(usize, f64)) {
+        if !self.shows(began, ended) {
+            return;
+        }
+        let (from, to) = (self.place(began), self.place(ended));
+        for column in from as usize..=(to as usize).min(self.columns - 1) {
+            let (left, right) = (from.max(column as f64), to.min(column as f64 + 1.0));
+            // However short, it is seen.
+            add(column, (right - left).max(0.01));
+        }
+    }
+}
+
+impl Column {
+    fn look(&self) -> Look {
+        let held = most(&self.held);
+        let quarters = held.map_or(0, |(_, share)| ((share * 4.0).ceil() as usize).clamp(1, 4));
+        Look { held: held.map(|(lock, _)| lock), quarters, waited: most(&self.waited).map(|(lock, _)| lock) }
+    }
+}
+
+/// Neighbouring columns that look the same: the first, the one after the last, and the look.
+pub fn runs(columns: &[Column]) -> Vec<(usize, usize, Look)> {
+    let mut runs: Vec<(usize, usize, Look)> = Vec::new();
+    for (place, column) in columns.iter().enumerate() {
+        let look = column.look();
+        match runs.last_mut() {
+            Some((_, end, last)) if *last == look => *end = place + 1,
+            _ => runs.push((place, place + 1, look)),
+        }
+    }
+    runs
+}
+
+fn most(shares: &[f64; LOCKS.len()]) -> Option<(usize, f64)> {
+    let all = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
+    all.max_by(|a, b| a.1.total_cmp(b.1)).map(|(lock, share)| (lock, *share))
+}

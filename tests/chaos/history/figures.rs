@@ -1,0 +1,127 @@
+//! The figures of a run: what was acquired, how fast it went on, and what failed meanwhile.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::{Actor, History, Hold, HoldEnd, Outcome, Wait};
+use crate::clock::seconds;
+use crate::nemesis::record::{Fault, Record, Target};
+use crate::plan::{CLIENTS, LOCKS};
+
+pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
+    let mut text = "\nfaults\n".to_owned();
+    for fault in Fault::ALL {
+        let count = faults.iter().filter(|record| record.fault == fault).count();
+        let _ = writeln!(text, "  {:37} {count}", fault.name());
+    }
+    let of_client = |client| history.holds.iter().filter(|hold| hold.actor.client == client).count();
+    let each: Vec<_> = (0..CLIENTS).map(|client| of_client(client).to_string()).collect();
+    let _ = writeln!(text, "acquisitions: {} (by client: {})", history.holds.len(), each.join(", "));
+    let _ = writeln!(text, "  client processes started: {starts}");
+
+    let mut ends = BTreeMap::new();
+    for wait in &history.waits {
+        *ends.entry(wait.outcome).or_insert(0) += 1;
+    }
+    let ends: Vec<_> = ends.iter().map(|(outcome, count)| format!("{} {count}", name_of(*outcome))).collect();
+    let _ = writeln!(text, "  waits: {}", ends.join(", "));
+    let lost = history.holds.iter().filter(|hold| hold.end == HoldEnd::Lost).count();
+    let cut = history.holds.iter().filter(|hold| hold.end == HoldEnd::Cut).count();
+    let _ = writeln!(text, "  holds lost: {lost}, ended by a kill: {cut}");
+    let stalled: u64 = history.stalls.iter().map(|stall| stall.ended - stall.began).sum();
+    let _ = writeln!(
+        text,
+        "  processes not run for 0.1 s and more: {} times, {:.1} s",
+        history.stalls.len(),
+        seconds(stalled)
+    );
+    let mut remarks: Vec<_> = history.remarks.iter().collect();
+    remarks.sort();
+    for (remark, count) in remarks {
+        let _ = writeln!(text, "  {remark:37} {count}");
+    }
+
+    let _ = writeln!(text, "hand-over to one who waited: {}", spread(handovers(history)));
+    let _ = writeln!(
+        text,
+        "from kill -9 of a holder to the next acquisition: {}",
+        spread(successions(history, faults))
+    );
+    text
+}
+
+fn name_of(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Acquired => "acquired",
+        Outcome::Unowned => "granted too late",
+        Outcome::GaveUp => "gave up",
+        Outcome::Failed => "failed",
+        Outcome::Cut => "killed",
+    }
+}
+
+/// Each acquisition of a lock with the wait before it, in the order of time.
+fn acquisitions(history: &History, lock: usize) -> Vec<(&Hold, &Wait)> {
+    let mut waits: BTreeMap<Actor, Vec<&Wait>> = BTreeMap::new();
+    for wait in history.waits.iter().filter(|wait| wait.outcome == Outcome::Acquired) {
+        waits.entry(wait.actor).or_default().push(wait);
+    }
+    let mut taken: BTreeMap<Actor, usize> = BTreeMap::new();
+    let mut all = Vec::new();
+    for hold in &history.holds {
+        // Both are in the order of time, and each thread does one thing at a time.
+        let place = taken.entry(hold.actor).or_default();
+        if let Some(wait) = waits.get(&hold.actor).and_then(|waits| waits.get(*place)) {
+            all.push((hold, *wait));
+        }
+        *place += 1;
+    }
+    all.retain(|(hold, _)| hold.lock == lock);
+    all
+}
+
+/// From a release to the next owner's first sight, where it was waiting at the release.
+fn handovers(history: &History) -> Vec<f64> {
+    let mut times = Vec::new();
+    for lock in 0..LOCKS.len() {
+        for pair in acquisitions(history, lock).windows(2) {
+            let HoldEnd::Released { at } = pair[0].0.end else { continue };
+            let (hold, wait) = pair[1];
+            if wait.began < at && hold.first.after > at {
+                times.push(seconds(hold.first.after - at));
+            }
+        }
+    }
+    times
+}
+
+fn successions(history: &History, faults: &[Record]) -> Vec<f64> {
+    let kill_of = |hold: &Hold| {
+        let mut kills = faults.iter().filter(|record| {
+            record.fault == Fault::ClientKilled
+                && record.target == Target::Client(hold.actor.client)
+                && record.ended >= hold.last.before
+        });
+        kills.next().map(|kill| kill.began.max(hold.last.before))
+    };
+    let mut times = Vec::new();
+    for hold in history.holds.iter().filter(|hold| hold.end == HoldEnd::Cut) {
+        let Some(killed) = kill_of(hold) else { continue };
+        let mut later =
+            history.holds.iter().filter(|next| next.lock == hold.lock && next.first.after > killed);
+        if let Some(next) = later.next() {
+            times.push(seconds(next.first.after - killed));
+        }
+    }
+    times
+}
+
+fn spread(mut times: Vec<f64>) -> String {
+    if times.is_empty() {
+        return "none".to_owned();
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
+    let (median, high, most) = (at(0.5) * 1e3, at(0.99) * 1e3, at(1.0) * 1e3);
+    format!("{} times, median {median:.1} ms, p99 {high:.1} ms, longest {most:.1} ms", times.len())
+}

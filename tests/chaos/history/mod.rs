@@ -1,0 +1,259 @@
+//! The journals of all clients, read again.
+
+pub mod checker;
+mod columns;
+pub mod figures;
+pub mod sight;
+pub mod timeline;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+
+use self::sight::Sight;
+
+/// Whose a hold or a wait was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Actor {
+    pub client: usize,
+    /// Grows with each start of the client.
+    pub incarnation: u64,
+    pub thread: usize,
+}
+
+/// An acquisition, from the first to the last sight of ownership.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    pub actor: Actor,
+    pub lock: usize,
+    /// Of the request's znode.
+    pub sequence: i32,
+    pub first: Sight,
+    pub last: Sight,
+    pub end: HoldEnd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldEnd {
+    Released {
+        at: u64,
+    },
+    Lost,
+    /// The process was killed.
+    Cut,
+}
+
+#[derive(Clone, Debug)]
+pub struct Wait {
+    pub actor: Actor,
+    pub lock: usize,
+    pub began: u64,
+    pub ended: u64,
+    /// In milliseconds, where the call had a deadline.
+    pub patience: Option<u64>,
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Outcome {
+    Acquired,
+    /// Granted, but lost again before it was looked at.
+    Unowned,
+    GaveUp,
+    Failed,
+    /// The process was killed.
+    Cut,
+}
+
+/// A time in which a client's process was not run.
+#[derive(Clone, Copy, Debug)]
+pub struct Stall {
+    pub client: usize,
+    pub began: u64,
+    pub ended: u64,
+}
+
+/// Everything that the clients have written down.
+#[derive(Debug, Default)]
+pub struct History {
+    pub holds: Vec<Hold>,
+    pub waits: Vec<Wait>,
+    pub stalls: Vec<Stall>,
+    /// The errors of waits and of attempts to connect, and other remarks, by name.
+    pub remarks: HashMap<String, usize>,
+    /// Writes that the register refused while their sender took itself for the owner, and others.
+    pub believing: Vec<String>,
+    pub late: usize,
+    /// What the clients found wrong themselves.
+    pub violations: Vec<String>,
+    /// Panics in the crate or in the clients, and contained ones in the client library's own threads.
+    pub panics: Vec<String>,
+    pub foreign_panics: Vec<String>,
+}
+
+impl History {
+    pub fn read(dir: &Path) -> io::Result<History> {
+        let mut history = History::default();
+        let mut paths: Vec<_> = fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.sort();
+        for path in paths {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some(name) = name.strip_prefix("client-").and_then(|name| name.strip_suffix(".log")) else {
+                continue;
+            };
+            let Some((client, incarnation)) = name.split_once('.') else { continue };
+            let (Ok(client), Ok(incarnation)) = (client.parse(), incarnation.parse()) else { continue };
+            let sights = fs::read(path.with_extension("sights"))?;
+            let mut reader = Reader { client, incarnation, history: &mut history, threads: HashMap::new() };
+            let text = fs::read_to_string(&path)?;
+            let mut time = 0;
+            for line in text.lines().filter_map(Line::parse) {
+                time = line.time;
+                reader.take(&line);
+            }
+            reader.finish(time, &sights);
+        }
+        history.holds.sort_by_key(|hold| hold.first.before);
+        history.waits.sort_by_key(|wait| wait.began);
+        Ok(history)
+    }
+}
+
+/// `time thread event key=value…`
+struct Line<'a> {
+    time: u64,
+    who: &'a str,
+    event: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Option<Line<'a>> {
+        let mut words = line.splitn(4, ' ');
+        let time = words.next()?.parse().ok()?;
+        Some(Line { time, who: words.next()?, event: words.next()?, rest: words.next().unwrap_or_default() })
+    }
+
+    fn text(&self, key: &str) -> &'a str {
+        let mut pairs = self.rest.split(' ').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(name, _)| *name == key).map_or("", |(_, value)| value)
+    }
+
+    fn number<T: FromStr>(&self, key: &str) -> Option<T> {
+        self.text(key).parse().ok()
+    }
+
+    fn sight(&self) -> Sight {
+        let stamp = |key| self.number(key).unwrap_or_default();
+        Sight { before: stamp("before"), after: stamp("after") }
+    }
+}
+
+/// Follows the threads of one process.
+struct Reader<'a> {
+    client: usize,
+    incarnation: u64,
+    history: &'a mut History,
+    threads: HashMap<usize, Thread>,
+}
+
+#[derive(Default)]
+struct Thread {
+    wait: Option<Wait>,
+    hold: Option<(u64, Hold)>,
+}
+
+impl Reader<'_> {
+    fn take(&mut self, line: &Line<'_>) {
+        match line.event {
+            "panic" => self.take_panic(line),
+            "stalled" => {
+                let began = line.number("since").unwrap_or(line.time);
+                self.history.stalls.push(Stall { client: self.client, began, ended: line.time });
+            }
+            "violation" => self.history.violations.push(self.told(line)),
+            "refused" if line.text("believed") == "1" => self.history.believing.push(self.told(line)),
+            "refused" => self.history.late += 1,
+            "connected" | "closed" => self.remark(line.event.to_owned()),
+            "told" => self.remark(format!("lost {}", line.text("reason"))),
+            "unreachable" | "no-token" => self.remark(format!("{} {}", line.event, line.text("error"))),
+            _ => {}
+        }
+        let Ok(thread) = line.who.parse() else { return };
+        let actor = Actor { client: self.client, incarnation: self.incarnation, thread };
+        let state = self.threads.entry(thread).or_default();
+        match line.event {
+            "wait" => {
+                let lock = line.number("lock").unwrap_or_default();
+                let patience = line.number("patience");
+                let (began, ended, outcome) = (line.time, line.time, Outcome::Cut);
+                state.wait = Some(Wait { actor, lock, began, ended, patience, outcome });
+            }
+            "acquired" => {
+                let lock = line.number("lock").unwrap_or_default();
+                let (sequence, first) = (line.number("sequence").unwrap_or_default(), line.sight());
+                let hold = Hold { actor, lock, sequence, first, last: first, end: HoldEnd::Cut };
+                state.hold = line.number("hold").map(|number| (number, hold));
+                self.end_wait(thread, line.time, Outcome::Acquired);
+            }
+            "released" | "lost" => {
+                let Some((_, mut hold)) = state.hold.take() else { return };
+                hold.last = line.sight();
+                hold.end = HoldEnd::Released { at: line.time };
+                if line.event == "lost" {
+                    hold.end = HoldEnd::Lost;
+                }
+                self.history.holds.push(hold);
+            }
+            "unowned" => self.end_wait(thread, line.time, Outcome::Unowned),
+            "gave-up" => self.end_wait(thread, line.time, Outcome::GaveUp),
+            "failed" => {
+                self.remark(format!("failed {}", line.text("error")));
+                self.end_wait(thread, line.time, Outcome::Failed);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_panic(&mut self, line: &Line<'_>) {
+        let thread = line.text("thread");
+        let ours = ["zk-lock-", "chaos-", "main"].iter().any(|prefix| thread.starts_with(prefix));
+        let ours = ours || line.text("place").starts_with("src/");
+        let panic = self.told(line);
+        if ours { &mut self.history.panics } else { &mut self.history.foreign_panics }.push(panic);
+    }
+
+    fn remark(&mut self, what: String) {
+        *self.history.remarks.entry(what).or_default() += 1;
+    }
+
+    fn told(&self, line: &Line<'_>) -> String {
+        let Line { time, who, event, rest } = line;
+        format!("client {}.{} thread {who} at {time}: {event} {rest}", self.client, self.incarnation)
+    }
+
+    fn end_wait(&mut self, thread: usize, time: u64, outcome: Outcome) {
+        if let Some(wait) = self.threads.get_mut(&thread).and_then(|state| state.wait.take()) {
+            self.history.waits.push(Wait { ended: time, outcome, ..wait });
+        }
+    }
+
+    /// What was under way when the process was killed ends there; its last sight is on a file of its own.
+    fn finish(mut self, time: u64, sights: &[u8]) {
+        for (thread, state) in std::mem::take(&mut self.threads) {
+            if let Some(wait) = state.wait {
+                self.history.waits.push(Wait { ended: time.max(wait.began), ..wait });
+            }
+            if let Some((number, mut hold)) = state.hold {
+                let place = thread * Sight::SIZE;
+                let kept = sights.get(place..place + Sight::SIZE).and_then(Sight::from_bytes);
+                if let Some((_, last)) = kept.filter(|(of, _)| *of == number) {
+                    hold.last = last;
+                }
+                self.history.holds.push(hold);
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! One look at `is_owner` that found it true, and what such looks prove.
+
+use crate::clock;
+
+/// At some moment between these two the lock was owned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    pub before: u64,
+    pub after: u64,
+}
+
+impl Sight {
+    /// The size of a sight on file.
+    pub const SIZE: usize = 24;
+
+    /// Looks, and reads the clock on both sides.
+    pub fn of(is_owner: impl FnOnce() -> bool) -> Option<Sight> {
+        let before = clock::now();
+        let owns = is_owner();
+        let after = clock::now();
+        owns.then_some(Sight { before, after })
+    }
+
+    pub fn to_bytes(self, hold: u64) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        for (place, number) in bytes.chunks_exact_mut(8).zip([hold, self.before, self.after]) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The number of the hold, and the sight.
+    pub fn from_bytes(bytes: &[u8]) -> Option<(u64, Sight)> {
+        let mut numbers = bytes.chunks_exact(8).filter_map(|n| n.try_into().ok()).map(u64::from_le_bytes);
+        Some((numbers.next()?, Sight { before: numbers.next()?, after: numbers.next()? }))
+    }
+}

@@ -1,0 +1,65 @@
+//! Chaos on real servers: client processes contend for a few locks while servers, clients and the network fail, and a
+//! checker reads from the clients' journals whether a promise was broken.
+//!
+//! ```text
+//! scripts/chaos [SECONDS] [--keep DIR] [--seed N]     a long run (600 s), optimised
+//! cargo test --test chaos                             a short one, among the other tests
+//! ```
+//!
+//! | part | does |
+//! |---|---|
+//! | [`conductor`] | starts three servers and the clients, alternates between chaos and calm, ends everything |
+//! | [`nemesis`] | makes things fail, by one seed |
+//! | [`network`] | what lies between a client and the servers |
+//! | [`client`] | a process that contends: this program, started once more |
+//! | [`register`] | what the locks protect: it refuses old fencing tokens; clients also take their orders from it |
+//! | [`history`] | the journals, read again: the checker, the figures, the pictures |
+//!
+//! The seed fixes what the nemesis and the clients choose. When it happens is up to real processes, so a seed repeats the
+//! kind of a run, not every step of it.
+
+#![allow(
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test program, which prints its report, and whose panics are failure reports"
+)]
+
+mod arguments;
+mod client;
+mod clock;
+mod conductor;
+mod history;
+mod nemesis;
+mod network;
+mod plan;
+mod random;
+mod register;
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+use self::arguments::Role;
+
+fn main() -> ExitCode {
+    match arguments::parse(std::env::args().skip(1)) {
+        Ok(Role::Conductor(plan)) => conductor::run(&plan),
+        Ok(Role::Client(orders)) => client::run(orders),
+        Ok(Role::Nothing) => {
+            println!("chaos: 0 passed, 0 failed, 1 filtered out");
+            ExitCode::SUCCESS
+        }
+        Ok(Role::List) => {
+            println!("chaos: test");
+            ExitCode::SUCCESS
+        }
+        Err(complaint) => {
+            eprintln!("chaos: {complaint}\n{}", arguments::USAGE);
+            ExitCode::from(2)
+        }
+    }
+}

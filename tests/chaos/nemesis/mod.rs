@@ -1,0 +1,153 @@
+//! Makes things fail, several at a time, by choices from one seed.
+
+pub mod record;
+mod strike;
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::bounded;
+use parking_lot::Mutex;
+
+use self::record::{Fault, Record, Target};
+use self::strike::Strike;
+use crate::conductor::client::Client;
+use crate::plan::LOCKS;
+use crate::random::Random;
+use crate::register::Register;
+use crate::support::ensemble::Ensemble;
+
+/// What can fail.
+#[derive(Debug)]
+pub struct World {
+    pub ensemble: Ensemble,
+    pub clients: Vec<Client>,
+    pub register: Arc<Register>,
+    pub records: Mutex<Vec<Record>>,
+    busy: Mutex<Busy>,
+    log: File,
+}
+
+/// What is failing already. Of the servers only a minority fails at a time, but for a few seconds without a quorum.
+#[derive(Debug)]
+struct Busy {
+    servers: bool,
+    processes: Vec<bool>,
+    links: Vec<bool>,
+}
+
+impl World {
+    pub fn new(ensemble: Ensemble, clients: Vec<Client>, register: Arc<Register>, log: File) -> World {
+        let free = vec![false; clients.len()];
+        let busy = Mutex::new(Busy { servers: false, processes: free.clone(), links: free });
+        World { ensemble, clients, register, records: Mutex::default(), busy, log }
+    }
+
+    fn note(&self, record: &Record) {
+        let Record { fault, target, began, ended } = record;
+        writeln!(&self.log, "{began} {ended} {fault:?} {target}").expect("the history can be written");
+        self.records.lock().push(record.clone());
+    }
+}
+
+impl Busy {
+    fn place(&mut self, fault: Fault, target: Target) -> &mut bool {
+        match target {
+            Target::Server(_) | Target::AllBut(_) => &mut self.servers,
+            Target::Client(client) if fault.is_of_a_process() => &mut self.processes[client],
+            Target::Client(client) => &mut self.links[client],
+        }
+    }
+}
+
+pub struct Nemesis {
+    world: Arc<World>,
+    random: Random,
+    pause: Range<u64>,
+    /// Every kind comes once before any comes again.
+    deck: Vec<Fault>,
+}
+
+impl Nemesis {
+    /// One that pauses for so many milliseconds between two faults, which may last longer than that.
+    pub fn new(world: &Arc<World>, seed: u64, pause: Range<u64>) -> Nemesis {
+        Nemesis { world: Arc::clone(world), random: Random::new(seed), pause, deck: Vec::new() }
+    }
+
+    /// Lets things fail for so long. When it returns, all is healed, but for servers that must still find their places.
+    pub fn rage(&mut self, time: Duration, interrupted: &dyn Fn() -> bool) {
+        let (stop, stopped) = bounded::<Infallible>(0);
+        let mut strikes = Vec::new();
+        let end = Instant::now() + time;
+        while Instant::now() < end && !interrupted() {
+            if let Some(strike) = self.draw() {
+                let (world, stopped) = (Arc::clone(&self.world), stopped.clone());
+                strikes.push(thread::spawn(move || {
+                    let record = strike.run(&world, &stopped);
+                    *world.busy.lock().place(record.fault, record.target) = false;
+                    world.note(&record);
+                }));
+            }
+            let pause = self.random.millis(self.pause.clone());
+            thread::sleep(pause.min(end.saturating_duration_since(Instant::now())));
+        }
+        drop(stop);
+        for strike in strikes {
+            if let Err(panic) = strike.join() {
+                resume_unwind(panic);
+            }
+        }
+    }
+
+    /// The next fault of the deck for which a target is free.
+    fn draw(&mut self) -> Option<Strike> {
+        if self.deck.is_empty() {
+            self.deck = Fault::ALL.to_vec();
+            self.random.shuffle(&mut self.deck);
+            // Those come first that need their time: a round that ends heals everything.
+            self.deck.sort_by_key(|fault| fault.outlasts_the_session());
+        }
+        for place in (0..self.deck.len()).rev() {
+            let fault = self.deck[place];
+            let target = self.aim(fault);
+            let mut busy = self.world.busy.lock();
+            let busy = busy.place(fault, target);
+            if !*busy {
+                *busy = true;
+                self.deck.remove(place);
+                return Some(Strike::new(fault, target, &mut self.random));
+            }
+        }
+        None
+    }
+
+    fn aim(&mut self, fault: Fault) -> Target {
+        match fault {
+            Fault::ServerKilled | Fault::ServerStopped => Target::Server(self.a_server()),
+            Fault::QuorumStopped => Target::AllBut(self.random.below(self.world.ensemble.size())),
+            _ => Target::Client(self.a_client()),
+        }
+    }
+
+    /// The leading server half of the time.
+    fn a_server(&mut self) -> usize {
+        let ensemble = &self.world.ensemble;
+        let leads = |server: &usize| ensemble.mode(*server).as_deref() == Some("leader");
+        let any = self.random.below(ensemble.size());
+        if self.random.one_in(2) { (0..ensemble.size()).find(leads).unwrap_or(any) } else { any }
+    }
+
+    /// Most of the time one that holds a lock at this moment, if there is one.
+    fn a_client(&mut self) -> usize {
+        let any = self.random.below(self.world.clients.len());
+        let (holder, wanted) = (self.random.below(LOCKS.len()), !self.random.one_in(4));
+        let holders = self.world.register.holders();
+        if wanted && !holders.is_empty() { holders[holder % holders.len()] } else { any }
+    }
+}

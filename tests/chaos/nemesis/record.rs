@@ -1,0 +1,133 @@
+//! The kinds of faults, and what is written down of each one.
+
+use std::fmt;
+
+/// A way in which things fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fault {
+    ServerKilled,
+    ServerStopped,
+    QuorumStopped,
+    ClientKilled,
+    ClientStopped,
+    ClientStoppedLong,
+    Partition,
+    PartitionLong,
+    PartitionOneWay,
+    Silence,
+    RepliesLost,
+    Cut,
+    Refused,
+}
+
+impl Fault {
+    pub const ALL: [Fault; 13] = [
+        Fault::ServerKilled,
+        Fault::ServerStopped,
+        Fault::QuorumStopped,
+        Fault::ClientKilled,
+        Fault::ClientStopped,
+        Fault::ClientStoppedLong,
+        Fault::Partition,
+        Fault::PartitionLong,
+        Fault::PartitionOneWay,
+        Fault::Silence,
+        Fault::RepliesLost,
+        Fault::Cut,
+        Fault::Refused,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::ServerKilled => "server killed (SIGKILL), restarted",
+            Fault::ServerStopped => "server stopped (SIGSTOP)",
+            Fault::QuorumStopped => "two servers stopped: no quorum",
+            Fault::ClientKilled => "client killed (SIGKILL), restarted",
+            Fault::ClientStopped => "client stopped (SIGSTOP)",
+            Fault::ClientStoppedLong => "client stopped beyond its session",
+            Fault::Partition => "client partitioned",
+            Fault::PartitionLong => "client partitioned beyond its session",
+            Fault::PartitionOneWay => "client partitioned in one direction",
+            Fault::Silence => "relay silent, one server or all",
+            Fault::RepliesLost => "replies lost, then connections cut",
+            Fault::Cut => "connections cut",
+            Fault::Refused => "connections refused",
+        }
+    }
+
+    /// A word for the picture.
+    pub fn label(self) -> &'static str {
+        match self {
+            Fault::ServerKilled | Fault::ClientKilled => "kill -9",
+            Fault::ServerStopped | Fault::ClientStopped | Fault::ClientStoppedLong => "stop",
+            Fault::QuorumStopped => "no quorum",
+            Fault::Partition | Fault::PartitionLong => "partition",
+            Fault::PartitionOneWay => "one way",
+            Fault::Silence => "silence",
+            Fault::RepliesLost => "replies lost",
+            Fault::Cut => "cut",
+            Fault::Refused => "refuse",
+        }
+    }
+
+    /// Whether it befalls a process, and not the network.
+    pub fn is_of_a_process(self) -> bool {
+        matches!(
+            self,
+            Fault::ServerKilled
+                | Fault::ServerStopped
+                | Fault::QuorumStopped
+                | Fault::ClientKilled
+                | Fault::ClientStopped
+                | Fault::ClientStoppedLong
+        )
+    }
+
+    /// Whether it should befall an owner: it may outlast the session, or ends the process.
+    pub fn wants_an_owner(self) -> bool {
+        matches!(
+            self,
+            Fault::ServerStopped
+                | Fault::ClientKilled
+                | Fault::ClientStoppedLong
+                | Fault::PartitionLong
+                | Fault::PartitionOneWay
+        )
+    }
+
+    pub fn outlasts_the_session(self) -> bool {
+        matches!(self, Fault::ClientStoppedLong | Fault::PartitionLong)
+    }
+
+    pub fn is_a_kill(self) -> bool {
+        matches!(self, Fault::ServerKilled | Fault::ClientKilled)
+    }
+}
+
+/// Whom it befalls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Server(usize),
+    /// All servers but this one.
+    AllBut(usize),
+    Client(usize),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Server(server) => write!(f, "server-{server}"),
+            Target::AllBut(server) => write!(f, "all-but-server-{server}"),
+            Target::Client(client) => write!(f, "client-{client}"),
+        }
+    }
+}
+
+/// One fault, from the first to the last moment.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub fault: Fault,
+    pub target: Target,
+    pub began: u64,
+    pub ended: u64,
+}

@@ -1,0 +1,112 @@
+//! One fault: how it begins, how long it lasts, how it ends.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use super::World;
+use super::record::{Fault, Record, Target};
+use crate::clock;
+use crate::network::Direction;
+use crate::random::Random;
+
+/// How long is waited for a client to hold a lock, before it is struck all the same.
+const CLINGING: Duration = Duration::from_millis(1_500);
+
+/// Chosen beforehand, so that the choices do not depend on how fast the machine is.
+pub struct Strike {
+    fault: Fault,
+    target: Target,
+    length: Duration,
+    /// A server, or a direction.
+    detail: usize,
+}
+
+impl Strike {
+    pub fn new(fault: Fault, target: Target, random: &mut Random) -> Strike {
+        let range = match fault {
+            Fault::ServerKilled => 300..3_000,
+            Fault::ServerStopped => 500..7_000,
+            Fault::QuorumStopped => 500..2_500,
+            Fault::ClientKilled => 100..1_500,
+            Fault::ClientStopped | Fault::Partition => 100..2_500,
+            Fault::ClientStoppedLong | Fault::PartitionLong => 4_000..7_000,
+            Fault::PartitionOneWay | Fault::Silence | Fault::Refused => 300..5_000,
+            Fault::RepliesLost => 20..400,
+            Fault::Cut => 0..1,
+        };
+        Strike { fault, target, length: random.millis(range), detail: random.below(4) }
+    }
+
+    /// Lets it happen. It ends early when everything is to be healed.
+    pub fn run(&self, world: &World, stopped: &Receiver<Infallible>) -> Record {
+        let wait = || {
+            let _ = stopped.recv_timeout(self.length); // nothing is ever sent
+        };
+        let owner = match self.target {
+            Target::Client(client) => client,
+            // Any client: it may be connected to this server.
+            _ => self.detail % world.clients.len(),
+        };
+        if self.fault.wants_an_owner() {
+            world.register.cling(owner, CLINGING);
+        }
+        let began = clock::now();
+        match self.target {
+            Target::Server(server) => self.strike_server(world, server, wait),
+            Target::AllBut(server) => {
+                let others: Vec<_> = (0..world.ensemble.size()).filter(|other| *other != server).collect();
+                others.iter().for_each(|other| world.ensemble.pause(*other));
+                wait();
+                others.iter().for_each(|other| world.ensemble.resume(*other));
+            }
+            Target::Client(client) => self.strike_client(world, client, wait),
+        }
+        if self.fault.wants_an_owner() {
+            world.register.ease(owner);
+        }
+        Record { fault: self.fault, target: self.target, began, ended: clock::now() }
+    }
+
+    fn strike_server(&self, world: &World, server: usize, wait: impl FnOnce()) {
+        if self.fault == Fault::ServerKilled {
+            world.ensemble.kill(server);
+            wait();
+            world.ensemble.restart(server);
+        } else {
+            world.ensemble.pause(server);
+            wait();
+            world.ensemble.resume(server);
+        }
+    }
+
+    fn strike_client(&self, world: &World, client: usize, wait: impl FnOnce()) {
+        let client = &world.clients[client];
+        let link = client.link();
+        match self.fault {
+            Fault::ClientKilled => {
+                client.kill();
+                wait();
+                return client.start();
+            }
+            Fault::ClientStopped | Fault::ClientStoppedLong => {
+                client.stop();
+                wait();
+                return client.go_on();
+            }
+            Fault::PartitionOneWay if self.detail % 2 == 0 => link.drop_packets(Direction::Requests),
+            Fault::PartitionOneWay => link.drop_packets(Direction::Replies),
+            Fault::Silence => link.silence((self.detail < world.ensemble.size()).then_some(self.detail)),
+            Fault::RepliesLost => link.hold_replies(),
+            Fault::Cut => link.cut(),
+            Fault::Refused => link.refuse(),
+            _ => link.drop_packets(Direction::Both),
+        }
+        wait();
+        if self.fault == Fault::RepliesLost {
+            link.cut();
+        }
+        link.heal();
+    }
+}

@@ -1,0 +1,93 @@
+//! What lies between a client and the servers: a relay for each server and, where the machine allows, a network namespace
+//! for each client, between which and the machine packets are dropped.
+
+mod gate;
+mod namespaces;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use self::gate::Gate;
+pub use self::namespaces::{Direction, Namespaces};
+use crate::support::ensemble::Ensemble;
+use crate::support::relay::Relay;
+
+/// A client's ways to the servers.
+#[derive(Debug)]
+pub struct Link {
+    client: usize,
+    ways: Vec<Way>,
+    namespaces: Option<Arc<Namespaces>>,
+}
+
+/// The way to one server: through a gate at the border of the client's namespace, if it has one, and a relay.
+#[derive(Debug)]
+struct Way {
+    gate: Option<Gate>,
+    relay: Relay,
+}
+
+impl Link {
+    pub fn new(client: usize, ensemble: &Ensemble, namespaces: Option<Arc<Namespaces>>) -> Link {
+        let outside: Option<IpAddr> = namespaces.as_ref().map(|all| all.outside_of(client));
+        let ways = (0..ensemble.size()).map(|server| {
+            let relay = Relay::to(ensemble.connect_string_of(server));
+            Way { gate: outside.map(|address| Gate::open(address, relay.port())), relay }
+        });
+        Link { client, ways: ways.collect(), namespaces }
+    }
+
+    /// What the client connects to.
+    pub fn connect_string(&self) -> String {
+        let address =
+            |way: &Way| way.gate.as_ref().map_or_else(|| way.relay.connect_string(), Gate::connect_string);
+        self.ways.iter().map(address).collect::<Vec<_>>().join(",")
+    }
+
+    /// The command that runs a program where the client is.
+    pub fn command(&self) -> Vec<String> {
+        let Some(namespaces) = &self.namespaces else { return Vec::new() };
+        ["ip", "netns", "exec", namespaces.name_of(self.client)].map(str::to_owned).into()
+    }
+
+    /// Drops packets. Without a namespace the relays hold the bytes back: all of them, or the replies.
+    pub fn drop_packets(&self, direction: Direction) {
+        match (&self.namespaces, direction) {
+            (Some(namespaces), _) => namespaces.drop_packets(self.client, direction),
+            (None, Direction::Replies) => self.hold_replies(),
+            (None, _) => self.silence(None),
+        }
+    }
+
+    /// Lets no byte through, to one server or to all.
+    pub fn silence(&self, server: Option<usize>) {
+        let concerned = |index| server.is_none_or(|server| server == index);
+        let ways = self.ways.iter().enumerate().filter(|(index, _)| concerned(*index));
+        ways.for_each(|(_, way)| way.relay.swallow());
+    }
+
+    pub fn hold_replies(&self) {
+        self.ways.iter().for_each(|way| way.relay.hold_replies());
+    }
+
+    pub fn cut(&self) {
+        self.ways.iter().for_each(|way| way.relay.cut());
+    }
+
+    pub fn refuse(&self) {
+        for way in &self.ways {
+            way.gate.iter().for_each(Gate::close);
+            way.relay.refuse();
+        }
+    }
+
+    pub fn heal(&self) {
+        if let Some(namespaces) = &self.namespaces {
+            namespaces.heal(self.client);
+        }
+        for way in &self.ways {
+            way.relay.heal();
+            way.gate.iter().for_each(Gate::listen);
+        }
+    }
+}
