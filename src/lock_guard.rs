@@ -1,11 +1,10 @@
 //! [`LockGuard`]: a lock that is held, released when the guard goes.
 
 use std::fmt;
-use std::sync::OnceLock;
 
 use crossbeam_channel::Receiver;
 
-use crate::error::{LockError, LossReason, Operation, Result};
+use crate::error::{LossReason, Operation, Result};
 use crate::exclusive;
 use crate::recipe::path::ZNodePath;
 use crate::request::Claim;
@@ -25,7 +24,6 @@ pub struct LockGuard {
     _session: Session,
     znode: ZNodePath,
     lost: Receiver<LossReason>,
-    fencing_token: OnceLock<i64>,
 }
 
 impl LockGuard {
@@ -35,7 +33,7 @@ impl LockGuard {
         znode: ZNodePath,
         lost: Receiver<LossReason>,
     ) -> LockGuard {
-        LockGuard { claim, _session: session, znode, lost, fencing_token: OnceLock::new() }
+        LockGuard { claim, _session: session, znode, lost }
     }
 
     /// Returns whether the lock is still held, and provably so until now. Does no I/O and waits for nothing.
@@ -64,38 +62,21 @@ impl LockGuard {
     /// paused and has not noticed that its lock was lost. The first call asks the server, later ones do not.
     ///
     /// # Errors
-    /// [`NotOwner`](LockError::NotOwner) when the znode is gone, [`SessionLost`](LockError::SessionLost),
-    /// [`ConnectionLoss`](LockError::ConnectionLoss).
+    /// [`NotOwner`](crate::LockError::NotOwner) when the znode is gone, [`SessionLost`](crate::LockError::SessionLost),
+    /// [`ConnectionLoss`](crate::LockError::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
-        if let Some(token) = self.fencing_token.get() {
-            return Ok(*token);
-        }
-        self.claim.core().check_open(Operation::FENCE, &self.znode)?;
-        let znode = self.znode.clone();
-        let stat = self
-            .claim
-            .core()
-            .call(Operation::FENCE, &self.znode, move |core| {
-                core.read(|client| client.exists(znode.as_str(), false))
-            })?
-            .map_err(|error| LockError::client(Operation::FENCE, &self.znode, error))?;
-        match stat {
-            Some(stat) => Ok(*self.fencing_token.get_or_init(|| stat.czxid)),
-            None => {
-                Err(LockError::NotOwner { operation: Operation::FENCE.name, path: self.znode.to_string() })
-            }
-        }
+        self.claim.fencing_token()
     }
 
     /// Releases the lock and waits until the server has deleted the znode, where dropping the guard leaves that to the
     /// background.
     ///
     /// # Errors
-    /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted) or
-    ///   [`Closed`](LockError::Closed): the lock was taken away before, so what was done under it may have overlapped
+    /// - [`SessionLost`](crate::LockError::SessionLost), [`RequestDeleted`](crate::LockError::RequestDeleted) or
+    ///   [`Closed`](crate::LockError::Closed): the lock was taken away before, so what was done under it may have overlapped
     ///   with the next owner.
-    /// - [`DeletePending`](LockError::DeletePending): released, but the znode is deleted only when there is contact again.
-    /// - [`AccessDenied`](LockError::AccessDenied) or another refusal of the server; then the znode stays until the
+    /// - [`DeletePending`](crate::LockError::DeletePending): released, but the znode is deleted only when there is contact again.
+    /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server; then the znode stays until the
     ///   session ends.
     pub fn unlock(self) -> Result<()> {
         let released = exclusive::release(&self.claim);

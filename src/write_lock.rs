@@ -215,6 +215,22 @@ impl WriteLock {
         request.znode().map(|znode| znode.to_string())
     }
 
+    /// Returns a number that grows with every later owner, as [`LockGuard::fencing_token`](crate::LockGuard::fencing_token)
+    /// does, for the request in the queue: it tells nothing of whether that owns the lock.
+    ///
+    /// # Errors
+    /// [`NotOwner`](LockError::NotOwner) without a request, or when its znode is gone;
+    /// [`SessionLost`](LockError::SessionLost); [`ConnectionLoss`](LockError::ConnectionLoss).
+    pub fn fencing_token(&self) -> Result<i64> {
+        let current = self.place.current.lock().clone();
+        match current.filter(|request| !request.has_ended()) {
+            Some(request) => request.fencing_token(),
+            None => {
+                Err(LockError::NotOwner { operation: Operation::FENCE.name, path: self.dir().to_owned() })
+            }
+        }
+    }
+
     /// Returns the lock's directory.
     #[must_use]
     pub fn dir(&self) -> &str {

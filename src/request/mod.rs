@@ -19,7 +19,7 @@ mod tests;
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
@@ -74,6 +74,7 @@ pub(crate) struct Request {
     settled: Condvar,
     /// The term under which the lock is held; apart from the state, as it is asked for before every action of an owner.
     held_under: Mutex<Option<Arc<Term>>>,
+    fencing_token: OnceLock<i64>,
 }
 
 struct State {
@@ -157,6 +158,7 @@ impl Request {
             }),
             settled: Condvar::new(),
             held_under: Mutex::new(None),
+            fencing_token: OnceLock::new(),
         })
     }
 
@@ -175,6 +177,28 @@ impl Request {
     pub(crate) fn is_owner(&self) -> bool {
         let held_under = self.held_under.lock();
         held_under.as_ref().is_some_and(|term| term.covers(self.core.now()))
+    }
+
+    /// The transaction id that created the znode; asked of the server once.
+    pub(crate) fn fencing_token(&self) -> Result<i64> {
+        if let Some(token) = self.fencing_token.get() {
+            return Ok(*token);
+        }
+        let not_owner =
+            |path: &str| LockError::NotOwner { operation: Operation::FENCE.name, path: path.to_owned() };
+        let Some(znode) = self.znode() else { return Err(not_owner(self.terms.dir.as_str())) };
+        self.core.check_open(Operation::FENCE, &znode)?;
+        let path = znode.clone();
+        let stat = self
+            .core
+            .call(Operation::FENCE, &znode, move |core| {
+                core.read(|client| client.exists(path.as_str(), false))
+            })?
+            .map_err(|error| LockError::client(Operation::FENCE, &znode, error))?;
+        match stat {
+            Some(stat) => Ok(*self.fencing_token.get_or_init(|| stat.czxid)),
+            None => Err(not_owner(znode.as_str())),
+        }
     }
 
     /// What the request runs on: for a session that heals, the one it was made on.

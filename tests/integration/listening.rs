@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::unbounded;
-use zookeeper_recipes_lock::{LockListener, LossReason, WriteLock};
+use zookeeper_recipes_lock::{LockError, LockListener, LossReason, WriteLock};
 
 use crate::fixtures::{Call, Notes, Onlooker, next, session, unique_dir};
 use crate::support::server;
@@ -46,6 +46,9 @@ fn a_waiting_lock_is_told_when_its_turn_comes() {
     holder.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
     assert!(waiter.is_owner());
+    let stat = Onlooker::at(server::shared()).zk().exists(&waiter.id().unwrap(), false).unwrap().unwrap();
+    assert_eq!(waiter.fencing_token().unwrap(), stat.czxid);
+    assert!(matches!(holder.fencing_token(), Err(LockError::NotOwner { .. })));
     assert!(waiter.lock().unwrap());
     waiter.close();
     assert_eq!(next(&calls), Call::Released);
