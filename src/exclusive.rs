@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{bounded, select};
-use uuid::Uuid;
 use zookeeper::ZkError;
 
 use crate::error::{LockError, Operation, Result};
@@ -17,7 +16,7 @@ use crate::request::{Request, Terms};
 pub(crate) fn terms(dir: &ZNodePath, support: &ProtocolSupport, data: Arc<[u8]>) -> Terms {
     Terms {
         dir: dir.clone(),
-        prefix: format!("x-{}-lock-", Uuid::new_v4()),
+        prefix: format!("x-{}-lock-", support.session().core().new_guid()),
         data,
         acl: support.shared_acl(),
         retry: support.retry(),

@@ -84,6 +84,8 @@ mod retry;
 mod session;
 #[cfg(any(test, feature = "test-util"))]
 pub mod sim;
+#[cfg(test)]
+mod simulation;
 mod write_lock;
 
 pub use blocking_write_lock::BlockingWriteLock;

@@ -313,6 +313,18 @@ impl WriteLock {
     }
 }
 
+/// For the simulation, which waits in a way of its own.
+#[cfg(test)]
+impl WriteLock {
+    pub(crate) fn current(&self) -> &Mutex<Option<Arc<Request>>> {
+        &self.place.current
+    }
+
+    pub(crate) fn current_or_new(&self) -> Option<Arc<Request>> {
+        self.place.current_or_new()
+    }
+}
+
 impl Drop for WriteLock {
     fn drop(&mut self) {
         self.close();

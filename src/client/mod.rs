@@ -123,7 +123,8 @@ pub trait ZooKeeperClient: Send + Sync {
     ///
     /// A follower reports to the leader which of its clients were active, once every half tick of the servers' clock
     /// (1 s by default). The default is a quarter of the session timeout, which is never shorter than that; a shorter time
-    /// makes for fewer keep-alives. Too short a time breaks mutual exclusion when a follower dies.
+    /// makes for fewer keep-alives. Too short a time breaks mutual exclusion when a follower dies. With zero, the leader
+    /// has heard of it by the time of the answer.
     fn report_delay(&self) -> Duration {
         self.session_timeout() / 4
     }

@@ -233,6 +233,12 @@ impl Request {
         }
     }
 
+    /// Whether [`wait_until_placed`](Request::wait_until_placed) would return at once.
+    #[cfg(test)]
+    pub(crate) fn is_placed(&self) -> bool {
+        !matches!(self.state.lock().phase, Phase::Joining(_) | Phase::Queued { seen: false, .. })
+    }
+
     /// Why the request ended.
     pub(crate) fn end_error(&self, operation: Operation) -> LockError {
         self.take_error(operation, &mut self.state.lock())
@@ -292,7 +298,7 @@ impl Request {
         if was_owner && !self.is_owner() {
             // The lease has ended before the owner let go, and nobody has noticed yet.
             drop(state);
-            return self.lose(LossReason::LeaseExpired);
+            return self.lose_lease();
         }
         let Some(rest) = self.end(&mut state, Ending::Withdrawn) else { return };
         if was_owner {
@@ -306,6 +312,11 @@ impl Request {
     /// Ends the request because the lock, or the place in the queue, was taken away.
     fn lose(self: &Arc<Self>, reason: LossReason) {
         self.end_unasked(reason, None);
+    }
+
+    /// Ends the request because its lease has ended, which the end of the session brings too, before its own word comes.
+    fn lose_lease(self: &Arc<Self>) {
+        self.lose(self.core.end_reason().unwrap_or(LossReason::LeaseExpired));
     }
 
     /// Ends the request because the server refuses what it needs.
@@ -413,7 +424,7 @@ impl Participant for Request {
                     held_under.as_ref().is_some_and(|term| !term.covers(self.core.now()))
                 };
                 if over {
-                    self.lose(LossReason::LeaseExpired);
+                    self.lose_lease();
                 }
             }
             Wake::SessionEnded(reason) => self.lose(reason),

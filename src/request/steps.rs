@@ -263,7 +263,7 @@ impl Request {
         match self.watch(znode) {
             Ok(Sight::Watched | Sight::Unreadable) => {
                 if !self.renew(&term) {
-                    self.lose(LossReason::LeaseExpired);
+                    self.lose_lease();
                 }
                 Next::Park
             }

@@ -7,9 +7,10 @@
 //!
 //! A request alone proves less than it seems, even one that goes through the leader: if the follower dies before its next
 //! report, the leader counts from the report before. So a request that was *sent* at one time proves the session alive for
-//! a session timeout from then on only once a later request that passed through the leader has been answered: later by
-//! more than the time between two reports, which travel the same way. It confirms the earlier one. Reads prove nothing: a
-//! follower that has lost its leader answers them for a while after the leader has ended the session.
+//! a session timeout from then on only once a later request that passed through the leader has been answered: sent after
+//! the earlier one's *answer* by more than the time between two reports, which travel the same way. It confirms the earlier
+//! one. Reads prove nothing: a follower that has lost its leader answers them for a while after the leader has ended the
+//! session.
 //!
 //! A margin covers clock drift.
 
@@ -81,13 +82,21 @@ pub(crate) struct Lease {
     current: Arc<Term>,
     /// Terms that were broken off, for as long as somebody may hold a lock under one.
     broken_off: Vec<Weak<Term>>,
-    /// When answered requests were sent that nothing has confirmed yet, oldest first.
-    unconfirmed: VecDeque<Moment>,
-    /// The keep-alive that waits to be confirmed.
+    /// Answered requests that nothing has confirmed yet, oldest first.
+    unconfirmed: VecDeque<Exchange>,
+    /// When the request was answered that waits to be confirmed.
     awaiting: Option<Moment>,
     /// When there was last a sign of the other side.
     last_contact: Moment,
     over: bool,
+}
+
+/// A request and its answer. The ensemble had it in between: what is proven counts from the sending, and the time within
+/// which it is reported from the answer.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    sent: Moment,
+    answered: Moment,
 }
 
 impl Lease {
@@ -143,21 +152,34 @@ impl Lease {
     /// start anew.
     pub(crate) fn answered(&mut self, term: &Arc<Term>, sent: Moment, now: Moment) -> bool {
         self.contact(now);
-        self.note_sending(sent);
-        let mut confirmed = None;
-        while self.unconfirmed.front().is_some_and(|earlier| earlier.after(self.report_delay) <= sent) {
-            confirmed = self.unconfirmed.pop_front();
+        if self.report_delay.is_zero() {
+            return self.extend(term, sent, now);
         }
+        let confirmed = self.take_confirmed(sent);
+        self.note(Exchange { sent, answered: now });
         let Some(confirmed) = confirmed else { return false };
-        if self.awaiting.is_some_and(|awaiting| awaiting <= confirmed) {
+        if self.awaiting.is_some_and(|awaiting| awaiting <= confirmed.answered) {
             self.awaiting = None;
         }
-        self.extend(term, confirmed, now)
+        self.extend(term, confirmed.sent, now)
+    }
+
+    /// Returns the newest request that was reported before a server on the same connection got one sent at this moment.
+    fn take_confirmed(&mut self, sent: Moment) -> Option<Exchange> {
+        let report_delay = self.report_delay;
+        let reported = |exchange: &Exchange| exchange.answered.after(report_delay) <= sent;
+        let count = self.unconfirmed.partition_point(reported);
+        self.unconfirmed.drain(..count).next_back()
     }
 
     /// Asks for a confirmation of the newest request; `false` when there is none young enough to be worth it.
     pub(crate) fn await_confirmation(&mut self, now: Moment) -> bool {
-        self.awaiting = self.unconfirmed.back().copied().filter(|sent| now < sent.after(self.report_delay));
+        if self.awaiting.is_some() {
+            // Its time has come. A later request must not put it off, perhaps beyond the end of the lease.
+            return false;
+        }
+        let newest = self.unconfirmed.back().map(|exchange| exchange.answered);
+        self.awaiting = newest.filter(|answered| now < answered.after(self.report_delay));
         self.awaiting.is_some()
     }
 
@@ -182,10 +204,11 @@ impl Lease {
         }
     }
 
-    /// Remembers a sending. Few suffice: each is to stand for those shortly after it.
-    fn note_sending(&mut self, sent: Moment) {
-        if self.unconfirmed.back().is_none_or(|last| last.after(self.report_delay / 4) <= sent) {
-            self.unconfirmed.push_back(sent);
+    /// Remembers a request. Few suffice: each is to stand for those shortly after it.
+    fn note(&mut self, exchange: Exchange) {
+        if self.unconfirmed.back().is_none_or(|last| last.sent.after(self.report_delay / 4) <= exchange.sent)
+        {
+            self.unconfirmed.push_back(exchange);
         }
     }
 
@@ -242,8 +265,12 @@ mod tests {
         lease.answered(&term, second(11), second(12));
         assert_eq!(term.end(), second(31), "too soon to know of the report");
         lease.answered(&term, second(12), second(20));
-        assert_eq!(term.end(), second(10 + 31));
-        lease.answered(&term, second(25), second(26));
+        assert_eq!(
+            term.end(),
+            second(31),
+            "the first may have reached the follower as late as its answer came"
+        );
+        lease.answered(&term, second(22), second(23));
         assert_eq!(term.end(), second(12 + 31));
     }
 
@@ -270,10 +297,20 @@ mod tests {
         assert_eq!(lease.keep_alive_due(QUIET), second(20));
         lease.answered(&term, second(20), second(21));
         assert!(lease.await_confirmation(second(21)));
-        assert_eq!(lease.keep_alive_due(QUIET), second(22));
-        lease.answered(&term, second(22), second(23));
+        assert_eq!(lease.keep_alive_due(QUIET), second(23));
+        lease.answered(&term, second(23), second(24));
         assert_eq!(term.end(), second(20 + 31));
-        assert_eq!(lease.keep_alive_due(QUIET), second(23 + 20), "quiet counts from the answer");
+        assert_eq!(lease.keep_alive_due(QUIET), second(24 + 20), "quiet counts from the answer");
+    }
+
+    #[test]
+    fn a_confirmation_that_is_awaited_is_not_put_off_by_later_requests() {
+        let (mut lease, term) = opened();
+        lease.answered(&term, second(20), second(21));
+        assert!(lease.await_confirmation(second(21)));
+        lease.answered(&term, second(22), second(22));
+        assert_eq!(lease.keep_alive_due(QUIET), second(23));
+        assert!(!lease.await_confirmation(second(23)), "it is due");
     }
 
     #[test]

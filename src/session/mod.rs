@@ -31,11 +31,14 @@ pub(crate) use self::clock::Moment;
 pub(crate) use self::core::{Core, Sight};
 use self::healer::Factory;
 pub(crate) use self::healer::{Healing, Rejoin};
+#[cfg(test)]
+pub(crate) use self::job::Job;
 pub(crate) use self::lease::Term;
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::participants::{Participant, ParticipantId, Wake};
 pub(crate) use self::removal::Target;
-use self::runtime::{Runtime, Threads};
+pub(crate) use self::runtime::Runtime;
+use self::runtime::Threads;
 pub(crate) use self::workers::off_duty;
 
 /// The bounds of a session timeout. The server narrows it further: to 2 to 20 ticks, by default 4 s to 40 s.
@@ -141,7 +144,7 @@ impl Session {
         Session::open(Ok(client), Threads::start()?, None, "the given client", session_timeout)
     }
 
-    fn open(
+    pub(crate) fn open(
         client: Result<Arc<dyn ZooKeeperClient>>,
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,

@@ -1,6 +1,6 @@
 //! Who is to be woken when something happens on a session, and by which watch.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) trait Participant: Send + Sync {
 }
 
 /// A participant's number on its session; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ParticipantId(u64);
 
 /// The participants of one session. One watch on a path serves all who wait for it.
@@ -43,7 +43,8 @@ pub(crate) struct Participants {
 #[derive(Default)]
 struct Table {
     next: u64,
-    all: HashMap<ParticipantId, Arc<dyn Participant>>,
+    /// In the order in which they joined, which is the order in which they are woken.
+    all: BTreeMap<ParticipantId, Arc<dyn Participant>>,
     watching: HashMap<ZNodePath, Vec<ParticipantId>>,
 }
 

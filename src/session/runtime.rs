@@ -5,6 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::clock::{Clock, Moment, SystemClock};
 use super::job::Job;
 use super::timer::Timer;
@@ -28,6 +30,11 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
 
     /// Ends all threads once the jobs submitted so far are done; timers are dropped.
     fn shut_down(&self);
+
+    /// Makes a GUID that nobody has had before.
+    fn new_guid(&self) -> Uuid {
+        Uuid::new_v4()
+    }
 }
 
 /// The runtime of a session in use: a few workers and one timer thread.

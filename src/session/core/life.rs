@@ -55,6 +55,7 @@ impl Core {
             }
             let prove = status.in_contact && !status.proof_under_way && self.is_proof_due(&mut status, now);
             status.proof_under_way |= prove;
+            status.next_tick.take_if(|scheduled| *scheduled <= now);
             self.schedule_next_tick(&mut status, now);
             status.announce(now);
             (prove, status.lease.current().end() <= now)
@@ -81,17 +82,17 @@ impl Core {
         !status.lease.await_confirmation(now)
     }
 
-    fn schedule_next_tick(self: &Arc<Self>, status: &mut Status, now: Moment) {
+    pub(super) fn schedule_next_tick(self: &Arc<Self>, status: &mut Status, now: Moment) {
         let lease = &status.lease;
         let times =
             [lease.current().end(), lease.given_up_at(), lease.keep_alive_due(self.client.quiet_time())];
         if let Some(next) = times.into_iter().filter(|time| *time > now).min() {
-            self.schedule_tick(status, next, now);
+            self.schedule_tick(status, next);
         }
     }
 
-    fn schedule_tick(self: &Arc<Self>, status: &mut Status, next: Moment, now: Moment) {
-        if status.next_tick.is_some_and(|scheduled| now < scheduled && scheduled <= next) {
+    fn schedule_tick(self: &Arc<Self>, status: &mut Status, next: Moment) {
+        if status.next_tick.is_some_and(|scheduled| scheduled <= next) {
             return;
         }
         status.next_tick = Some(next);

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
+use uuid::Uuid;
 use zookeeper::{Acl, CreateMode, ZkError, ZkResult};
 
 use super::SessionState;
@@ -195,6 +196,10 @@ impl Core {
         self.runtime.now()
     }
 
+    pub(crate) fn new_guid(&self) -> Uuid {
+        self.runtime.new_guid()
+    }
+
     pub(crate) fn participants(&self) -> &Participants {
         &self.participants
     }
@@ -315,10 +320,12 @@ impl Core {
         result
     }
 
-    fn take_proof(&self, term: &Arc<Term>, sent: Moment) {
+    fn take_proof(self: &Arc<Self>, term: &Arc<Term>, sent: Moment) {
         let now = self.runtime.now();
         let mut status = self.status.lock();
         let too_late_for_some = status.lease.answered(term, sent, now);
+        // After a long silence the new end may come before what was waited for so far.
+        self.schedule_next_tick(&mut status, now);
         status.announce(now);
         drop(status);
         if too_late_for_some {

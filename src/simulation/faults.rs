@@ -1,0 +1,256 @@
+//! The faults: each a verb of what happens to a client, or of what another client does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::baton::Wait;
+use super::scheduler::DIRS;
+use super::world::{World, short};
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Disconnect,
+    Reconnect,
+    Partition,
+    Heal,
+    Pause,
+    Leap,
+    DeleteRequest,
+    Stranger,
+    DeleteDir,
+    FailCalls,
+}
+
+/// Lets something go wrong.
+pub(super) fn strike(world: &Arc<World>) {
+    let faults = world.profile.faults;
+    let mut possible = Vec::new();
+    if faults.disconnects {
+        possible.extend([Fault::Disconnect, Fault::Reconnect, Fault::Reconnect]);
+    }
+    if faults.partitions {
+        possible.extend([Fault::Partition, Fault::Heal, Fault::Reconnect]);
+    }
+    if faults.pauses {
+        possible.extend([Fault::Pause, Fault::Leap]);
+    }
+    if faults.deletions {
+        possible.extend([Fault::DeleteRequest, Fault::Stranger, Fault::Stranger, Fault::DeleteDir]);
+    }
+    if faults.failing_calls {
+        possible.push(Fault::FailCalls);
+    }
+    if possible.is_empty() {
+        return;
+    }
+    let (fault, client) = {
+        let mut state = world.state();
+        let clients = state.clients.len();
+        (state.random.of(&possible), state.random.index(clients))
+    };
+    match fault {
+        Fault::Disconnect => disconnect(world, client),
+        Fault::Reconnect => reconnect(world, client),
+        Fault::Partition => partition(world, client),
+        Fault::Heal => heal(world, client),
+        Fault::Pause => pause(world, client),
+        Fault::Leap => leap(world),
+        Fault::DeleteRequest => delete_request(world),
+        Fault::Stranger => stranger(world),
+        Fault::DeleteDir => delete_dir(world),
+        Fault::FailCalls => {
+            let mut state = world.state();
+            let calls = state.random.of(&[1, 2, 12]);
+            state.clients[client].calls_to_fail += calls;
+        }
+    }
+}
+
+/// Cuts a client's connection, which it notices.
+pub(super) fn disconnect(world: &World, number: usize) {
+    let simulated = {
+        let mut state = world.state();
+        let link = &state.clients[number].link;
+        if !link.connected || link.over {
+            return;
+        }
+        // What a partition has cut before stays as it is.
+        if !link.partitioned {
+            state.cut_stream(number);
+        }
+        let server_dies = state.random.one_in(2);
+        state.silence(number, server_dies, world.now());
+        let client = &mut state.clients[number];
+        client.lose_the_rest();
+        client.link.connected = false;
+        client.link.partitioned = false;
+        Arc::clone(&client.simulated)
+    };
+    world.note(format!("client {number} is disconnected"));
+    simulated.disconnect();
+}
+
+pub(super) fn reconnect(world: &World, number: usize) {
+    let lives = lives(world, number);
+    let now = world.now();
+    let simulated = {
+        let mut state = world.state();
+        let client = &mut state.clients[number];
+        // It tells of the loss before it looks for another server.
+        if client.link.connected || client.link.over || !client.lets_go_on(&Wait::Told) {
+            return;
+        }
+        let link = &mut client.link;
+        link.connected = lives;
+        link.over = !lives;
+        link.connection += 1;
+        state.hear_of_connection(number, now);
+        Arc::clone(&state.clients[number].simulated)
+    };
+    world.note(format!("client {number} connects again"));
+    simulated.reconnect();
+}
+
+/// Swallows what either side sends.
+fn partition(world: &World, number: usize) {
+    {
+        let mut state = world.state();
+        let link = &state.clients[number].link;
+        if !link.connected || link.partitioned || link.over {
+            return;
+        }
+        state.cut_stream(number);
+        let server_dies = state.random.one_in(4);
+        state.silence(number, server_dies, world.now());
+        state.clients[number].link.partitioned = true;
+    }
+    world.note(format!("client {number} is cut off"));
+}
+
+/// Lets through what a partition held back.
+pub(super) fn heal(world: &World, number: usize) {
+    let lives = lives(world, number);
+    let simulated = {
+        let mut state = world.state();
+        let client = &mut state.clients[number];
+        if !client.link.partitioned || client.link.over {
+            return;
+        }
+        client.link.partitioned = false;
+        if lives {
+            client.let_arrive();
+        } else {
+            client.link.over = true;
+            client.link.connected = false;
+            client.lose_the_rest();
+        }
+        Arc::clone(&state.clients[number].simulated)
+    };
+    world.note(format!("client {number} is no longer cut off"));
+    if !lives {
+        simulated.tell();
+    }
+}
+
+/// Stops a process for a while, as a debugger or a full disk does.
+fn pause(world: &World, number: usize) {
+    let now = world.now();
+    let mut state = world.state();
+    let length = some_time(&mut state, number);
+    state.silence(number, false, now);
+    let client = &mut state.clients[number];
+    client.paused_until = client.paused_until.max(now.after(length));
+    drop(state);
+    world.note(format!("client {number} stands still for {length:?}"));
+}
+
+/// Lets time pass for everybody at once.
+fn leap(world: &World) {
+    let mut state = world.state();
+    let length = some_time(&mut state, 0);
+    drop(state);
+    world.set_now(world.now().after(length));
+    world.note(format!("time leaps by {length:?}"));
+}
+
+/// Up to two session timeouts.
+fn some_time(state: &mut super::world::State, client: usize) -> Duration {
+    let longest = 2 * state.clients[client].session_timeout.as_nanos() as u64;
+    Duration::from_nanos(state.random.below(longest))
+}
+
+/// Another client deletes the znode of one of our requests.
+fn delete_request(world: &World) {
+    let all: Vec<String> = DIRS
+        .iter()
+        .flat_map(|dir| world.zookeeper.children(dir).into_iter().map(move |name| format!("{dir}/{name}")))
+        .collect();
+    if all.is_empty() {
+        return;
+    }
+    let path = {
+        let mut state = world.state();
+        let chosen = state.random.index(all.len());
+        if state.strangers.contains(&all[chosen]) {
+            return;
+        }
+        all[chosen].clone()
+    };
+    let owner = world.zookeeper.stat(&path).map_or(0, |stat| stat.ephemeral_owner);
+    world.note(format!("somebody deletes {}", short(&path)));
+    {
+        let mut state = world.state();
+        state.deleted_by_another.insert(path.clone());
+        state.robbed.insert(owner);
+    }
+    world.zookeeper.delete(&path);
+}
+
+/// Another client joins a queue, or leaves it.
+fn stranger(world: &World) {
+    let leaving = {
+        let mut state = world.state();
+        if state.strangers.len() < 2 && state.random.one_in(2) {
+            None
+        } else if state.strangers.is_empty() {
+            return;
+        } else {
+            let strangers = state.strangers.len();
+            let chosen = state.random.index(strangers);
+            Some(state.strangers.remove(chosen))
+        }
+    };
+    match leaving {
+        Some(path) => {
+            world.note(format!("a stranger leaves: {}", short(&path)));
+            world.zookeeper.delete(&path);
+        }
+        None => {
+            let dir = {
+                let mut state = world.state();
+                DIRS[state.random.index(world.profile.dirs)]
+            };
+            let path = world.zookeeper.create_sequential(dir, "x-stranger-lock-", None);
+            world.note(format!("a stranger joins: {}", short(&path)));
+            world.state().strangers.push(path);
+        }
+    }
+}
+
+/// Another client tidies up a directory that nobody uses at the moment.
+fn delete_dir(world: &World) {
+    let dir = {
+        let mut state = world.state();
+        DIRS[state.random.index(world.profile.dirs)]
+    };
+    if world.zookeeper.exists(dir) && world.zookeeper.children(dir).is_empty() {
+        world.note(format!("somebody deletes {dir}"));
+        world.zookeeper.delete(dir);
+    }
+}
+
+/// Whether the client's session lives on the server.
+pub(super) fn lives(world: &World, client: usize) -> bool {
+    let session = world.state().clients[client].simulated.session_id();
+    world.zookeeper.sessions().contains(&session)
+}

@@ -1,0 +1,221 @@
+//! The end of a run: the faults stop, everybody who waits owns in turn, and nothing is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::faults;
+use super::locks::{Action, Callback};
+use super::run::{Verdict, check};
+use super::scheduler::{DIRS, Scheduler};
+use super::world::{ClientState, World};
+use crate::WriteLock;
+
+/// How long a waiter may take when nothing goes wrong any more: all its attempts to join, and a session's end.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// How soon an owner must know, in contact, that its znode was deleted by another.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
+
+/// How many steps nobody needs without time passing.
+const ENDLESS: usize = 20_000;
+
+/// Lets everything that can be done now be done.
+fn settle(scheduler: &mut Scheduler<'_>) -> Verdict {
+    for _ in 0..ENDLESS {
+        if !scheduler.step_on() {
+            return Ok(());
+        }
+        check(&scheduler.world)?;
+    }
+    Err("there is always something to do, and no end to it".to_owned())
+}
+
+/// Lets so much time pass with nothing going wrong.
+fn let_pass(scheduler: &mut Scheduler<'_>, length: Duration) -> Verdict {
+    let until = scheduler.world.now().after(length);
+    settle(scheduler)?;
+    while scheduler.wait_for_the_clock(until) {
+        check(&scheduler.world)?;
+        settle(scheduler)?;
+    }
+    scheduler.world.set_now(until);
+    check(&scheduler.world)
+}
+
+pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
+    let world = &Arc::clone(&scheduler.world);
+    world.note("the faults stop");
+    world.calm_down();
+    let strangers = std::mem::take(&mut world.state().strangers);
+    for path in strangers {
+        world.zookeeper.delete(&path);
+    }
+    let clients = world.state().clients.len();
+    for number in 0..clients {
+        {
+            let mut state = world.state();
+            state.clients[number].paused_until = world.now();
+            state.clients[number].calls_to_fail = 0;
+        }
+        let cut = world.state().random.one_in(2);
+        if cut && world.state().clients[number].link.partitioned {
+            faults::disconnect(world, number);
+        }
+        faults::heal(world, number);
+    }
+    // A lost connection is told of before there is another.
+    settle(scheduler)?;
+    for number in 0..clients {
+        faults::reconnect(world, number);
+    }
+    settle(scheduler)
+}
+
+/// Whatever is owned is released, in turn, until nobody waits any more.
+pub(super) fn let_everybody_own(scheduler: &mut Scheduler<'_>) -> Verdict {
+    let world = Arc::clone(&scheduler.world);
+    let_pass(scheduler, TOLD_WITHIN)?;
+    check_that_the_deleted_know(&world)?;
+    let mut patience = world.now().after(BOUND);
+    loop {
+        settle(scheduler)?;
+        let owners: Vec<usize> =
+            DIRS.iter().flat_map(|dir| world.owners(dir)).map(|(number, _)| number).collect();
+        if !owners.is_empty() {
+            check_that_owners_know(&world, &owners)?;
+            patience = world.now().after(BOUND);
+            for number in owners {
+                scheduler.act(number, Action::Unlock);
+            }
+            continue;
+        }
+        let waiting = who_waits(&world);
+        if waiting.is_empty() && scheduler.threads().is_empty() {
+            return Ok(());
+        }
+        if !scheduler.wait_for_the_clock(patience) {
+            let threads = scheduler.threads();
+            return Err(format!("the locks {waiting:?} wait for ever, and the threads {threads:?}"));
+        }
+        check(&world)?;
+    }
+}
+
+/// Nobody owns a lock any more whose znode another client has deleted.
+fn check_that_the_deleted_know(world: &World) -> Verdict {
+    for (number, lock) in DIRS.iter().flat_map(|dir| world.owners(dir)) {
+        let deleted = lock.id().is_some_and(|id| world.state().deleted_by_another.contains(&id));
+        if deleted {
+            return Err(format!("lock {number} does not know that its znode was deleted"));
+        }
+    }
+    Ok(())
+}
+
+/// An owner has heard of it.
+fn check_that_owners_know(world: &World, owners: &[usize]) -> Verdict {
+    let state = world.state();
+    for number in owners {
+        let last = state.locks[*number].last;
+        if last != Some(Callback::Acquired) {
+            return Err(format!("lock {number} is owned, and was last told {last:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn all_locks(world: &World) -> Vec<(usize, Arc<WriteLock>)> {
+    let state = world.state();
+    let locks = state.locks.iter().enumerate();
+    locks.filter_map(|(number, record)| Some((number, record.held_by_application.clone()?))).collect()
+}
+
+fn who_waits(world: &World) -> Vec<usize> {
+    let waits = |lock: &WriteLock| lock.current().lock().as_ref().is_some_and(|it| !it.has_ended());
+    all_locks(world).into_iter().filter(|(_, lock)| waits(lock)).map(|(number, _)| number).collect()
+}
+
+/// Everything is let go, and nothing is left of it.
+pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
+    let world = Arc::clone(&scheduler.world);
+    for (number, lock) in all_locks(&world) {
+        // One that was not withdrawn has ended by itself, and has said so.
+        let ended_by_itself = lock.current().lock().is_some();
+        let last = world.state().locks[number].last;
+        if ended_by_itself && !matches!(last, Some(Callback::Lost(_) | Callback::Dropped(_))) {
+            return Err(format!("lock {number} is gone, and was last told {last:?}"));
+        }
+        drop(lock);
+        scheduler.act(number, Action::Drop);
+    }
+    let_pass(scheduler, Duration::from_secs(5))?;
+    for (number, record) in world.state().locks.iter().enumerate() {
+        if record.last == Some(Callback::Acquired) {
+            return Err(format!("lock {number} was never told that it is over"));
+        }
+    }
+    for dir in DIRS {
+        for name in world.zookeeper.children(dir) {
+            let owner = world.zookeeper.stat(&format!("{dir}/{name}")).map(|stat| stat.ephemeral_owner);
+            let ended =
+                |client: &ClientState| client.core.upgrade().is_none_or(|core| core.end_reason().is_some());
+            let state = world.state();
+            let of_living = state
+                .clients
+                .iter()
+                .any(|client| Some(client.simulated.session_id()) == owner && !ended(client));
+            if of_living {
+                return Err(format!("{dir}/{name} is left behind"));
+            }
+        }
+    }
+    // The znode of a session that ended without contact may be there still, and watched by one that has gone since.
+    let watches = world.zookeeper.watch_count();
+    if watches > 0 && DIRS.iter().all(|dir| world.zookeeper.children(dir).is_empty()) {
+        return Err(format!("{watches} watches are left on the server"));
+    }
+    check_registers(&world)
+}
+
+/// Nobody is registered with a session who is gone.
+fn check_registers(world: &World) -> Verdict {
+    let cores: Vec<_> = world.state().clients.iter().map(|client| client.core.upgrade()).collect();
+    for (number, core) in cores.into_iter().enumerate() {
+        let Some(core) = core else { continue };
+        let left = format!("{:?}", core.participants());
+        if left != "Participants { all: 0, watched_paths: 0 }" {
+            return Err(format!("client {number} is left with {left}"));
+        }
+    }
+    Ok(())
+}
+
+/// Every session is closed, and nothing is left of it.
+pub(super) fn end_the_sessions(scheduler: &mut Scheduler<'_>) -> Verdict {
+    let world = Arc::clone(&scheduler.world);
+    let clients = world.state().clients.len();
+    for number in 0..clients {
+        scheduler.close(number);
+    }
+    let_pass(scheduler, BOUND)?;
+    let threads = scheduler.threads();
+    if !threads.is_empty() {
+        return Err(format!("the threads {threads:?} are left"));
+    }
+    for dir in DIRS {
+        let left = world.zookeeper.children(dir);
+        if !left.is_empty() {
+            return Err(format!("{dir} is left with {left:?}"));
+        }
+    }
+    let state = world.state();
+    for (number, client) in state.clients.iter().enumerate() {
+        if client.core.strong_count() > 0 {
+            return Err(format!("something of client {number}'s session is left"));
+        }
+        if !client.shut_down || !client.jobs.is_empty() || !client.timers.is_empty() {
+            return Err(format!("the threads of client {number} have not ended"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! The application of a simulation: its locks, its listeners, and what it does with them.
+//!
+//! `lock` and `unlock` do here what the methods of [`WriteLock`] do, with the waiting left to the scheduler: on a thread
+//! that is no worker those block on a condition variable or a channel, which the scheduler could not see.
+
+use std::sync::{Arc, Weak};
+
+use crossbeam_channel::{TryRecvError, bounded};
+
+use super::baton::{Wait, pause, role};
+use super::world::World;
+use crate::error::Operation;
+use crate::recipe::path::ZNodePath;
+use crate::{LockListener, LossReason, Session, WriteLock};
+
+/// What the checks know of a lock.
+pub(super) struct LockRecord {
+    pub(super) client: usize,
+    pub(super) dir: &'static str,
+    pub(super) held_by_application: Option<Arc<WriteLock>>,
+    pub(super) weak: Weak<WriteLock>,
+    /// User threads that are in one of its methods.
+    pub(super) users: usize,
+    pub(super) last: Option<Callback>,
+    pub(super) in_callback: bool,
+    /// Dropped, and no callback under way that could still hand on what was posted before.
+    pub(super) silent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Callback {
+    Acquired,
+    Released,
+    Lost(LossReason),
+    Dropped(LossReason),
+}
+
+/// What users do, and callbacks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Action {
+    Lock,
+    Unlock,
+    Close,
+    Drop,
+}
+
+/// The listener of one lock.
+struct Ear {
+    world: Weak<World>,
+    lock: usize,
+}
+
+/// Makes a lock on a client's session and returns its number.
+pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir: &'static str) -> usize {
+    let number = world.state().locks.len();
+    let ear = Ear { world: Arc::downgrade(world), lock: number };
+    let lock = Arc::new(WriteLock::with_listener(session, dir, None, ear).expect("a good path"));
+    let mut state = world.state();
+    if state.random.one_in(2) {
+        lock.set_retry_delay(std::time::Duration::from_millis(20));
+    }
+    state.locks.push(LockRecord {
+        client,
+        dir,
+        weak: Arc::downgrade(&lock),
+        held_by_application: Some(lock),
+        users: 0,
+        last: None,
+        in_callback: false,
+        silent: false,
+    });
+    number
+}
+
+/// Does something with a lock, on a thread of the application's or in a callback.
+pub(super) fn act(world: &Arc<World>, number: usize, action: Action) {
+    world.note(format!("{action:?} lock {number}"));
+    match action {
+        Action::Lock => {
+            if let Some(lock) = world.lock(number) {
+                let placed = join(&lock);
+                world.note(format!("lock {number} is placed: {placed}"));
+            }
+        }
+        Action::Unlock => {
+            if let Some(lock) = world.lock(number) {
+                leave(&lock);
+            }
+        }
+        Action::Close => {
+            if let Some(lock) = world.lock(number) {
+                lock.close();
+            }
+        }
+        Action::Drop => drop_lock(world, number),
+    }
+}
+
+/// [`WriteLock::lock`].
+fn join(lock: &Arc<WriteLock>) -> String {
+    let dir = ZNodePath::parse(lock.dir()).expect("checked before");
+    if lock.is_closed() || lock.session().core().check_open(Operation::LOCK, &dir).is_err() {
+        return "closed".to_owned();
+    }
+    let Some(request) = lock.current_or_new() else { return "closed".to_owned() };
+    let placed = Arc::clone(&request);
+    pause(Wait::Until(Box::new(move || placed.is_placed())));
+    let placed = request.wait_until_placed();
+    request.hand_on();
+    format!("{placed:?}")
+}
+
+/// [`WriteLock::unlock`].
+fn leave(lock: &Arc<WriteLock>) {
+    let Some(request) = lock.current().lock().take() else { return };
+    let (first, outcome) = bounded(1);
+    request.withdraw(Some(first));
+    request.hand_on();
+    pause(Wait::Until(Box::new(move || {
+        let has_ended = request.core().ended().try_recv() == Err(TryRecvError::Disconnected);
+        has_ended || outcome.try_recv() != Err(TryRecvError::Empty)
+    })));
+}
+
+fn drop_lock(world: &Arc<World>, number: usize) {
+    let taken = world.state().locks[number].held_by_application.take();
+    let Some(lock) = taken else { return };
+    let is_last = Arc::strong_count(&lock) == 1;
+    let overlaps = world.state().locks[number].in_callback;
+    drop(lock);
+    let mut state = world.state();
+    let record = &mut state.locks[number];
+    // A callback that was or is under way, on whichever thread, hands on what the drop posted.
+    record.silent = is_last && !overlaps && !record.in_callback;
+}
+
+impl Ear {
+    fn hear(&self, callback: Callback) {
+        let Some(world) = self.world.upgrade() else { return };
+        world.note(format!("lock {} hears {callback:?}", self.lock));
+        if role().is_none() {
+            world.fail(format!("lock {}: a listener is called on a thread that must not block", self.lock));
+        }
+        if let Some(broken) = self.take_down(&world, callback) {
+            world.fail(format!("lock {}: {broken}", self.lock));
+        }
+        // Foreign code takes no worker's place.
+        world.change_staff(-1);
+        pause(Wait::Turn);
+        self.act(&world);
+        pause(Wait::Turn);
+        world.change_staff(1);
+        world.state().locks[self.lock].in_callback = false;
+    }
+
+    /// Writes the callback down and says what is wrong with it.
+    fn take_down(&self, world: &World, callback: Callback) -> Option<String> {
+        let mut state = world.state();
+        let record = &mut state.locks[self.lock];
+        let before = record.last.replace(callback);
+        let overlaps = std::mem::replace(&mut record.in_callback, true);
+        let (silent, client) = (record.silent, record.client);
+        let held = before == Some(Callback::Acquired);
+        let ends = matches!(callback, Callback::Released | Callback::Lost(_));
+        if overlaps {
+            return Some(format!("{callback:?} is told while another callback is under way"));
+        }
+        if silent {
+            return Some(format!("{callback:?} is told after its drop"));
+        }
+        if ends != held {
+            return Some(format!("{callback:?} is told after {before:?}"));
+        }
+        let (Callback::Lost(reason) | Callback::Dropped(reason)) = callback else { return None };
+        let session = state.clients[client].simulated.session_id();
+        let lives = world.zookeeper.sessions().contains(&session);
+        let true_reason = match reason {
+            LossReason::SessionExpired => !lives,
+            LossReason::NodeDeleted => state.robbed.contains(&session),
+            LossReason::LeaseExpired => !world.profile.is_calm(),
+            // After so many attempts to join.
+            LossReason::Refused => !held && !world.profile.is_calm(),
+            _ => true,
+        };
+        (!true_reason).then(|| format!("{callback:?} is told without cause"))
+    }
+
+    /// What a callback does by itself, sometimes.
+    fn act(&self, world: &Arc<World>) {
+        if !world.in_trouble() || !world.profile.callbacks_act || world.state().random.one_in(2) {
+            return;
+        }
+        let action = {
+            let mut state = world.state();
+            state.random.of(&[
+                Some(Action::Lock),
+                Some(Action::Unlock),
+                Some(Action::Unlock),
+                Some(Action::Close),
+                Some(Action::Drop),
+                None,
+            ])
+        };
+        match action {
+            Some(action) => act(world, self.lock, action),
+            None => {
+                world.change_staff(1);
+                world.state().locks[self.lock].in_callback = false;
+                // Without the hook, which would print it.
+                std::panic::resume_unwind(Box::new("a listener panics on purpose"));
+            }
+        }
+    }
+}
+
+impl World {
+    /// Counts the calling thread among the workers at work, or no longer, if it is one.
+    fn change_staff(&self, by: isize) {
+        let Some((client, generation)) = role().and_then(|role| role.worker) else { return };
+        let mut state = self.state();
+        let client = &mut state.clients[client];
+        if client.generation == generation {
+            client.at_work = client.at_work.saturating_add_signed(by);
+        }
+    }
+}
+
+impl LockListener for Ear {
+    fn lock_acquired(&self) {
+        self.hear(Callback::Acquired);
+    }
+
+    fn lock_released(&self) {
+        self.hear(Callback::Released);
+    }
+
+    fn lock_lost(&self, reason: LossReason) {
+        self.hear(Callback::Lost(reason));
+    }
+
+    fn request_dropped(&self, reason: LossReason) {
+        self.hear(Callback::Dropped(reason));
+    }
+}

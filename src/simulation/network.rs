@@ -1,0 +1,242 @@
+//! [`Wire`]: the client that a session gets, and the network between it and the simulated server.
+//!
+//! Every call gives the baton back twice: when its request is on its way, and when its reply is. What comes from the
+//! server (replies and watch events) is numbered in the order in which it happened there, and a lost connection loses
+//! what came after some number: what came before has arrived, even if nobody has looked at it yet.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
+
+use super::baton::{Wait, pause, role};
+use super::link::Fate;
+use super::world::{World, short};
+use crate::client::{ClientEvent, EventSink, ZooKeeperClient};
+use crate::sim::SimulatedClient;
+
+pub(super) struct Wire {
+    world: Arc<World>,
+    client: usize,
+    simulated: Arc<SimulatedClient>,
+    session_timeout: Duration,
+    report_delay: Duration,
+    quiet_time: Duration,
+}
+
+impl Wire {
+    pub(super) fn new(world: &Arc<World>, client: usize, quiet_time: Duration) -> Arc<Wire> {
+        let (simulated, session_timeout, report_delay) = {
+            let state = world.state();
+            let client = &state.clients[client];
+            (Arc::clone(&client.simulated), client.session_timeout, client.link.heard.report_delay)
+        };
+        let weak: Weak<World> = Arc::downgrade(world);
+        simulated.subscribe(Arc::new(move |event| {
+            if let Some(world) = weak.upgrade() {
+                let mut state = world.state();
+                let arrival = state.send_off(match event {
+                    // The client library tells these by itself.
+                    ClientEvent::NodeChanged { .. } => Fate::OnItsWay,
+                    _ => Fate::Arrived,
+                });
+                state.clients[client].events.push_back((arrival, event));
+            }
+        }));
+        let world = Arc::clone(world);
+        Arc::new(Wire { world, client, simulated, session_timeout, report_delay, quiet_time })
+    }
+
+    fn call<T: Debug>(
+        &self,
+        what: &str,
+        path: &str,
+        effect: impl FnOnce(&SimulatedClient) -> ZkResult<T>,
+    ) -> ZkResult<T> {
+        if role().is_none() {
+            return self.call_outside(what, effect);
+        }
+        let begun = {
+            let state = self.world.state();
+            let link = &state.clients[self.client].link;
+            link.connected.then_some(link.connection)
+        };
+        pause(Wait::Send);
+        if let Err(error) = self.check_contact(begun) {
+            return self.lose(what, path, error);
+        }
+        if self.fails_by_itself() {
+            self.world.note(format!("{what} {} fails before its effect", short(path)));
+            return Err(ZkError::ConnectionLoss);
+        }
+        let result = effect(&self.simulated);
+        let line = format!("{what} {} -> {}", short(path), outcome(&result));
+        match what {
+            // A keep-alive.
+            "write" => self.world.note_routine(line),
+            _ => self.world.note(line),
+        }
+        let number = self.send_reply();
+        pause(Wait::Reply(number));
+        if let Err(error) = self.receive(number) {
+            return self.lose(what, path, error);
+        }
+        if self.fails_by_itself() {
+            self.world.note(format!("{what} {} fails after its effect", short(path)));
+            return Err(ZkError::ConnectionLoss);
+        }
+        result
+    }
+
+    /// A call on the scheduler's thread, which is right while a session is opened and never afterwards.
+    fn call_outside<T>(
+        &self,
+        what: &str,
+        effect: impl FnOnce(&SimulatedClient) -> ZkResult<T>,
+    ) -> ZkResult<T> {
+        if !self.world.state().clients[self.client].opening {
+            self.world.fail(format!("{what} is called on a thread that must not block"));
+        }
+        effect(&self.simulated)
+    }
+
+    fn check_contact(&self, begun: Option<u64>) -> ZkResult<()> {
+        let state = self.world.state();
+        let link = &state.clients[self.client].link;
+        match begun {
+            _ if link.over => Err(ZkError::SessionExpired),
+            Some(connection) if link.connected && link.connection == connection => Ok(()),
+            _ => Err(ZkError::ConnectionLoss),
+        }
+    }
+
+    /// Fails a call, but for lost contact not before the client has told of it.
+    fn lose<T>(&self, what: &str, path: &str, error: ZkError) -> ZkResult<T> {
+        if error == ZkError::ConnectionLoss {
+            pause(Wait::Told);
+        }
+        self.world.note(format!("{what} {} fails: {error:?}", short(path)));
+        Err(error)
+    }
+
+    fn fails_by_itself(&self) -> bool {
+        let mut state = self.world.state();
+        let hit = state.random.one_in(2);
+        let client = &mut state.clients[self.client];
+        if client.calls_to_fail > 0 && hit {
+            client.calls_to_fail -= 1;
+            return true;
+        }
+        false
+    }
+
+    /// The server has heard of the session, and its reply is on its way.
+    fn send_reply(&self) -> u64 {
+        let now = self.world.now();
+        let mut state = self.world.state();
+        state.draw_grace(self.client);
+        state.clients[self.client].link.heard.note_activity(now);
+        let arrival = state.send_off(Fate::OnItsWay);
+        state.clients[self.client].replies.insert(arrival.stamp, arrival);
+        arrival.stamp
+    }
+
+    fn receive(&self, number: u64) -> ZkResult<()> {
+        let mut state = self.world.state();
+        let client = &mut state.clients[self.client];
+        let lost = client.replies.remove(&number).is_some_and(|reply| reply.fate == Fate::Lost);
+        match (lost, client.link.over) {
+            (false, _) => Ok(()),
+            (true, true) => Err(ZkError::SessionExpired),
+            (true, false) => Err(ZkError::ConnectionLoss),
+        }
+    }
+}
+
+impl ZooKeeperClient for Wire {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        self.call("create", path, |client| {
+            let created = client.create(path, data, acl, mode);
+            if let Ok(created) = &created {
+                // The numbers of a directory that was made anew begin anew.
+                self.world.state().deleted_by_another.remove(created);
+            }
+            created
+        })
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.call("delete", path, |client| client.delete(path, version))
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.call("exists", path, |client| client.exists(path, watch))
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.call("list", path, |client| client.get_children(path, watch))
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        let what = if watch { "watch" } else { "read" };
+        self.call(what, path, |client| client.get_data(path, watch))
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.call("write", path, |client| client.set_data(path, data, version))
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.world.state().clients[self.client].sink = Some(sink);
+        true
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.session_timeout
+    }
+
+    fn report_delay(&self) -> Duration {
+        self.report_delay
+    }
+
+    fn quiet_time(&self) -> Duration {
+        self.quiet_time
+    }
+
+    fn close(&self) {
+        pause(Wait::Send);
+        self.world.note("close");
+        self.simulated.close();
+        let sink = {
+            let mut state = self.world.state();
+            let client = &mut state.clients[self.client];
+            client.link.over = true;
+            client.link.partitioned = false;
+            client.events.clear();
+            client.lose_the_rest();
+            client.sink.take()
+        };
+        drop(sink);
+        pause(Wait::Turn);
+    }
+}
+
+fn outcome<T: Debug>(result: &ZkResult<T>) -> String {
+    match result {
+        Ok(value) => {
+            let text = format!("{value:?}");
+            match text.strip_prefix('[') {
+                // A listing.
+                Some(names) if names.contains("-lock-") => {
+                    let names: Vec<String> =
+                        names.split('"').filter(|name| name.contains("-lock-")).map(short).collect();
+                    names.join(" ")
+                }
+                _ if text.starts_with('"') => short(text.trim_matches('"')),
+                _ => "ok".to_owned(),
+            }
+        }
+        Err(error) => format!("{error:?}"),
+    }
+}

@@ -1,0 +1,98 @@
+//! [`Profile`]: what a seed's run looks like: how many take part, what may go wrong, and who is favoured by chance.
+
+use std::time::Duration;
+
+use super::random::Random;
+
+#[derive(Clone, Debug)]
+pub(super) struct Profile {
+    pub(super) clients: usize,
+    /// Sessions that may be opened later, in place of those that ended.
+    pub(super) later_clients: usize,
+    pub(super) locks_per_client: usize,
+    pub(super) dirs: usize,
+    /// The steps before the faults stop.
+    pub(super) steps: usize,
+    /// Where the queues' sequence numbers start.
+    pub(super) first_sequence: i32,
+    pub(super) faults: Faults,
+    pub(super) weights: Weights,
+    /// Whether callbacks act themselves.
+    pub(super) callbacks_act: bool,
+}
+
+/// Which faults there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Faults {
+    pub(super) disconnects: bool,
+    pub(super) partitions: bool,
+    pub(super) pauses: bool,
+    pub(super) deletions: bool,
+    pub(super) failing_calls: bool,
+}
+
+/// How likely each kind of step is, relative to the others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weights {
+    pub(super) thread: u64,
+    /// A request's way to the server, and a reply's back.
+    pub(super) network: u64,
+    pub(super) job: u64,
+    pub(super) event: u64,
+    pub(super) timer: u64,
+    pub(super) expiry: u64,
+    pub(super) time: u64,
+    pub(super) user: u64,
+    pub(super) fault: u64,
+}
+
+impl Profile {
+    pub(super) fn draw(random: &mut Random) -> Profile {
+        let calm = random.one_in(8);
+        let faults = Faults {
+            disconnects: !calm && !random.one_in(4),
+            partitions: !calm && random.one_in(2),
+            pauses: !calm && random.one_in(3),
+            deletions: !calm && random.one_in(3),
+            failing_calls: !calm && random.one_in(3),
+        };
+        let weights = Weights {
+            thread: random.of(&[10, 30, 100]),
+            network: random.of(&[2, 10, 30, 100]),
+            job: random.of(&[3, 10, 30, 100]),
+            event: random.of(&[3, 10, 30, 100]),
+            timer: random.of(&[10, 30, 100]),
+            expiry: random.of(&[10, 100, 1000]),
+            // Without faults nobody is slow either.
+            time: if faults.any() { random.of(&[1, 1, 3, 10, 30]) } else { 0 },
+            user: random.of(&[3, 10, 20]),
+            fault: if faults.any() { random.of(&[1, 2, 5, 10]) } else { 0 },
+        };
+        Profile {
+            clients: random.of(&[2, 2, 2, 3, 4]),
+            later_clients: random.index(3),
+            locks_per_client: random.of(&[1, 1, 2, 3]),
+            dirs: random.of(&[1, 1, 1, 2]),
+            steps: random.of(&[80, 150, 300]),
+            first_sequence: random.of(&[0, 0, 99_999, i32::MAX - 2]),
+            faults,
+            weights,
+            callbacks_act: random.one_in(3),
+        }
+    }
+
+    pub(super) fn is_calm(&self) -> bool {
+        !self.faults.any()
+    }
+}
+
+impl Faults {
+    pub(super) fn any(self) -> bool {
+        self.disconnects || self.partitions || self.pauses || self.deletions || self.failing_calls
+    }
+}
+
+/// A session timeout; short ones make more happen.
+pub(super) fn session_timeout(random: &mut Random) -> Duration {
+    Duration::from_millis(random.of(&[1000, 4000, 10_000]))
+}

@@ -1,0 +1,137 @@
+//! One run, from a seed to a verdict.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::baton::Pool;
+use super::finale;
+use super::link::{Heard, Link};
+use super::locks::new_lock;
+use super::network::Wire;
+use super::profile::{Profile, session_timeout};
+use super::random::Random;
+use super::runtime::SimulatedRuntime;
+use super::scheduler::{DIRS, Scheduler};
+use super::world::{ClientState, World};
+use crate::session::Moment;
+use crate::{Session, ZooKeeperClient};
+
+/// What was broken, and the steps up to it.
+pub(super) struct Failure {
+    pub(super) what: String,
+    pub(super) trace: Vec<String>,
+}
+
+/// Runs one seed.
+pub(super) fn run(seed: u64, pool: &mut Pool, verbose: bool) -> Result<(), Failure> {
+    let mut random = Random::new(seed);
+    let profile = Profile::draw(&mut random);
+    let world = World::new(profile, random, verbose);
+    world.note(format!("{:?}", world.profile));
+    let mut scheduler = Scheduler::new(Arc::clone(&world), pool);
+    let verdict = play(&mut scheduler);
+    let outcome = verdict.map_err(|what| Failure { what, trace: world.trace() });
+    // What the simulation holds of the library holds the simulation.
+    if outcome.is_ok() {
+        let clients = std::mem::take(&mut world.state().clients);
+        drop(clients);
+    } else {
+        std::mem::forget(world);
+    }
+    outcome
+}
+
+pub(super) type Verdict = Result<(), String>;
+
+fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
+    let world = Arc::clone(&scheduler.world);
+    for dir in &DIRS[..world.profile.dirs] {
+        if world.profile.first_sequence != 0 {
+            world.zookeeper.set_sequence(dir, world.profile.first_sequence);
+        }
+    }
+    for _ in 0..world.profile.clients {
+        open_client(&world);
+    }
+    for _ in 0..world.profile.steps {
+        scheduler.step();
+        check(&world)?;
+    }
+    finale::stop_the_faults(scheduler)?;
+    finale::let_everybody_own(scheduler)?;
+    finale::drop_the_locks(scheduler)?;
+    finale::end_the_sessions(scheduler)
+}
+
+pub(super) fn check(world: &World) -> Verdict {
+    let broken = world.state().failure.clone();
+    match broken.or_else(|| world.check(&DIRS)) {
+        Some(what) => Err(what),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn open_client_later(world: &Arc<World>) {
+    let may = world.state().clients.len() < world.profile.clients + world.profile.later_clients;
+    if may {
+        open_client(world);
+    }
+}
+
+/// Opens a session, with some locks on it.
+fn open_client(world: &Arc<World>) {
+    let (number, timeout, quiet_time) = {
+        let mut state = world.state();
+        let timeout = session_timeout(&mut state.random);
+        let quiet_time = state.random.of(&[Duration::ZERO, timeout * 2 / 3 + Duration::from_millis(200)]);
+        let link = Link {
+            connected: true,
+            connection: 0,
+            partitioned: false,
+            over: false,
+            pings: state.random.one_in(2),
+            heard: Heard::new(world.now(), state.random.of(&[timeout / 4, timeout / 10])),
+        };
+        let client = ClientState {
+            simulated: world.zookeeper.connect(timeout),
+            session_timeout: timeout,
+            session: None,
+            core: Weak::new(),
+            opening: true,
+            jobs: VecDeque::new(),
+            timers: Vec::new(),
+            shut_down: false,
+            generation: 0,
+            at_work: 0,
+            most_workers: state.random.of(&[2, 3, 16]),
+            sink: None,
+            events: VecDeque::new(),
+            replies: std::collections::BTreeMap::new(),
+            link,
+            paused_until: Moment::from_nanos(0),
+            calls_to_fail: 0,
+        };
+        state.clients.push(client);
+        (state.clients.len() - 1, timeout, quiet_time)
+    };
+    let wire: Arc<dyn ZooKeeperClient> = Wire::new(world, number, quiet_time);
+    let runtime = Arc::new(SimulatedRuntime { world: Arc::clone(world), client: number });
+    let session = Session::open(Ok(wire), runtime, Some(world.now()), "the simulation", timeout)
+        .expect("there is contact");
+    world.note(format!("client {number} opens a session of {timeout:?}"));
+    {
+        let mut state = world.state();
+        let client = &mut state.clients[number];
+        client.opening = false;
+        client.core = Arc::downgrade(&session.core());
+        client.session = Some(session.clone());
+    }
+    for _ in 0..world.profile.locks_per_client {
+        let dir = {
+            let mut state = world.state();
+            DIRS[state.random.index(world.profile.dirs)]
+        };
+        new_lock(world, number, &session, dir);
+    }
+}

@@ -1,0 +1,97 @@
+//! [`SimulatedRuntime`]: time, threads and timers of one session, all in the scheduler's hands.
+
+use std::fmt;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::baton::{Wait, pause};
+use super::world::World;
+use crate::session::{Job, Moment, Runtime};
+
+pub(super) struct SimulatedRuntime {
+    pub(super) world: Arc<World>,
+    pub(super) client: usize,
+}
+
+/// A job for a later time.
+pub(super) struct Timer {
+    pub(super) due: Moment,
+    pub(super) job: Job,
+}
+
+impl Runtime for SimulatedRuntime {
+    fn now(&self) -> Moment {
+        self.world.now()
+    }
+
+    fn submit(&self, job: Job) {
+        let refused = {
+            let mut state = self.world.state();
+            let client = &mut state.clients[self.client];
+            match (client.opening, client.shut_down) {
+                // The opening of a session waits on a real thread for what it submits.
+                (true, _) | (_, true) => Some((job, client.opening)),
+                (false, false) => {
+                    client.jobs.push_back(job);
+                    None
+                }
+            }
+        };
+        match refused {
+            Some((job, true)) => job(),
+            // Dropped outside the lock: it may hold the last handle of something.
+            Some((job, false)) => drop(job),
+            None => {
+                let stop_here = self.world.state().random.one_in(4);
+                if stop_here {
+                    pause(Wait::Turn);
+                }
+            }
+        }
+    }
+
+    fn at(&self, due: Moment, job: Job) {
+        let mut state = self.world.state();
+        let client = &mut state.clients[self.client];
+        if client.shut_down {
+            drop(state);
+            return drop(job);
+        }
+        let place = client.timers.partition_point(|timer| timer.due <= due);
+        client.timers.insert(place, Timer { due, job });
+    }
+
+    fn submit_or_spawn(&self, job: Job) {
+        // Whether a worker does it or a thread of its own makes no difference here.
+        self.world.state().clients[self.client].jobs.push_back(job);
+    }
+
+    fn abandon(&self) {
+        let mut state = self.world.state();
+        let client = &mut state.clients[self.client];
+        client.generation += 1;
+        client.at_work = 0;
+    }
+
+    fn shut_down(&self) {
+        let dropped = {
+            let mut state = self.world.state();
+            let client = &mut state.clients[self.client];
+            client.shut_down = true;
+            std::mem::take(&mut client.timers)
+        };
+        drop(dropped);
+    }
+
+    fn new_guid(&self) -> Uuid {
+        let mut state = self.world.state();
+        Uuid::from_u64_pair(state.random.next(), state.random.next())
+    }
+}
+
+impl fmt::Debug for SimulatedRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedRuntime").field("client", &self.client).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,344 @@
+//! [`Scheduler`]: takes one step at a time, chosen by chance among all that could happen next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::baton::{Baton, Body, Pool, Report, Role, Wait};
+use super::profile::Weights;
+use super::world::World;
+use crate::session::Moment;
+
+/// The directories of the locks.
+pub(super) const DIRS: [&str; 2] = ["/locks/a", "/locks/b"];
+
+pub(super) struct Scheduler<'a> {
+    pub(super) world: Arc<World>,
+    pool: &'a mut Pool,
+    threads: BTreeMap<usize, Thread>,
+    last_thread: usize,
+}
+
+struct Thread {
+    name: String,
+    client: usize,
+    baton: Baton,
+    wait: Wait,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Of this generation of its session's workers.
+    Worker(u64),
+    /// At work on this lock, if on any.
+    User(Option<usize>),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    GoOn(usize),
+    Work(usize),
+    Tell(usize),
+    Fire(usize),
+    Expire(usize),
+    PassTime,
+    Use,
+    Fault,
+}
+
+impl<'a> Scheduler<'a> {
+    pub(super) fn new(world: Arc<World>, pool: &'a mut Pool) -> Scheduler<'a> {
+        Scheduler { world, pool, threads: BTreeMap::new(), last_thread: 0 }
+    }
+
+    /// Takes a step with everything that there may be.
+    pub(super) fn step(&mut self) {
+        let weights = self.world.profile.weights;
+        let mut steps = self.what_can_be_done(&weights);
+        let is_idle = steps.is_empty();
+        if is_idle {
+            if let Some(broken) = self.world.check_that_all_is_told() {
+                self.world.fail(broken);
+            }
+        }
+        if let Some(next) = self.next_time() {
+            // When nothing else can be done, time passes.
+            let weight = if is_idle { 1000 } else { weights.time };
+            if next > self.world.now() {
+                steps.push((weight, Step::PassTime));
+            }
+        }
+        steps.push((weights.user, Step::Use));
+        steps.push((weights.fault, Step::Fault));
+        let step = self.choose(&steps);
+        self.take(step);
+    }
+
+    /// Takes a step of those that bring on what has begun; `false` when there is none.
+    pub(super) fn step_on(&mut self) -> bool {
+        let all_alike = Weights {
+            thread: 1,
+            network: 1,
+            job: 1,
+            event: 1,
+            timer: 1,
+            expiry: 1,
+            time: 0,
+            user: 0,
+            fault: 0,
+        };
+        let steps = self.what_can_be_done(&all_alike);
+        if steps.is_empty() {
+            return false;
+        }
+        let step = self.choose(&steps);
+        self.take(step);
+        true
+    }
+
+    fn choose(&self, steps: &[(u64, Step)]) -> Step {
+        let total = steps.iter().map(|(weight, _)| weight).sum();
+        let mut chosen = self.world.state().random.below(total);
+        for (weight, step) in steps {
+            match chosen.checked_sub(*weight) {
+                Some(rest) => chosen = rest,
+                None => return *step,
+            }
+        }
+        Step::Use
+    }
+
+    fn what_can_be_done(&self, weights: &Weights) -> Vec<(u64, Step)> {
+        let now = self.world.now();
+        let mut steps = Vec::new();
+        let mut waiting = Vec::new();
+        {
+            let sessions = self.world.zookeeper.sessions();
+            let state = self.world.state();
+            for (number, client) in state.clients.iter().enumerate() {
+                if client.ends_on_the_server_at(now).is_some_and(|end| end <= now)
+                    && sessions.contains(&client.simulated.session_id())
+                {
+                    steps.push((weights.expiry, Step::Expire(number)));
+                }
+                if client.paused_until > now {
+                    continue;
+                }
+                if !client.jobs.is_empty() && client.at_work < client.most_workers {
+                    steps.push((weights.job, Step::Work(number)));
+                }
+                if client.has_event() {
+                    steps.push((weights.event, Step::Tell(number)));
+                }
+                if client.timers.first().is_some_and(|timer| timer.due <= now) {
+                    steps.push((weights.timer, Step::Fire(number)));
+                }
+            }
+            for (number, thread) in &self.threads {
+                let client = &state.clients[thread.client];
+                if client.paused_until <= now && client.lets_go_on(&thread.wait) {
+                    waiting.push((*number, thread));
+                }
+            }
+        }
+        // Outside the lock, as it asks the library.
+        let may_go_on = |thread: &Thread| match &thread.wait {
+            Wait::Until(holds) => holds(),
+            _ => true,
+        };
+        let going_on = waiting.into_iter().filter(|(_, thread)| may_go_on(thread));
+        let weight = |thread: &Thread| match thread.wait {
+            Wait::Send | Wait::Reply(_) => weights.network,
+            _ => weights.thread,
+        };
+        steps.extend(going_on.map(|(number, thread)| (weight(thread), Step::GoOn(number))));
+        steps
+    }
+
+    /// When something happens by the clock next.
+    fn next_time(&self) -> Option<Moment> {
+        let now = self.world.now();
+        let sessions = self.world.zookeeper.sessions();
+        let state = self.world.state();
+        let of_client = |client: &super::world::ClientState| {
+            let timer = client.timers.first().map(|timer| timer.due.max(client.paused_until));
+            let lives = sessions.contains(&client.simulated.session_id());
+            let end = client.ends_on_the_server_at(now).filter(|_| lives);
+            let pause = Some(client.paused_until).filter(|end| *end > now);
+            [timer, end, pause].into_iter().flatten().min()
+        };
+        state.clients.iter().filter_map(of_client).min()
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::GoOn(thread) => self.go_on(thread),
+            Step::Work(client) => self.work(client),
+            Step::Tell(client) => self.tell(client),
+            Step::Fire(client) => self.fire(client),
+            Step::Expire(client) => self.expire(client),
+            Step::PassTime => self.pass_time(),
+            Step::Use => self.use_something(),
+            Step::Fault => super::faults::strike(&self.world),
+        }
+    }
+
+    // ---- threads
+
+    fn work(&mut self, client: usize) {
+        let (job, generation) = {
+            let mut state = self.world.state();
+            let client = &mut state.clients[client];
+            let Some(job) = client.jobs.pop_front() else { return };
+            client.at_work += 1;
+            (job, client.generation)
+        };
+        self.spawn(client, Kind::Worker(generation), job);
+    }
+
+    /// Begins a thread of the application's.
+    pub(super) fn spawn_user(&mut self, client: usize, lock: Option<usize>, body: Body) {
+        if let Some(lock) = lock {
+            self.world.state().locks[lock].users += 1;
+        }
+        self.spawn(client, Kind::User(lock), body);
+    }
+
+    fn spawn(&mut self, client: usize, kind: Kind, body: Body) {
+        self.last_thread += 1;
+        let number = self.last_thread;
+        let (name, worker) = match kind {
+            Kind::Worker(generation) => ("worker", Some((client, generation))),
+            Kind::User(_) => ("user", None),
+        };
+        let name = format!("client {client} {name} {number}");
+        let (baton, report) = self.pool.begin(Role { name: name.clone(), worker }, body);
+        let thread = Thread { name, client, baton, wait: Wait::Turn, kind };
+        self.heed(number, thread, report);
+    }
+
+    fn go_on(&mut self, number: usize) {
+        let Some(thread) = self.threads.remove(&number) else { return };
+        let report = self.pool.go_on(&thread.baton);
+        self.heed(number, thread, report);
+    }
+
+    fn heed(&mut self, number: usize, mut thread: Thread, report: Report) {
+        match report {
+            Report::Paused(wait) => {
+                thread.wait = wait;
+                self.threads.insert(number, thread);
+                return;
+            }
+            Report::Done => {}
+            Report::Panicked(message) => self.world.fail(format!("{} panicked: {message}", thread.name)),
+            Report::Stuck => {
+                self.world.fail(format!("{} blocks where nobody wakes it", thread.name));
+                // It has the baton, and keeps it.
+                return;
+            }
+        }
+        let mut state = self.world.state();
+        match thread.kind {
+            Kind::Worker(generation) => {
+                let client = &mut state.clients[thread.client];
+                if client.generation == generation {
+                    client.at_work -= 1;
+                }
+            }
+            Kind::User(Some(lock)) => state.locks[lock].users -= 1,
+            Kind::User(None) => {}
+        }
+        drop(state);
+        self.pool.recycle(thread.baton);
+    }
+
+    pub(super) fn users_at_work(&self) -> usize {
+        self.threads.values().filter(|thread| matches!(thread.kind, Kind::User(_))).count()
+    }
+
+    pub(super) fn threads(&self) -> Vec<String> {
+        self.threads.values().map(|thread| thread.name.clone()).collect()
+    }
+
+    // ---- what else happens
+
+    fn tell(&mut self, client: usize) {
+        let (sink, event) = {
+            let mut state = self.world.state();
+            let client = &mut state.clients[client];
+            let (Some(sink), Some((_, event))) = (client.sink.clone(), client.events.pop_front()) else {
+                return;
+            };
+            (sink, event)
+        };
+        self.world.note(format!("client {client} is told {}", told(&event)));
+        sink(event);
+    }
+
+    fn fire(&mut self, client: usize) {
+        let timer = self.world.state().clients[client].timers.remove(0);
+        self.world.note_routine(format!("client {client}: a timer fires"));
+        (timer.job)();
+    }
+
+    fn expire(&mut self, number: usize) {
+        self.world.note(format!("the server ends the session of client {number}"));
+        let mut state = self.world.state();
+        let tells = state.random.one_in(2);
+        let client = &state.clients[number];
+        let simulated = Arc::clone(&client.simulated);
+        let (connected, partitioned, over) =
+            (client.link.connected, client.link.partitioned, client.link.over);
+        let in_contact = connected && !partitioned && !over;
+        if in_contact {
+            state.cut_stream(number);
+            let client = &mut state.clients[number];
+            client.lose_the_rest();
+            client.link.connected = false;
+            client.link.over = tells;
+        }
+        drop(state);
+        match (over, in_contact) {
+            (true, _) => self.world.zookeeper.expire_session(simulated.session_id()),
+            (false, true) if tells => simulated.expire(),
+            (false, true) => {
+                // The connection goes first, and the client learns of the end when it is back.
+                simulated.disconnect();
+                simulated.expire();
+            }
+            (false, false) => simulated.expire_silently(),
+        }
+    }
+
+    fn pass_time(&mut self) {
+        let Some(next) = self.next_time() else { return };
+        let now = self.world.now();
+        let mut state = self.world.state();
+        let ahead = next.since(now);
+        let by = match state.random.below(3) {
+            0 => ahead.mul_f64(state.random.below(1000) as f64 / 1000.0),
+            _ => ahead,
+        };
+        drop(state);
+        self.world.set_now(now.after(by));
+    }
+
+    /// Lets time pass up to what happens by the clock next, but not beyond that moment; `false` when nothing does.
+    pub(super) fn wait_for_the_clock(&mut self, until: Moment) -> bool {
+        match self.next_time().filter(|next| *next <= until) {
+            Some(next) => {
+                self.world.set_now(next.max(self.world.now()));
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+fn told(event: &crate::ClientEvent) -> String {
+    match event {
+        crate::ClientEvent::NodeChanged { path } => format!("of a change of {}", super::world::short(path)),
+        event => format!("{event:?}"),
+    }
+}

@@ -1,0 +1,87 @@
+//! What users do: threads of the application that make, use and drop locks, and open and close sessions.
+
+use std::sync::Arc;
+
+use super::locks::{Action, act, new_lock};
+use super::run::open_client_later;
+use super::scheduler::{DIRS, Scheduler};
+use crate::LossReason;
+
+/// User threads at a time.
+const MOST_USERS: usize = 6;
+
+impl Scheduler<'_> {
+    pub(super) fn use_something(&mut self) {
+        if self.users_at_work() >= MOST_USERS {
+            return;
+        }
+        let choice = self.world.state().random.below(100);
+        match choice {
+            0 => self.close_session(),
+            1 | 2 => open_client_later(&self.world),
+            3 | 4 => self.make_lock(),
+            5 => self.use_lock(Action::Close),
+            6..8 => self.use_lock(Action::Drop),
+            8..40 => self.use_lock(Action::Unlock),
+            _ => self.use_lock(Action::Lock),
+        }
+    }
+
+    fn use_lock(&mut self, action: Action) {
+        let lock = {
+            let mut state = self.world.state();
+            let usable: Vec<usize> = (0..state.locks.len())
+                .filter(|lock| state.locks[*lock].held_by_application.is_some())
+                .filter(|lock| state.locks[*lock].users < 2)
+                .collect();
+            if usable.is_empty() {
+                return;
+            }
+            let chosen = state.random.index(usable.len());
+            usable[chosen]
+        };
+        self.act(lock, action);
+    }
+
+    pub(super) fn act(&mut self, lock: usize, action: Action) {
+        let client = self.world.state().locks[lock].client;
+        let world = Arc::clone(&self.world);
+        self.spawn_user(client, Some(lock), Box::new(move || act(&world, lock, action)));
+    }
+
+    fn make_lock(&mut self) {
+        let (client, session, dir) = {
+            let mut state = self.world.state();
+            let client = state.random.index(self.world.profile.clients);
+            let dir = DIRS[state.random.index(self.world.profile.dirs)];
+            (client, state.clients[client].session.clone(), dir)
+        };
+        if let Some(session) = session {
+            new_lock(&self.world, client, &session, dir);
+        }
+    }
+
+    fn close_session(&mut self) {
+        let client = {
+            let mut state = self.world.state();
+            let clients = state.clients.len();
+            state.random.index(clients)
+        };
+        self.close(client);
+    }
+
+    pub(super) fn close(&mut self, client: usize) {
+        let session = self.world.state().clients[client].session.take();
+        let Some(session) = session else { return };
+        let world = Arc::clone(&self.world);
+        self.spawn_user(
+            client,
+            None,
+            Box::new(move || {
+                world.note("closes its session");
+                session.core().end(LossReason::SessionClosed);
+                drop(session);
+            }),
+        );
+    }
+}

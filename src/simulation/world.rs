@@ -1,0 +1,172 @@
+//! [`World`]: everything that a simulation shares between its threads.
+//!
+//! Its lock is held for moments only and never while the library runs: the library calls in here under locks of its own.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::baton::role;
+use super::link::{Arrival, Link};
+use super::locks::LockRecord;
+use super::profile::Profile;
+use super::random::Random;
+use super::runtime::Timer;
+use crate::client::{ClientEvent, EventSink};
+use crate::session::{Core, Job, Moment};
+use crate::sim::{SimulatedClient, SimulatedZooKeeper};
+use crate::{Session, WriteLock};
+
+/// How many steps a trace goes back.
+const TRACED: usize = 60;
+
+pub(super) struct World {
+    /// Apart from the rest, as the library asks for it under its own locks.
+    now: AtomicU64,
+    pub(super) zookeeper: SimulatedZooKeeper,
+    pub(super) profile: Profile,
+    /// Whether every step is told at once.
+    verbose: bool,
+    /// Whether users and faults may still act.
+    in_trouble: AtomicBool,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) random: Random,
+    pub(super) clients: Vec<ClientState>,
+    pub(super) locks: Vec<LockRecord>,
+    /// Znodes that another client deleted, and the sessions that they belonged to.
+    pub(super) deleted_by_another: BTreeSet<String>,
+    pub(super) robbed: BTreeSet<i64>,
+    /// Requests of others in the queues.
+    pub(super) strangers: Vec<String>,
+    /// Numbers what comes from the server, in the order in which it happened there.
+    pub(super) last_stamp: u64,
+    pub(super) failure: Option<String>,
+    trace: VecDeque<String>,
+}
+
+/// One process with its session.
+pub(super) struct ClientState {
+    pub(super) simulated: Arc<SimulatedClient>,
+    pub(super) session_timeout: Duration,
+    pub(super) session: Option<Session>,
+    pub(super) core: std::sync::Weak<Core>,
+    pub(super) opening: bool,
+
+    pub(super) jobs: VecDeque<Job>,
+    /// Ordered by their time.
+    pub(super) timers: Vec<Timer>,
+    pub(super) shut_down: bool,
+    pub(super) generation: u64,
+    /// Workers of this generation that are at work, and how many there may be.
+    pub(super) at_work: usize,
+    pub(super) most_workers: usize,
+
+    pub(super) sink: Option<EventSink>,
+    pub(super) events: VecDeque<(Arrival, ClientEvent)>,
+    /// Replies on their way, by the number of the call.
+    pub(super) replies: BTreeMap<u64, Arrival>,
+    pub(super) link: Link,
+    /// Until when the process stands still.
+    pub(super) paused_until: Moment,
+    /// How many of the next calls fail by themselves.
+    pub(super) calls_to_fail: u32,
+}
+
+impl World {
+    pub(super) fn new(profile: Profile, random: Random, verbose: bool) -> Arc<World> {
+        let state = State {
+            random,
+            clients: Vec::new(),
+            locks: Vec::new(),
+            deleted_by_another: BTreeSet::new(),
+            robbed: BTreeSet::new(),
+            strangers: Vec::new(),
+            last_stamp: 0,
+            failure: None,
+            trace: VecDeque::new(),
+        };
+        Arc::new(World {
+            now: AtomicU64::new(Duration::from_secs(1000).as_nanos() as u64),
+            zookeeper: SimulatedZooKeeper::new(),
+            profile,
+            verbose,
+            in_trouble: AtomicBool::new(true),
+            state: Mutex::new(state),
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        Moment::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_now(&self, now: Moment) {
+        self.now.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(super) fn in_trouble(&self) -> bool {
+        self.in_trouble.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn calm_down(&self) {
+        self.in_trouble.store(false, Ordering::Relaxed);
+    }
+
+    /// Writes a line to the trace.
+    pub(super) fn note(&self, text: impl AsRef<str>) {
+        let who = role().map_or_else(String::new, |role| format!("{}: ", role.name));
+        let line = format!("{:>10.3} s  {who}{}", self.now().as_nanos() as f64 / 1e9 - 1000.0, text.as_ref());
+        if self.verbose {
+            eprintln!("{line}");
+        }
+        let mut state = self.state();
+        if state.trace.len() == TRACED {
+            state.trace.pop_front();
+        }
+        state.trace.push_back(line);
+    }
+
+    /// Writes a line to the trace that says little: when nothing goes wrong any more it would only drown the others.
+    pub(super) fn note_routine(&self, text: impl AsRef<str>) {
+        if self.in_trouble() {
+            self.note(text);
+        }
+    }
+
+    /// Notes that a promise is broken; the first one counts.
+    pub(super) fn fail(&self, what: impl Into<String>) {
+        let what = what.into();
+        self.note(format!("BROKEN: {what}"));
+        self.state().failure.get_or_insert(what);
+    }
+
+    pub(super) fn trace(&self) -> Vec<String> {
+        self.state().trace.iter().cloned().collect()
+    }
+
+    /// A lock that is still in the application's hands.
+    pub(super) fn lock(&self, lock: usize) -> Option<Arc<WriteLock>> {
+        self.state().locks[lock].held_by_application.clone()
+    }
+}
+
+/// A path, or a name, short enough for a trace.
+pub(super) fn short(path: &str) -> String {
+    let parts: Vec<&str> = path.rsplitn(2, "/").collect();
+    let name = parts[0];
+    let dir = parts.get(1).map_or("", |dir| dir.rsplit('/').next().unwrap_or_default());
+    let name = match name.split_once("-lock-") {
+        Some((prefix, sequence)) => format!("{}#{sequence}", prefix.get(..8).unwrap_or(prefix)),
+        None => name.to_owned(),
+    };
+    format!("{dir}/{name}")
+}
