@@ -7,17 +7,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
-use parking_lot::Mutex;
 use zookeeper::Acl;
 
-use crate::error::{LockError, LossReason, Operation, Result};
-use crate::exclusive;
-use crate::grant::Grant;
+use crate::blocking_lock::BlockingLock;
+use crate::error::Result;
 use crate::lock_guard::LockGuard;
-use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::patience::Patience;
+use crate::protocol_support::ProtocolSupport;
+use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, Event, Request, Standing};
 use crate::session::Session;
 
 /// An exclusive lock that blocks until it is acquired.
@@ -39,9 +37,7 @@ use crate::session::Session;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 pub struct BlockingWriteLock {
-    support: ProtocolSupport,
-    dir: ZNodePath,
-    data: Mutex<Arc<[u8]>>,
+    lock: BlockingLock,
 }
 
 impl BlockingWriteLock {
@@ -53,11 +49,8 @@ impl BlockingWriteLock {
     /// The only way to fail is [`InvalidPath`](crate::LockError::InvalidPath).
     pub fn new(session: &Session, dir: &str, acl: Option<Vec<Acl>>) -> Result<BlockingWriteLock> {
         let dir = ZNodePath::parse(dir)?;
-        let support = ProtocolSupport::new(session);
-        if let Some(acl) = acl {
-            support.set_acl(acl);
-        }
-        Ok(BlockingWriteLock { support, dir, data: Mutex::new(exclusive::default_data()) })
+        let support = Arc::new(ProtocolSupport::with_acl(session, acl));
+        Ok(BlockingWriteLock { lock: BlockingLock::new(support, dir, Access::Exclusive) })
     }
 
     /// Blocks until the lock is acquired.
@@ -72,11 +65,7 @@ impl BlockingWriteLock {
     ///
     /// After an error nothing stands in the queue any more.
     pub fn lock(&self) -> Result<LockGuard> {
-        match self.acquire(None)? {
-            Some(guard) => Ok(guard),
-            // Proof: without a deadline there is none to come.
-            None => Err(LockError::Closed { operation: Operation::LOCK.name, path: self.dir.to_string() }),
-        }
+        self.lock.lock()
     }
 
     /// Acquires the lock if nobody holds it or waits for it, and returns `None` otherwise. Blocks for the server's answers
@@ -85,11 +74,7 @@ impl BlockingWriteLock {
     /// # Errors
     /// As [`lock`](BlockingWriteLock::lock).
     pub fn try_lock(&self) -> Result<Option<LockGuard>> {
-        let attempt = self.start()?;
-        match attempt.claim.wait_until_placed()? {
-            Some(Standing::Owner) => attempt.into_guard().map(Some),
-            _ => Ok(None),
-        }
+        self.lock.try_lock()
     }
 
     /// Blocks until the lock is acquired, or for `timeout`, and then returns `None`.
@@ -100,11 +85,7 @@ impl BlockingWriteLock {
     /// # Errors
     /// As [`lock`](BlockingWriteLock::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<LockGuard>> {
-        match Instant::now().checked_add(timeout) {
-            Some(deadline) => self.try_lock_until(deadline),
-            // Longer than the clock can tell.
-            None => self.lock().map(Some),
-        }
+        self.try_lock_with(&Patience::lasting(timeout))
     }
 
     /// Blocks until the lock is acquired, or until `deadline`, and then returns `None`.
@@ -112,40 +93,32 @@ impl BlockingWriteLock {
     /// # Errors
     /// As [`lock`](BlockingWriteLock::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<LockGuard>> {
-        self.acquire(Some(deadline))
+        self.try_lock_with(&Patience::until(deadline))
     }
 
-    /// Waits for the lock, and on a session that heals itself, over the loss of it.
-    fn acquire(&self, deadline: Option<Instant>) -> Result<Option<LockGuard>> {
-        let Some(healing) = self.session().healing() else { return self.wait(deadline) };
-        loop {
-            let mark = healing.mark();
-            match self.wait(deadline) {
-                Err(error) if error.is_session_lost() => {
-                    if !healing.await_healing(mark, deadline) {
-                        return if healing.is_closed() { Err(error) } else { Ok(None) };
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    fn wait(&self, deadline: Option<Instant>) -> Result<Option<LockGuard>> {
-        let attempt = self.start()?;
-        let event = match deadline {
-            None => attempt.events.recv().ok(),
-            Some(deadline) => match attempt.events.recv_deadline(deadline) {
-                Ok(event) => Some(event),
-                // A grant that comes at this very moment is released again by the drop of the attempt.
-                Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => None,
-            },
-        };
-        match event {
-            Some(Event::Acquired) => attempt.into_guard().map(Some),
-            _ => Err(attempt.claim.end_error(Operation::LOCK)),
-        }
+    /// Blocks until the lock is acquired, or as long as the patience lasts, and then returns `None`; another thread may cut
+    /// the waiting short.
+    ///
+    /// ```no_run
+    /// use std::{thread, time::Duration};
+    /// use zookeeper_recipes_lock::{BlockingWriteLock, CancelHandle, LockError, Patience, Session};
+    ///
+    /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+    /// let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
+    /// let shutdown = CancelHandle::new();
+    /// thread::scope(|scope| {
+    ///     let patience = Patience::unlimited().cancelled_by(&shutdown);
+    ///     let waiter = scope.spawn(move || lock.try_lock_with(&patience).map(drop));
+    ///     shutdown.cancel();
+    ///     assert!(matches!(waiter.join().unwrap(), Ok(()) | Err(LockError::Cancelled { .. })));
+    /// });
+    /// # Ok::<(), LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock`](BlockingWriteLock::lock), and [`Cancelled`](crate::LockError::Cancelled).
+    pub fn try_lock_with(&self, patience: &Patience) -> Result<Option<LockGuard>> {
+        self.lock.try_lock_with(patience)
     }
 
     /// Runs an operation under the lock and releases the lock after it, panic or not.
@@ -179,19 +152,19 @@ impl BlockingWriteLock {
     /// Returns the lock's directory.
     #[must_use]
     pub fn dir(&self) -> &str {
-        self.dir.as_str()
+        self.lock.dir()
     }
 
     /// Returns the session.
     #[must_use]
     pub fn session(&self) -> &Session {
-        self.support.session()
+        self.lock.session()
     }
 
     /// Returns what the lock stands on: the session, the ACL, the retries.
     #[must_use]
     pub fn protocol_support(&self) -> &ProtocolSupport {
-        &self.support
+        self.lock.support()
     }
 
     /// Sets the data of the znodes of later requests, which tells others who waits; `host/pid` by default.
@@ -199,41 +172,12 @@ impl BlockingWriteLock {
     /// # Errors
     /// The only way to fail is [`InvalidArgument`](crate::LockError::InvalidArgument) for data of about 1 MiB and more.
     pub fn set_data(&self, data: &[u8]) -> Result<()> {
-        check_data(data)?;
-        *self.data.lock() = data.into();
-        Ok(())
-    }
-
-    fn start(&self) -> Result<Attempt> {
-        self.session().core().check_open(Operation::LOCK, &self.dir)?;
-        let (grant, events, lost) = Grant::new();
-        let terms = exclusive::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()));
-        let request = Request::new(self.session(), terms, grant);
-        request.start();
-        Ok(Attempt { session: self.session().clone(), claim: Claim::on(request), events, lost })
+        self.lock.set_data(data)
     }
 }
 
 impl fmt::Debug for BlockingWriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockingWriteLock").field("dir", &self.dir).finish_non_exhaustive()
-    }
-}
-
-/// One waiting call. Dropped without a guard made of it, it withdraws its request.
-struct Attempt {
-    /// Before the session, for the order in which they are dropped.
-    claim: Claim,
-    session: Session,
-    events: Receiver<Event>,
-    lost: Receiver<LossReason>,
-}
-
-impl Attempt {
-    fn into_guard(self) -> Result<LockGuard> {
-        match self.claim.znode() {
-            Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.lost)),
-            None => Err(self.claim.end_error(Operation::LOCK)),
-        }
+        f.debug_struct("BlockingWriteLock").field("dir", &self.dir()).finish_non_exhaustive()
     }
 }

@@ -115,6 +115,16 @@ pub enum LockError {
         source: ZkError,
     },
 
+    /// The [`CancelHandle`](crate::CancelHandle) was pulled while the call waited, or before. Nothing stands in the queue
+    /// any more.
+    #[error("{operation} '{path}': cancelled")]
+    Cancelled {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which lock directory.
+        path: String,
+    },
+
     /// This guard or lock owns nothing (any more).
     #[error("{operation} '{path}': the lock is not held (any more)")]
     NotOwner {

@@ -69,14 +69,16 @@
 )]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod blocking_lock;
 mod blocking_write_lock;
 mod client;
 mod error;
-mod exclusive;
 mod grant;
 mod lock_guard;
 mod lock_listener;
+mod locking;
 mod operation;
+mod patience;
 mod protocol_support;
 mod recipe;
 mod request;
@@ -94,6 +96,7 @@ pub use error::{LockError, LossReason, Result};
 pub use lock_guard::LockGuard;
 pub use lock_listener::LockListener;
 pub use operation::ZooKeeperOperation;
+pub use patience::{CancelHandle, Patience};
 pub use protocol_support::ProtocolSupport;
 pub use recipe::znode_name::ZNodeName;
 pub use session::{Session, SessionState};

@@ -5,7 +5,7 @@ use std::fmt;
 use crossbeam_channel::Receiver;
 
 use crate::error::{LossReason, Operation, Result};
-use crate::exclusive;
+use crate::locking;
 use crate::recipe::path::ZNodePath;
 use crate::request::Claim;
 use crate::session::Session;
@@ -79,7 +79,7 @@ impl LockGuard {
     /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server; then the znode stays until the
     ///   session ends.
     pub fn unlock(self) -> Result<()> {
-        let released = exclusive::release(&self.claim);
+        let released = locking::release(&self.claim);
         if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }
     }
 }

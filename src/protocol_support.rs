@@ -51,6 +51,14 @@ impl ProtocolSupport {
         }
     }
 
+    pub(crate) fn with_acl(session: &Session, acl: Option<Vec<Acl>>) -> ProtocolSupport {
+        let support = ProtocolSupport::new(session);
+        if let Some(acl) = acl {
+            support.set_acl(acl);
+        }
+        support
+    }
+
     /// Returns the session.
     #[must_use]
     pub fn session(&self) -> &Session {

@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use zookeeper::Acl;
 
 use crate::error::{LockError, Operation, Result};
-use crate::exclusive;
 use crate::lock_listener::{ListenerSlot, LockListener};
+use crate::locking;
 use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Observer, Request, Standing};
 use crate::session::{Rejoin, Session};
@@ -84,7 +85,8 @@ impl Place {
             if !is_wanted(current.as_deref()) {
                 return Some(());
             }
-            let terms = exclusive::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()));
+            let terms =
+                locking::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()), Access::Exclusive);
             let observer = Arc::<ListenerSlot>::clone(&self.listener);
             let request = Request::new(self.support.session(), terms, observer);
             *current = Some(Arc::clone(&request));
@@ -133,14 +135,10 @@ impl WriteLock {
         listener: Option<Arc<dyn LockListener>>,
     ) -> Result<WriteLock> {
         let dir = ZNodePath::parse(dir)?;
-        let support = ProtocolSupport::new(session);
-        if let Some(acl) = acl {
-            support.set_acl(acl);
-        }
         let place = Arc::new(Place {
-            support,
+            support: ProtocolSupport::with_acl(session, acl),
             dir,
-            data: Mutex::new(exclusive::default_data()),
+            data: Mutex::new(locking::default_data()),
             listener: Arc::new(ListenerSlot::new(listener, session.healing().is_some())),
             current: Mutex::new(None),
         });
@@ -191,7 +189,7 @@ impl WriteLock {
     ///   the session ends.
     pub fn unlock(&self) -> Result<()> {
         let Some(request) = self.place.current.lock().take() else { return Ok(()) };
-        match exclusive::release(&request) {
+        match locking::release(&request) {
             Err(LockError::RequestDeleted { .. }) => Ok(()),
             released => released,
         }

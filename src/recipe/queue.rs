@@ -3,6 +3,7 @@
 //! Origin: step 3 and 4 of ZooKeeper's lock recipe, `LockZooKeeperOperation.execute` in the Java class `WriteLock`. It
 //! makes one pass over the children and sorts nothing.
 
+use super::access::Access;
 use super::znode_name::generated_sequence;
 
 /// What the children of a lock directory mean for one request.
@@ -10,7 +11,7 @@ use super::znode_name::generated_sequence;
 pub(crate) enum Decision<'a> {
     /// No request that excludes this one is ahead.
     Owner,
-    /// This child is the nearest one ahead; watch it and nobody else.
+    /// This child is the nearest one ahead that excludes this one; watch it and nobody else.
     WaitFor(&'a str),
     /// The request's own znode is not among the children.
     Missing,
@@ -19,8 +20,8 @@ pub(crate) enum Decision<'a> {
     Exhausted,
 }
 
-/// Decides for an exclusive request: every other request ahead of it excludes it.
-pub(crate) fn decide_exclusive<'a>(own: &str, children: &'a [String]) -> Decision<'a> {
+/// Decides for a request by the children ahead of it; those behind it never matter.
+pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> Decision<'a> {
     let Some(sequence) = generated_sequence(own) else { return Decision::Missing };
     let mut present = false;
     let mut exhausted = false;
@@ -34,7 +35,10 @@ pub(crate) fn decide_exclusive<'a>(own: &str, children: &'a [String]) -> Decisio
         let distance = distance_ahead(sequence, theirs);
         exhausted |= distance == 0 && sequence == i32::MAX;
         let ahead = distance > 0 || (distance == 0 && child.as_str() < own);
-        if ahead && nearest.is_none_or(|found| (distance, found.1) < (found.0, child)) {
+        if ahead
+            && access.waits_for(child)
+            && nearest.is_none_or(|found| (distance, found.1) < (found.0, child))
+        {
             nearest = Some((distance, child));
         }
     }
@@ -81,34 +85,43 @@ mod tests {
     #[test]
     fn the_lowest_request_owns() {
         let all = children(&["x-b-lock-0000000002", "x-a-lock-0000000001"]);
-        assert_eq!(decide_exclusive("x-a-lock-0000000001", &all), Decision::Owner);
-        assert_eq!(decide_exclusive("x-b-lock-0000000002", &all), Decision::WaitFor("x-a-lock-0000000001"));
+        assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &all), Decision::Owner);
+        assert_eq!(
+            decide(Access::Exclusive, "x-b-lock-0000000002", &all),
+            Decision::WaitFor("x-a-lock-0000000001")
+        );
     }
 
     #[test]
     fn the_sequence_alone_decides_whatever_the_prefix() {
         // ZOOKEEPER-2931: with the prefix compared first, both of these own the lock.
         let all = children(&["x-9-lock-0000000001", "x-1-lock-0000000002"]);
-        assert_eq!(decide_exclusive("x-1-lock-0000000002", &all), Decision::WaitFor("x-9-lock-0000000001"));
-        assert_eq!(decide_exclusive("x-9-lock-0000000001", &all), Decision::Owner);
+        assert_eq!(
+            decide(Access::Exclusive, "x-1-lock-0000000002", &all),
+            Decision::WaitFor("x-9-lock-0000000001")
+        );
+        assert_eq!(decide(Access::Exclusive, "x-9-lock-0000000001", &all), Decision::Owner);
     }
 
     #[test]
     fn a_waiter_waits_for_the_nearest_ahead() {
         let all =
             children(&["a-lock-0000000001", "a-lock-0000000007", "a-lock-0000000003", "a-lock-0000000009"]);
-        assert_eq!(decide_exclusive("a-lock-0000000007", &all), Decision::WaitFor("a-lock-0000000003"));
+        assert_eq!(
+            decide(Access::Exclusive, "a-lock-0000000007", &all),
+            Decision::WaitFor("a-lock-0000000003")
+        );
     }
 
     #[test]
     fn requests_of_other_libraries_count_and_other_children_do_not() {
         let all = children(&["config", "x-3", "00ff__lock__0000000004", "x-a-lock-0000000005"]);
         assert_eq!(
-            decide_exclusive("x-a-lock-0000000005", &all),
+            decide(Access::Exclusive, "x-a-lock-0000000005", &all),
             Decision::WaitFor("00ff__lock__0000000004")
         );
         let all = children(&["config", "x-3", "x-a-lock-0000000005"]);
-        assert_eq!(decide_exclusive("x-a-lock-0000000005", &all), Decision::Owner);
+        assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000005", &all), Decision::Owner);
     }
 
     #[test]
@@ -116,30 +129,33 @@ mod tests {
         let last = name("x-a", i32::MAX);
         let first = name("x-b", i32::MIN);
         let all = vec![first.clone(), last.clone()];
-        assert_eq!(decide_exclusive(&last, &all), Decision::Owner);
-        assert_eq!(decide_exclusive(&first, &all), Decision::WaitFor(&last));
+        assert_eq!(decide(Access::Exclusive, &last, &all), Decision::Owner);
+        assert_eq!(decide(Access::Exclusive, &first, &all), Decision::WaitFor(&last));
     }
 
     #[test]
     fn a_counter_that_sticks_at_its_end_is_no_order() {
         let (first, second) = (name("x-b", i32::MAX), name("x-a", i32::MAX));
-        assert_eq!(decide_exclusive(&first, std::slice::from_ref(&first)), Decision::Owner);
+        assert_eq!(decide(Access::Exclusive, &first, std::slice::from_ref(&first)), Decision::Owner);
         let all = vec![first.clone(), second.clone()];
-        assert_eq!(decide_exclusive(&second, &all), Decision::Exhausted);
+        assert_eq!(decide(Access::Exclusive, &second, &all), Decision::Exhausted);
     }
 
     #[test]
     fn a_request_that_is_not_listed_is_missing() {
-        assert_eq!(decide_exclusive("x-a-lock-0000000001", &[]), Decision::Missing);
+        assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &[]), Decision::Missing);
         let all = children(&["x-b-lock-0000000000"]);
-        assert_eq!(decide_exclusive("x-a-lock-0000000001", &all), Decision::Missing);
+        assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &all), Decision::Missing);
     }
 
     #[test]
     fn of_two_requests_with_one_number_exactly_one_owns() {
         let all = children(&["x-a-lock-0000000001", "x-b-lock-0000000001"]);
-        assert_eq!(decide_exclusive("x-a-lock-0000000001", &all), Decision::Owner);
-        assert_eq!(decide_exclusive("x-b-lock-0000000001", &all), Decision::WaitFor("x-a-lock-0000000001"));
+        assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &all), Decision::Owner);
+        assert_eq!(
+            decide(Access::Exclusive, "x-b-lock-0000000001", &all),
+            Decision::WaitFor("x-a-lock-0000000001")
+        );
     }
 
     #[test]
@@ -178,13 +194,13 @@ mod tests {
                     0 => Decision::Owner,
                     _ => Decision::WaitFor(&queue[position - 1]),
                 };
-                prop_assert_eq!(decide_exclusive(own, &listed), expected);
+                prop_assert_eq!(decide(Access::Exclusive, own, &listed), expected);
             }
         }
 
         #[test]
         fn any_names_are_decided_without_panic(own in ".*", listed in prop::collection::vec(".*", 0..8)) {
-            let _ = decide_exclusive(&own, &listed);
+            let _ = decide(Access::Exclusive, &own, &listed);
         }
     }
 }

@@ -26,8 +26,8 @@ use parking_lot::{Condvar, Mutex};
 use zookeeper::{Acl, ZkResult};
 
 use crate::error::{LockError, LossReason, Operation, Result};
+use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::recipe::queue::Decision;
 use crate::retry::RetryPolicy;
 use crate::session::{Core, Moment, Participant, ParticipantId, Session, Target, Term, Wake};
 
@@ -40,7 +40,7 @@ pub(crate) struct Terms {
     pub(crate) data: Arc<[u8]>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) retry: RetryPolicy,
-    pub(crate) decide: for<'a> fn(&str, &'a [String]) -> Decision<'a>,
+    pub(crate) access: Access,
 }
 
 /// What happens to a request, as its lock hears of it.

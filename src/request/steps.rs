@@ -10,7 +10,7 @@ use zookeeper::{ZkError, ZkResult};
 use super::{Event, Phase, Request, Terms};
 use crate::error::{LockError, LossReason, Operation};
 use crate::recipe::path::ZNodePath;
-use crate::recipe::queue::{Decision, find_duplicate, find_own};
+use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::session::{Participant, Sight, Target, Term, Wake};
 
 /// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
@@ -179,7 +179,7 @@ impl Request {
         if let Some(duplicate) = find_duplicate(&self.terms.prefix, znode.name(), &children) {
             return self.delete_duplicate(duplicate);
         }
-        match (self.terms.decide)(znode.name(), &children) {
+        match decide(self.terms.access, znode.name(), &children) {
             Decision::Owner => self.acquire(znode, term),
             Decision::Exhausted => {
                 self.fail(LockError::SequenceExhausted { path: znode.to_string() });

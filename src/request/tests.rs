@@ -9,7 +9,8 @@ use zookeeper::{Acl, Permission, ZkError};
 
 use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::{
-    BlockingWriteLock, LockError, LockListener, LossReason, ProtocolSupport, Session, SessionState, WriteLock,
+    BlockingWriteLock, CancelHandle, LockError, LockListener, LossReason, Patience, ProtocolSupport, Session,
+    SessionState, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -400,6 +401,33 @@ fn a_request_given_up_at_any_moment_of_its_retries_leaves_no_znode() {
         let _ = lock.try_lock_for(Duration::from_micros(round)).unwrap();
     }
     eventually("no znode is left", || zk.children(DIR).is_empty());
+}
+
+#[test]
+fn a_call_cancelled_at_any_step_leaves_no_znode() {
+    for step in [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData] {
+        for after in [false, true] {
+            let zk = SimulatedZooKeeper::new();
+            let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
+            let party = Party::join(&zk);
+            let cancel = CancelHandle::new();
+            let pull = {
+                let cancel = cancel.clone();
+                move || cancel.cancel()
+            };
+            match after {
+                false => party.client.before_next(step, pull),
+                true => party.client.after_next(step, pull),
+            }
+            let patience = Patience::lasting(PATIENCE).cancelled_by(&cancel);
+            let outcome = party.blocking().try_lock_with(&patience);
+            assert!(matches!(outcome, Err(LockError::Cancelled { .. })), "{step:?} {after}: {outcome:?}");
+            eventually("only the one ahead is left", || zk.children(DIR).len() == 1);
+            zk.delete(&ahead);
+            assert!(matches!(party.blocking().try_lock_with(&patience), Err(LockError::Cancelled { .. })));
+            assert!(zk.children(DIR).is_empty(), "nothing was asked for");
+        }
+    }
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::core::Core;
 use super::runtime::Runtime;
@@ -32,8 +32,6 @@ pub(crate) trait Rejoin: Send + Sync {
 /// What the handles of a session that is healed share.
 pub(crate) struct Healing {
     state: Mutex<State>,
-    /// Signalled when there is a new core, and when there will be no more.
-    changed: Condvar,
 }
 
 struct State {
@@ -41,20 +39,29 @@ struct State {
     open: Option<Sender<Infallible>>,
     subscribers: Vec<Sender<SessionState>>,
     waiting: Vec<Weak<dyn Rejoin>>,
-    /// Counts the cores that have been put in place of a lost one.
-    healed: u64,
+    /// Dropped when the present core is replaced, and when there will be no other.
+    present: Option<Sender<Infallible>>,
+    replaced: Receiver<Infallible>,
 }
 
 impl Healing {
     pub(super) fn new() -> (Healing, Receiver<Infallible>) {
         let (open, closed) = bounded(0);
-        let state = State { open: Some(open), subscribers: Vec::new(), waiting: Vec::new(), healed: 0 };
-        (Healing { state: Mutex::new(state), changed: Condvar::new() }, closed)
+        let (present, replaced) = bounded(0);
+        let state = State {
+            open: Some(open),
+            subscribers: Vec::new(),
+            waiting: Vec::new(),
+            present: Some(present),
+            replaced,
+        };
+        (Healing { state: Mutex::new(state) }, closed)
     }
 
     pub(super) fn close(&self) {
-        self.state.lock().open = None;
-        self.changed.notify_all();
+        let mut state = self.state.lock();
+        state.open = None;
+        state.present = None;
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -72,38 +79,21 @@ impl Healing {
         state.waiting.push(waiting);
     }
 
-    /// A mark of now, for [`await_healing`](Healing::await_healing).
-    pub(crate) fn mark(&self) -> u64 {
-        self.state.lock().healed
-    }
-
-    /// Waits until the session has been healed since the mark; `false` when it is closed, or at the deadline.
-    pub(crate) fn await_healing(&self, mark: u64, deadline: Option<Instant>) -> bool {
-        let mut state = self.state.lock();
-        while state.healed == mark {
-            if state.open.is_none() {
-                return false;
-            }
-            match deadline {
-                None => self.changed.wait(&mut state),
-                Some(deadline) => {
-                    if self.changed.wait_until(&mut state, deadline).timed_out() {
-                        return state.healed != mark;
-                    }
-                }
-            }
-        }
-        true
+    /// A channel that is disconnected when the core of this moment is replaced, or when the session is closed.
+    pub(crate) fn next(&self) -> Receiver<Infallible> {
+        self.state.lock().replaced.clone()
     }
 
     fn healed(&self, core: &Core) {
         let waiting: Vec<_> = {
             let mut state = self.state.lock();
-            state.healed += 1;
+            if state.open.is_some() {
+                let (present, replaced) = bounded(0);
+                (state.present, state.replaced) = (Some(present), replaced);
+            }
             state.subscribers.retain(|subscriber| core.tell_and_subscribe(subscriber.clone()));
             state.waiting.iter().filter_map(Weak::upgrade).collect()
         };
-        self.changed.notify_all();
         for waiting in waiting {
             waiting.rejoin();
         }
@@ -112,8 +102,7 @@ impl Healing {
 
 impl fmt::Debug for Healing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock();
-        f.debug_struct("Healing").field("healed", &state.healed).finish_non_exhaustive()
+        f.debug_struct("Healing").field("closed", &self.is_closed()).finish_non_exhaustive()
     }
 }
 

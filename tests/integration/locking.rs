@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LockError, WriteLock};
+use zookeeper_recipes_lock::{BlockingWriteLock, CancelHandle, LockError, Patience, WriteLock};
 
 use crate::fixtures::{Onlooker, session, unique_dir};
 use crate::support::server;
@@ -123,6 +123,27 @@ fn a_timed_attempt_ends_in_time_and_leaves_no_znode() {
     drop(guard);
     assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some());
     assert!(lock.try_lock_for(Duration::MAX).unwrap().is_some());
+}
+
+#[test]
+fn a_waiter_cancelled_by_another_thread_leaves_the_queue() {
+    let session = session(server::shared());
+    let dir = unique_dir("cancelled");
+    let onlooker = Onlooker::at(server::shared());
+    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let _guard = lock.lock().unwrap();
+    let cancel = CancelHandle::new();
+    let patience = Patience::unlimited().cancelled_by(&cancel);
+    thread::scope(|scope| {
+        let waiters =
+            [(); 2].map(|()| scope.spawn(|| lock.try_lock_with(&patience).map(|guard| guard.is_some())));
+        onlooker.await_children(&dir, 3);
+        cancel.cancel();
+        for waiter in waiters {
+            assert!(matches!(waiter.join().unwrap(), Err(LockError::Cancelled { .. })));
+        }
+    });
+    onlooker.await_children(&dir, 1);
 }
 
 #[test]

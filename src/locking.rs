@@ -1,4 +1,4 @@
-//! What the exclusive locks have in common: the name and data of their requests, and how they are released.
+//! What all locks have in common: the terms of their requests, and how they are released.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,20 +7,19 @@ use zookeeper::ZkError;
 
 use crate::error::{LockError, Operation, Result};
 use crate::protocol_support::ProtocolSupport;
+use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::recipe::queue::decide_exclusive;
 use crate::request::{Request, Terms};
 
-/// The terms of a new request. Its name is ordered rightly by every library that may share the directory; the GUID, and
-/// not the session id of the Java recipe, lets two threads on one session contend for one lock.
-pub(crate) fn terms(dir: &ZNodePath, support: &ProtocolSupport, data: Arc<[u8]>) -> Terms {
+/// The terms of a new request.
+pub(crate) fn terms(dir: &ZNodePath, support: &ProtocolSupport, data: Arc<[u8]>, access: Access) -> Terms {
     Terms {
         dir: dir.clone(),
-        prefix: format!("x-{}-lock-", support.session().core().new_guid()),
+        prefix: access.prefix(support.session().core().new_guid()),
         data,
         acl: support.shared_acl(),
         retry: support.retry(),
-        decide: decide_exclusive,
+        access,
     }
 }
 

@@ -1,0 +1,128 @@
+//! [`BlockingLock`]: what all locks have in common that block until they are acquired, whatever they ask for.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
+
+use crate::error::{LockError, LossReason, Operation, Result};
+use crate::grant::Grant;
+use crate::lock_guard::LockGuard;
+use crate::locking;
+use crate::patience::{Patience, Waited};
+use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::recipe::access::Access;
+use crate::recipe::path::ZNodePath;
+use crate::request::{Claim, Event, Request, Standing};
+use crate::session::Session;
+
+/// A lock for scoped code. Each call is a request of its own.
+#[derive(Debug)]
+pub(crate) struct BlockingLock {
+    support: Arc<ProtocolSupport>,
+    dir: ZNodePath,
+    access: Access,
+    data: Mutex<Arc<[u8]>>,
+}
+
+impl BlockingLock {
+    pub(crate) fn new(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
+        BlockingLock { support, dir, access, data: Mutex::new(locking::default_data()) }
+    }
+
+    pub(crate) fn lock(&self) -> Result<LockGuard> {
+        match self.try_lock_with(&Patience::unlimited())? {
+            Some(guard) => Ok(guard),
+            // Proof: without a deadline there is none to come.
+            None => Err(LockError::Closed { operation: Operation::LOCK.name, path: self.dir.to_string() }),
+        }
+    }
+
+    pub(crate) fn try_lock(&self) -> Result<Option<LockGuard>> {
+        let attempt = self.start()?;
+        match attempt.claim.wait_until_placed()? {
+            Some(Standing::Owner) => attempt.into_guard().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits for the lock, and on a session that heals itself, over the loss of it.
+    pub(crate) fn try_lock_with(&self, patience: &Patience) -> Result<Option<LockGuard>> {
+        let Some(healing) = self.session().healing() else { return self.wait(patience) };
+        loop {
+            let healed = healing.next();
+            match self.wait(patience) {
+                Err(error) if error.is_session_lost() => match patience.wait_for(&healed) {
+                    Waited::TimedOut => return Ok(None),
+                    Waited::Cancelled => return Err(self.cancelled()),
+                    _ if healing.is_closed() => return Err(error),
+                    _ => {}
+                },
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn wait(&self, patience: &Patience) -> Result<Option<LockGuard>> {
+        if patience.is_cancelled() {
+            return Err(self.cancelled());
+        }
+        let attempt = self.start()?;
+        match patience.wait_for(&attempt.events) {
+            Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
+            Waited::Received(_) | Waited::Disconnected => Err(attempt.claim.end_error(Operation::LOCK)),
+            // A grant that comes at this very moment is released again by the drop of the attempt.
+            Waited::TimedOut => Ok(None),
+            Waited::Cancelled => Err(self.cancelled()),
+        }
+    }
+
+    fn start(&self) -> Result<Attempt> {
+        self.session().core().check_open(Operation::LOCK, &self.dir)?;
+        let (grant, events, lost) = Grant::new();
+        let terms = locking::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()), self.access);
+        let request = Request::new(self.session(), terms, grant);
+        request.start();
+        Ok(Attempt { session: self.session().clone(), claim: Claim::on(request), events, lost })
+    }
+
+    fn cancelled(&self) -> LockError {
+        LockError::Cancelled { operation: Operation::LOCK.name, path: self.dir.to_string() }
+    }
+
+    pub(crate) fn dir(&self) -> &str {
+        self.dir.as_str()
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        self.support.session()
+    }
+
+    pub(crate) fn support(&self) -> &ProtocolSupport {
+        &self.support
+    }
+
+    pub(crate) fn set_data(&self, data: &[u8]) -> Result<()> {
+        check_data(data)?;
+        *self.data.lock() = data.into();
+        Ok(())
+    }
+}
+
+/// One waiting call. Dropped without a guard made of it, it withdraws its request.
+struct Attempt {
+    /// Before the session, for the order in which they are dropped.
+    claim: Claim,
+    session: Session,
+    events: Receiver<Event>,
+    lost: Receiver<LossReason>,
+}
+
+impl Attempt {
+    fn into_guard(self) -> Result<LockGuard> {
+        match self.claim.znode() {
+            Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.lost)),
+            None => Err(self.claim.end_error(Operation::LOCK)),
+        }
+    }
+}
