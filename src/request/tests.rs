@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper::{Acl, Permission, ZkError};
 
-use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::{
     BlockingWriteLock, CancelHandle, LockError, LockListener, LossReason, Patience, ProtocolSupport, Session,
     SessionState, WriteLock,
@@ -401,6 +401,26 @@ fn a_request_given_up_at_any_moment_of_its_retries_leaves_no_znode() {
         let _ = lock.try_lock_for(Duration::from_micros(round)).unwrap();
     }
     eventually("no znode is left", || zk.children(DIR).is_empty());
+}
+
+#[test]
+fn a_znode_that_may_not_be_read_is_waited_for_whatever_the_server_checks() {
+    for read_checks in [ReadChecks::ReadsOnly, ReadChecks::Events, ReadChecks::EventsAndExists] {
+        let zk = SimulatedZooKeeper::new();
+        zk.set_read_checks(read_checks);
+        zk.create(DIR, b"");
+        let (party, other) = (Party::join(&zk), Party::join(&zk));
+        let no_read = Acl::new(Permission::DELETE, "world", "anyone");
+        let lock = BlockingWriteLock::new(&party.session, DIR, Some(vec![no_read])).unwrap();
+        let guard = lock.lock().unwrap();
+        let (waiting, calls) = other.listening();
+        assert!(!waiting.lock().unwrap(), "{read_checks:?}");
+        // Long enough for the owner to look at its own znode, too.
+        assert!(calls.recv_timeout(Duration::from_millis(300)).is_err(), "{read_checks:?}");
+        assert!(guard.is_owner(), "{read_checks:?}");
+        drop(guard);
+        assert_eq!(next(&calls), Call::Acquired, "{read_checks:?}");
+    }
 }
 
 #[test]

@@ -368,9 +368,11 @@ impl Core {
         match self.read(|client| client.get_data(path.as_str(), true)) {
             Ok(_) => Ok(Sight::Watched),
             Err(ZkError::NoNode) => Ok(Sight::Gone),
-            Err(ZkError::NoAuth) => match self.read(|client| client.exists(path.as_str(), true))? {
-                Some(_) => Ok(Sight::Unreadable),
-                None => Ok(Sight::Gone),
+            Err(ZkError::NoAuth) => match self.read(|client| client.exists(path.as_str(), true)) {
+                // Servers since 3.8.4 refuse this too when it is there.
+                Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(Sight::Unreadable),
+                Ok(None) => Ok(Sight::Gone),
+                Err(error) => Err(error),
             },
             Err(error) => Err(error),
         }
