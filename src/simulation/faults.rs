@@ -97,7 +97,7 @@ pub(super) fn reconnect(world: &World, number: usize) {
         let mut state = world.state();
         let client = &mut state.clients[number];
         // It tells of the loss before it looks for another server.
-        if client.link.connected || client.link.over || !client.lets_go_on(&Wait::Told) {
+        if client.link.connected || client.link.over || !client.lets_go_on(&Wait::Told, now) {
             return;
         }
         let link = &mut client.link;

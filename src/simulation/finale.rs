@@ -55,6 +55,7 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
         {
             let mut state = world.state();
             state.clients[number].paused_until = world.now();
+            state.clients[number].link.slow_until = world.now();
             state.clients[number].calls_to_fail = 0;
         }
         let cut = world.state().random.one_in(2);

@@ -16,6 +16,8 @@ pub(super) struct Link {
     pub(super) connection: u64,
     /// The network swallows what either side sends, and neither knows.
     pub(super) partitioned: bool,
+    /// Until when replies take their time.
+    pub(super) slow_until: Moment,
     /// The client library knows that the session has ended, or was closed itself.
     pub(super) over: bool,
     /// Whether the client library pings, so that the session lives while there is contact.
@@ -163,13 +165,14 @@ impl ClientState {
     }
 
     /// Whether a thread that waits so may go on.
-    pub(super) fn lets_go_on(&self, wait: &Wait) -> bool {
+    pub(super) fn lets_go_on(&self, wait: &Wait, now: Moment) -> bool {
         let through = !self.link.partitioned;
         match wait {
             Wait::Turn | Wait::Until(_) => true,
             Wait::Send => through || !self.link.connected || self.link.over,
             Wait::Reply(number) => {
-                through || self.replies.get(number).is_none_or(|reply| reply.fate != Fate::OnItsWay)
+                let arrives = through && self.link.slow_until <= now;
+                arrives || self.replies.get(number).is_none_or(|reply| reply.fate != Fate::OnItsWay)
             }
             Wait::Told => !self.events.iter().any(|(_, event)| *event == ClientEvent::Disconnected),
         }

@@ -137,6 +137,12 @@ impl Wire {
         let mut state = self.world.state();
         state.draw_grace(self.client);
         state.clients[self.client].link.heard.note_activity(now);
+        if self.world.profile.faults.slow_replies && self.world.in_trouble() {
+            let longest = self.session_timeout.as_nanos() as u64 / 8;
+            let delay = Duration::from_nanos(state.random.below(longest));
+            let link = &mut state.clients[self.client].link;
+            link.slow_until = link.slow_until.max(now.after(delay));
+        }
         let arrival = state.send_off(Fate::OnItsWay);
         state.clients[self.client].replies.insert(arrival.stamp, arrival);
         arrival.stamp

@@ -29,6 +29,7 @@ pub(super) struct Faults {
     pub(super) pauses: bool,
     pub(super) deletions: bool,
     pub(super) failing_calls: bool,
+    pub(super) slow_replies: bool,
 }
 
 /// How likely each kind of step is, relative to the others.
@@ -55,6 +56,7 @@ impl Profile {
             pauses: !calm && random.one_in(3),
             deletions: !calm && random.one_in(3),
             failing_calls: !calm && random.one_in(3),
+            slow_replies: !calm && random.one_in(4),
         };
         let weights = Weights {
             thread: random.of(&[10, 30, 100]),
@@ -88,7 +90,12 @@ impl Profile {
 
 impl Faults {
     pub(super) fn any(self) -> bool {
-        self.disconnects || self.partitions || self.pauses || self.deletions || self.failing_calls
+        self.disconnects
+            || self.partitions
+            || self.pauses
+            || self.deletions
+            || self.failing_calls
+            || self.slow_replies
     }
 }
 

@@ -89,6 +89,7 @@ fn open_client(world: &Arc<World>) {
             connected: true,
             connection: 0,
             partitioned: false,
+            slow_until: Moment::from_nanos(0),
             over: false,
             pings: state.random.one_in(2),
             heard: Heard::new(world.now(), state.random.of(&[timeout / 4, timeout / 10])),

@@ -136,7 +136,7 @@ impl<'a> Scheduler<'a> {
             }
             for (number, thread) in &self.threads {
                 let client = &state.clients[thread.client];
-                if client.paused_until <= now && client.lets_go_on(&thread.wait) {
+                if client.paused_until <= now && client.lets_go_on(&thread.wait, now) {
                     waiting.push((*number, thread));
                 }
             }
@@ -164,8 +164,9 @@ impl<'a> Scheduler<'a> {
             let timer = client.timers.first().map(|timer| timer.due.max(client.paused_until));
             let lives = sessions.contains(&client.simulated.session_id());
             let end = client.ends_on_the_server_at(now).filter(|_| lives);
-            let pause = Some(client.paused_until).filter(|end| *end > now);
-            [timer, end, pause].into_iter().flatten().min()
+            let later =
+                [client.paused_until, client.link.slow_until].map(|end| Some(end).filter(|end| *end > now));
+            [timer, end].into_iter().chain(later).flatten().min()
         };
         state.clients.iter().filter_map(of_client).min()
     }
