@@ -99,6 +99,7 @@ pub use operation::ZooKeeperOperation;
 pub use patience::{CancelHandle, Patience};
 pub use protocol_support::ProtocolSupport;
 pub use recipe::znode_name::ZNodeName;
+pub use retry::RetryPolicy;
 pub use session::{Session, SessionState};
 pub use write_lock::WriteLock;
 

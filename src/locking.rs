@@ -18,7 +18,7 @@ pub(crate) fn terms(dir: &ZNodePath, support: &ProtocolSupport, data: Arc<[u8]>,
         prefix: access.prefix(support.session().core().new_guid()),
         data,
         acl: support.shared_acl(),
-        retry: support.retry(),
+        retry: support.retry_policy(),
         access,
     }
 }

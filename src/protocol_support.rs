@@ -14,7 +14,7 @@ use zookeeper::{Acl, CreateMode, ZkError};
 use crate::error::{LockError, Operation, Result};
 use crate::operation::ZooKeeperOperation;
 use crate::recipe::path::ZNodePath;
-use crate::retry::RetryPolicy;
+use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::Session;
 
 /// The largest data of a znode: the server's default limit of 1 MiB is for the whole packet, path and ACL included.
@@ -76,29 +76,52 @@ impl ProtocolSupport {
         self.settings.lock().acl = acl.into();
     }
 
-    /// Returns the unit of the delay between two attempts (500 ms by default).
+    /// Returns how often and after which delays operations are tried again: the recipe's way by default.
+    #[must_use]
+    pub fn retry_policy(&self) -> RetryPolicy {
+        self.settings.lock().retry
+    }
+
+    /// Sets how often and after which delays operations are tried again, the joining of the queue by a lock's later
+    /// requests among them. A lock also looks again after the policy's [`delay`](RetryPolicy::delay) when a look at the
+    /// queue has failed although there is contact.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use zookeeper_recipes_lock::{BlockingWriteLock, RetryPolicy, Session};
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+    /// let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
+    /// let policy = RetryPolicy::exponential(Duration::from_millis(50)).with_total_time(Duration::from_secs(20));
+    /// lock.protocol_support().set_retry_policy(policy);
+    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+    /// ```
+    pub fn set_retry_policy(&self, policy: RetryPolicy) {
+        self.settings.lock().retry = policy;
+    }
+
+    /// Returns the [`delay`](RetryPolicy::delay) of the policy (500 ms by default).
     #[must_use]
     pub fn retry_delay(&self) -> Duration {
-        self.retry().delay()
+        self.retry_policy().delay()
     }
 
-    /// Sets the unit of the delay between two attempts: it is waited not at all before the second attempt, once before
-    /// the third, twice before the fourth, and so on.
+    /// Sets the delay of the policy and leaves the rest of it as it is. By default it is waited not at all before the
+    /// second attempt, once before the third, twice before the fourth, and so on.
     pub fn set_retry_delay(&self, delay: Duration) {
         let mut settings = self.settings.lock();
-        settings.retry = RetryPolicy::new(settings.retry.attempts(), delay);
+        settings.retry = settings.retry.with_delay(delay);
     }
 
-    /// Returns how often an operation is attempted (10 times by default).
+    /// Returns how often the policy lets an operation be attempted (10 times by default).
     #[must_use]
     pub fn retry_count(&self) -> u32 {
-        self.retry().attempts()
+        self.retry_policy().attempts()
     }
 
-    /// Sets how often an operation is attempted. Zero counts as one.
+    /// Sets how often the policy lets an operation be attempted and leaves the rest of it as it is. Zero counts as one.
     pub fn set_retry_count(&self, attempts: u32) {
         let mut settings = self.settings.lock();
-        settings.retry = RetryPolicy::new(attempts.max(1), settings.retry.delay());
+        settings.retry = settings.retry.with_attempts(attempts);
     }
 
     /// Returns whether [`close`](ProtocolSupport::close) was called.
@@ -113,7 +136,7 @@ impl ProtocolSupport {
         *self.open.lock() = None;
     }
 
-    /// Executes an operation, and again after each connection loss, as often and with the delays that are set.
+    /// Executes an operation, and again after each connection loss, as the [policy](ProtocolSupport::retry_policy) says.
     ///
     /// Blocks meanwhile; [`close`](ProtocolSupport::close) ends the waiting.
     ///
@@ -130,22 +153,18 @@ impl ProtocolSupport {
     /// The first error, when every attempt lost its connection; any other error of the operation at once, the loss of
     /// the session among them; [`Closed`](LockError::Closed).
     pub fn retry_operation<O: ZooKeeperOperation>(&self, mut operation: O) -> Result<O::Output> {
-        let retry = self.retry();
-        let mut first_error = None;
-        for failures in 1.. {
+        let policy = self.retry_policy();
+        let mut counter = RetryCounter::default();
+        loop {
             self.check_open()?;
             let error = match operation.execute() {
                 Err(error) if error.is_connection_loss() => error,
                 result => return result,
             };
-            log::debug!("attempt {failures} failed: {error}");
-            let first = first_error.get_or_insert(error);
-            match retry.delay_after(failures) {
-                Some(delay) => self.pause(delay),
-                None => return Err(std::mem::replace(first, closed_error())),
-            }
+            log::debug!("attempt {} failed: {error}", counter.failures() + 1);
+            let delay = counter.failed(error, &policy, &self.session.core())?;
+            self.pause(delay);
         }
-        Err(closed_error())
     }
 
     /// Ensures that a persistent znode exists at this path, with all its parents, without data and with the ACL set.
@@ -199,10 +218,6 @@ impl ProtocolSupport {
 
     pub(crate) fn shared_acl(&self) -> Arc<[Acl]> {
         Arc::clone(&self.settings.lock().acl)
-    }
-
-    pub(crate) fn retry(&self) -> RetryPolicy {
-        self.settings.lock().retry
     }
 
     fn check_open(&self) -> Result<()> {

@@ -1,6 +1,12 @@
-//! How often and after which delays an operation is tried again: the recipe's linear backoff.
+//! [`RetryPolicy`]: how often, how long and after which delays an operation is tried again.
+//!
+//! Origin: the retries of the Java class `ProtocolSupport` (the linear ones), and HBase's `BackoffPolicy` and
+//! `RetryCounter`.
 
 use std::time::Duration;
+
+use crate::error::{LockError, Result};
+use crate::session::{Core, Moment};
 
 /// The recipe's number of attempts.
 const ATTEMPTS: u32 = 10;
@@ -8,57 +14,283 @@ const ATTEMPTS: u32 = 10;
 /// The recipe's unit of delay.
 const DELAY: Duration = Duration::from_millis(500);
 
-/// Linear backoff, as the Java class `ProtocolSupport` has it: ten attempts, and before the n-th repetition a delay of
-/// n − 1 times 500 ms, so that the first repetition comes at once.
+/// How often, how long and after which delays an operation is tried again that has lost its connection.
+///
+/// | policy | delay before the second, third, fourth … attempt |
+/// |---|---|
+/// | [`linear`](RetryPolicy::linear), the recipe's and the default | 0, d, 2 d, 3 d … |
+/// | [`constant`](RetryPolicy::constant) | d, d, d … |
+/// | [`exponential`](RetryPolicy::exponential) | d, 2 d, 4 d, 8 d … |
+/// | [`bounded_exponential`](RetryPolicy::bounded_exponential) | the same, none longer than a bound |
+///
+/// Each of them makes ten attempts in all, for however long they take, unless told otherwise.
+///
+/// ```
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::RetryPolicy;
+///
+/// let patient = RetryPolicy::bounded_exponential(Duration::from_millis(100), Duration::from_secs(5))
+///     .with_attempts(u32::MAX)
+///     .with_total_time(Duration::from_secs(60))
+///     .with_jitter();
+/// assert_ne!(patient, RetryPolicy::default());
+/// ```
+///
+/// A lock takes one by [`ProtocolSupport::set_retry_policy`](crate::ProtocolSupport::set_retry_policy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RetryPolicy {
-    attempts: u32,
+pub struct RetryPolicy {
+    backoff: Backoff,
     delay: Duration,
+    attempts: u32,
+    total_time: Option<Duration>,
+    jitter: bool,
 }
 
-impl Default for RetryPolicy {
-    fn default() -> RetryPolicy {
-        RetryPolicy { attempts: ATTEMPTS, delay: DELAY }
-    }
+/// How the delay grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backoff {
+    Linear,
+    Constant,
+    Exponential { longest: Duration },
 }
 
 impl RetryPolicy {
-    pub(crate) fn new(attempts: u32, delay: Duration) -> RetryPolicy {
-        RetryPolicy { attempts, delay }
+    /// Waits not at all before the second attempt, and before each later one longer by `delay`, as the Java recipe does.
+    #[must_use]
+    pub fn linear(delay: Duration) -> RetryPolicy {
+        RetryPolicy::new(Backoff::Linear, delay)
     }
 
-    pub(crate) fn attempts(self) -> u32 {
-        self.attempts
+    /// Waits as long before every attempt but the first.
+    #[must_use]
+    pub fn constant(delay: Duration) -> RetryPolicy {
+        RetryPolicy::new(Backoff::Constant, delay)
     }
 
-    pub(crate) fn delay(self) -> Duration {
+    /// Waits for `delay` before the second attempt, and before each later one twice as long as before.
+    #[must_use]
+    pub fn exponential(delay: Duration) -> RetryPolicy {
+        RetryPolicy::bounded_exponential(delay, Duration::MAX)
+    }
+
+    /// Waits as [`exponential`](RetryPolicy::exponential) does, but never longer than `longest`.
+    #[must_use]
+    pub fn bounded_exponential(delay: Duration, longest: Duration) -> RetryPolicy {
+        RetryPolicy::new(Backoff::Exponential { longest }, delay)
+    }
+
+    fn new(backoff: Backoff, delay: Duration) -> RetryPolicy {
+        RetryPolicy { backoff, delay, attempts: ATTEMPTS, total_time: None, jitter: false }
+    }
+
+    /// Sets how often an operation is attempted in all, the first time included (10 by default). Zero counts as one.
+    #[must_use]
+    pub fn with_attempts(self, attempts: u32) -> RetryPolicy {
+        RetryPolicy { attempts: attempts.max(1), ..self }
+    }
+
+    /// Sets for how long it is tried again, counted from the failure of the first attempt (for ever by default): none
+    /// begins later.
+    #[must_use]
+    pub fn with_total_time(self, total_time: Duration) -> RetryPolicy {
+        RetryPolicy { total_time: Some(total_time), ..self }
+    }
+
+    /// Draws each delay by chance between half of it and the whole, so that clients who failed together do not come back
+    /// together.
+    #[must_use]
+    pub fn with_jitter(self) -> RetryPolicy {
+        RetryPolicy { jitter: true, ..self }
+    }
+
+    pub(crate) fn with_delay(self, delay: Duration) -> RetryPolicy {
+        RetryPolicy { delay, ..self }
+    }
+
+    /// Returns the delay from which the others are made.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
         self.delay
     }
 
-    /// The delay after so many failed attempts, or `None` to give up.
-    pub(crate) fn delay_after(self, failures: u32) -> Option<Duration> {
-        (failures < self.attempts).then(|| self.delay.saturating_mul(failures.saturating_sub(1)))
+    /// Returns how often an operation is attempted in all.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Returns for how long it is tried again after the first failure; `None` without a limit.
+    #[must_use]
+    pub fn total_time(&self) -> Option<Duration> {
+        self.total_time
+    }
+
+    /// The delay after so many failed attempts, the first of which failed so long ago, or `None` to give up.
+    fn delay_after(
+        &self,
+        failures: u32,
+        elapsed: Duration,
+        chance: impl FnOnce() -> f64,
+    ) -> Option<Duration> {
+        let full = self.full_delay_after(failures);
+        let delay = if self.jitter { shortened(full, chance()) } else { full };
+        let in_time = self.total_time.is_none_or(|total_time| elapsed.saturating_add(delay) <= total_time);
+        (failures < self.attempts && in_time).then_some(delay)
+    }
+
+    fn full_delay_after(&self, failures: u32) -> Duration {
+        let repetitions = failures.saturating_sub(1);
+        match self.backoff {
+            Backoff::Linear => self.delay.saturating_mul(repetitions),
+            Backoff::Constant => self.delay,
+            Backoff::Exponential { longest } => {
+                self.delay.saturating_mul(2_u32.saturating_pow(repetitions)).min(longest)
+            }
+        }
+    }
+}
+
+impl Default for RetryPolicy {
+    /// Linear by 500 ms, with ten attempts, as the Java recipe has it.
+    fn default() -> RetryPolicy {
+        RetryPolicy::linear(DELAY)
+    }
+}
+
+/// Something between half of a delay and the whole, for a chance between 0 and 1.
+fn shortened(delay: Duration, chance: f64) -> Duration {
+    let half = delay / 2;
+    half.saturating_add(half.mul_f64(chance))
+}
+
+/// The failed attempts at one operation.
+#[derive(Debug, Default)]
+pub(crate) struct RetryCounter {
+    failures: u32,
+    first: Option<(Moment, LockError)>,
+}
+
+impl RetryCounter {
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Counts a failed attempt and returns the delay before the next one.
+    ///
+    /// Chance and time are the session's.
+    ///
+    /// # Errors
+    /// The error of the first attempt, when there is to be no other.
+    pub(crate) fn failed(&mut self, error: LockError, policy: &RetryPolicy, core: &Core) -> Result<Duration> {
+        let now = core.now();
+        self.failures = self.failures.saturating_add(1);
+        let (begun, first_error) = self.first.take().unwrap_or((now, error));
+        match policy.delay_after(self.failures, now.since(begun), || core.chance()) {
+            Some(delay) => {
+                self.first = Some((begun, first_error));
+                Ok(delay)
+            }
+            None => Err(first_error),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    #[test]
-    fn the_delay_grows_linearly_and_ends_after_ten_attempts() {
-        let policy = RetryPolicy::default();
-        assert_eq!(policy.delay_after(1), Some(Duration::ZERO));
-        assert_eq!(policy.delay_after(2), Some(Duration::from_millis(500)));
-        assert_eq!(policy.delay_after(9), Some(Duration::from_secs(4)));
-        assert_eq!(policy.delay_after(10), None);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn no_chance() -> f64 {
+        panic!("chance is asked for jitter alone")
+    }
+
+    fn delays(policy: RetryPolicy) -> Vec<Duration> {
+        (1..).map_while(|failures| policy.delay_after(failures, Duration::ZERO, no_chance)).collect()
     }
 
     #[test]
-    fn both_numbers_are_settings() {
-        let policy = RetryPolicy::new(2, Duration::from_secs(1));
-        assert_eq!(policy.delay_after(1), Some(Duration::ZERO));
-        assert_eq!(policy.delay_after(2), None);
-        assert_eq!(RetryPolicy::new(3, Duration::MAX).delay_after(2), Some(Duration::MAX));
+    fn the_default_is_the_recipes() {
+        let policy = RetryPolicy::default();
+        assert_eq!((policy.attempts(), policy.delay(), policy.total_time()), (10, DELAY, None));
+        let expected: Vec<_> = (0..9).map(|times| Duration::from_millis(500) * times).collect();
+        assert_eq!(delays(policy), expected);
+    }
+
+    #[test]
+    fn each_policy_has_its_delays() {
+        let seconds = |all: &[u64]| all.iter().copied().map(Duration::from_secs).collect::<Vec<_>>();
+        let cases = [
+            (RetryPolicy::linear(SECOND), [0, 1, 2, 3, 4]),
+            (RetryPolicy::constant(SECOND), [1, 1, 1, 1, 1]),
+            (RetryPolicy::exponential(SECOND), [1, 2, 4, 8, 16]),
+            (RetryPolicy::bounded_exponential(SECOND, 5 * SECOND), [1, 2, 4, 5, 5]),
+        ];
+        for (policy, expected) in cases {
+            assert_eq!(delays(policy.with_attempts(6)), seconds(&expected), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn a_single_attempt_is_the_fewest() {
+        for attempts in [0, 1] {
+            assert_eq!(delays(RetryPolicy::default().with_attempts(attempts)), []);
+        }
+    }
+
+    #[test]
+    fn no_attempt_begins_after_the_total_time() {
+        let policy = RetryPolicy::constant(SECOND).with_total_time(5 * SECOND);
+        assert_eq!(policy.delay_after(1, 4 * SECOND, no_chance), Some(SECOND));
+        assert_eq!(policy.delay_after(1, 4 * SECOND + Duration::from_nanos(1), no_chance), None);
+        let at_once = RetryPolicy::linear(SECOND).with_total_time(Duration::ZERO);
+        assert_eq!(at_once.delay_after(1, Duration::ZERO, no_chance), Some(Duration::ZERO));
+        assert_eq!(at_once.delay_after(2, Duration::ZERO, no_chance), None);
+    }
+
+    fn any_policy() -> impl Strategy<Value = RetryPolicy> {
+        let delay = prop_oneof![0..10_000_u64, Just(u64::MAX)].prop_map(Duration::from_millis);
+        let longest = delay.clone();
+        (delay, longest, 0..4).prop_map(|(delay, longest, kind)| match kind {
+            0 => RetryPolicy::linear(delay),
+            1 => RetryPolicy::constant(delay),
+            2 => RetryPolicy::exponential(delay),
+            _ => RetryPolicy::bounded_exponential(delay, longest),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn delays_never_shrink(policy in any_policy(), failures in 1..u32::MAX - 1) {
+            let policy = policy.with_attempts(u32::MAX);
+            let [before, after] =
+                [failures, failures + 1].map(|failures| policy.delay_after(failures, Duration::ZERO, no_chance));
+            prop_assert!(after.is_none() || before <= after, "{before:?} {after:?}");
+        }
+
+        #[test]
+        fn jitter_keeps_to_between_half_and_the_whole(
+            policy in any_policy(),
+            failures in 1..60_u32,
+            chance in 0.0..1.0_f64,
+        ) {
+            let policy = policy.with_attempts(100);
+            let whole = policy.delay_after(failures, Duration::ZERO, no_chance).unwrap();
+            let delay = policy.with_jitter().delay_after(failures, Duration::ZERO, || chance).unwrap();
+            prop_assert!((whole / 2..=whole).contains(&delay), "{delay:?} of {whole:?}");
+        }
+
+        #[test]
+        fn all_delays_together_keep_to_the_total_time(policy in any_policy(), total in 0..100_000_u64) {
+            let total = Duration::from_millis(total);
+            let policy = policy.with_total_time(total).with_attempts(50);
+            let mut elapsed = Duration::ZERO;
+            for failures in 1..=50 {
+                let Some(delay) = policy.delay_after(failures, elapsed, no_chance) else { break };
+                elapsed += delay;
+            }
+            prop_assert!(elapsed <= total);
+        }
     }
 }

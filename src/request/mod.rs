@@ -28,7 +28,7 @@ use zookeeper::{Acl, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::retry::RetryPolicy;
+use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::{Core, Moment, Participant, ParticipantId, Session, Target, Term, Wake};
 
 /// What a kind of lock asks for, fixed for one request.
@@ -111,8 +111,7 @@ enum Phase {
 struct Joining {
     /// The reply to a create was lost: the znode may be there, and is looked for before another is made.
     unconfirmed: bool,
-    failures: u32,
-    first_error: Option<LockError>,
+    failed: RetryCounter,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

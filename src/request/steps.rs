@@ -143,19 +143,13 @@ impl Request {
             return Next::Park;
         };
         joining.unconfirmed = true;
-        joining.failures += 1;
-        let failures = joining.failures;
         let error = LockError::client(operation, &self.terms.dir, error);
-        log::debug!("attempt {failures} to join {} failed: {error}", self.terms.dir);
-        let first_error = joining.first_error.take().unwrap_or(error);
-        match self.terms.retry.delay_after(failures) {
-            Some(delay) => {
-                joining.first_error = Some(first_error);
-                drop(state);
-                self.look_again_after(delay);
-            }
-            None => {
-                drop(state);
+        log::debug!("attempt {} to join {} failed: {error}", joining.failed.failures() + 1, self.terms.dir);
+        let next = joining.failed.failed(error, &self.terms.retry, &self.core);
+        drop(state);
+        match next {
+            Ok(delay) => self.look_again_after(delay),
+            Err(first_error) => {
                 self.core.remove(self.all_znodes(), None);
                 self.fail(first_error);
             }

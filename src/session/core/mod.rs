@@ -200,6 +200,13 @@ impl Core {
         self.runtime.new_guid()
     }
 
+    /// A number between 0 and 1, drawn by chance.
+    pub(crate) fn chance(&self) -> f64 {
+        // The first 32 bits of a GUID are drawn, and say nothing of its kind.
+        let (drawn, ..) = self.new_guid().as_fields();
+        f64::from(drawn) / f64::from(u32::MAX)
+    }
+
     pub(crate) fn participants(&self) -> &Participants {
         &self.participants
     }
