@@ -81,6 +81,7 @@ mod operation;
 mod patience;
 mod protocol_support;
 mod recipe;
+mod recoverable;
 mod request;
 mod retry;
 mod session;
@@ -99,6 +100,7 @@ pub use operation::ZooKeeperOperation;
 pub use patience::{CancelHandle, Patience};
 pub use protocol_support::ProtocolSupport;
 pub use recipe::znode_name::ZNodeName;
+pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
 pub use session::{Session, SessionState};
 pub use write_lock::WriteLock;
@@ -125,6 +127,7 @@ mod tests {
         assert_send_sync::<crate::BlockingWriteLock>();
         assert_send_sync::<crate::LockGuard>();
         assert_send_sync::<crate::ProtocolSupport>();
+        assert_send_sync::<crate::RecoverableZooKeeper>();
         assert_send_sync::<crate::LockError>();
     }
 }

@@ -17,12 +17,21 @@ const MAX_LENGTH: usize = 4096;
 pub(crate) struct ZNodePath(Arc<str>);
 
 impl ZNodePath {
-    /// Checks a caller's path for a lock directory.
+    /// Checks a caller's path for a lock directory, or for another znode that is to be created.
     pub(crate) fn parse(path: &str) -> Result<ZNodePath> {
         match broken_rule(path) {
             None => Ok(ZNodePath(path.into())),
             Some(rule) => Err(LockError::InvalidPath { path: printable(path), rule }),
         }
+    }
+
+    /// Checks a caller's path for a znode that is there, as the root is.
+    pub(crate) fn parse_or_root(path: &str) -> Result<ZNodePath> {
+        if path == "/" { Ok(ZNodePath::root()) } else { ZNodePath::parse(path) }
+    }
+
+    pub(crate) fn root() -> ZNodePath {
+        ZNodePath("/".into())
     }
 
     /// Takes a path from a server's answer, which needs no check.
@@ -31,7 +40,8 @@ impl ZNodePath {
     }
 
     pub(crate) fn child(&self, name: &str) -> ZNodePath {
-        ZNodePath(format!("{}/{name}", self.0).into())
+        // The root alone ends with a slash.
+        ZNodePath(format!("{}/{name}", self.0.trim_end_matches('/')).into())
     }
 
     /// The part behind the last slash.
@@ -67,7 +77,7 @@ fn broken_rule(path: &str) -> Option<&'static str> {
         return Some("a path must be absolute, starting with a slash");
     }
     if path == "/" {
-        return Some("the root cannot be a lock directory");
+        return Some("the root can be neither locked nor created nor deleted");
     }
     if path.ends_with('/') {
         return Some("a path must not end with a slash");
@@ -146,5 +156,6 @@ mod tests {
         assert_eq!(parent.as_str(), "/a");
         assert_eq!(parent.parent(), None);
         assert_eq!(parent.child("c").as_str(), "/a/c");
+        assert_eq!(ZNodePath::root().child("c").as_str(), "/c");
     }
 }

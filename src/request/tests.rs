@@ -9,8 +9,8 @@ use zookeeper::{Acl, Permission, ZkError};
 
 use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::{
-    BlockingWriteLock, CancelHandle, LockError, LockListener, LossReason, Patience, ProtocolSupport, Session,
-    SessionState, WriteLock,
+    BlockingWriteLock, CancelHandle, LockError, LockListener, LossReason, Patience, ProtocolSupport,
+    RetryPolicy, Session, SessionState, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -665,6 +665,42 @@ fn closing_ends_the_waiting_for_the_next_attempt() {
     attempts.recv_timeout(PATIENCE).unwrap();
     support.close();
     assert!(retrying.join().unwrap().unwrap_err().is_closed());
+}
+
+#[test]
+fn a_lock_retries_by_its_policy() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let party = Party::join(&zk);
+    let hour = Duration::from_secs(3600);
+    let policies = [
+        (RetryPolicy::constant(Duration::from_millis(1)).with_attempts(3), 3),
+        (RetryPolicy::linear(hour).with_jitter().with_total_time(Duration::from_secs(60)), 2),
+        (RetryPolicy::exponential(hour).with_total_time(Duration::from_secs(60)), 1),
+    ];
+    let lock = party.blocking();
+    for (policy, attempts) in policies {
+        lock.protocol_support().set_retry_policy(policy);
+        assert_eq!(lock.protocol_support().retry_policy(), policy);
+        for _ in 0..attempts {
+            party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+        }
+        assert!(lock.lock().unwrap_err().is_recoverable(), "{policy:?}");
+        assert_eq!(party.client.pending_faults(), 0, "{policy:?}");
+        drop(lock.lock().unwrap());
+    }
+}
+
+#[test]
+fn delay_and_count_are_settings_of_the_policy() {
+    let zk = SimulatedZooKeeper::new();
+    let support = ProtocolSupport::new(&Party::join(&zk).session);
+    support.set_retry_policy(RetryPolicy::exponential(Duration::from_secs(1)).with_jitter());
+    support.set_retry_delay(Duration::from_secs(2));
+    support.set_retry_count(0);
+    let expected = RetryPolicy::exponential(Duration::from_secs(2)).with_jitter().with_attempts(1);
+    assert_eq!(support.retry_policy(), expected);
+    assert_eq!((support.retry_count(), support.retry_delay()), (1, Duration::from_secs(2)));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! that is no worker those block on a condition variable or a channel, which the scheduler could not see.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crossbeam_channel::{TryRecvError, bounded};
 
@@ -11,7 +12,7 @@ use super::baton::{Wait, pause, role};
 use super::world::World;
 use crate::error::Operation;
 use crate::recipe::path::ZNodePath;
-use crate::{LockListener, LossReason, Session, WriteLock};
+use crate::{LockListener, LossReason, RetryPolicy, Session, WriteLock};
 
 /// What the checks know of a lock.
 pub(super) struct LockRecord {
@@ -56,9 +57,7 @@ pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir
     let ear = Ear { world: Arc::downgrade(world), lock: number };
     let lock = Arc::new(WriteLock::with_listener(session, dir, None, ear).expect("a good path"));
     let mut state = world.state();
-    if state.random.one_in(2) {
-        lock.set_retry_delay(std::time::Duration::from_millis(20));
-    }
+    lock.protocol_support().set_retry_policy(state.random.of(&retry_policies()));
     state.locks.push(LockRecord {
         client,
         dir,
@@ -70,6 +69,16 @@ pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir
         silent: false,
     });
     number
+}
+
+fn retry_policies() -> [RetryPolicy; 4] {
+    let short = Duration::from_millis(20);
+    [
+        RetryPolicy::default(),
+        RetryPolicy::linear(short),
+        RetryPolicy::bounded_exponential(short, Duration::from_secs(1)).with_attempts(u32::MAX).with_jitter(),
+        RetryPolicy::exponential(short).with_total_time(Duration::from_secs(2)),
+    ]
 }
 
 /// Does something with a lock, on a thread of the application's or in a callback.

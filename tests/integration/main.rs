@@ -20,3 +20,4 @@ mod kit;
 mod listening;
 mod locking;
 mod ported;
+mod recoverable;
