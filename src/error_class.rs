@@ -37,6 +37,7 @@ impl LockError {
     /// others change too, or a call that cannot be right.
     ///
     /// - [`Client`](LockError::Client): by its source, as `NodeExists`, `NoNode`, `BadVersion` or `NotEmpty`.
+    /// - [`Cancelled`](LockError::Cancelled): as another thread of this process wished.
     /// - [`OutcomeUnknown`](LockError::OutcomeUnknown): read what is there and go on from that.
     /// - [`RequestDeleted`](LockError::RequestDeleted), [`NotOwner`](LockError::NotOwner): the lock is not held; lock again
     ///   if it is still wanted.
@@ -62,6 +63,7 @@ impl LockError {
             | LockError::SequenceExhausted { .. }
             | LockError::RequestDeleted { .. }
             | LockError::AccessDenied { .. }
+            | LockError::Cancelled { .. }
             | LockError::NotOwner { .. }
             | LockError::Client { .. } => Class::Normal,
         }
@@ -100,6 +102,7 @@ mod tests {
             LockError::SequenceExhausted { path: path.clone() },
             LockError::RequestDeleted { path: path.clone() },
             LockError::AccessDenied { operation, path: path.clone(), permission: "READ", source },
+            LockError::Cancelled { operation, path: path.clone() },
             LockError::NotOwner { operation, path: path.clone() },
             LockError::Client { operation, path, source },
         ];

@@ -73,6 +73,7 @@ mod blocking_lock;
 mod blocking_write_lock;
 mod client;
 mod error;
+mod error_class;
 mod grant;
 mod lock_guard;
 mod lock_listener;

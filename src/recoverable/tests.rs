@@ -178,6 +178,7 @@ fn what_finds_out_is_tried_again_too() {
 fn an_answer_to_the_first_attempt_is_returned() {
     let field = Field::new();
     assert!(is_answer(field.create("/a", b"old", CreateMode::Persistent), ZkError::NodeExists));
+    assert!(is_answer(Field::plain().create("/a", b"old", CreateMode::Persistent), ZkError::NodeExists));
     assert!(is_answer(field.create("/b/c", b"", CreateMode::Persistent), ZkError::NoNode));
     assert!(is_answer(field.create("/b/c-", b"", CreateMode::EphemeralSequential), ZkError::NoNode));
     assert!(is_answer(field.zookeeper.delete("/b", None), ZkError::NoNode));

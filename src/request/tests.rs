@@ -692,6 +692,21 @@ fn a_lock_retries_by_its_policy() {
 }
 
 #[test]
+fn the_total_time_is_counted_from_the_first_failure() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let party = Party::join(&zk);
+    for _ in 0..500 {
+        party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+    }
+    let policy = RetryPolicy::constant(Duration::from_millis(10)).with_attempts(u32::MAX);
+    let lock = party.blocking();
+    lock.protocol_support().set_retry_policy(policy.with_total_time(Duration::from_millis(100)));
+    assert!(lock.lock().unwrap_err().is_recoverable());
+    assert!(party.client.pending_faults() >= 500 - 11);
+}
+
+#[test]
 fn delay_and_count_are_settings_of_the_policy() {
     let zk = SimulatedZooKeeper::new();
     let support = ProtocolSupport::new(&Party::join(&zk).session);
