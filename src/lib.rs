@@ -100,6 +100,9 @@ pub use lock_listener::LockListener;
 pub use operation::ZooKeeperOperation;
 pub use patience::{CancelHandle, Patience};
 pub use protocol_support::ProtocolSupport;
+#[cfg(any(test, feature = "test-util"))]
+#[doc(hidden)]
+pub use recipe::laws;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;

@@ -1,6 +1,8 @@
 //! The recipe rules: pure functions over names, without I/O, time or threads.
 
 pub(crate) mod access;
+#[cfg(any(test, feature = "test-util"))]
+pub mod laws;
 pub(crate) mod path;
 pub(crate) mod queue;
 pub(crate) mod znode_name;

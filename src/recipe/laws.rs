@@ -1,0 +1,227 @@
+//! The laws of the recipe rules, for whatever children a lock directory has: anybody may put any name there.
+//!
+//! Each function takes foreign input and panics where it breaks a law. The tests below call them with generated input,
+//! the targets in `fuzz/` with mutated input.
+
+use super::access::Access;
+use super::queue::{Decision, decide, find_duplicate, find_own};
+use super::znode_name::{ZNodeName, generated_sequence};
+
+/// What this crate and its peers put between what is theirs and the number.
+const SEPARATORS: [&str; 7] =
+    ["-lock-", "__lock__", "__rlock__", "-__READ__", "-__WRIT__", "-latch-", "read-"];
+
+/// A name splits into its prefix and its number, and nothing is left over.
+pub fn check_name(name: &str) {
+    let split = ZNodeName::new(name);
+    assert_eq!((split.name(), split.to_string().as_str()), (name, name));
+    let (prefix, rest) = name.split_at(split.prefix().len());
+    assert_eq!(split.prefix(), prefix);
+    if let Some(sequence) = split.sequence() {
+        check_number(rest, sequence);
+    }
+    let in_directory = ZNodeName::new(format!("/locks/{name}"));
+    assert_eq!(in_directory.sequence(), split.sequence(), "{name:?} as a full path");
+    if let Some(sequence) = generated_sequence(name) {
+        assert_eq!(split.sequence(), Some(sequence), "{name:?} in the queue");
+        let digits = name.len() - name.trim_end_matches(|last: char| last.is_ascii_digit()).len();
+        assert!(digits >= 10 || (digits == 9 && sequence < 0), "{name:?} is not of full width");
+    }
+}
+
+/// Behind a prefix stands the number alone: its digits, and before them a dash, a minus, both or neither.
+fn check_number(text: &str, sequence: i32) {
+    let digits = text.trim_start_matches('-');
+    let dashes = text.len() - digits.len();
+    assert!(digits.bytes().all(|byte| byte.is_ascii_digit()), "{text:?}");
+    assert_eq!(digits.parse(), Ok(sequence.unsigned_abs()), "{text:?}");
+    assert!(dashes <= 2, "{text:?}");
+    assert!(if sequence < 0 { dashes > 0 } else { dashes < 2 || sequence == 0 }, "{text:?}");
+}
+
+/// The order of names is total, agrees with equality, and puts low numbers first and names without one last.
+pub fn check_order(names: &[&str]) {
+    let names: Vec<ZNodeName> = names.iter().copied().map(ZNodeName::new).collect();
+    for one in &names {
+        for other in &names {
+            assert_eq!(one.cmp(other), other.cmp(one).reverse(), "{one:?}, {other:?}");
+            assert_eq!(one.cmp(other).is_eq(), one.name() == other.name(), "{one:?}, {other:?}");
+            if is_lower(one.sequence(), other.sequence()) {
+                assert!(one < other, "{one:?}, {other:?}");
+            }
+            for third in &names {
+                assert!(!(one <= other && other <= third) || one <= third, "{one:?}, {other:?}, {third:?}");
+            }
+        }
+    }
+}
+
+fn is_lower(one: Option<i32>, other: Option<i32>) -> bool {
+    one.is_some_and(|one| other.is_none_or(|other| one < other))
+}
+
+/// What ZooKeeper makes of a request's prefix is read back, with its number.
+pub fn check_generated(text: &str, sequence: i32) {
+    for separator in SEPARATORS {
+        let name = format!("{text}{separator}{sequence:010}");
+        assert_eq!(generated_sequence(&name), Some(sequence), "{name:?}");
+        assert_eq!(ZNodeName::new(name.as_str()).sequence(), Some(sequence), "{name:?}");
+    }
+}
+
+/// The decisions about all children of a directory, each name once, fit together.
+pub fn check_listing(children: &[String]) {
+    let (requests, others): (Vec<String>, Vec<String>) =
+        children.iter().cloned().partition(|child| generated_sequence(child).is_some());
+    for stranger in &others {
+        assert_eq!(decide_exclusive(stranger, children), Decision::Missing);
+    }
+    let backwards: Vec<String> = children.iter().rev().cloned().collect();
+    for own in &requests {
+        let decision = decide_exclusive(own, children);
+        assert_eq!(decision, decide_exclusive(own, &backwards), "the order counts in {children:?}");
+        assert_eq!(decision, decide_exclusive(own, &requests), "what is no request counts in {children:?}");
+        assert_eq!(Decision::Missing, decide_exclusive(own, &without(own, children)));
+        check_among_pairs(own, decision, &requests);
+        check_found_again(own, children);
+    }
+    check_chain(&requests);
+}
+
+/// Of any two requests one owns and the other waits for it, or nothing tells; and as they decide two by two, so they decide
+/// among all. It follows that no two of a listing own, whatever it holds.
+fn check_among_pairs(own: &String, decision: Decision<'_>, requests: &[String]) {
+    let mut ahead = Vec::new();
+    let mut exhausted = false;
+    for other in requests.iter().filter(|other| *other != own) {
+        let pair = [own.clone(), other.clone()];
+        match (decide_exclusive(own, &pair), decide_exclusive(other, &pair)) {
+            (Decision::Owner, Decision::WaitFor(first)) if first == own => {}
+            (Decision::WaitFor(first), Decision::Owner) if first == other => ahead.push(other.as_str()),
+            (Decision::Exhausted, Decision::Exhausted) => exhausted = true,
+            both => unreachable!("{both:?} of {pair:?}"),
+        }
+    }
+    match decision {
+        Decision::Owner => assert!(ahead.is_empty() && !exhausted, "{own:?} owns in {requests:?}"),
+        Decision::WaitFor(first) => {
+            assert!(ahead.contains(&first) && !exhausted, "{own:?} waits for {first:?} in {requests:?}");
+        }
+        Decision::Exhausted => assert!(exhausted, "{own:?} gives up in {requests:?}"),
+        Decision::Missing => assert!(!requests.contains(own), "{own:?} is listed in {requests:?}"),
+    }
+}
+
+/// A request finds its znode by its prefix, and a second one of the same prefix if there is one.
+fn check_found_again(own: &str, children: &[String]) {
+    let prefix = own.trim_end_matches(|last: char| last.is_ascii_digit());
+    let alike: Vec<&str> =
+        children.iter().map(String::as_str).filter(|name| name.starts_with(prefix)).collect();
+    assert!(
+        find_own(prefix, children).is_some_and(|found| alike.contains(&found)),
+        "{own:?} in {children:?}"
+    );
+    match find_duplicate(prefix, own, children) {
+        None => assert_eq!(alike, [own]),
+        Some(second) => assert!(second != own && alike.contains(&second), "{second:?} beside {own:?}"),
+    }
+}
+
+fn decide_exclusive<'a>(own: &str, children: &'a [String]) -> Decision<'a> {
+    decide(Access::Exclusive, own, children)
+}
+
+fn without(name: &str, children: &[String]) -> Vec<String> {
+    children.iter().filter(|child| *child != name).cloned().collect()
+}
+
+/// Numbers that lie within half of the counter's circle make one chain: the first owns, and everybody else waits for the one
+/// just before. So whoever waits comes to the owner in the end, going from each to the one it waits for.
+fn check_chain(requests: &[String]) {
+    let Some(queue) = queue(requests) else { return };
+    let stuck = queue.iter().filter(|(_, sequence)| *sequence == i32::MAX).count() > 1;
+    let mut before = None;
+    for (own, sequence) in queue {
+        let expected = match before {
+            _ if stuck && sequence == i32::MAX => Decision::Exhausted,
+            None => Decision::Owner,
+            Some(before) => Decision::WaitFor(before),
+        };
+        assert_eq!(decide_exclusive(own, requests), expected, "{own:?} in {requests:?}");
+        before = Some(own);
+    }
+}
+
+/// The requests as they were made, with their numbers, or `None` when these do not tell.
+fn queue(requests: &[String]) -> Option<Vec<(&str, i32)>> {
+    let mut queue: Vec<(&str, i32)> =
+        requests.iter().filter_map(|name| Some((name.as_str(), generated_sequence(name)?))).collect();
+    let is_first = |first: i32| queue.iter().all(|(_, sequence)| sequence.wrapping_sub(first) >= 0);
+    let first = queue.iter().map(|(_, sequence)| *sequence).find(|sequence| is_first(*sequence))?;
+    queue.sort_by_key(|(name, sequence)| (sequence.wrapping_sub(first), *name));
+    Some(queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Numbers around those where something changes, so that some meet and some lie on both sides.
+    fn sequence() -> impl Strategy<Value = i32> {
+        let corner = prop::sample::select(vec![0, i32::MAX, 1_000_000_000, -1_000_000_000]);
+        prop_oneof![any::<i32>(), (corner, -3..4_i32).prop_map(|(corner, more)| corner.wrapping_add(more))]
+    }
+
+    fn request() -> impl Strategy<Value = String> {
+        let before = ("[a-c]{0,2}", prop::sample::select(SEPARATORS.to_vec()));
+        (before, sequence()).prop_map(|((text, separator), number)| format!("{text}{separator}{number:010}"))
+    }
+
+    /// Nearly a number, of any width.
+    fn odd_name() -> impl Strategy<Value = String> {
+        "[a-z]{0,2}[-_]{0,3}[0-9]{0,12}[-_+]{0,3}[0-9]{0,12}"
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof![2 => request(), 2 => odd_name(), 1 => ".*"]
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_splits_without_a_rest(name in name()) {
+            check_name(&name);
+        }
+
+        #[test]
+        fn the_order_is_total_and_agrees_with_equality(names in prop::collection::vec(name(), 3)) {
+            check_order(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn what_zookeeper_prints_is_read_back(text in ".*", sequence in sequence()) {
+            check_generated(&text, sequence);
+        }
+
+        #[test]
+        fn the_decisions_about_any_listing_fit_together(children in prop::collection::hash_set(name(), 0..8)) {
+            check_listing(&children.into_iter().collect::<Vec<_>>());
+        }
+
+        /// From any start of the counter, with prefixes in no relation to the order, and strangers among them.
+        #[test]
+        fn a_queue_is_one_chain(
+            start in sequence(),
+            requests in prop::collection::vec(("[a-f]{0,3}", 1..1000_i32), 1..30),
+            strangers in prop::collection::hash_set("[g-z]{1,5}", 0..3),
+        ) {
+            let mut sequence = start;
+            let queue = requests.into_iter().map(|(text, gap)| {
+                sequence = sequence.wrapping_add(gap);
+                format!("x-{text}-lock-{sequence:010}")
+            });
+            let listing: Vec<String> = strangers.into_iter().chain(queue).collect();
+            check_listing(&listing);
+        }
+    }
+}
