@@ -1,0 +1,17 @@
+//! The children of a lock directory, one a line: the decisions about them fit together.
+
+#![no_main]
+
+use std::collections::HashSet;
+
+use libfuzzer_sys::fuzz_target;
+use zookeeper_recipes_lock::laws;
+
+/// The check grows with the third power.
+const MOST_CHILDREN: usize = 16;
+
+fuzz_target!(|text: &str| {
+    let names: HashSet<&str> = text.lines().take(MOST_CHILDREN).collect();
+    let children: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    laws::check_listing(&children);
+});
