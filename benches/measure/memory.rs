@@ -1,0 +1,69 @@
+//! Attempts on a lock that somebody holds: how much memory is left allocated after many of them.
+
+use std::fs;
+use std::time::Duration;
+
+use zookeeper_recipes_lock::{BlockingWriteLock, ZooKeeper};
+
+use crate::allocated::allocated;
+use crate::child::{ATTEMPT, Child};
+use crate::support::server::Server;
+use crate::support::wait::eventually;
+use crate::table::{Aim, print_row};
+use crate::{Plan, ROOT, session};
+
+const FEW: usize = 10;
+const MANY: usize = 1_000;
+
+/// Gone so soon that the lock is never acquired, and often before the reply to the create.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(plan: &Plan, server: &Server) {
+    let grown: Vec<Vec<f64>> = (0..plan.runs)
+        .map(|run| {
+            let dir = format!("{ROOT}/memory-{run}");
+            Child::start(&[ATTEMPT, &server.connect_string(), &dir]).numbers()
+        })
+        .collect();
+    let of = |index: usize| grown.iter().map(|grown| grown[index]).collect::<Vec<f64>>();
+    let figure = format!("allocated after {MANY} attempts that timed out, more than after {FEW}");
+    print_row(&figure, "KiB", &of(0), &Aim::AtMost(32.0));
+    // The client library uses its receive buffers up from end to end before it begins again.
+    print_row(
+        "… resident, with 2 MiB of receive buffer for each of two connections",
+        "KiB",
+        &of(1),
+        &Aim::AtMost(4096.0),
+    );
+}
+
+/// The role of the measured process: says by how many KiB it has grown, allocated and resident.
+pub(crate) fn attempt(connect_string: &str, dir: &str) {
+    let (holding, waiting) =
+        (session(connect_string, SESSION_TIMEOUT), session(connect_string, SESSION_TIMEOUT));
+    let held = BlockingWriteLock::new(&holding, dir, None).expect("the path is valid");
+    let _guard = held.lock().expect("it is free");
+    let lock = BlockingWriteLock::new(&waiting, dir, None).expect("the path is valid");
+    let onlooker = ZooKeeper::connect(connect_string, SESSION_TIMEOUT, |_| {}).expect("the server is up");
+    let time_out = |attempts: usize| {
+        for _ in 0..attempts {
+            assert!(lock.try_lock_for(PATIENCE).expect("the server answers").is_none(), "it is held");
+        }
+        eventually("the attempts' znodes are gone", || {
+            onlooker.get_children(dir, false).is_ok_and(|children| children.len() == 1)
+        });
+        (allocated() as f64 / 1024.0, resident_kib())
+    };
+    let few = time_out(FEW);
+    let many = time_out(MANY - FEW);
+    println!("{} {}", many.0 - few.0, many.1 - few.1);
+}
+
+fn resident_kib() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").expect("this is Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.expect("VmRSS is in /proc/self/status")
+}

@@ -1,0 +1,34 @@
+//! The report: a table in Markdown, with one row for each figure.
+
+use std::fs;
+use std::thread::available_parallelism;
+
+/// What a figure should be.
+pub(crate) enum Aim {
+    /// None of its values larger than this.
+    AtMost(f64),
+    /// Nothing that this crate could promise.
+    None,
+}
+
+pub(crate) fn print_head() {
+    let cores = available_parallelism().map_or(0, usize::from);
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split_whitespace().next().unwrap_or("unknown");
+    println!(
+        "\n{cores} cores for client, server and whoever else is there; load average at the start {load}\n"
+    );
+    println!("| | should be | median | worst | of runs | |\n|---|---|---|---|---|---|");
+}
+
+pub(crate) fn print_row(figure: &str, unit: &str, numbers: &[f64], aim: &Aim) {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (median, worst) = (sorted[sorted.len() / 2], sorted[sorted.len() - 1]);
+    let (aim, verdict) = match aim {
+        Aim::AtMost(limit) => (format!("≤ {limit} {unit}"), if worst <= *limit { "ok" } else { "over" }),
+        Aim::None => ("–".to_owned(), ""),
+    };
+    let runs = numbers.len();
+    println!("| {figure} | {aim} | {median:.2} {unit} | {worst:.2} {unit} | {runs} | {verdict} |");
+}
