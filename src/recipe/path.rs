@@ -86,7 +86,7 @@ fn broken_rule(path: &str) -> Option<&'static str> {
         return Some("a path must not be longer than 4096 bytes");
     }
     if path.chars().any(is_forbidden) {
-        return Some("a path must not contain NUL, control or private-use characters");
+        return Some("a path must not contain NUL, control or private-use characters, nor any beyond U+FFFF");
     }
     path[1..].split('/').find_map(|name| match name {
         "" => Some("a path must not contain an empty name (a doubled slash)"),
@@ -96,10 +96,11 @@ fn broken_rule(path: &str) -> Option<&'static str> {
 }
 
 /// The characters that the server refuses in a path.
-fn is_forbidden(character: char) -> bool {
+pub(super) fn is_forbidden(character: char) -> bool {
     character.is_control()
         || ('\u{e000}'..='\u{f8ff}').contains(&character)
-        || ('\u{fff0}'..='\u{ffff}').contains(&character)
+        // Those beyond U+FFFF are surrogates to the server's Java.
+        || character >= '\u{fff0}'
 }
 
 /// A refused path as an error message can show it: escaped, and cut when it is long.
@@ -139,6 +140,8 @@ mod tests {
             ("/a\n", "control"),
             ("/a\u{7f}", "control"),
             ("/a\u{e000}", "private-use"),
+            ("/a\u{fffd}", "beyond U+FFFF"),
+            ("/🦀", "beyond U+FFFF"),
             (long.as_str(), "4096"),
         ];
         for (path, rule) in cases {
