@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
 use crate::error::{LockError, LossReason, Operation, Result};
-use crate::grant::Grant;
+use crate::grant::{Grant, Losses};
 use crate::lock_guard::LockGuard;
 use crate::locking;
 use crate::patience::{Patience, Waited};
@@ -39,55 +39,50 @@ impl BlockingLock {
     }
 
     pub(crate) fn try_lock(&self) -> Result<Option<LockGuard>> {
-        let attempt = self.start()?;
+        self.try_once(&Losses::of(1))
+    }
+
+    /// Takes the lock if it is free. Its loss is told on a channel that several locks may share.
+    pub(crate) fn try_once(&self, losses: &Losses) -> Result<Option<LockGuard>> {
+        let attempt = self.start(losses)?;
         match attempt.claim.wait_until_placed()? {
             Some(Standing::Owner) => attempt.into_guard().map(Some),
             _ => Ok(None),
         }
     }
 
-    /// Waits for the lock, and on a session that heals itself, over the loss of it.
     pub(crate) fn try_lock_with(&self, patience: &Patience) -> Result<Option<LockGuard>> {
-        let Some(healing) = self.session().healing() else { return self.wait(patience) };
-        loop {
-            let healed = healing.next();
-            match self.wait(patience) {
-                Err(error) if error.is_session_lost() => match patience.wait_for(&healed) {
-                    Waited::TimedOut => return Ok(None),
-                    Waited::Cancelled => return Err(self.cancelled()),
-                    _ if healing.is_closed() => return Err(error),
-                    _ => {}
-                },
-                outcome => return outcome,
-            }
-        }
+        over_losses(self.session(), &self.dir, patience, || self.wait(patience, &Losses::of(1)))
     }
 
-    fn wait(&self, patience: &Patience) -> Result<Option<LockGuard>> {
+    /// Waits for the lock, but not over the loss of the session. Its own loss is told on a channel that several locks may
+    /// share.
+    pub(crate) fn wait(&self, patience: &Patience, losses: &Losses) -> Result<Option<LockGuard>> {
         if patience.is_cancelled() {
-            return Err(self.cancelled());
+            return Err(cancelled(&self.dir));
         }
-        let attempt = self.start()?;
+        let attempt = self.start(losses)?;
         match patience.wait_for(&attempt.events) {
             Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
             Waited::Received(_) | Waited::Disconnected => Err(attempt.claim.end_error(Operation::LOCK)),
             // A grant that comes at this very moment is released again by the drop of the attempt.
             Waited::TimedOut => Ok(None),
-            Waited::Cancelled => Err(self.cancelled()),
+            Waited::Cancelled => Err(cancelled(&self.dir)),
         }
     }
 
-    fn start(&self) -> Result<Attempt> {
+    fn start(&self, losses: &Losses) -> Result<Attempt> {
         self.session().core().check_open(Operation::LOCK, &self.dir)?;
-        let (grant, events, lost) = Grant::new();
+        let (grant, events) = Grant::new(losses);
         let terms = locking::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()), self.access);
         let request = Request::new(self.session(), terms, grant);
         request.start();
+        let lost = losses.told().clone();
         Ok(Attempt { session: self.session().clone(), claim: Claim::on(request), events, lost })
     }
 
-    fn cancelled(&self) -> LockError {
-        LockError::Cancelled { operation: Operation::LOCK.name, path: self.dir.to_string() }
+    pub(crate) fn path(&self) -> &ZNodePath {
+        &self.dir
     }
 
     pub(crate) fn dir(&self) -> &str {
@@ -107,6 +102,32 @@ impl BlockingLock {
         *self.data.lock() = data.into();
         Ok(())
     }
+}
+
+/// Makes an attempt at a lock, and on a session that heals itself, another one after each loss of it.
+pub(crate) fn over_losses<T>(
+    session: &Session,
+    dir: &ZNodePath,
+    patience: &Patience,
+    attempt: impl Fn() -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let Some(healing) = session.healing() else { return attempt() };
+    loop {
+        let healed = healing.next();
+        match attempt() {
+            Err(error) if error.is_session_lost() => match patience.wait_for(&healed) {
+                Waited::TimedOut => return Ok(None),
+                Waited::Cancelled => return Err(cancelled(dir)),
+                _ if healing.is_closed() => return Err(error),
+                _ => {}
+            },
+            outcome => return outcome,
+        }
+    }
+}
+
+fn cancelled(dir: &ZNodePath) -> LockError {
+    LockError::Cancelled { operation: Operation::LOCK.name, path: dir.to_string() }
 }
 
 /// One waiting call. Dropped without a guard made of it, it withdraws its request.

@@ -7,6 +7,25 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::error::LossReason;
 use crate::request::{Event, Observer};
 
+/// Where guards are told that their locks are taken away: one guard, or several that are held together.
+#[derive(Clone, Debug)]
+pub(crate) struct Losses {
+    tell: Sender<LossReason>,
+    told: Receiver<LossReason>,
+}
+
+impl Losses {
+    /// Has room for the losses of so many locks, so that nothing ever waits.
+    pub(crate) fn of(locks: usize) -> Losses {
+        let (tell, told) = bounded(locks);
+        Losses { tell, told }
+    }
+
+    pub(crate) fn told(&self) -> &Receiver<LossReason> {
+        &self.told
+    }
+}
+
 /// Hears of a request's events for the thread that waits for it, and later for the guard.
 #[derive(Debug)]
 pub(crate) struct Grant {
@@ -15,11 +34,10 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    pub(crate) fn new() -> (Arc<Grant>, Receiver<Event>, Receiver<LossReason>) {
-        // Room for all that a request can bring, so that nothing ever waits: acquired or dropped; lost.
+    pub(crate) fn new(losses: &Losses) -> (Arc<Grant>, Receiver<Event>) {
+        // Room for all that a request can bring: acquired or dropped.
         let (events, received) = bounded(1);
-        let (lost, told) = bounded(1);
-        (Arc::new(Grant { events, lost }), received, told)
+        (Arc::new(Grant { events, lost: losses.tell.clone() }), received)
     }
 }
 

@@ -1,4 +1,3 @@
-//! Distributed locks and leader election on [Apache ZooKeeper](https://zookeeper.apache.org), for threaded daemons.
 //!
 //! A blocking port of the Java recipe `WriteLock`, with its names kept and its bugs left behind, that shares one lock
 //! with JVM, Go and Python programs.
@@ -78,6 +77,8 @@ mod grant;
 mod lock_guard;
 mod lock_listener;
 mod locking;
+mod multi_guard;
+mod multi_lock;
 mod operation;
 mod patience;
 mod protocol_support;
@@ -97,6 +98,8 @@ pub use client::{ClientEvent, EventSink, ZooKeeperClient};
 pub use error::{LockError, LossReason, Result};
 pub use lock_guard::LockGuard;
 pub use lock_listener::LockListener;
+pub use multi_guard::MultiGuard;
+pub use multi_lock::MultiLock;
 pub use operation::ZooKeeperOperation;
 pub use patience::{CancelHandle, Patience};
 pub use protocol_support::ProtocolSupport;
@@ -132,6 +135,8 @@ mod tests {
         assert_send_sync::<crate::LockGuard>();
         assert_send_sync::<crate::ProtocolSupport>();
         assert_send_sync::<crate::RecoverableZooKeeper>();
+        assert_send_sync::<crate::MultiLock>();
+        assert_send_sync::<crate::MultiGuard>();
         assert_send_sync::<crate::LockError>();
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crossbeam_channel::Receiver;
 
-use crate::error::{LossReason, Operation, Result};
+use crate::error::{LockError, LossReason, Operation, Result};
 use crate::locking;
 use crate::recipe::path::ZNodePath;
 use crate::request::Claim;
@@ -81,6 +81,12 @@ impl LockGuard {
     pub fn unlock(self) -> Result<()> {
         let released = locking::release(&self.claim);
         if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }
+    }
+
+    /// Lets go of a lock that is not held any more, and says why it is not. Waits for nothing.
+    pub(crate) fn into_loss(self) -> LockError {
+        self.claim.withdraw(None);
+        self.claim.end_error(Operation::LOCK)
     }
 }
 

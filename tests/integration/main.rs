@@ -19,5 +19,6 @@ mod faults;
 mod kit;
 mod listening;
 mod locking;
+mod multi;
 mod ported;
 mod recoverable;

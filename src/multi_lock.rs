@@ -1,0 +1,393 @@
+//! [`MultiLock`]: several exclusive locks at once, all of them or none.
+//!
+//! Origin: Curator's `InterProcessMultiLock`, which acquires in the order that its caller gives; here the order is the same
+//! everywhere.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::blocking_lock::{BlockingLock, over_losses};
+use crate::error::{LockError, Operation, Result};
+use crate::grant::Losses;
+use crate::lock_guard::LockGuard;
+use crate::multi_guard::MultiGuard;
+use crate::patience::Patience;
+use crate::protocol_support::ProtocolSupport;
+use crate::recipe::access::Access;
+use crate::recipe::path::ZNodePath;
+use crate::session::Session;
+
+/// Several exclusive locks that are acquired together, all or none.
+///
+/// They are acquired one after the other in the order of their directories' names, whatever order the caller named them
+/// in, so that no two of these wait for each other for ever. Each is the lock that a
+/// [`BlockingWriteLock`](crate::BlockingWriteLock) on the directory is: whoever wants one alone contends with whoever wants
+/// several. As with any lock, do not ask for these while holding one of them, nor while holding another that somebody
+/// asks for while holding one of these.
+///
+/// Locks early in the order are held while waiting for those behind. Where that is too long for others, ask with a
+/// [deadline](MultiLock::try_lock_for).
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{MultiLock, Session};
+///
+/// # fn transfer() {}
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let accounts = MultiLock::new(&session, ["/locks/account-7", "/locks/account-3"])?;
+/// if let Some(guard) = accounts.try_lock_for(Duration::from_secs(5))? {
+///     if guard.is_owner() {
+///         transfer();
+///     }
+/// } // both released, account-7 first
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+pub struct MultiLock {
+    support: Arc<ProtocolSupport>,
+    /// In the order in which they are acquired; at least one.
+    locks: Vec<BlockingLock>,
+}
+
+impl MultiLock {
+    /// Makes a lock on these directories, which are created with their parents when the lock is first asked for. Sends
+    /// nothing.
+    ///
+    /// Created znodes are open to everybody unless an ACL is [set](ProtocolSupport::set_acl) on the
+    /// [`protocol_support`](MultiLock::protocol_support).
+    ///
+    /// # Errors
+    /// [`InvalidPath`](LockError::InvalidPath); [`InvalidArgument`](LockError::InvalidArgument) when no directory is named,
+    /// or one of them twice.
+    pub fn new(session: &Session, dirs: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiLock> {
+        let dirs = dirs.into_iter().map(|dir| ZNodePath::parse(dir.as_ref()));
+        let mut dirs = dirs.collect::<Result<Vec<_>>>()?;
+        dirs.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        check_set(&dirs)?;
+        let support = Arc::new(ProtocolSupport::new(session));
+        let lock_on = |dir| BlockingLock::new(Arc::clone(&support), dir, Access::Exclusive);
+        let locks = dirs.into_iter().map(lock_on).collect();
+        Ok(MultiLock { support, locks })
+    }
+
+    /// Blocks until all locks are acquired.
+    ///
+    /// # Errors
+    /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock), for any of them; also when one that was acquired was
+    /// taken away before the last one was. After an error none is held.
+    pub fn lock(&self) -> Result<MultiGuard> {
+        match self.try_lock_with(&Patience::unlimited())? {
+            Some(guard) => Ok(guard),
+            // Proof: without a deadline there is none to come.
+            None => {
+                Err(LockError::Closed { operation: Operation::LOCK.name, path: self.first().to_string() })
+            }
+        }
+    }
+
+    /// Acquires all locks if nobody holds one or waits for one, and returns `None` otherwise. Blocks for the server's
+    /// answers only.
+    ///
+    /// # Errors
+    /// As [`lock`](MultiLock::lock).
+    pub fn try_lock(&self) -> Result<Option<MultiGuard>> {
+        self.acquire(BlockingLock::try_once)
+    }
+
+    /// Blocks until all locks are acquired, or for `timeout` in all, and then returns `None`, with none of them held.
+    ///
+    /// # Errors
+    /// As [`lock`](MultiLock::lock).
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MultiGuard>> {
+        self.try_lock_with(&Patience::lasting(timeout))
+    }
+
+    /// Blocks until all locks are acquired, or until `deadline`, and then returns `None`, with none of them held.
+    ///
+    /// # Errors
+    /// As [`lock`](MultiLock::lock).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiGuard>> {
+        self.try_lock_with(&Patience::until(deadline))
+    }
+
+    /// Blocks until all locks are acquired, or as long as the patience lasts for all of them together, and then returns
+    /// `None`, with none of them held; another thread may cut the waiting short.
+    ///
+    /// On a session that [heals itself](Session::connect_self_healing) it begins anew after a loss.
+    ///
+    /// # Errors
+    /// As [`lock`](MultiLock::lock), and [`Cancelled`](LockError::Cancelled).
+    pub fn try_lock_with(&self, patience: &Patience) -> Result<Option<MultiGuard>> {
+        over_losses(self.session(), self.first(), patience, || {
+            self.acquire(|lock, losses| lock.wait(patience, losses))
+        })
+    }
+
+    /// Takes one lock after the other, and lets go of them, the last first, when one is not to be had.
+    fn acquire(
+        &self,
+        take: impl Fn(&BlockingLock, &Losses) -> Result<Option<LockGuard>>,
+    ) -> Result<Option<MultiGuard>> {
+        let losses = Losses::of(self.locks.len());
+        let mut held = MultiGuard::empty(losses.told().clone());
+        for lock in &self.locks {
+            let Some(guard) = take(lock, &losses)? else { return Ok(None) };
+            held.add(guard);
+            // Those before may have been taken away while this one was waited for.
+            if let Some(error) = held.take_loss() {
+                return Err(error);
+            }
+        }
+        Ok(Some(held))
+    }
+
+    /// Names the set for an error.
+    fn first(&self) -> &ZNodePath {
+        // Proof: a set of locks has at least one.
+        self.locks[0].path()
+    }
+
+    /// Returns the locks' directories, in the order in which they are acquired.
+    pub fn dirs(&self) -> impl Iterator<Item = &str> {
+        self.locks.iter().map(BlockingLock::dir)
+    }
+
+    /// Returns the session.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        self.support.session()
+    }
+
+    /// Returns what the locks stand on: the session, the ACL, the retries.
+    #[must_use]
+    pub fn protocol_support(&self) -> &ProtocolSupport {
+        &self.support
+    }
+
+    /// Sets the data of the znodes of later requests, which tells others who waits; `host/pid` by default.
+    ///
+    /// # Errors
+    /// The only way to fail is [`InvalidArgument`](LockError::InvalidArgument) for data of about 1 MiB and more.
+    pub fn set_data(&self, data: &[u8]) -> Result<()> {
+        self.locks.iter().try_for_each(|lock| lock.set_data(data))
+    }
+}
+
+/// Refuses an empty set, and one that would wait for itself.
+fn check_set(sorted: &[ZNodePath]) -> Result<()> {
+    let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]);
+    let rule = match (sorted, twice) {
+        ([], _) => "at least one directory must be named".to_owned(),
+        (_, Some(pair)) => format!("'{}' is named twice, and would wait for itself", pair[0]),
+        (_, None) => return Ok(()),
+    };
+    Err(LockError::InvalidArgument { argument: "set of locks", rule })
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiLock").field("dirs", &self.dirs().collect::<Vec<_>>()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use zookeeper::{Acl, Permission};
+
+    use super::*;
+    use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::{CancelHandle, LossReason};
+
+    const LONG: Duration = Duration::from_secs(30);
+    const SHORT: Duration = Duration::from_millis(50);
+    const DIRS: [&str; 3] = ["/locks/a", "/locks/b", "/locks/c"];
+
+    fn eventually(what: &str, holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + LONG;
+        while !holds() {
+            assert!(Instant::now() < deadline, "never: {what}");
+            thread::yield_now();
+        }
+    }
+
+    struct Field {
+        server: SimulatedZooKeeper,
+        client: Arc<SimulatedClient>,
+        session: Session,
+    }
+
+    impl Field {
+        fn new() -> Field {
+            let server = SimulatedZooKeeper::new();
+            DIRS.iter().for_each(|dir| server.create(dir, b""));
+            let client = server.connect(LONG);
+            let session = Session::from_client(client.clone()).unwrap();
+            Field { server, client, session }
+        }
+
+        /// Named in an order that is not that of the names.
+        fn lock(&self) -> MultiLock {
+            MultiLock::new(&self.session, [DIRS[2], DIRS[0], DIRS[1]]).unwrap()
+        }
+
+        /// Somebody else's request, ahead of all that follow.
+        fn occupy(&self, dir: &str) -> String {
+            self.server.create_sequential(dir, "x-other-lock-", Some(7))
+        }
+
+        fn requests(&self) -> [usize; 3] {
+            DIRS.map(|dir| self.server.children(dir).len())
+        }
+
+        fn await_requests(&self, expected: [usize; 3]) {
+            eventually(&format!("{expected:?} requests"), || self.requests() == expected);
+        }
+
+        /// The directories in which this was done, in order.
+        fn dirs_of(&self, operation: SimOperation) -> Vec<String> {
+            let calls = self.server.log().into_iter().filter(|call| call.operation == operation);
+            calls.map(|call| call.path.rsplit_once('/').unwrap().0.to_owned()).collect()
+        }
+    }
+
+    #[test]
+    fn locks_are_acquired_in_the_order_of_their_names_and_released_in_the_other() {
+        let field = Field::new();
+        for unlocked in [false, true] {
+            field.server.clear_log();
+            let guard = field.lock().lock().unwrap();
+            assert!(guard.is_owner());
+            assert_eq!(field.requests(), [1, 1, 1]);
+            assert_eq!(field.dirs_of(SimOperation::Create), DIRS);
+            if unlocked {
+                guard.unlock().unwrap()
+            } else {
+                drop(guard)
+            }
+            field.await_requests([0, 0, 0]);
+            let released = field.dirs_of(SimOperation::Delete);
+            // Drops are carried out on several workers.
+            assert!(!unlocked || released.iter().rev().eq(DIRS.iter()), "{released:?}");
+        }
+    }
+
+    #[test]
+    fn a_set_that_is_empty_or_names_a_lock_twice_is_refused() {
+        let field = Field::new();
+        let none: [&str; 0] = [];
+        let error = MultiLock::new(&field.session, none).unwrap_err();
+        assert!(error.is_invalid_argument() && error.to_string().contains("at least one"), "{error}");
+        let error = MultiLock::new(&field.session, ["/b", "/a", "/b"]).unwrap_err();
+        assert!(error.is_invalid_argument() && error.to_string().contains("'/b' is named twice"), "{error}");
+        let error = MultiLock::new(&field.session, ["/a", "b"]).unwrap_err();
+        assert!(matches!(error, LockError::InvalidPath { .. }), "{error}");
+    }
+
+    #[test]
+    fn when_one_lock_is_not_to_be_had_none_is_held() {
+        for dir in DIRS {
+            let field = Field::new();
+            let ahead = field.occupy(dir);
+            let before = field.requests();
+            assert!(field.lock().try_lock().unwrap().is_none(), "{dir}");
+            field.await_requests(before);
+            assert!(field.lock().try_lock_for(SHORT).unwrap().is_none(), "{dir}");
+            field.await_requests(before);
+            field.server.delete(&ahead);
+            assert!(field.lock().try_lock_for(LONG).unwrap().is_some(), "{dir}");
+        }
+    }
+
+    #[test]
+    fn when_one_lock_is_refused_none_is_held() {
+        let field = Field::new();
+        let acl = [Acl::new(Permission::READ, "world", "anyone")];
+        field.server.create_with_acl("/locks/b2", b"", &acl);
+        let lock = MultiLock::new(&field.session, ["/locks/a", "/locks/b", "/locks/b2", "/locks/c"]).unwrap();
+        assert!(lock.lock().unwrap_err().is_access_denied());
+        field.await_requests([0, 0, 0]);
+        assert_eq!(field.dirs_of(SimOperation::Create), ["/locks/a", "/locks/b", "/locks/b2"]);
+    }
+
+    #[test]
+    fn a_call_that_is_cancelled_holds_nothing() {
+        let field = Field::new();
+        field.occupy(DIRS[1]);
+        let cancel = CancelHandle::new();
+        let patience = Patience::unlimited().cancelled_by(&cancel);
+        let lock = field.lock();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock.try_lock_with(&patience).map(drop));
+            field.await_requests([1, 2, 0]);
+            cancel.cancel();
+            assert!(matches!(waiting.join().unwrap(), Err(LockError::Cancelled { .. })));
+        });
+        field.await_requests([0, 1, 0]);
+    }
+
+    #[test]
+    fn a_lock_taken_away_while_another_is_waited_for_fails_the_call() {
+        let field = Field::new();
+        let ahead = field.occupy(DIRS[1]);
+        let lock = field.lock();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock.lock().map(drop));
+            field.await_requests([1, 2, 0]);
+            let first = format!("{}/{}", DIRS[0], field.server.children(DIRS[0])[0]);
+            eventually("the owner watches its znode", || field.server.watch_count() == 2);
+            field.server.delete(&first);
+            eventually("the loss is noticed", || field.server.calls(SimOperation::Delete) == 1);
+            field.server.delete(&ahead);
+            let error = waiting.join().unwrap().unwrap_err();
+            assert!(matches!(&error, LockError::RequestDeleted { path } if *path == first), "{error}");
+        });
+        field.await_requests([0, 0, 0]);
+    }
+
+    #[test]
+    fn every_loss_is_told_and_ends_the_ownership_of_all() {
+        let field = Field::new();
+        let guard = field.lock().lock().unwrap();
+        for lost in [&guard.guards()[1], &guard.guards()[0]] {
+            field.server.delete(lost.id());
+            eventually("the loss is noticed", || !lost.is_owner());
+            assert!(!guard.is_owner() && guard.guards()[2].is_owner());
+        }
+        for _ in 0..2 {
+            assert_eq!(guard.lost().recv_timeout(LONG), Ok(LossReason::NodeDeleted));
+        }
+        assert!(guard.fencing_tokens().is_err());
+        // That the deletion of the third is pending weighs less.
+        field.client.cut_next(SimOperation::Delete, Effect::Before);
+        assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));
+        field.client.reconnect();
+        field.await_requests([0, 0, 0]);
+    }
+
+    #[test]
+    fn a_session_that_heals_itself_begins_anew() {
+        let field = Field::new();
+        let (made, clients) = crossbeam_channel::unbounded();
+        let server = field.server.clone();
+        let session = Session::from_client_factory(move || {
+            let client = server.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            Ok(client)
+        });
+        let session = session.unwrap();
+        let ahead = field.occupy(DIRS[1]);
+        let lock = MultiLock::new(&session, DIRS).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock.lock());
+            for _ in 0..2 {
+                field.await_requests([1, 2, 0]);
+                clients.recv().unwrap().expire();
+            }
+            field.await_requests([1, 2, 0]);
+            field.server.delete(&ahead);
+            assert!(waiting.join().unwrap().unwrap().is_owner());
+        });
+    }
+}

@@ -1,0 +1,89 @@
+//! Several locks at once, on a real server.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, MultiLock};
+
+use crate::fixtures::{Onlooker, next, session, unique_dir};
+use crate::support::server;
+use crate::support::wait::{deadline, scaled};
+
+fn dirs(test: &str) -> [String; 3] {
+    let dir = unique_dir(test);
+    ["a", "b", "c"].map(|name| format!("{dir}/{name}"))
+}
+
+/// Philosophers at a round table: each needs two of three forks, and takes them in an order of its own.
+#[test]
+fn sets_that_overlap_in_all_orders_never_wait_for_each_other_for_ever() {
+    const ROUNDS: usize = 15;
+    let dirs = dirs("philosophers");
+    let pairs = [[0, 1], [1, 0], [1, 2], [2, 1], [2, 0], [0, 2]];
+    let holders = [(); 3].map(|()| AtomicUsize::new(0));
+    let sessions = [session(server::shared()), session(server::shared())];
+    thread::scope(|scope| {
+        for (number, pair) in pairs.iter().enumerate() {
+            let (dirs, holders, session) = (&dirs, &holders, &sessions[number % 2]);
+            scope.spawn(move || {
+                let lock = MultiLock::new(session, pair.map(|index| &dirs[index])).unwrap();
+                for _ in 0..ROUNDS {
+                    let guard = lock.try_lock_for(deadline()).unwrap().expect("no deadlock");
+                    for index in pair {
+                        assert_eq!(holders[*index].fetch_add(1, Ordering::SeqCst), 0, "two hold a fork");
+                    }
+                    assert!(guard.is_owner());
+                    for index in pair {
+                        holders[*index].fetch_sub(1, Ordering::SeqCst);
+                    }
+                    if number % 2 == 0 { guard.unlock().unwrap() } else { drop(guard) }
+                }
+            });
+        }
+    });
+    let onlooker = Onlooker::at(server::shared());
+    dirs.iter().for_each(|dir| onlooker.await_children(dir, 0));
+}
+
+#[test]
+fn a_set_contends_with_a_lock_on_one_of_its_directories() {
+    let dirs = dirs("one-of-several");
+    let onlooker = Onlooker::at(server::shared());
+    let (ours, theirs) = (session(server::shared()), session(server::shared()));
+    let several = MultiLock::new(&ours, &dirs).unwrap();
+    let one = BlockingWriteLock::new(&theirs, &dirs[1], None).unwrap();
+    let held = one.lock().unwrap();
+    assert!(several.try_lock().unwrap().is_none());
+    let start = Instant::now();
+    assert!(several.try_lock_for(Duration::from_millis(200)).unwrap().is_none());
+    assert!((Duration::from_millis(200)..scaled(Duration::from_secs(10))).contains(&start.elapsed()));
+    onlooker.await_children(&dirs[0], 0);
+    held.unlock().unwrap();
+    let guard = several.lock().unwrap();
+    assert!(one.try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
+    assert!(one.try_lock().unwrap().is_some());
+}
+
+#[test]
+fn a_guard_of_several_says_what_it_holds() {
+    let dirs = dirs("several-guards");
+    let onlooker = Onlooker::at(server::shared());
+    let session = session(server::shared());
+    let lock = MultiLock::new(&session, dirs.iter().rev()).unwrap();
+    assert!(lock.dirs().eq(&dirs));
+    lock.set_data(b"who").unwrap();
+    let guard = lock.lock().unwrap();
+    let tokens = guard.fencing_tokens().unwrap();
+    for ((held, token), dir) in guard.guards().iter().zip(&tokens).zip(&dirs) {
+        assert!(held.id().starts_with(&format!("{dir}/x-")), "{}", held.id());
+        let stat = onlooker.zk().exists(held.id(), false).unwrap().unwrap();
+        assert_eq!(stat.czxid, *token);
+        assert_eq!(onlooker.data(held.id()), b"who");
+    }
+    assert!(tokens.is_sorted());
+    onlooker.delete(guard.guards()[2].id());
+    assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
+    assert!(!guard.is_owner());
+}
