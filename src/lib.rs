@@ -84,6 +84,7 @@ mod patience;
 mod protocol_support;
 mod recipe;
 mod recoverable;
+mod reentrant_lock;
 mod request;
 mod retry;
 mod session;
@@ -108,6 +109,7 @@ pub use protocol_support::ProtocolSupport;
 pub use recipe::laws;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
+pub use reentrant_lock::{ReentrantGuard, ReentrantLock};
 pub use retry::RetryPolicy;
 pub use session::{Session, SessionState};
 pub use write_lock::WriteLock;
@@ -137,6 +139,7 @@ mod tests {
         assert_send_sync::<crate::RecoverableZooKeeper>();
         assert_send_sync::<crate::MultiLock>();
         assert_send_sync::<crate::MultiGuard>();
+        assert_send_sync::<crate::ReentrantLock>();
         assert_send_sync::<crate::LockError>();
     }
 }

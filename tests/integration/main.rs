@@ -22,3 +22,4 @@ mod locking;
 mod multi;
 mod ported;
 mod recoverable;
+mod reentrant;

@@ -1,0 +1,337 @@
+//! [`ReentrantLock`]: an exclusive lock that the thread which holds it may acquire again.
+//!
+//! Origin: Curator's `InterProcessMutex`, which counts the holds of each thread.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::{Arc, MutexGuard, Weak};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::blocking_write_lock::BlockingWriteLock;
+use crate::error::{LockError, Operation, Result};
+use crate::lock_guard::LockGuard;
+use crate::patience::Patience;
+
+/// A [`BlockingWriteLock`] that the thread which holds it may acquire again, at once and without a word to the server; it is
+/// released with the last of that thread's guards.
+///
+/// Other threads of this process, and other processes, wait as ever. Only calls through the same `ReentrantLock` know of
+/// one another.
+///
+/// # When not to use it
+/// - Where the inner function can be told that the lock is held: let it take a `&LockGuard`. That costs nothing, and the
+///   compiler sees to it.
+/// - Where the work under the lock goes on on other threads: a thread that helps is not the one that holds the lock, and
+///   waits for it for ever if the holder waits for that thread. For the same reason its guards stay on their thread.
+/// - Where the inner call must find the data as a lock promises them: under a lock that is held already, the outer call may
+///   be halfway through a change.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{BlockingWriteLock, ReentrantLock, Result, Session};
+///
+/// fn rebuild(lock: &ReentrantLock) -> Result<()> {
+///     let _guard = lock.lock()?;
+///     clear(lock) // would wait for itself with a BlockingWriteLock
+/// }
+///
+/// fn clear(lock: &ReentrantLock) -> Result<()> {
+///     let guard = lock.lock()?;
+///     assert!(guard.is_owner());
+///     Ok(())
+/// }
+///
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let lock = ReentrantLock::new(BlockingWriteLock::new(&session, "/locks/index", None)?);
+/// rebuild(&lock)?;
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+pub struct ReentrantLock {
+    lock: BlockingWriteLock,
+    /// What each thread holds; no more than one of them unless the lock was taken away.
+    holds: Mutex<HashMap<ThreadId, Weak<LockGuard>>>,
+}
+
+impl ReentrantLock {
+    /// Makes a reentrant lock of another.
+    #[must_use]
+    pub fn new(lock: BlockingWriteLock) -> ReentrantLock {
+        ReentrantLock { lock, holds: Mutex::default() }
+    }
+
+    /// Blocks until the lock is acquired; returns at once when this thread holds it already.
+    ///
+    /// # Errors
+    /// As [`BlockingWriteLock::lock`]; and [`NotOwner`](LockError::NotOwner) when this thread has a guard of a lock that was
+    /// taken away: let go of that one first.
+    pub fn lock(&self) -> Result<ReentrantGuard<'_>> {
+        match self.enter_again()? {
+            Some(guard) => Ok(guard),
+            None => Ok(self.enter(self.lock.lock()?)),
+        }
+    }
+
+    /// Acquires the lock if this thread holds it already, or if nobody holds it or waits for it, and returns `None`
+    /// otherwise. Blocks for the server's answers only.
+    ///
+    /// # Errors
+    /// As [`lock`](ReentrantLock::lock).
+    pub fn try_lock(&self) -> Result<Option<ReentrantGuard<'_>>> {
+        self.enter_by(BlockingWriteLock::try_lock)
+    }
+
+    /// Blocks until the lock is acquired, or for `timeout`, and then returns `None`.
+    ///
+    /// # Errors
+    /// As [`lock`](ReentrantLock::lock).
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<ReentrantGuard<'_>>> {
+        self.enter_by(|lock| lock.try_lock_for(timeout))
+    }
+
+    /// Blocks until the lock is acquired, or until `deadline`, and then returns `None`.
+    ///
+    /// # Errors
+    /// As [`lock`](ReentrantLock::lock).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<ReentrantGuard<'_>>> {
+        self.enter_by(|lock| lock.try_lock_until(deadline))
+    }
+
+    /// Blocks until the lock is acquired, or as long as the patience lasts, and then returns `None`; another thread may cut
+    /// the waiting short.
+    ///
+    /// # Errors
+    /// As [`lock`](ReentrantLock::lock), and [`Cancelled`](LockError::Cancelled).
+    pub fn try_lock_with(&self, patience: &Patience) -> Result<Option<ReentrantGuard<'_>>> {
+        self.enter_by(|lock| lock.try_lock_with(patience))
+    }
+
+    fn enter_by(
+        &self,
+        acquire: impl FnOnce(&BlockingWriteLock) -> Result<Option<LockGuard>>,
+    ) -> Result<Option<ReentrantGuard<'_>>> {
+        match self.enter_again()? {
+            Some(guard) => Ok(Some(guard)),
+            None => Ok(acquire(&self.lock)?.map(|guard| self.enter(guard))),
+        }
+    }
+
+    /// Another guard for a thread that has one.
+    fn enter_again(&self) -> Result<Option<ReentrantGuard<'_>>> {
+        let hold = self.holds.lock().get(&thread::current().id()).and_then(Weak::upgrade);
+        match hold {
+            Some(hold) if hold.is_owner() => Ok(Some(ReentrantGuard::new(hold))),
+            Some(hold) => Err(not_owner(Operation::LOCK, &hold)),
+            None => Ok(None),
+        }
+    }
+
+    fn enter(&self, guard: LockGuard) -> ReentrantGuard<'_> {
+        let hold = Arc::new(guard);
+        let mut holds = self.holds.lock();
+        holds.retain(|_, hold| hold.strong_count() > 0);
+        holds.insert(thread::current().id(), Arc::downgrade(&hold));
+        ReentrantGuard::new(hold)
+    }
+
+    /// Returns how many guards this thread has.
+    #[must_use]
+    pub fn hold_count(&self) -> usize {
+        self.holds.lock().get(&thread::current().id()).map_or(0, Weak::strong_count)
+    }
+
+    /// Returns the lock that this was made of. Acquiring it knows nothing of this thread's guards.
+    #[must_use]
+    pub fn blocking_lock(&self) -> &BlockingWriteLock {
+        &self.lock
+    }
+}
+
+impl fmt::Debug for ReentrantLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReentrantLock")
+            .field("lock", &self.lock)
+            .field("hold_count", &self.hold_count())
+            .finish()
+    }
+}
+
+/// One of a thread's holds of a [`ReentrantLock`]. Dropping the last of them releases the lock, also when a panic unwinds.
+///
+/// It is a [`LockGuard`] in all but its release. Others may look at it, but it stays on its thread:
+///
+/// ```compile_fail
+/// # use zookeeper_recipes_lock::ReentrantLock;
+/// fn help(lock: &ReentrantLock) {
+///     let guard = lock.lock().unwrap();
+///     std::thread::scope(|scope| {
+///         scope.spawn(move || drop(guard)); // does not compile
+///     });
+/// }
+/// ```
+#[must_use = "the hold ends at once when the guard is not kept"]
+pub struct ReentrantGuard<'a> {
+    hold: Arc<LockGuard>,
+    /// Borrows the lock, and is `Sync` but not `Send`, as a mutex's guard is.
+    thread: PhantomData<MutexGuard<'a, ()>>,
+}
+
+impl ReentrantGuard<'_> {
+    fn new<'a>(hold: Arc<LockGuard>) -> ReentrantGuard<'a> {
+        ReentrantGuard { hold, thread: PhantomData }
+    }
+
+    /// Ends this hold; the last one releases the lock and waits until the server has deleted the znode.
+    ///
+    /// # Errors
+    /// As [`LockGuard::unlock`] for the last one; [`NotOwner`](LockError::NotOwner) for another when the lock has been taken
+    /// away, as what was done under it may have overlapped with the next owner.
+    pub fn unlock(self) -> Result<()> {
+        let taken_away = if self.is_owner() { Ok(()) } else { Err(not_owner(Operation::UNLOCK, &self)) };
+        match Arc::into_inner(self.hold) {
+            Some(last) => last.unlock(),
+            None => taken_away,
+        }
+    }
+}
+
+impl Deref for ReentrantGuard<'_> {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.hold
+    }
+}
+
+impl fmt::Debug for ReentrantGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReentrantGuard").field("hold", &self.hold).finish()
+    }
+}
+
+fn not_owner(operation: Operation, hold: &LockGuard) -> LockError {
+    LockError::NotOwner { operation: operation.name, path: hold.id().to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimulatedZooKeeper;
+    use crate::{LossReason, Session};
+
+    const DIR: &str = "/locks/it";
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn lock_at(server: &SimulatedZooKeeper) -> ReentrantLock {
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        ReentrantLock::new(BlockingWriteLock::new(&session, DIR, None).unwrap())
+    }
+
+    #[test]
+    fn the_holding_thread_enters_again_without_a_word_to_the_server() {
+        let server = SimulatedZooKeeper::new();
+        let lock = lock_at(&server);
+        assert_eq!(lock.hold_count(), 0);
+        let first = lock.lock().unwrap();
+        server.clear_log();
+        let others = [
+            lock.try_lock().unwrap().unwrap(),
+            lock.lock().unwrap(),
+            lock.try_lock_for(Duration::ZERO).unwrap().unwrap(),
+            lock.try_lock_until(Instant::now()).unwrap().unwrap(),
+            lock.try_lock_with(&Patience::unlimited()).unwrap().unwrap(),
+        ];
+        assert_eq!(lock.hold_count(), 6);
+        assert!(others.iter().all(|guard| guard.is_owner() && guard.id() == first.id()));
+        assert_eq!(server.log().len(), 0);
+    }
+
+    #[test]
+    fn the_last_guard_releases_whichever_it_is() {
+        let server = SimulatedZooKeeper::new();
+        let lock = lock_at(&server);
+        for unlocked in [false, true] {
+            let (first, second) = (lock.lock().unwrap(), lock.lock().unwrap());
+            first.unlock().unwrap();
+            assert_eq!((lock.hold_count(), server.children(DIR).len()), (1, 1));
+            assert!(second.is_owner());
+            if unlocked {
+                second.unlock().unwrap();
+                assert!(server.children(DIR).is_empty());
+            } else {
+                drop(second);
+            }
+            assert_eq!(lock.hold_count(), 0);
+        }
+    }
+
+    #[test]
+    fn another_thread_waits_for_the_last_guard() {
+        let server = SimulatedZooKeeper::new();
+        let lock = lock_at(&server);
+        let guards = [lock.lock().unwrap(), lock.lock().unwrap()];
+        thread::scope(|scope| {
+            let (told, heard) = crossbeam_channel::bounded(0);
+            let other = scope.spawn({
+                let lock = &lock;
+                move || {
+                    let refused = lock.try_lock().unwrap().is_none();
+                    told.send(()).unwrap();
+                    let guard = lock.lock().unwrap();
+                    (refused, guard.is_owner(), lock.hold_count())
+                }
+            });
+            heard.recv().unwrap();
+            for guard in guards {
+                assert!(guard.is_owner() && !other.is_finished());
+                drop(guard);
+            }
+            assert_eq!(other.join().unwrap(), (true, true, 1));
+        });
+        assert!(lock.try_lock_for(LONG).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_away_is_not_entered_again() {
+        let server = SimulatedZooKeeper::new();
+        let lock = lock_at(&server);
+        let (first, second) = (lock.lock().unwrap(), lock.lock().unwrap());
+        server.delete(first.id());
+        assert_eq!(first.lost().recv_timeout(LONG), Ok(LossReason::NodeDeleted));
+        assert!(matches!(lock.lock(), Err(LockError::NotOwner { .. })));
+        assert!(matches!(lock.try_lock(), Err(LockError::NotOwner { .. })));
+        assert!(matches!(second.unlock(), Err(LockError::NotOwner { .. })));
+        assert!(matches!(first.unlock(), Err(LockError::RequestDeleted { .. })));
+        assert!(lock.lock().unwrap().is_owner());
+    }
+
+    #[test]
+    fn a_panic_releases_the_lock_as_it_unwinds() {
+        let server = SimulatedZooKeeper::new();
+        let lock = lock_at(&server);
+        let panicked = thread::scope(|scope| {
+            let inner = scope.spawn(|| {
+                let _outer = lock.lock().unwrap();
+                let _inner = lock.lock().unwrap();
+                panic!("on purpose")
+            });
+            inner.join().is_err()
+        });
+        assert!(panicked);
+        assert!(lock.try_lock_for(LONG).unwrap().is_some());
+    }
+
+    #[test]
+    fn threads_that_have_gone_are_forgotten() {
+        let server = SimulatedZooKeeper::new();
+        let lock = lock_at(&server);
+        for _ in 0..20 {
+            thread::scope(|scope| scope.spawn(|| drop(lock.lock().unwrap())).join().unwrap());
+        }
+        assert_eq!(lock.holds.lock().len(), 1);
+    }
+}
