@@ -22,7 +22,7 @@ use crate::session::Session;
 ///
 /// Each call is a request of its own, so one `BlockingWriteLock` may be shared by any number of threads, which exclude
 /// one another as they exclude those of other processes. Not reentrant: a thread that locks again while it holds the lock
-/// waits for itself.
+/// waits for itself; a [`ReentrantLock`](crate::ReentrantLock) is one that does not.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -50,7 +50,11 @@ impl BlockingWriteLock {
     pub fn new(session: &Session, dir: &str, acl: Option<Vec<Acl>>) -> Result<BlockingWriteLock> {
         let dir = ZNodePath::parse(dir)?;
         let support = Arc::new(ProtocolSupport::with_acl(session, acl));
-        Ok(BlockingWriteLock { lock: BlockingLock::new(support, dir, Access::Exclusive) })
+        Ok(BlockingWriteLock::of(BlockingLock::new(support, dir, Access::Exclusive)))
+    }
+
+    pub(crate) fn of(lock: BlockingLock) -> BlockingWriteLock {
+        BlockingWriteLock { lock }
     }
 
     /// Blocks until the lock is acquired.

@@ -1,3 +1,4 @@
+//! Distributed locks and leader election on [Apache ZooKeeper](https://zookeeper.apache.org), for threaded daemons.
 //!
 //! A blocking port of the Java recipe `WriteLock`, with its names kept and its bugs left behind, that shares one lock
 //! with JVM, Go and Python programs.
@@ -71,6 +72,7 @@
 mod blocking_lock;
 mod blocking_write_lock;
 mod client;
+mod distributed_locks;
 mod error;
 mod error_class;
 mod grant;
@@ -96,6 +98,7 @@ mod write_lock;
 
 pub use blocking_write_lock::BlockingWriteLock;
 pub use client::{ClientEvent, EventSink, ZooKeeperClient};
+pub use distributed_locks::DistributedLocks;
 pub use error::{LockError, LossReason, Result};
 pub use lock_guard::LockGuard;
 pub use lock_listener::LockListener;
@@ -140,6 +143,7 @@ mod tests {
         assert_send_sync::<crate::MultiLock>();
         assert_send_sync::<crate::MultiGuard>();
         assert_send_sync::<crate::ReentrantLock>();
+        assert_send_sync::<crate::DistributedLocks>();
         assert_send_sync::<crate::LockError>();
     }
 }

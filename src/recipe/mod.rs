@@ -5,4 +5,5 @@ pub(crate) mod access;
 pub mod laws;
 pub(crate) mod path;
 pub(crate) mod queue;
+pub(crate) mod resource;
 pub(crate) mod znode_name;

@@ -1,0 +1,94 @@
+//! How the name of a resource becomes the name of one znode: escaped as in a URL where ZooKeeper would not have it.
+
+use std::fmt::Write as _;
+
+use super::path::is_forbidden;
+
+/// The name of the znode that stands for a resource; another for every resource.
+///
+/// Escaped are the slash, the percent sign, what ZooKeeper forbids, and the names `.` and `..`.
+pub(crate) fn escaped(resource: &str) -> String {
+    match resource {
+        "." | ".." => resource.replace('.', "%2E"),
+        _ => resource.chars().fold(String::with_capacity(resource.len()), |mut name, character| {
+            match must_be_escaped(character) {
+                true => escape(character, &mut name),
+                false => name.push(character),
+            }
+            name
+        }),
+    }
+}
+
+fn must_be_escaped(character: char) -> bool {
+    matches!(character, '/' | '%') || is_forbidden(character)
+}
+
+fn escape(character: char, name: &mut String) {
+    for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+        // Writing to a string does not fail.
+        let _ = write!(name, "%{byte:02X}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::path::ZNodePath;
+    use proptest::prelude::*;
+
+    /// What was escaped, told from the name alone: that it can be told makes the names differ.
+    fn unescaped(name: &str) -> String {
+        let mut bytes = Vec::new();
+        let mut rest = name.as_bytes();
+        while let [first, behind @ ..] = rest {
+            rest = behind;
+            if *first == b'%' {
+                let digits = std::str::from_utf8(&behind[..2]).unwrap();
+                bytes.push(u8::from_str_radix(digits, 16).unwrap());
+                rest = &behind[2..];
+            } else {
+                bytes.push(*first);
+            }
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn ordinary_names_stay_readable() {
+        for name in ["report", "daily report", "Größe_7.v2", "a..b", "...", "x:y@z"] {
+            assert_eq!(escaped(name), name);
+        }
+    }
+
+    #[test]
+    fn what_a_path_cannot_hold_is_escaped() {
+        let cases = [
+            ("reports/daily", "reports%2Fdaily"),
+            ("/", "%2F"),
+            ("100%", "100%25"),
+            ("a%2Fb", "a%252Fb"),
+            (".", "%2E"),
+            ("..", "%2E%2E"),
+            ("a\0b\n", "a%00b%0A"),
+            ("\u{85}", "%C2%85"),
+            ("\u{e000}", "%EE%80%80"),
+            ("🦀", "%F0%9F%A6%80"),
+        ];
+        for (resource, name) in cases {
+            assert_eq!(escaped(resource), name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_resource_has_a_name_of_its_own_that_is_one_znode(resource in any::<String>()) {
+            prop_assume!(!resource.is_empty());
+            let name = escaped(&resource);
+            prop_assert_eq!(unescaped(&name), resource);
+            prop_assert!(!name.contains('/'));
+            let path = format!("/locks/{name}");
+            prop_assert!(path.len() > 4096 || ZNodePath::parse(&path).is_ok(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Locks by the names of resources, on a real server.
+
+use std::time::Duration;
+
+use zookeeper_recipes_lock::{BlockingWriteLock, DistributedLocks, RetryPolicy};
+
+use crate::fixtures::{Onlooker, session, unique_dir};
+use crate::support::server;
+
+/// Each a resource of its own, and each hard on a path in one way or another.
+fn awkward_names() -> Vec<String> {
+    let words = [
+        "reports/daily",
+        "reports%2Fdaily",
+        "/",
+        "//",
+        "a/",
+        ".",
+        "..",
+        "%",
+        "%2F",
+        " ",
+        "zookeeper",
+        "Größe",
+        "🦀",
+    ];
+    let characters =
+        (0..=0x2ff_u32).chain([0xd7ff, 0xe000, 0xf8ff, 0xf900, 0xffef, 0xfff0, 0xffff, 0x1_0000, 0x10_ffff]);
+    let characters =
+        characters.filter_map(char::from_u32).filter(|character| !['/', '.', '%', ' '].contains(character));
+    words.into_iter().map(str::to_owned).chain(characters.map(String::from)).collect()
+}
+
+#[test]
+fn every_name_is_one_lock_of_its_own() {
+    let root = unique_dir("resources");
+    let onlooker = Onlooker::at(server::shared());
+    let session = session(server::shared());
+    let locks = DistributedLocks::new(&session, &root).unwrap();
+    let names = awkward_names();
+    let guards: Vec<_> = names
+        .iter()
+        .map(|name| locks.try_lock(name).unwrap().unwrap_or_else(|| panic!("{name:?} is another's lock")))
+        .collect();
+    assert_eq!(onlooker.children(&root).len(), names.len());
+    for (name, guard) in names.iter().zip(&guards) {
+        assert!(guard.is_owner(), "{name:?}");
+        assert_eq!(guard.id().rsplit_once('/').unwrap().0, locks.dir(name).unwrap());
+    }
+    for name in ["reports/daily", "🦀", "\0"] {
+        assert!(locks.try_lock(name).unwrap().is_none(), "{name:?} is held");
+    }
+}
+
+#[test]
+fn a_resource_is_one_lock_for_all_who_name_it() {
+    let root = unique_dir("resource");
+    let onlooker = Onlooker::at(server::shared());
+    let (ours, theirs) = (session(server::shared()), session(server::shared()));
+    let ours = DistributedLocks::new(&ours, &root).unwrap().with_client_id(b"worker-7").unwrap();
+    let theirs = DistributedLocks::new(&theirs, &root).unwrap();
+    let guard = ours.lock("reports/daily").unwrap();
+    assert_eq!(onlooker.data(guard.id()), b"worker-7");
+    assert!(theirs.try_lock("reports/daily").unwrap().is_none());
+    assert!(theirs.try_lock_for("reports/daily", Duration::from_millis(50)).unwrap().is_none());
+    assert!(theirs.try_lock("reports").unwrap().is_some());
+    assert!(theirs.write_lock("reports/daily").unwrap().try_lock().unwrap().is_none());
+    let by_path = BlockingWriteLock::new(theirs.session(), &format!("{root}/reports%2Fdaily"), None).unwrap();
+    assert!(by_path.try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
+    assert!(by_path.try_lock().unwrap().is_some());
+}
+
+#[test]
+fn what_cannot_be_a_lock_is_refused_before_anything_is_sent() {
+    let root = unique_dir("refused");
+    let session = session(server::shared());
+    let locks = DistributedLocks::new(&session, &root).unwrap();
+    assert!(locks.lock("").unwrap_err().is_invalid_argument());
+    assert!(locks.lock(&"/".repeat(2000)).unwrap_err().is_invalid_argument(), "escaped, it is too long");
+    assert!(DistributedLocks::new(&session, "/").unwrap_err().is_invalid_argument());
+    assert!(DistributedLocks::new(&session, &root).unwrap().with_client_id(&vec![0; 1 << 20]).is_err());
+    assert!(!Onlooker::at(server::shared()).exists(&root));
+}
+
+#[test]
+fn all_locks_of_one_root_share_their_settings() {
+    let session = session(server::shared());
+    let locks = DistributedLocks::new(&session, &unique_dir("settings")).unwrap();
+    let policy = RetryPolicy::constant(Duration::from_millis(7));
+    locks.protocol_support().set_retry_policy(policy);
+    assert_eq!(locks.write_lock("any").unwrap().protocol_support().retry_policy(), policy);
+}
