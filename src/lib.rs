@@ -32,6 +32,10 @@
 //!
 //! Both stand on a [`Session`], one connection that any number of locks share.
 //!
+//! On top of the blocking one there are [`MultiLock`], for several locks at once, [`ReentrantLock`], which its holder may
+//! acquire again, and [`DistributedLocks`], which finds a lock by the name of what it guards. [`RecoverableZooKeeper`] reads
+//! and writes the data next to a lock over lost connections.
+//!
 //! # What happens when something fails
 //! | event | owner | waiter |
 //! |---|---|---|
