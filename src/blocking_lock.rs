@@ -74,7 +74,7 @@ impl BlockingLock {
     fn start(&self, losses: &Losses) -> Result<Attempt> {
         self.session().core().check_open(Operation::LOCK, &self.dir)?;
         let (grant, events) = Grant::new(losses);
-        let terms = locking::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()), self.access);
+        let terms = locking::terms(&self.dir, &self.support, self.data(), self.access);
         let request = Request::new(self.session(), terms, grant);
         request.start();
         let lost = losses.told().clone();
@@ -95,6 +95,10 @@ impl BlockingLock {
 
     pub(crate) fn support(&self) -> &ProtocolSupport {
         &self.support
+    }
+
+    pub(crate) fn data(&self) -> Arc<[u8]> {
+        Arc::clone(&self.data.lock())
     }
 
     pub(crate) fn set_data(&self, data: &[u8]) -> Result<()> {

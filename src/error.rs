@@ -253,6 +253,7 @@ impl Operation {
     pub(crate) const WATCH: Operation = Operation { name: "watch", permission: "READ" };
     pub(crate) const LOCK: Operation = Operation { name: "lock", permission: "CREATE" };
     pub(crate) const UNLOCK: Operation = Operation { name: "unlock", permission: "DELETE" };
+    pub(crate) const DOWNGRADE: Operation = Operation { name: "downgrade", permission: "CREATE" };
     pub(crate) const FENCE: Operation = Operation { name: "read the fencing token of", permission: "READ" };
 }
 

@@ -29,8 +29,9 @@
 //! - [`BlockingWriteLock`] blocks until the lock is there and returns a [`LockGuard`]. For scoped code.
 //! - [`WriteLock`] joins the queue and returns; a [`LockListener`] is told when the lock comes and goes. For leader
 //!   election, and for many locks in one process: a waiting one costs no thread.
+//! - [`ReadWriteLock`] is held by many readers or by one writer; it comes in both ways.
 //!
-//! Both stand on a [`Session`], one connection that any number of locks share.
+//! All stand on a [`Session`], one connection that any number of locks share.
 //!
 //! On top of the blocking one there are [`MultiLock`], for several locks at once, [`ReentrantLock`], which its holder may
 //! acquire again, and [`DistributedLocks`], which finds a lock by the name of what it guards. [`RecoverableZooKeeper`] reads
@@ -80,6 +81,7 @@ mod distributed_locks;
 mod error;
 mod error_class;
 mod grant;
+mod listening_lock;
 mod lock_guard;
 mod lock_listener;
 mod locking;
@@ -88,6 +90,9 @@ mod multi_lock;
 mod operation;
 mod patience;
 mod protocol_support;
+mod read_guard;
+mod read_lock;
+mod read_write_lock;
 mod recipe;
 mod recoverable;
 mod reentrant_lock;
@@ -98,6 +103,7 @@ mod session;
 pub mod sim;
 #[cfg(test)]
 mod simulation;
+mod write_guard;
 mod write_lock;
 
 pub use blocking_write_lock::BlockingWriteLock;
@@ -111,14 +117,19 @@ pub use multi_lock::MultiLock;
 pub use operation::ZooKeeperOperation;
 pub use patience::{CancelHandle, Patience};
 pub use protocol_support::ProtocolSupport;
+pub use read_guard::ReadGuard;
+pub use read_lock::ReadLock;
+pub use read_write_lock::ReadWriteLock;
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
 pub use recipe::laws;
+pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use reentrant_lock::{ReentrantGuard, ReentrantLock};
 pub use retry::RetryPolicy;
 pub use session::{Session, SessionState};
+pub use write_guard::{DowngradeError, WriteGuard};
 pub use write_lock::WriteLock;
 
 /// Types of the client library that appear in this crate's signatures.
@@ -142,6 +153,11 @@ mod tests {
         assert_send_sync::<crate::WriteLock>();
         assert_send_sync::<crate::BlockingWriteLock>();
         assert_send_sync::<crate::LockGuard>();
+        assert_send_sync::<crate::ReadWriteLock>();
+        assert_send_sync::<crate::ReadLock>();
+        assert_send_sync::<crate::ReadGuard>();
+        assert_send_sync::<crate::WriteGuard>();
+        assert_send_sync::<crate::DowngradeError>();
         assert_send_sync::<crate::ProtocolSupport>();
         assert_send_sync::<crate::RecoverableZooKeeper>();
         assert_send_sync::<crate::MultiLock>();

@@ -5,7 +5,10 @@ use std::fmt;
 use crossbeam_channel::Receiver;
 
 use crate::error::{LockError, LossReason, Operation, Result};
+use crate::grant::{Grant, Losses};
 use crate::locking;
+use crate::protocol_support::ProtocolSupport;
+use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::Claim;
 use crate::session::Session;
@@ -21,7 +24,7 @@ use crate::session::Session;
 pub struct LockGuard {
     /// Before the session, as fields are dropped in this order: the request is withdrawn, then the session may close.
     claim: Claim,
-    _session: Session,
+    session: Session,
     znode: ZNodePath,
     lost: Receiver<LossReason>,
 }
@@ -33,7 +36,24 @@ impl LockGuard {
         znode: ZNodePath,
         lost: Receiver<LossReason>,
     ) -> LockGuard {
-        LockGuard { claim, _session: session, znode, lost }
+        LockGuard { claim, session, znode, lost }
+    }
+
+    /// Goes on holding the lock with less access; on error, as before.
+    pub(crate) fn downgrade(
+        self,
+        access: Access,
+        support: &ProtocolSupport,
+    ) -> std::result::Result<LockGuard, (LockGuard, LockError)> {
+        let losses = Losses::of(1);
+        let (grant, _) = Grant::new(&losses);
+        match locking::downgrade(&self.claim, access, support, grant) {
+            // What was held before is withdrawn as it is dropped here.
+            Ok((request, znode)) => {
+                Ok(LockGuard::new(self.session, Claim::on(request), znode, losses.told().clone()))
+            }
+            Err(error) => Err((self, error)),
+        }
     }
 
     /// Returns whether the lock is still held, and provably so until now. Does no I/O and waits for nothing.

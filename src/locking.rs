@@ -1,4 +1,4 @@
-//! What all locks have in common: the terms of their requests, and how they are released.
+//! What all locks have in common: the terms of their requests, and how they are downgraded and released.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +9,7 @@ use crate::error::{LockError, Operation, Result};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Request, Terms};
+use crate::request::{Downgrade, Observer, Request, Terms};
 
 /// The terms of a new request.
 pub(crate) fn terms(dir: &ZNodePath, support: &ProtocolSupport, data: Arc<[u8]>, access: Access) -> Terms {
@@ -32,6 +32,23 @@ pub(crate) fn default_data() -> Arc<[u8]> {
         format!("{host}/{}", std::process::id()).into_bytes().into()
     });
     Arc::clone(data)
+}
+
+/// Has an owner's place in the queue taken by a request of its own that asks for less, and returns that one with its
+/// znode. Then the owner is to be withdrawn; after an error it is as it was.
+pub(crate) fn downgrade(
+    owner: &Arc<Request>,
+    access: Access,
+    support: &ProtocolSupport,
+    observer: Arc<dyn Observer>,
+) -> Result<(Arc<Request>, ZNodePath)> {
+    let downgrade = Downgrade::begin(owner, access)?;
+    let prepared = support.retry_operation(|| {
+        let of_worker = Arc::clone(&downgrade);
+        owner.core().call(Operation::DOWNGRADE, downgrade.znode(), move |_| of_worker.prepare())?
+    });
+    let request = downgrade.complete(prepared?, observer)?;
+    Ok((request, downgrade.znode().clone()))
 }
 
 /// Ends a request and waits until its znode is deleted.

@@ -31,6 +31,7 @@ pub struct ProtocolSupport {
     closed: Receiver<Infallible>,
 }
 
+#[derive(Clone)]
 struct Settings {
     acl: Arc<[Acl]>,
     retry: RetryPolicy,
@@ -57,6 +58,13 @@ impl ProtocolSupport {
             support.set_acl(acl);
         }
         support
+    }
+
+    /// One with the same settings, and with an end of its own.
+    pub(crate) fn sibling(&self) -> ProtocolSupport {
+        let sibling = ProtocolSupport::new(&self.session);
+        *sibling.settings.lock() = self.settings.lock().clone();
+        sibling
     }
 
     /// Returns the session.

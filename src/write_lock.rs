@@ -6,17 +6,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use zookeeper::Acl;
 
-use crate::error::{LockError, Operation, Result};
-use crate::lock_listener::{ListenerSlot, LockListener};
+use crate::error::Result;
+use crate::listening_lock::ListeningLock;
+use crate::lock_listener::LockListener;
 use crate::locking;
-use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Observer, Request, Standing};
-use crate::session::{Rejoin, Session};
+use crate::session::Session;
 
 /// An exclusive lock, or a leader election: of all who call [`lock`](WriteLock::lock) on one directory, in any process,
 /// one at a time is the owner, in the order in which they came.
@@ -54,54 +53,7 @@ use crate::session::{Rejoin, Session};
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 pub struct WriteLock {
-    place: Arc<Place>,
-}
-
-/// A lock's place in the queue, shared with a session that heals itself.
-struct Place {
-    support: ProtocolSupport,
-    dir: ZNodePath,
-    data: Mutex<Arc<[u8]>>,
-    listener: Arc<ListenerSlot>,
-    /// The request in the queue; an ended one stays here until the next call.
-    current: Mutex<Option<Arc<Request>>>,
-}
-
-impl Place {
-    /// The request in the queue, or a new one, started; `None` when the lock was closed meanwhile.
-    fn current_or_new(&self) -> Option<Arc<Request>> {
-        self.renew(|current| current.is_none_or(Request::has_ended))?;
-        self.current.lock().clone()
-    }
-
-    /// Makes a new request, and starts it, where the current one is such that this is wanted; `None` when the lock is
-    /// closed.
-    fn renew(&self, is_wanted: impl FnOnce(Option<&Request>) -> bool) -> Option<()> {
-        let request = {
-            let mut current = self.current.lock();
-            if self.support.is_closed() {
-                return None;
-            }
-            if !is_wanted(current.as_deref()) {
-                return Some(());
-            }
-            let terms =
-                locking::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()), Access::Exclusive);
-            let observer = Arc::<ListenerSlot>::clone(&self.listener);
-            let request = Request::new(self.support.session(), terms, observer);
-            *current = Some(Arc::clone(&request));
-            request
-        };
-        // Outside the lock: on a worker, the request begins on this thread.
-        request.start();
-        Some(())
-    }
-}
-
-impl Rejoin for Place {
-    fn rejoin(&self) {
-        self.renew(|current| current.is_some_and(Request::waited_for_a_lost_session));
-    }
+    lock: ListeningLock,
 }
 
 impl WriteLock {
@@ -135,18 +87,13 @@ impl WriteLock {
         listener: Option<Arc<dyn LockListener>>,
     ) -> Result<WriteLock> {
         let dir = ZNodePath::parse(dir)?;
-        let place = Arc::new(Place {
-            support: ProtocolSupport::with_acl(session, acl),
-            dir,
-            data: Mutex::new(locking::default_data()),
-            listener: Arc::new(ListenerSlot::new(listener, session.healing().is_some())),
-            current: Mutex::new(None),
-        });
-        if let Some(healing) = session.healing() {
-            let rejoining: Arc<dyn Rejoin> = Arc::<Place>::clone(&place);
-            healing.register(Arc::downgrade(&rejoining));
-        }
-        Ok(WriteLock { place })
+        let support = ProtocolSupport::with_acl(session, acl);
+        let data = locking::default_data();
+        Ok(WriteLock::around(ListeningLock::new(support, dir, Access::Exclusive, data, listener)))
+    }
+
+    pub(crate) fn around(lock: ListeningLock) -> WriteLock {
+        WriteLock { lock }
     }
 
     /// Joins the queue, unless this lock stands there already, and returns whether it is the owner now.
@@ -162,20 +109,7 @@ impl WriteLock {
     /// - [`RequestDeleted`](crate::LockError::RequestDeleted): another client deleted the znode meanwhile.
     /// - [`AccessDenied`](crate::LockError::AccessDenied), or another refusal of the server.
     pub fn lock(&self) -> Result<bool> {
-        if self.is_closed() {
-            return Ok(false);
-        }
-        let heals = self.session().healing().is_some_and(|healing| !healing.is_closed());
-        if !heals {
-            self.session().core().check_open(Operation::LOCK, &self.place.dir)?;
-        }
-        let Some(request) = self.place.current_or_new() else { return Ok(false) };
-        let placed = request.wait_until_placed();
-        match placed {
-            // It joins again by itself.
-            Err(error) if heals && error.is_session_lost() => Ok(false),
-            placed => Ok(placed? == Some(Standing::Owner) && request.is_owner()),
-        }
+        self.lock.lock()
     }
 
     /// Releases the lock, or leaves the queue. Without a request it does nothing.
@@ -188,11 +122,7 @@ impl WriteLock {
     /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server; then the znode stays until
     ///   the session ends.
     pub fn unlock(&self) -> Result<()> {
-        let Some(request) = self.place.current.lock().take() else { return Ok(()) };
-        match locking::release(&request) {
-            Err(LockError::RequestDeleted { .. }) => Ok(()),
-            released => released,
-        }
+        self.lock.unlock()
     }
 
     /// Returns whether this lock is held, and provably so until now.
@@ -202,48 +132,40 @@ impl WriteLock {
     /// acquired anew.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.place.current.lock().as_ref().is_some_and(|request| request.is_owner())
+        self.lock.is_owner()
     }
 
     /// Returns the full path of the znode of the request in the queue, if there is one.
     #[must_use]
     pub fn id(&self) -> Option<String> {
-        let current = self.place.current.lock();
-        let request = current.as_ref().filter(|request| !request.has_ended())?;
-        request.znode().map(|znode| znode.to_string())
+        self.lock.id()
     }
 
     /// Returns a number that grows with every later owner, as [`LockGuard::fencing_token`](crate::LockGuard::fencing_token)
     /// does, for the request in the queue: it tells nothing of whether that owns the lock.
     ///
     /// # Errors
-    /// [`NotOwner`](LockError::NotOwner) without a request, or when its znode is gone;
-    /// [`SessionLost`](LockError::SessionLost); [`ConnectionLoss`](LockError::ConnectionLoss).
+    /// [`NotOwner`](crate::LockError::NotOwner) without a request, or when its znode is gone;
+    /// [`SessionLost`](crate::LockError::SessionLost); [`ConnectionLoss`](crate::LockError::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
-        let current = self.place.current.lock().clone();
-        match current.filter(|request| !request.has_ended()) {
-            Some(request) => request.fencing_token(),
-            None => {
-                Err(LockError::NotOwner { operation: Operation::FENCE.name, path: self.dir().to_owned() })
-            }
-        }
+        self.lock.fencing_token()
     }
 
     /// Returns the lock's directory.
     #[must_use]
     pub fn dir(&self) -> &str {
-        self.place.dir.as_str()
+        self.lock.dir()
     }
 
     /// Returns the listener.
     #[must_use]
     pub fn lock_listener(&self) -> Option<Arc<dyn LockListener>> {
-        self.place.listener.get()
+        self.lock.listener()
     }
 
     /// Sets another listener, which hears what happens from now on.
     pub fn set_lock_listener(&self, listener: impl LockListener + 'static) {
-        self.place.listener.set(Some(Arc::new(listener)));
+        self.lock.set_listener(Arc::new(listener));
     }
 
     /// Sets the data of the znodes of later requests, which tells others who waits; `host/pid` by default.
@@ -251,9 +173,7 @@ impl WriteLock {
     /// # Errors
     /// The only way to fail is [`InvalidArgument`](crate::LockError::InvalidArgument) for data of about 1 MiB and more.
     pub fn set_data(&self, data: &[u8]) -> Result<()> {
-        check_data(data)?;
-        *self.place.data.lock() = data.into();
-        Ok(())
+        self.lock.set_data(data)
     }
 
     /// Closes the lock: releases it or leaves the queue, and never joins again. Idempotent; the session stays open.
@@ -262,80 +182,52 @@ impl WriteLock {
     /// `Ok(false)`, [`unlock`](WriteLock::unlock) is `Ok`, [`is_owner`](WriteLock::is_owner) is `false` and
     /// [`id`](WriteLock::id) is `None`.
     pub fn close(&self) {
-        self.place.support.close();
-        let current = self.place.current.lock().take();
-        if let Some(request) = current {
-            request.withdraw(None);
-        }
-        self.place.listener.hand_on();
+        self.lock.close();
     }
 
     /// Returns what the lock stands on: the session, the ACL, the retries.
     #[must_use]
     pub fn protocol_support(&self) -> &ProtocolSupport {
-        &self.place.support
+        self.lock.support()
     }
 
     /// Returns the session.
     #[must_use]
     pub fn session(&self) -> &Session {
-        self.place.support.session()
+        self.lock.session()
     }
 
     /// Returns the ACL that created znodes get.
     #[must_use]
     pub fn acl(&self) -> Vec<Acl> {
-        self.place.support.acl()
+        self.protocol_support().acl()
     }
 
     /// Sets the ACL that znodes of later requests get.
     pub fn set_acl(&self, acl: Vec<Acl>) {
-        self.place.support.set_acl(acl);
+        self.protocol_support().set_acl(acl);
     }
 
     /// Returns the unit of the delay between two attempts.
     #[must_use]
     pub fn retry_delay(&self) -> Duration {
-        self.place.support.retry_delay()
+        self.protocol_support().retry_delay()
     }
 
     /// Sets the unit of the delay between two attempts, for later requests.
     pub fn set_retry_delay(&self, delay: Duration) {
-        self.place.support.set_retry_delay(delay);
+        self.protocol_support().set_retry_delay(delay);
     }
 
     /// Returns whether the lock was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.place.support.is_closed()
-    }
-}
-
-/// For the simulation, which waits in a way of its own.
-#[cfg(test)]
-impl WriteLock {
-    pub(crate) fn current(&self) -> &Mutex<Option<Arc<Request>>> {
-        &self.place.current
-    }
-
-    pub(crate) fn current_or_new(&self) -> Option<Arc<Request>> {
-        self.place.current_or_new()
-    }
-}
-
-impl Drop for WriteLock {
-    fn drop(&mut self) {
-        self.close();
+        self.protocol_support().is_closed()
     }
 }
 
 impl fmt::Debug for WriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WriteLock")
-            .field("dir", &self.place.dir)
-            .field("id", &self.id())
-            .field("is_owner", &self.is_owner())
-            .field("closed", &self.is_closed())
-            .finish_non_exhaustive()
+        self.lock.describe("WriteLock", f)
     }
 }

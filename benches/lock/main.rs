@@ -3,7 +3,8 @@
 //! ```text
 //! cargo bench --bench lock                        all of it, in less than four minutes
 //! cargo bench --bench lock -- --quick             fewer and shorter rounds, in less than 40 s
-//! cargo bench --bench lock -- handover            the sections named: uncontended, handover, is_owner, footprint
+//! cargo bench --bench lock -- handover            the sections named: uncontended, handover, readers, is_owner,
+//!                                                 footprint
 //! ```
 //!
 //! Ours and the raw calls take turns within each round, so that a machine that others use too is as slow for both. What
@@ -14,6 +15,7 @@ mod handover;
 mod is_owner;
 mod measure;
 mod raw;
+mod readers;
 mod table;
 mod uncontended;
 
@@ -41,7 +43,7 @@ const ROOT: &str = "/bench";
 /// How many cycles the server is given to compile its code.
 const WARM_UP_CYCLES: usize = 4_000;
 
-const SECTIONS: [&str; 4] = ["uncontended", "handover", "is_owner", "footprint"];
+const SECTIONS: [&str; 5] = ["uncontended", "handover", "readers", "is_owner", "footprint"];
 const USAGE: &str = "usage: cargo bench --bench lock -- [--quick] [SECTION]...";
 
 fn main() -> ExitCode {
@@ -79,6 +81,9 @@ fn run(plan: &Plan, sections: &[&str]) {
         for sessions in [8, 100] {
             handover::run(plan, &connect_string, sessions);
         }
+    }
+    if is_wanted("readers") {
+        readers::run(plan, &connect_string, 100);
     }
     if is_wanted("is_owner") {
         is_owner::run(&connect_string);

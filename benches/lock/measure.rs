@@ -36,7 +36,7 @@ pub(crate) type Cycle<'a> = Box<dyn FnMut() + Send + 'a>;
 pub(crate) type Side<'a> = Vec<Cycle<'a>>;
 
 /// The pause before each leg: what the side before has left to its background threads and timers must not fall on the next.
-const SETTLE: Duration = Duration::from_millis(150);
+pub(crate) const SETTLE: Duration = Duration::from_millis(150);
 
 /// Measures the sides in turn and returns the microseconds per cycle: for each side one number a round. All make the same
 /// number of cycles. Each round begins with another side, and every second one goes backwards.

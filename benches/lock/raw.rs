@@ -1,5 +1,4 @@
-//! The exclusive lock written by hand on the bare client: the same protocol, and nothing for the day when something
-//! fails.
+//! The locks written by hand on the bare client: the same protocol, and nothing for the day when something fails.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -11,6 +10,8 @@ use crate::{DATA, SESSION_TIMEOUT};
 
 /// As long as the names that the crate under test makes.
 const PREFIX: &str = "x-3b241101-e2bb-4255-8caf-4136c566a962-lock-";
+const READER_PREFIX: &str = "read-3b241101-e2bb-4255-8caf-4136c566a962-";
+const WRITER_PREFIX: &str = "write-3b241101-e2bb-4255-8caf-4136c566a962-";
 
 /// A watch that has not fired by then never will.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,11 +33,43 @@ pub(crate) struct RawLock {
     zk: Arc<ZooKeeper>,
     dir: String,
     prefix: String,
+    /// With what the names of those begin that it waits for.
+    waits_for: &'static str,
+}
+
+/// A lock that is held until this is dropped.
+pub(crate) struct Held<'a> {
+    lock: &'a RawLock,
+    own: String,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.lock.unlock(&self.own);
+    }
 }
 
 impl RawLock {
     pub(crate) fn new(zk: &Arc<ZooKeeper>, dir: &str) -> RawLock {
-        RawLock { zk: Arc::clone(zk), dir: dir.to_owned(), prefix: format!("{dir}/{PREFIX}") }
+        RawLock::named(zk, dir, PREFIX, "")
+    }
+
+    /// One that shares with its like.
+    pub(crate) fn reader(zk: &Arc<ZooKeeper>, dir: &str) -> RawLock {
+        RawLock::named(zk, dir, READER_PREFIX, "write-")
+    }
+
+    /// One that excludes the readers.
+    pub(crate) fn writer(zk: &Arc<ZooKeeper>, dir: &str) -> RawLock {
+        RawLock::named(zk, dir, WRITER_PREFIX, "")
+    }
+
+    fn named(zk: &Arc<ZooKeeper>, dir: &str, prefix: &str, waits_for: &'static str) -> RawLock {
+        RawLock { zk: Arc::clone(zk), dir: dir.to_owned(), prefix: format!("{dir}/{prefix}"), waits_for }
+    }
+
+    pub(crate) fn hold(&self) -> Held<'_> {
+        Held { lock: self, own: self.lock() }
     }
 
     /// The three calls of a lock that nobody else wants.
@@ -57,7 +90,7 @@ impl RawLock {
         let own = self.join();
         loop {
             let children = self.list();
-            match predecessor(&own, &children) {
+            match self.predecessor(&own, &children) {
                 None => return own,
                 Some(ahead) => self.wait_for(ahead),
             }
@@ -89,16 +122,16 @@ impl RawLock {
             Err(error) => panic!("watching {path}: {error:?}"),
         }
     }
-}
 
-/// The nearest of those with a lower sequence number.
-fn predecessor<'a>(own: &str, children: &'a [String]) -> Option<&'a str> {
-    let own = sequence(own);
-    children
-        .iter()
-        .map(String::as_str)
-        .filter(|child| sequence(child) < own)
-        .max_by_key(|child| sequence(child))
+    /// The nearest of those to wait for with a lower sequence number.
+    fn predecessor<'a>(&self, own: &str, children: &'a [String]) -> Option<&'a str> {
+        let own = sequence(own);
+        children
+            .iter()
+            .map(String::as_str)
+            .filter(|child| sequence(child) < own && child.starts_with(self.waits_for))
+            .max_by_key(|child| sequence(child))
+    }
 }
 
 /// The ten digits at the end of the name; of one width, they compare as text.

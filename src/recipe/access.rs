@@ -2,11 +2,17 @@
 
 use uuid::Uuid;
 
+use super::naming_scheme::NamingScheme;
+
 /// For what a request stands in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nobody else, neither readers nor writers.
+    /// Nobody else, neither readers nor writers, in a queue that has no readers of its own.
     Exclusive,
+    /// Other readers beside it, but no writer.
+    Read(NamingScheme),
+    /// Nobody else, neither readers nor writers.
+    Write(NamingScheme),
 }
 
 impl Access {
@@ -17,13 +23,18 @@ impl Access {
     pub(crate) fn prefix(self, guid: Uuid) -> String {
         match self {
             Access::Exclusive => format!("x-{guid}-lock-"),
+            Access::Read(scheme) => scheme.reader_prefix(guid),
+            Access::Write(scheme) => scheme.writer_prefix(guid),
         }
     }
 
     /// Whether a request of that name keeps this one from its turn when it is ahead.
-    pub(crate) fn waits_for(self, _ahead: &str) -> bool {
+    ///
+    /// What is not known to be a reader counts as a writer, whoever made it.
+    pub(crate) fn waits_for(self, ahead: &str) -> bool {
         match self {
-            Access::Exclusive => true,
+            Access::Exclusive | Access::Write(_) => true,
+            Access::Read(scheme) => !scheme.is_reader(ahead),
         }
     }
 }

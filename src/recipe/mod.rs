@@ -3,6 +3,7 @@
 pub(crate) mod access;
 #[cfg(any(test, feature = "test-util"))]
 pub mod laws;
+pub(crate) mod naming_scheme;
 pub(crate) mod path;
 pub(crate) mod queue;
 pub(crate) mod resource;

@@ -34,6 +34,7 @@ pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> D
         let Some(theirs) = generated_sequence(child) else { continue };
         let distance = distance_ahead(sequence, theirs);
         exhausted |= distance == 0 && sequence == i32::MAX;
+        // A downgraded reader has the number of its writer, and both are ahead of, or behind, everybody else.
         let is_ahead = match distance {
             0 | HALF_CIRCLE => child.as_str() < own,
             _ => distance < HALF_CIRCLE,
@@ -79,6 +80,9 @@ pub(crate) fn find_duplicate<'a>(prefix: &str, own: &str, children: &'a [String]
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recipe::naming_scheme::NamingScheme;
+    use proptest::prelude::*;
+    use uuid::Uuid;
 
     fn children(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -147,6 +151,83 @@ mod tests {
         assert_eq!(decide(Access::Exclusive, &second, &all), Decision::Exhausted);
     }
 
+    const READ: Access = Access::Read(NamingScheme::Recipe);
+    const WRITE: Access = Access::Write(NamingScheme::Recipe);
+
+    #[test]
+    fn a_reader_waits_for_the_nearest_writer_ahead_and_not_for_readers() {
+        let all =
+            children(&["read-a-0000000001", "write-b-0000000002", "write-c-0000000003", "read-d-0000000004"]);
+        let after = |own: &str| [&all[..], &[own.to_owned()]].concat();
+        assert_eq!(decide(READ, "read-a-0000000001", &all), Decision::Owner);
+        assert_eq!(decide(READ, "read-d-0000000004", &all), Decision::WaitFor("write-c-0000000003"));
+        assert_eq!(
+            decide(READ, "read-e-0000000005", &after("read-e-0000000005")),
+            Decision::WaitFor("write-c-0000000003")
+        );
+    }
+
+    #[test]
+    fn a_writer_waits_for_its_predecessor_whatever_that_is() {
+        let all =
+            children(&["read-a-0000000001", "read-b-0000000002", "write-c-0000000003", "write-d-0000000004"]);
+        assert_eq!(decide(WRITE, "write-c-0000000003", &all), Decision::WaitFor("read-b-0000000002"));
+        assert_eq!(decide(WRITE, "write-d-0000000004", &all), Decision::WaitFor("write-c-0000000003"));
+    }
+
+    #[test]
+    fn a_reader_and_a_writer_do_not_wait_for_each_other() {
+        // https://github.com/python-zk/kazoo/issues/649: a reader that minds the writers behind it waits for ever.
+        let all = children(&["read-a-0000000001", "write-b-0000000002"]);
+        assert_eq!(decide(READ, "read-a-0000000001", &all), Decision::Owner);
+        assert_eq!(decide(WRITE, "write-b-0000000002", &all), Decision::WaitFor("read-a-0000000001"));
+    }
+
+    #[test]
+    fn whatever_is_not_known_as_a_reader_counts_as_a_writer() {
+        let own = "read-z-0000000009";
+        for ahead in [
+            "x-a-lock-0000000001",
+            "_c_0b2e-lock-0000000001",
+            "_c_0b2e-__READ__0000000001",
+            "a__rlock__0000000001",
+        ] {
+            let all = children(&[own, ahead]);
+            assert_eq!(decide(READ, own, &all), Decision::WaitFor(ahead));
+        }
+        let all = children(&[own, "read-0000000001", "config"]);
+        assert_eq!(decide(READ, own, &all), Decision::Owner, "a reader of HBase's");
+    }
+
+    #[test]
+    fn an_exclusive_request_waits_for_readers() {
+        let all = children(&["read-a-0000000001", "x-b-lock-0000000002"]);
+        assert_eq!(
+            decide(Access::Exclusive, "x-b-lock-0000000002", &all),
+            Decision::WaitFor("read-a-0000000001")
+        );
+    }
+
+    #[test]
+    fn a_writer_and_what_it_is_downgraded_to_stand_in_one_place() {
+        let behind = children(&["read-c-0000000006", "write-d-0000000007"]);
+        let both = [&behind[..], &children(&["write-a-0000000005", "read-b-0000000005"])].concat();
+        assert_eq!(decide(READ, "read-c-0000000006", &both), Decision::WaitFor("write-a-0000000005"));
+        assert_eq!(decide(WRITE, "write-d-0000000007", &both), Decision::WaitFor("read-c-0000000006"));
+        let downgraded = [&behind[..], &children(&["read-b-0000000005"])].concat();
+        assert_eq!(decide(READ, "read-c-0000000006", &downgraded), Decision::Owner);
+        let only_writer = children(&["read-b-0000000005", "write-d-0000000007"]);
+        assert_eq!(decide(WRITE, "write-d-0000000007", &only_writer), Decision::WaitFor("read-b-0000000005"));
+    }
+
+    #[test]
+    fn a_downgrade_at_the_last_number_exhausts_nobody_behind_it() {
+        let (writer, reader, next) = ("write-a-2147483647", "read-b-2147483647", "write-c--2147483648");
+        let all = children(&[writer, reader, next]);
+        assert_eq!(decide(WRITE, next, &all), Decision::WaitFor(writer));
+        assert_eq!(decide(WRITE, next, &children(&[reader, next])), Decision::WaitFor(reader));
+    }
+
     #[test]
     fn a_request_that_is_not_listed_is_missing() {
         assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &[]), Decision::Missing);
@@ -184,5 +265,72 @@ mod tests {
         assert_eq!(find_duplicate("x-a-lock-", "x-a-lock-0000000001", &all), Some("x-a-lock-0000000003"));
         assert_eq!(find_duplicate("x-a-lock-", "x-a-lock-0000000003", &all), Some("x-a-lock-0000000001"));
         assert_eq!(find_duplicate("x-b-lock-", "x-b-lock-0000000002", &all), None);
+    }
+
+    /// Requests in the order in which they came, with names in no relation to it.
+    fn queue_of(kinds: &[Access], start: i32, seed: u64) -> Vec<(Access, String)> {
+        let named = |(index, access): (usize, &Access)| {
+            let guid = Uuid::from_u64_pair(seed.rotate_left(index as u32 * 7), index as u64);
+            let sequence = start.wrapping_add(index as i32);
+            (*access, format!("{}{sequence:010}", access.prefix(guid)))
+        };
+        kinds.iter().enumerate().map(named).collect()
+    }
+
+    fn any_access(scheme: NamingScheme) -> impl Strategy<Value = Access> {
+        prop_oneof![
+            3 => Just(Access::Read(scheme)),
+            2 => Just(Access::Write(scheme)),
+            1 => Just(Access::Exclusive),
+        ]
+    }
+
+    fn any_queue() -> impl Strategy<Value = Vec<Access>> {
+        prop_oneof![Just(NamingScheme::Recipe), Just(NamingScheme::Curator), Just(NamingScheme::Kazoo)]
+            .prop_flat_map(|scheme| prop::collection::vec(any_access(scheme), 1..20))
+    }
+
+    /// What each of the queue is to do, in its order.
+    fn decide_all<'a>(queue: &[(Access, String)], listed: &'a [String]) -> Vec<Decision<'a>> {
+        queue.iter().map(|(access, own)| decide(*access, own, listed)).collect()
+    }
+
+    fn names(queue: &[(Access, String)]) -> Vec<String> {
+        queue.iter().map(|(_, name)| name.clone()).rev().collect()
+    }
+
+    fn share(one: Access, other: Access) -> bool {
+        matches!((one, other), (Access::Read(_), Access::Read(_)))
+    }
+
+    proptest! {
+        /// Whoever leaves a queue of readers and writers, and in whatever order: those own whom nobody ahead excludes,
+        /// everybody else waits for the nearest who does, and only those have something new to do who waited for the one
+        /// that left.
+        #[test]
+        fn readers_share_and_writers_exclude_while_a_queue_empties(
+            kinds in any_queue(), start: i32, seed: u64, leaving in prop::collection::vec(any::<prop::sample::Index>(), 20),
+        ) {
+            let mut queue = queue_of(&kinds, start, seed);
+            for leaves in leaving {
+                let listed = names(&queue);
+                let decisions = decide_all(&queue, &listed);
+                for (position, (access, _)) in queue.iter().enumerate() {
+                    let nearest = queue[..position].iter().rfind(|(ahead, _)| !share(*ahead, *access));
+                    let expected = nearest.map_or(Decision::Owner, |(_, ahead)| Decision::WaitFor(ahead));
+                    prop_assert_eq!(decisions[position], expected);
+                }
+                let gone = leaves.index(queue.len());
+                let (_, name) = queue.remove(gone);
+                if queue.is_empty() {
+                    break;
+                }
+                let still_listed = names(&queue);
+                let before = decisions.iter().enumerate().filter(|(position, _)| *position != gone);
+                for (now, (_, before)) in decide_all(&queue, &still_listed).into_iter().zip(before) {
+                    prop_assert!(now == *before || *before == Decision::WaitFor(&name));
+                }
+            }
+        }
     }
 }

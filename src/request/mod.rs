@@ -13,6 +13,7 @@
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose steps are `join` and `evaluate` here.
 
+mod downgrade;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,8 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::{Core, Moment, Participant, ParticipantId, Session, Target, Term, Wake};
+
+pub(crate) use downgrade::Downgrade;
 
 /// What a kind of lock asks for, fixed for one request.
 #[derive(Clone)]
@@ -140,14 +143,17 @@ pub(crate) enum Standing {
 impl Request {
     /// Makes a request, which does nothing until it is [started](Request::start).
     pub(crate) fn new(session: &Session, terms: Terms, observer: Arc<dyn Observer>) -> Arc<Request> {
-        let core = session.core();
+        Request::in_phase(Phase::Joining(Joining::default()), session.core(), terms, observer)
+    }
+
+    fn in_phase(phase: Phase, core: Arc<Core>, terms: Terms, observer: Arc<dyn Observer>) -> Arc<Request> {
         Arc::new(Request {
             id: core.participants().new_id(),
             core,
             terms,
             observer,
             state: Mutex::new(State {
-                phase: Phase::Joining(Joining::default()),
+                phase,
                 moving: false,
                 again: false,
                 watched: None,

@@ -1,5 +1,7 @@
 //! The protocol, step by step, on the simulated ZooKeeper: what a real server cannot do on command.
 
+mod sharing;
+
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};

@@ -5,11 +5,8 @@ use std::sync::Arc;
 
 use super::locks::Callback;
 use super::world::{World, short};
-use crate::WriteLock;
+use crate::listening_lock::ListeningLock;
 use crate::recipe::znode_name::generated_sequence;
-
-/// The length of a GUID and of the `x-` before it.
-const GUID_END: usize = 2 + 36;
 
 impl World {
     /// Returns what is broken.
@@ -20,11 +17,12 @@ impl World {
         })
     }
 
-    /// Whoever says to own the lock is the first in the queue, so that no two do. No lock can prevent that another client
-    /// deletes its znode; then it must only hear of it in time, which is checked at the end.
+    /// Whoever says to own the lock has nobody before it in the queue but readers before a reader, so that a writer owns
+    /// alone. No lock can prevent that another client deletes its znode; then it must only hear of it in time, which is
+    /// checked at the end.
     fn check_owners(&self, dir: &str, children: &[String]) -> Option<String> {
-        let owners: Vec<(usize, Arc<WriteLock>)> = self.owners(dir);
-        let mut undisturbed = 0;
+        let owners: Vec<(usize, Arc<ListeningLock>)> = self.owners(dir);
+        let mut undisturbed = Vec::new();
         for (number, lock) in &owners {
             let Some(id) = lock.id() else {
                 return Some(format!("lock {number} owns {dir} without a znode"));
@@ -32,24 +30,28 @@ impl World {
             if self.state().deleted_by_another.contains(&id) {
                 continue;
             }
-            undisturbed += 1;
             let Some(name) = id.strip_prefix(dir).and_then(|name| name.strip_prefix('/')) else {
                 return Some(format!("lock {number} owns {dir} with the znode {id}"));
             };
             if !children.iter().any(|child| child == name) {
                 return Some(format!("lock {number} owns {dir} but its znode {} is gone", short(&id)));
             }
-            if let Some(ahead) = children.iter().find(|child| is_ahead(child, name)) {
+            let is_tentative = |child: &str| self.state().tentative.contains(&format!("{dir}/{child}"));
+            let mut ahead = children.iter().filter(|child| keeps_waiting(child, name));
+            if let Some(ahead) = ahead.find(|ahead| !is_tentative(ahead)) {
                 return Some(format!("lock {number} owns {dir} but {} is before it", short(ahead)));
             }
+            undisturbed.push((*number, is_readers(name)));
         }
-        (undisturbed > 1).then(|| format!("{undisturbed} locks own {dir} at once"))
+        let is_shared = undisturbed.iter().all(|(_, reads)| *reads);
+        (undisturbed.len() > 1 && !is_shared)
+            .then(|| format!("these locks own {dir} at once, where true may read: {undisturbed:?}"))
     }
 
     /// When nothing is left to be done at this moment, whoever is no owner any more has been told so.
     pub(super) fn check_that_all_is_told(&self) -> Option<String> {
         let now = self.now();
-        let believing: Vec<(usize, Arc<WriteLock>)> = {
+        let believing: Vec<(usize, Arc<ListeningLock>)> = {
             let state = self.state();
             let is_free = |client: usize| {
                 let client = &state.clients[client];
@@ -66,8 +68,8 @@ impl World {
     }
 
     /// The locks on a directory that say to be owned now.
-    pub(super) fn owners(&self, dir: &str) -> Vec<(usize, Arc<WriteLock>)> {
-        let locks: Vec<(usize, Arc<WriteLock>)> = {
+    pub(super) fn owners(&self, dir: &str) -> Vec<(usize, Arc<ListeningLock>)> {
+        let locks: Vec<(usize, Arc<ListeningLock>)> = {
             let state = self.state();
             let of_dir = state.locks.iter().enumerate().filter(|(_, record)| record.dir == dir);
             of_dir.filter_map(|(number, record)| Some((number, record.weak.upgrade()?))).collect()
@@ -79,19 +81,25 @@ impl World {
 
 /// No request ever has two znodes.
 fn check_names(children: &[String]) -> Option<String> {
-    let mut guids = BTreeSet::new();
-    let ours = children.iter().filter_map(|child| child.get(..GUID_END));
-    for guid in ours {
-        if !guids.insert(guid) {
-            return Some(format!("one request has two znodes: {guid}"));
+    let mut prefixes = BTreeSet::new();
+    let ours = children.iter().filter(|child| !child.contains("stranger"));
+    for prefix in ours.map(|child| child.trim_end_matches(|end: char| end.is_ascii_digit() || end == '-')) {
+        if !prefixes.insert(prefix) {
+            return Some(format!("one request has two znodes: {prefix}"));
         }
     }
     None
 }
 
-fn is_ahead(child: &str, of: &str) -> bool {
-    match (generated_sequence(child), generated_sequence(of)) {
+/// Whether a child is before one of this name, and the two may not own at once.
+pub(super) fn keeps_waiting(child: &str, name: &str) -> bool {
+    let is_ahead = match (generated_sequence(child), generated_sequence(name)) {
         (Some(theirs), Some(mine)) => mine.wrapping_sub(theirs) > 0,
         _ => false,
-    }
+    };
+    is_ahead && !(is_readers(child) && is_readers(name))
+}
+
+fn is_readers(name: &str) -> bool {
+    name.starts_with("read-")
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::baton::Wait;
+use super::baton::{Wait, pause as pause_thread};
 use super::scheduler::DIRS;
 use super::world::{World, short};
+use crate::request::Request;
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -196,14 +197,32 @@ fn delete_request(world: &World) {
         }
         all[chosen].clone()
     };
-    let owner = world.zookeeper.stat(&path).map_or(0, |stat| stat.ephemeral_owner);
-    world.note(format!("somebody deletes {}", short(&path)));
+    rob(world, &path);
+}
+
+/// Sometimes another client deletes the znode of an owner who is about to do something, and somebody else owns before the
+/// owner hears of it, if that can be.
+pub(super) fn rob_owner(world: &Arc<World>, dir: &'static str, owner: &Arc<Request>) {
+    let strikes = world.in_trouble() && world.profile.faults.deletions && world.state().random.one_in(2);
+    let Some(znode) = owner.znode().filter(|znode| strikes && world.zookeeper.exists(znode.as_str())) else {
+        return;
+    };
+    rob(world, znode.as_str());
+    let (world, owner) = (Arc::clone(world), Arc::clone(owner));
+    pause_thread(Wait::Until(Box::new(move || {
+        !owner.is_owner() || world.owners(dir).len() > 1 || world.zookeeper.children(dir).is_empty()
+    })));
+}
+
+fn rob(world: &World, path: &str) {
+    let owner = world.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
+    world.note(format!("somebody deletes {}", short(path)));
     {
         let mut state = world.state();
-        state.deleted_by_another.insert(path.clone());
+        state.deleted_by_another.insert(path.to_owned());
         state.robbed.insert(owner);
     }
-    world.zookeeper.delete(&path);
+    world.zookeeper.delete(path);
 }
 
 /// Another client joins a queue, or leaves it.
@@ -226,11 +245,13 @@ fn stranger(world: &World) {
             world.zookeeper.delete(&path);
         }
         None => {
-            let dir = {
+            let (dir, prefix) = {
                 let mut state = world.state();
-                DIRS[state.random.index(world.profile.dirs)]
+                let reads = world.profile.shares && state.random.one_in(2);
+                let prefix = if reads { "read-stranger-" } else { "x-stranger-lock-" };
+                (DIRS[state.random.index(world.profile.dirs)], prefix)
             };
-            let path = world.zookeeper.create_sequential(dir, "x-stranger-lock-", None);
+            let path = world.zookeeper.create_sequential(dir, prefix, None);
             world.note(format!("a stranger joins: {}", short(&path)));
             world.state().strangers.push(path);
         }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::checks::keeps_waiting;
 use super::faults;
 use super::locks::{Action, Callback};
 use super::run::{Verdict, check};
 use super::scheduler::{DIRS, Scheduler};
 use super::world::{ClientState, World};
-use crate::WriteLock;
+use crate::listening_lock::ListeningLock;
 
 /// How long a waiter may take when nothing goes wrong any more: all its attempts to join, and a session's end.
 const BOUND: Duration = Duration::from_secs(60);
@@ -82,11 +83,12 @@ pub(super) fn let_everybody_own(scheduler: &mut Scheduler<'_>) -> Verdict {
         settle(scheduler)?;
         let owners: Vec<usize> =
             DIRS.iter().flat_map(|dir| world.owners(dir)).map(|(number, _)| number).collect();
-        if !owners.is_empty() {
+        let kept_waiting = who_is_kept_waiting(&world);
+        if !owners.is_empty() && kept_waiting.is_empty() {
             check_that_owners_know(&world, &owners)?;
             patience = world.now().after(BOUND);
             for number in owners {
-                scheduler.act(number, Action::Unlock);
+                scheduler.leave(number);
             }
             continue;
         }
@@ -96,7 +98,9 @@ pub(super) fn let_everybody_own(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
         if !scheduler.wait_for_the_clock(patience) {
             let threads = scheduler.threads();
-            return Err(format!("the locks {waiting:?} wait for ever, and the threads {threads:?}"));
+            return Err(format!(
+                "the locks {waiting:?} wait for ever, {kept_waiting:?} for nobody, and the threads {threads:?}"
+            ));
         }
         check(&world)?;
     }
@@ -125,15 +129,27 @@ fn check_that_owners_know(world: &World, owners: &[usize]) -> Verdict {
     Ok(())
 }
 
-fn all_locks(world: &World) -> Vec<(usize, Arc<WriteLock>)> {
+fn all_locks(world: &World) -> Vec<(usize, Arc<ListeningLock>)> {
     let state = world.state();
     let locks = state.locks.iter().enumerate();
     locks.filter_map(|(number, record)| Some((number, record.held_by_application.clone()?))).collect()
 }
 
 fn who_waits(world: &World) -> Vec<usize> {
-    let waits = |lock: &WriteLock| lock.current().lock().as_ref().is_some_and(|it| !it.has_ended());
+    let waits = |lock: &ListeningLock| lock.current().lock().as_ref().is_some_and(|it| !it.has_ended());
     all_locks(world).into_iter().filter(|(_, lock)| waits(lock)).map(|(number, _)| number).collect()
+}
+
+/// Those whose turn it is, as nobody before them keeps them waiting, and who do not own all the same.
+fn who_is_kept_waiting(world: &World) -> Vec<usize> {
+    let is_kept_waiting = |lock: &ListeningLock| {
+        let Some(id) = lock.id().filter(|_| !lock.is_owner()) else { return false };
+        let children = world.zookeeper.children(lock.dir());
+        let name = &id[lock.dir().len() + 1..];
+        children.iter().any(|child| child == name) && !children.iter().any(|child| keeps_waiting(child, name))
+    };
+    let locks = all_locks(world).into_iter();
+    locks.filter(|(_, lock)| is_kept_waiting(lock)).map(|(number, _)| number).collect()
 }
 
 /// Everything is let go, and nothing is left of it.

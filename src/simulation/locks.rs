@@ -1,7 +1,8 @@
 //! The application of a simulation: its locks, its listeners, and what it does with them.
 //!
-//! `lock` and `unlock` do here what the methods of [`WriteLock`] do, with the waiting left to the scheduler: on a thread
-//! that is no worker those block on a condition variable or a channel, which the scheduler could not see.
+//! `join`, `leave` and `downgrade` do here what the methods of the locks and of [`WriteGuard`](crate::WriteGuard) do, with
+//! the waiting left to the scheduler: on a thread that is no worker those block on a condition variable or a channel, which
+//! the scheduler could not see.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,17 +10,33 @@ use std::time::Duration;
 use crossbeam_channel::{TryRecvError, bounded};
 
 use super::baton::{Wait, pause, role};
+use super::faults;
 use super::world::World;
-use crate::error::Operation;
+use crate::error::{LockError, Operation};
+use crate::listening_lock::ListeningLock;
+use crate::locking;
+use crate::protocol_support::ProtocolSupport;
+use crate::recipe::access::Access;
+use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::{LockListener, LossReason, RetryPolicy, Session, WriteLock};
+use crate::request::{Downgrade, Request};
+use crate::{LockListener, LossReason, RetryPolicy, Session};
+
+/// The names of readers and writers; what differs in others is the business of the rules.
+const SCHEME: NamingScheme = NamingScheme::Recipe;
+const READ: Access = Access::Read(SCHEME);
+pub(super) const WRITE: Access = Access::Write(SCHEME);
+
+/// How often a downgrade is tried when contact is lost.
+const ATTEMPTS: usize = 3;
 
 /// What the checks know of a lock.
 pub(super) struct LockRecord {
     pub(super) client: usize,
     pub(super) dir: &'static str,
-    pub(super) held_by_application: Option<Arc<WriteLock>>,
-    pub(super) weak: Weak<WriteLock>,
+    pub(super) access: Access,
+    pub(super) held_by_application: Option<Arc<ListeningLock>>,
+    pub(super) weak: Weak<ListeningLock>,
     /// User threads that are in one of its methods.
     pub(super) users: usize,
     pub(super) last: Option<Callback>,
@@ -41,6 +58,8 @@ pub(super) enum Callback {
 pub(super) enum Action {
     Lock,
     Unlock,
+    /// Has a writer go on as a reader.
+    Downgrade,
     Close,
     Drop,
 }
@@ -51,24 +70,45 @@ struct Ear {
     lock: usize,
 }
 
-/// Makes a lock on a client's session and returns its number.
-pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir: &'static str) -> usize {
+/// Makes a lock on a client's session.
+pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir: &'static str) {
+    let access = match world.profile.shares {
+        true => world.state().random.of(&[Access::Exclusive, READ, READ, WRITE, WRITE]),
+        false => Access::Exclusive,
+    };
+    let (number, lock) = make_lock(world, client, session, dir, access);
+    world.note(format!("client {client} makes lock {number}: {access:?}"));
+    world.state().locks[number].held_by_application = Some(lock);
+}
+
+/// Makes a lock that no user has in hand yet, and returns it with its number.
+fn make_lock(
+    world: &Arc<World>,
+    client: usize,
+    session: &Session,
+    dir: &'static str,
+    access: Access,
+) -> (usize, Arc<ListeningLock>) {
     let number = world.state().locks.len();
     let ear = Ear { world: Arc::downgrade(world), lock: number };
-    let lock = Arc::new(WriteLock::with_listener(session, dir, None, ear).expect("a good path"));
+    let path = ZNodePath::parse(dir).expect("a good path");
+    let support = ProtocolSupport::new(session);
+    let lock =
+        Arc::new(ListeningLock::new(support, path, access, locking::default_data(), Some(Arc::new(ear))));
     let mut state = world.state();
-    lock.protocol_support().set_retry_policy(state.random.of(&retry_policies()));
+    lock.support().set_retry_policy(state.random.of(&retry_policies()));
     state.locks.push(LockRecord {
         client,
         dir,
+        access,
         weak: Arc::downgrade(&lock),
-        held_by_application: Some(lock),
+        held_by_application: None,
         users: 0,
         last: None,
         in_callback: false,
         silent: false,
     });
-    number
+    (number, lock)
 }
 
 fn retry_policies() -> [RetryPolicy; 4] {
@@ -96,6 +136,12 @@ pub(super) fn act(world: &Arc<World>, number: usize, action: Action) {
                 leave(&lock);
             }
         }
+        Action::Downgrade => {
+            if let Some(lock) = world.lock(number) {
+                let outcome = downgrade(world, number, &lock);
+                world.note(format!("lock {number} is downgraded: {outcome:?}"));
+            }
+        }
         Action::Close => {
             if let Some(lock) = world.lock(number) {
                 lock.close();
@@ -105,8 +151,8 @@ pub(super) fn act(world: &Arc<World>, number: usize, action: Action) {
     }
 }
 
-/// [`WriteLock::lock`].
-fn join(lock: &Arc<WriteLock>) -> String {
+/// [`WriteLock::lock`](crate::WriteLock::lock).
+fn join(lock: &Arc<ListeningLock>) -> String {
     let dir = ZNodePath::parse(lock.dir()).expect("checked before");
     if lock.is_closed() || lock.session().core().check_open(Operation::LOCK, &dir).is_err() {
         return "closed".to_owned();
@@ -119,9 +165,13 @@ fn join(lock: &Arc<WriteLock>) -> String {
     format!("{placed:?}")
 }
 
-/// [`WriteLock::unlock`].
-fn leave(lock: &Arc<WriteLock>) {
+/// [`WriteLock::unlock`](crate::WriteLock::unlock).
+fn leave(lock: &Arc<ListeningLock>) {
     let Some(request) = lock.current().lock().take() else { return };
+    withdraw(request);
+}
+
+fn withdraw(request: Arc<Request>) {
     let (first, outcome) = bounded(1);
     request.withdraw(Some(first));
     request.hand_on();
@@ -129,6 +179,33 @@ fn leave(lock: &Arc<WriteLock>) {
         let has_ended = request.core().ended().try_recv() == Err(TryRecvError::Disconnected);
         has_ended || outcome.try_recv() != Err(TryRecvError::Empty)
     })));
+}
+
+/// [`WriteGuard::downgrade`](crate::WriteGuard::downgrade), with another lock to read.
+fn downgrade(world: &Arc<World>, number: usize, lock: &Arc<ListeningLock>) -> Result<usize, LockError> {
+    let Some(request) = lock.current().lock().clone() else { return Ok(number) };
+    let downgrade = Downgrade::begin(&request, READ)?;
+    let (client, dir) = {
+        let record = &world.state().locks[number];
+        (record.client, record.dir)
+    };
+    let (reader, reading) = make_lock(world, client, lock.session(), dir, READ);
+    world.state().tentative.insert(downgrade.znode().to_string());
+    faults::rob_owner(world, dir, &request);
+    let mut prepared = downgrade.prepare();
+    for _ in 1..ATTEMPTS {
+        if !matches!(prepared, Err(LockError::ConnectionLoss { .. })) {
+            break;
+        }
+        prepared = downgrade.prepare();
+    }
+    let taken_over = downgrade.complete(prepared?, reading.observer())?;
+    *reading.current().lock() = Some(taken_over);
+    world.state().tentative.remove(downgrade.znode().as_str());
+    lock.current().lock().take_if(|current| Arc::ptr_eq(current, &request));
+    withdraw(request);
+    world.state().locks[reader].held_by_application = Some(reading);
+    Ok(reader)
 }
 
 fn drop_lock(world: &Arc<World>, number: usize) {

@@ -14,7 +14,7 @@
 //!
 //! # Limitations
 //! Threads change only at the points named above, not between two instructions, so a data race is not found. One server,
-//! which never lags behind; no drift of clocks; of the locks only [`WriteLock`](crate::WriteLock), whose waiting is the
+//! which never lags behind; no drift of clocks; of the locks only those with a listener, whose waiting is the
 //! scheduler's; one connection per session, opened without faults.
 
 #![allow(clippy::print_stderr, reason = "a run that fails, or is watched, is told to a human")]

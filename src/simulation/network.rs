@@ -14,6 +14,7 @@ use super::baton::{Wait, pause, role};
 use super::link::Fate;
 use super::world::{World, short};
 use crate::client::{ClientEvent, EventSink, ZooKeeperClient};
+use crate::recipe::znode_name::generated_sequence;
 use crate::sim::SimulatedClient;
 
 pub(super) struct Wire {
@@ -234,12 +235,12 @@ fn outcome<T: Debug>(result: &ZkResult<T>) -> String {
             let text = format!("{value:?}");
             match text.strip_prefix('[') {
                 // A listing.
-                Some(names) if names.contains("-lock-") => {
-                    let names: Vec<String> =
-                        names.split('"').filter(|name| name.contains("-lock-")).map(short).collect();
-                    names.join(" ")
+                Some(names) => {
+                    let is_request = |name: &&str| generated_sequence(name).is_some();
+                    let names: Vec<String> = names.split('"').filter(is_request).map(short).collect();
+                    format!("[{}]", names.join(" "))
                 }
-                _ if text.starts_with('"') => short(text.trim_matches('"')),
+                None if text.starts_with('"') => short(text.trim_matches('"')),
                 _ => "ok".to_owned(),
             }
         }

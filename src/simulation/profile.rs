@@ -11,6 +11,8 @@ pub(super) struct Profile {
     pub(super) later_clients: usize,
     pub(super) locks_per_client: usize,
     pub(super) dirs: usize,
+    /// Whether there are readers and writers, beside those who ask for everything.
+    pub(super) shares: bool,
     /// The steps before the faults stop.
     pub(super) steps: usize,
     /// Where the queues' sequence numbers start.
@@ -75,6 +77,7 @@ impl Profile {
             later_clients: random.index(3),
             locks_per_client: random.of(&[1, 1, 2, 3]),
             dirs: random.of(&[1, 1, 1, 2]),
+            shares: random.one_in(2),
             steps: random.of(&[80, 150, 300]),
             first_sequence: random.of(&[0, 0, 99_999, i32::MAX - 2]),
             faults,

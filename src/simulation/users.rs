@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::locks::{Action, act, new_lock};
+use super::locks::{Action, Callback, LockRecord, WRITE, act, new_lock};
 use super::run::open_client_later;
 use super::scheduler::{DIRS, Scheduler};
 use crate::LossReason;
@@ -22,25 +22,42 @@ impl Scheduler<'_> {
             3 | 4 => self.make_lock(),
             5 => self.use_lock(Action::Close),
             6..8 => self.use_lock(Action::Drop),
-            8..40 => self.use_lock(Action::Unlock),
+            8..20 => self.use_lock(Action::Unlock),
+            20..44 => self.leave_an_owner(),
             _ => self.use_lock(Action::Lock),
         }
     }
 
     fn use_lock(&mut self, action: Action) {
-        let lock = {
+        if let Some(lock) = self.choose_lock(|_| true) {
+            self.act(lock, action);
+        }
+    }
+
+    /// Has one leave that knows of nothing but that it owns.
+    fn leave_an_owner(&mut self) {
+        if let Some(lock) = self.choose_lock(|record| record.last == Some(Callback::Acquired)) {
+            self.leave(lock);
+        }
+    }
+
+    /// Has a lock unlocked, or a writer's downgraded.
+    pub(super) fn leave(&mut self, lock: usize) {
+        let downgrades = {
             let mut state = self.world.state();
-            let usable: Vec<usize> = (0..state.locks.len())
-                .filter(|lock| state.locks[*lock].held_by_application.is_some())
-                .filter(|lock| state.locks[*lock].users < 2)
-                .collect();
-            if usable.is_empty() {
-                return;
-            }
-            let chosen = state.random.index(usable.len());
-            usable[chosen]
+            state.locks[lock].access == WRITE && !state.random.one_in(3)
         };
-        self.act(lock, action);
+        self.act(lock, if downgrades { Action::Downgrade } else { Action::Unlock });
+    }
+
+    fn choose_lock(&self, is_wanted: impl Fn(&LockRecord) -> bool) -> Option<usize> {
+        let mut state = self.world.state();
+        let is_usable = |record: &LockRecord| record.held_by_application.is_some() && record.users < 2;
+        let usable: Vec<usize> = (0..state.locks.len())
+            .filter(|lock| is_usable(&state.locks[*lock]) && is_wanted(&state.locks[*lock]))
+            .collect();
+        let chosen = state.random.index(usable.len());
+        usable.get(chosen).copied()
     }
 
     pub(super) fn act(&mut self, lock: usize, action: Action) {

@@ -15,10 +15,12 @@ use super::locks::LockRecord;
 use super::profile::Profile;
 use super::random::Random;
 use super::runtime::Timer;
+use crate::Session;
 use crate::client::{ClientEvent, EventSink};
+use crate::listening_lock::ListeningLock;
+use crate::recipe::znode_name::generated_sequence;
 use crate::session::{Core, Job, Moment};
 use crate::sim::{SimulatedClient, SimulatedZooKeeper};
-use crate::{Session, WriteLock};
 
 /// How many steps a trace goes back.
 const TRACED: usize = 60;
@@ -42,6 +44,8 @@ pub(super) struct State {
     /// Znodes that another client deleted, and the sessions that they belonged to.
     pub(super) deleted_by_another: BTreeSet<String>,
     pub(super) robbed: BTreeSet<i64>,
+    /// Znodes of downgrades that were not completed: nobody owns by them.
+    pub(super) tentative: BTreeSet<String>,
     /// Requests of others in the queues.
     pub(super) strangers: Vec<String>,
     /// Numbers what comes from the server, in the order in which it happened there.
@@ -86,6 +90,7 @@ impl World {
             locks: Vec::new(),
             deleted_by_another: BTreeSet::new(),
             robbed: BTreeSet::new(),
+            tentative: BTreeSet::new(),
             strangers: Vec::new(),
             last_stamp: 0,
             failure: None,
@@ -154,7 +159,7 @@ impl World {
     }
 
     /// A lock that is still in the application's hands.
-    pub(super) fn lock(&self, lock: usize) -> Option<Arc<WriteLock>> {
+    pub(super) fn lock(&self, lock: usize) -> Option<Arc<ListeningLock>> {
         self.state().locks[lock].held_by_application.clone()
     }
 }
@@ -164,9 +169,11 @@ pub(super) fn short(path: &str) -> String {
     let parts: Vec<&str> = path.rsplitn(2, "/").collect();
     let name = parts[0];
     let dir = parts.get(1).map_or("", |dir| dir.rsplit('/').next().unwrap_or_default());
-    let name = match name.split_once("-lock-") {
-        Some((prefix, sequence)) => format!("{}#{sequence}", prefix.get(..8).unwrap_or(prefix)),
-        None => name.to_owned(),
+    let name = match (name.split_once('-'), generated_sequence(name)) {
+        (Some((kind, guid)), Some(sequence)) => {
+            format!("{kind}-{}#{sequence}", guid.get(..6).unwrap_or(guid))
+        }
+        _ => name.to_owned(),
     };
     format!("{dir}/{name}")
 }

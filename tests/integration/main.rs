@@ -24,3 +24,4 @@ mod multi;
 mod ported;
 mod recoverable;
 mod reentrant;
+mod sharing;

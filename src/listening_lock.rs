@@ -1,0 +1,212 @@
+//! [`ListeningLock`]: what all locks have in common that join the queue and return, whatever they ask for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::{LockError, Operation, Result};
+use crate::lock_listener::{ListenerSlot, LockListener};
+use crate::locking;
+use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::recipe::access::Access;
+use crate::recipe::path::ZNodePath;
+use crate::request::{Observer, Request, Standing};
+use crate::session::{Rejoin, Session};
+
+/// A lock with a listener, which has one request in the queue at a time. Dropped, it is closed.
+pub(crate) struct ListeningLock {
+    place: Arc<Place>,
+}
+
+/// A lock's place in the queue, shared with a session that heals itself.
+struct Place {
+    support: ProtocolSupport,
+    dir: ZNodePath,
+    access: Access,
+    data: Mutex<Arc<[u8]>>,
+    listener: Arc<ListenerSlot>,
+    /// The request in the queue; an ended one stays here until the next call.
+    current: Mutex<Option<Arc<Request>>>,
+}
+
+impl Place {
+    /// The request in the queue, or a new one, started; `None` when the lock was closed meanwhile.
+    fn current_or_new(&self) -> Option<Arc<Request>> {
+        self.renew(|current| current.is_none_or(Request::has_ended))?;
+        self.current.lock().clone()
+    }
+
+    /// Makes a new request, and starts it, where the current one is such that this is wanted; `None` when the lock is
+    /// closed.
+    fn renew(&self, is_wanted: impl FnOnce(Option<&Request>) -> bool) -> Option<()> {
+        let request = {
+            let mut current = self.current.lock();
+            if self.support.is_closed() {
+                return None;
+            }
+            if !is_wanted(current.as_deref()) {
+                return Some(());
+            }
+            let terms = locking::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()), self.access);
+            let observer = Arc::<ListenerSlot>::clone(&self.listener);
+            let request = Request::new(self.support.session(), terms, observer);
+            *current = Some(Arc::clone(&request));
+            request
+        };
+        // Outside the lock: on a worker, the request begins on this thread.
+        request.start();
+        Some(())
+    }
+}
+
+impl Rejoin for Place {
+    fn rejoin(&self) {
+        self.renew(|current| current.is_some_and(Request::waited_for_a_lost_session));
+    }
+}
+
+impl ListeningLock {
+    pub(crate) fn new(
+        support: ProtocolSupport,
+        dir: ZNodePath,
+        access: Access,
+        data: Arc<[u8]>,
+        listener: Option<Arc<dyn LockListener>>,
+    ) -> ListeningLock {
+        let heals = support.session().healing().is_some();
+        let place = Arc::new(Place {
+            support,
+            dir,
+            access,
+            data: Mutex::new(data),
+            listener: Arc::new(ListenerSlot::new(listener, heals)),
+            current: Mutex::new(None),
+        });
+        if let Some(healing) = place.support.session().healing() {
+            let rejoining: Arc<dyn Rejoin> = Arc::<Place>::clone(&place);
+            healing.register(Arc::downgrade(&rejoining));
+        }
+        ListeningLock { place }
+    }
+
+    /// Joins the queue, unless this lock stands there already, and returns whether it is the owner now.
+    pub(crate) fn lock(&self) -> Result<bool> {
+        if self.is_closed() {
+            return Ok(false);
+        }
+        let heals = self.session().healing().is_some_and(|healing| !healing.is_closed());
+        if !heals {
+            self.session().core().check_open(Operation::LOCK, &self.place.dir)?;
+        }
+        let Some(request) = self.place.current_or_new() else { return Ok(false) };
+        let placed = request.wait_until_placed();
+        match placed {
+            // It joins again by itself.
+            Err(error) if heals && error.is_session_lost() => Ok(false),
+            placed => Ok(placed? == Some(Standing::Owner) && request.is_owner()),
+        }
+    }
+
+    /// Releases the lock, or leaves the queue. Without a request it does nothing.
+    pub(crate) fn unlock(&self) -> Result<()> {
+        let Some(request) = self.place.current.lock().take() else { return Ok(()) };
+        match locking::release(&request) {
+            Err(LockError::RequestDeleted { .. }) => Ok(()),
+            released => released,
+        }
+    }
+
+    pub(crate) fn is_owner(&self) -> bool {
+        self.place.current.lock().as_ref().is_some_and(|request| request.is_owner())
+    }
+
+    /// The full path of the znode of the request in the queue, if there is one.
+    pub(crate) fn id(&self) -> Option<String> {
+        let current = self.place.current.lock();
+        let request = current.as_ref().filter(|request| !request.has_ended())?;
+        request.znode().map(|znode| znode.to_string())
+    }
+
+    pub(crate) fn fencing_token(&self) -> Result<i64> {
+        let current = self.place.current.lock().clone();
+        match current.filter(|request| !request.has_ended()) {
+            Some(request) => request.fencing_token(),
+            None => {
+                Err(LockError::NotOwner { operation: Operation::FENCE.name, path: self.dir().to_owned() })
+            }
+        }
+    }
+
+    /// Closes the lock: releases it or leaves the queue, without waiting for the server, and never joins again.
+    pub(crate) fn close(&self) {
+        self.place.support.close();
+        let current = self.place.current.lock().take();
+        if let Some(request) = current {
+            request.withdraw(None);
+        }
+        self.place.listener.hand_on();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.place.support.is_closed()
+    }
+
+    pub(crate) fn dir(&self) -> &str {
+        self.place.dir.as_str()
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        self.place.support.session()
+    }
+
+    pub(crate) fn support(&self) -> &ProtocolSupport {
+        &self.place.support
+    }
+
+    pub(crate) fn listener(&self) -> Option<Arc<dyn LockListener>> {
+        self.place.listener.get()
+    }
+
+    pub(crate) fn set_listener(&self, listener: Arc<dyn LockListener>) {
+        self.place.listener.set(Some(listener));
+    }
+
+    pub(crate) fn set_data(&self, data: &[u8]) -> Result<()> {
+        check_data(data)?;
+        *self.place.data.lock() = data.into();
+        Ok(())
+    }
+
+    /// What a public lock around this one shows of it, under its own name.
+    pub(crate) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("dir", &self.place.dir)
+            .field("id", &self.id())
+            .field("is_owner", &self.is_owner())
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
+/// For the simulation, which waits in a way of its own.
+#[cfg(test)]
+impl ListeningLock {
+    pub(crate) fn current(&self) -> &Mutex<Option<Arc<Request>>> {
+        &self.place.current
+    }
+
+    pub(crate) fn current_or_new(&self) -> Option<Arc<Request>> {
+        self.place.current_or_new()
+    }
+
+    pub(crate) fn observer(&self) -> Arc<dyn Observer> {
+        Arc::<ListenerSlot>::clone(&self.place.listener)
+    }
+}
+
+impl Drop for ListeningLock {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,132 @@
+//! [`Downgrade`]: how an owner's place in the queue is taken by a request that asks for less, so that no other gets in
+//! between.
+//!
+//! The new request's znode has the number of the owner's, and is there before that one goes: whoever stands behind sees at
+//! any time the one or the other. Origin: the downgrade of Curator's `InterProcessReadWriteLock`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use zookeeper::{CreateMode, ZkError, ZkResult};
+
+use super::{Event, Observer, Phase, Request, Terms};
+use crate::error::{LockError, LossReason, Operation, Result};
+use crate::recipe::access::Access;
+use crate::recipe::path::ZNodePath;
+use crate::session::{Participant, ParticipantId, Target, Wake};
+
+/// An owner's way to a request that asks for less. Dropped before it is complete, it is undone.
+pub(crate) struct Downgrade {
+    owner: Arc<Request>,
+    owners_znode: ZNodePath,
+    terms: Terms,
+    znode: ZNodePath,
+    is_complete: AtomicBool,
+    presence: ParticipantId,
+}
+
+/// Keeps a session that outlives us on the server from being let go while there may be something to undo.
+struct Presence;
+
+impl Participant for Presence {
+    fn wake(self: Arc<Self>, _why: Wake) {}
+}
+
+impl Downgrade {
+    /// Names the new request's znode. Sends nothing.
+    ///
+    /// # Errors
+    /// `NotOwner`.
+    pub(crate) fn begin(owner: &Arc<Request>, access: Access) -> Result<Arc<Downgrade>> {
+        let owners_znode = match &owner.state.lock().phase {
+            Phase::Owner { znode } => znode.clone(),
+            _ => return Err(not_owner(&owner.terms.dir)),
+        };
+        let Some(number) = owners_znode.name().strip_prefix(owner.terms.prefix.as_str()) else {
+            return Err(not_owner(&owners_znode));
+        };
+        let prefix = access.prefix(owner.core.new_guid());
+        let znode = owner.terms.dir.child(&format!("{prefix}{number}"));
+        let terms = Terms { prefix, access, ..owner.terms.clone() };
+        let presence = owner.core.participants().new_id();
+        owner.core.participants().add(presence, Arc::new(Presence));
+        let (owner, is_complete) = (Arc::clone(owner), AtomicBool::new(false));
+        Ok(Arc::new(Downgrade { owner, owners_znode, terms, znode, is_complete, presence }))
+    }
+
+    pub(crate) fn znode(&self) -> &ZNodePath {
+        &self.znode
+    }
+
+    /// Creates the new znode and looks whether the owner's is still there, so that nobody got in between the two. Returns
+    /// the owner's fencing token.
+    ///
+    /// Blocks as calls to the server do, so it is for workers. Called again when contact was lost, it finds what it has
+    /// created before by its name.
+    pub(crate) fn prepare(&self) -> Result<i64> {
+        if self.owner.has_ended() {
+            return Err(not_owner(&self.owners_znode));
+        }
+        match self.create_and_look() {
+            Ok(Some(fencing_token)) => Ok(fencing_token),
+            // Gone alone, or with its directory; the owner has not heard of it yet.
+            Ok(None) | Err(ZkError::NoNode) => {
+                self.owner.lose(LossReason::NodeDeleted);
+                Err(not_owner(&self.owners_znode))
+            }
+            Err(error) => Err(LockError::client(Operation::DOWNGRADE, &self.owners_znode, error)),
+        }
+    }
+
+    fn create_and_look(&self) -> ZkResult<Option<i64>> {
+        let Terms { data, acl, .. } = &self.terms;
+        let core = &self.owner.core;
+        let term = core.current_term();
+        match core.write(|client| client.create(self.znode.as_str(), data, acl, CreateMode::Ephemeral)) {
+            Ok(_) | Err(ZkError::NodeExists) => {}
+            Err(error) => return Err(error),
+        }
+        let seen = core.read(|client| client.exists(self.owners_znode.as_str(), false))?;
+        if !Arc::ptr_eq(&term, &core.current_term()) {
+            // Contact was lost in between: a server that lags behind may have answered the second.
+            return Err(ZkError::ConnectionLoss);
+        }
+        Ok(seen.map(|stat| stat.czxid))
+    }
+
+    /// Makes the new request, an owner from its beginning, under the lease and with the fencing token of the first. That
+    /// one is to be withdrawn now.
+    ///
+    /// # Errors
+    /// `NotOwner`, when the lock was taken away meanwhile.
+    pub(crate) fn complete(&self, fencing_token: i64, observer: Arc<dyn Observer>) -> Result<Arc<Request>> {
+        let held_under = self.owner.held_under.lock().clone();
+        let Some(term) = held_under.filter(|term| term.covers(self.owner.core.now())) else {
+            return Err(not_owner(&self.owners_znode));
+        };
+        let phase = Phase::Owner { znode: self.znode.clone() };
+        let request = Request::in_phase(phase, Arc::clone(&self.owner.core), self.terms.clone(), observer);
+        *request.held_under.lock() = Some(term);
+        // The new znode is younger than those of waiters, which will own later and must have larger tokens.
+        let _ = request.fencing_token.set(fencing_token);
+        request.observer.post(Event::Acquired);
+        self.is_complete.store(true, Ordering::Relaxed);
+        log::info!("downgraded {} to {}", self.owners_znode, self.znode);
+        request.start();
+        Ok(request)
+    }
+}
+
+impl Drop for Downgrade {
+    fn drop(&mut self) {
+        let core = &self.owner.core;
+        if !*self.is_complete.get_mut() {
+            core.remove(Target::ZNode(self.znode.clone()), None);
+        }
+        core.leave(self.presence);
+    }
+}
+
+fn not_owner(path: &ZNodePath) -> LockError {
+    LockError::NotOwner { operation: Operation::DOWNGRADE.name, path: path.to_string() }
+}

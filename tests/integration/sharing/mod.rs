@@ -1,0 +1,348 @@
+//! The read-write lock on a real server: readers share, writers exclude, and nobody is passed over.
+
+mod faults;
+mod names;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, CancelHandle, LockError, LossReason, Patience, ReadLock, ReadWriteLock, Session,
+    WriteLock,
+};
+
+use crate::fixtures::{Call, Notes, Onlooker, next, session, unique_dir};
+use crate::support::server::{self, Server};
+use crate::support::wait::{deadline, eventually, scaled};
+
+fn lock_on(session: &Session, dir: &str) -> ReadWriteLock {
+    ReadWriteLock::new(session, dir, None).unwrap()
+}
+
+/// Counts who is inside.
+#[derive(Default)]
+struct Room {
+    readers: AtomicUsize,
+    writers: AtomicUsize,
+    most_readers: AtomicUsize,
+}
+
+impl Room {
+    fn read(&self) {
+        let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
+        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a writer is inside");
+        self.most_readers.fetch_max(readers, Ordering::SeqCst);
+        thread::yield_now();
+        self.readers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn write(&self) {
+        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "another writer is inside");
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader is inside");
+        thread::yield_now();
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader came in");
+        self.writers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+// ---- sharing and excluding
+
+#[test]
+fn readers_and_writers_of_many_sessions_exclude_one_another_as_they_should() {
+    let dir = unique_dir("mixed");
+    let room = Room::default();
+    thread::scope(|scope| {
+        for number in 0..6 {
+            let (dir, room) = (&dir, &room);
+            scope.spawn(move || {
+                let session = session(server::shared());
+                let (shared, exclusive) =
+                    (lock_on(&session, dir), BlockingWriteLock::new(&session, dir, None).unwrap());
+                for round in 0..15 {
+                    match (number + round) % 6 {
+                        0 => {
+                            let writing = shared.write().unwrap();
+                            room.write();
+                            let reading = writing.downgrade().unwrap();
+                            room.read();
+                            reading.unlock().unwrap();
+                        }
+                        1 => {
+                            let _writing = shared.write().unwrap();
+                            room.write();
+                        }
+                        2 => exclusive.with_lock(|_| room.write()).unwrap(),
+                        _ => {
+                            let reading = shared.read().unwrap();
+                            assert!(reading.is_owner());
+                            room.read();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    Onlooker::at(server::shared()).await_children(&dir, 0);
+}
+
+#[test]
+fn a_hundred_readers_hold_at_once() {
+    let dir = unique_dir("hundred");
+    let sessions = [(); 4].map(|()| session(server::shared()));
+    let locks = sessions.each_ref().map(|session| lock_on(session, &dir));
+    let guards: Vec<_> = (0..100).map(|number| locks[number % locks.len()].read().unwrap()).collect();
+    assert!(guards.iter().all(|guard| guard.is_owner()));
+    assert!(locks[0].try_write().unwrap().is_none());
+    drop(guards);
+    assert!(locks[0].try_write_for(deadline()).unwrap().is_some());
+}
+
+#[test]
+fn what_is_tried_is_acquired_or_refused_at_once() {
+    let (ours, theirs) = (session(server::shared()), session(server::shared()));
+    let dir = unique_dir("try-shared");
+    let (ours, theirs) = (lock_on(&ours, &dir), lock_on(&theirs, &dir));
+    let reading = ours.try_read().unwrap().expect("the lock is free");
+    assert!(theirs.try_write().unwrap().is_none());
+    let also = theirs.try_read().unwrap().expect("readers share");
+    drop((reading, also));
+    let writing = ours.try_write_for(deadline()).unwrap().expect("the readers have gone");
+    assert!(theirs.try_read().unwrap().is_none());
+    assert!(theirs.try_write().unwrap().is_none());
+    writing.unlock().unwrap();
+    Onlooker::at(server::shared()).await_children(&dir, 0);
+}
+
+#[test]
+fn deadlines_and_cancelling_end_the_waiting_of_readers_and_writers() {
+    let session = session(server::shared());
+    let dir = unique_dir("impatient");
+    let lock = lock_on(&session, &dir);
+    let writing = lock.write().unwrap();
+    let short = Duration::from_millis(200);
+    let start = Instant::now();
+    assert!(lock.try_read_for(short).unwrap().is_none());
+    assert!(lock.try_read_until(start + 2 * short).unwrap().is_none());
+    assert!(start.elapsed() >= 2 * short);
+    let reading = writing.downgrade().unwrap();
+    assert!(lock.try_write_for(short).unwrap().is_none());
+    assert!(lock.try_write_until(Instant::now() + short).unwrap().is_none());
+    assert!(start.elapsed() < scaled(Duration::from_secs(10)));
+
+    let cancel = CancelHandle::new();
+    let patience = Patience::unlimited().cancelled_by(&cancel);
+    let onlooker = Onlooker::at(server::shared());
+    onlooker.await_children(&dir, 1);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| lock.try_write_with(&patience).map(|guard| guard.is_some()));
+        onlooker.await_children(&dir, 2);
+        let reader = scope.spawn(|| lock.try_read_with(&patience).map(|guard| guard.is_some()));
+        onlooker.await_children(&dir, 3);
+        cancel.cancel();
+        assert!(matches!(writer.join().unwrap(), Err(LockError::Cancelled { .. })));
+        assert!(matches!(reader.join().unwrap(), Err(LockError::Cancelled { .. })));
+    });
+    onlooker.await_children(&dir, 1);
+    assert!(reading.is_owner());
+}
+
+#[test]
+fn a_path_that_breaks_a_rule_is_refused() {
+    let session = session(server::shared());
+    let error = ReadWriteLock::new(&session, "/a//b", None).unwrap_err();
+    assert!(matches!(error, LockError::InvalidPath { .. }), "{error}");
+}
+
+// ---- the order
+
+/// A lock in the queue, with what its listener was told.
+enum Waiting {
+    Reader(ReadLock, Receiver<Call>),
+    Writer(WriteLock, Receiver<Call>),
+}
+
+impl Waiting {
+    fn join(lock: &ReadWriteLock, reads: bool) -> Waiting {
+        let (notes, calls) = Notes::new();
+        if reads {
+            let reader = lock.read_lock(notes);
+            reader.lock().unwrap();
+            Waiting::Reader(reader, calls)
+        } else {
+            let writer = lock.write_lock(notes);
+            writer.lock().unwrap();
+            Waiting::Writer(writer, calls)
+        }
+    }
+
+    fn reads(&self) -> bool {
+        matches!(self, Waiting::Reader(..))
+    }
+
+    fn is_owner(&self) -> bool {
+        match self {
+            Waiting::Reader(lock, _) => lock.is_owner(),
+            Waiting::Writer(lock, _) => lock.is_owner(),
+        }
+    }
+
+    fn await_acquired(&self) {
+        let (Waiting::Reader(_, calls) | Waiting::Writer(_, calls)) = self;
+        assert_eq!(next(calls), Call::Acquired);
+    }
+
+    fn unlock(&self) {
+        match self {
+            Waiting::Reader(lock, _) => lock.unlock().unwrap(),
+            Waiting::Writer(lock, _) => lock.unlock().unwrap(),
+        }
+    }
+}
+
+#[test]
+fn readers_and_writers_acquire_in_the_order_in_which_they_came() {
+    let dir = unique_dir("fifo-shared");
+    let sessions = [(); 3].map(|()| session(server::shared()));
+    let locks = sessions.each_ref().map(|session| lock_on(session, &dir));
+    let first = locks[0].write().unwrap();
+    let kinds = [true, true, false, true, false, false, true, true, true, false];
+    let queue: Vec<Waiting> =
+        kinds.iter().enumerate().map(|(number, reads)| Waiting::join(&locks[number % 3], *reads)).collect();
+    assert!(!queue.iter().any(Waiting::is_owner));
+    first.unlock().unwrap();
+    for owners in queue.chunk_by(|one, other| one.reads() && other.reads()) {
+        owners.iter().for_each(Waiting::await_acquired);
+        let count = queue.iter().filter(|waiting| waiting.is_owner()).count();
+        assert_eq!(count, owners.len(), "nobody else owns");
+        owners.iter().for_each(Waiting::unlock);
+    }
+    Onlooker::at(server::shared()).await_children(&dir, 0);
+}
+
+#[test]
+fn a_release_of_a_writer_wakes_the_readers_behind_it_and_nobody_else() {
+    let server = Server::start();
+    let (holder, waiting) = (session(&server), session(&server));
+    let dir = unique_dir("woken");
+    let writing = lock_on(&holder, &dir).write().unwrap();
+    let id = writing.id().to_owned();
+    let lock = lock_on(&waiting, &dir);
+    let readers: Vec<_> = (0..20).map(|_| Waiting::join(&lock, true)).collect();
+    let writer = Waiting::join(&lock, false);
+    let last = Waiting::join(&lock, true);
+    let watched = || -> Vec<String> {
+        let paths = server.four_letter("wchp");
+        paths.lines().filter(|line| line.starts_with(&dir)).map(str::to_owned).collect()
+    };
+    // The holder's znode, by the holder and by its readers; the last reader before the writer; the writer; none on the directory.
+    assert!(watched().contains(&id) && !watched().contains(&dir), "{:?}", watched());
+    assert_eq!(watched().len(), 3, "{:?}", watched());
+    writing.unlock().unwrap();
+    readers.iter().for_each(Waiting::await_acquired);
+    assert!(!writer.is_owner() && !last.is_owner());
+    assert!(!watched().contains(&id));
+    readers.iter().for_each(Waiting::unlock);
+    writer.await_acquired();
+    assert!(!last.is_owner());
+    writer.unlock();
+    last.await_acquired();
+}
+
+#[test]
+fn a_stream_of_readers_keeps_no_writer_waiting_for_ever() {
+    let dir = unique_dir("readers-stream");
+    let sessions = [(); 2].map(|()| session(server::shared()));
+    let (readers, writers) = (lock_on(&sessions[0], &dir), lock_on(&sessions[1], &dir));
+    let stop = AtomicBool::new(false);
+    let reads = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut held = readers.read().unwrap();
+                while !stop.load(Ordering::SeqCst) {
+                    // The next one is asked for before the last one goes.
+                    let next = readers.try_read_for(Duration::from_millis(50)).unwrap();
+                    drop(held);
+                    reads.fetch_add(1, Ordering::SeqCst);
+                    held = match next {
+                        Some(next) => next,
+                        None => readers.read().unwrap(),
+                    };
+                }
+            });
+        }
+        eventually("there are readers", || reads.load(Ordering::SeqCst) > 10);
+        let writing = (0..5).map(|_| writers.try_write_for(deadline()));
+        let written = writing.filter(|writing| matches!(writing, Ok(Some(_)))).count();
+        stop.store(true, Ordering::SeqCst);
+        assert_eq!(written, 5);
+    });
+}
+
+#[test]
+fn a_stream_of_writers_keeps_no_reader_waiting_for_ever() {
+    let dir = unique_dir("writers-stream");
+    let sessions = [(); 2].map(|()| session(server::shared()));
+    let (writers, readers) = (lock_on(&sessions[0], &dir), lock_on(&sessions[1], &dir));
+    let stop = AtomicBool::new(false);
+    let writes = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::SeqCst) {
+                    writers.write().unwrap().unlock().unwrap();
+                    writes.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        eventually("there are writers", || writes.load(Ordering::SeqCst) > 10);
+        let reading = (0..5).map(|_| readers.try_read_for(deadline()));
+        let read = reading.filter(|reading| matches!(reading, Ok(Some(_)))).count();
+        stop.store(true, Ordering::SeqCst);
+        assert_eq!(read, 5);
+    });
+}
+
+// ---- downgrades
+
+#[test]
+fn a_downgrade_lets_the_readers_behind_in_and_no_writer() {
+    let dir = unique_dir("downgrade");
+    let (ours, theirs) = (session(server::shared()), session(server::shared()));
+    let (ours, theirs) = (lock_on(&ours, &dir), lock_on(&theirs, &dir));
+    let writing = ours.write().unwrap();
+    let token = writing.fencing_token().unwrap();
+    let reader = Waiting::join(&theirs, true);
+    let writer = Waiting::join(&theirs, false);
+    let last = Waiting::join(&theirs, true);
+    let reading = writing.downgrade().unwrap();
+    assert!(reading.is_owner());
+    reader.await_acquired();
+    assert!(!writer.is_owner() && !last.is_owner());
+    assert_eq!(reading.fencing_token().unwrap(), token);
+    reader.unlock();
+    assert!(!writer.is_owner());
+    reading.unlock().unwrap();
+    writer.await_acquired();
+    let Waiting::Writer(writer, _) = writer else { unreachable!() };
+    assert!(writer.fencing_token().unwrap() > token);
+    writer.unlock().unwrap();
+    last.await_acquired();
+}
+
+#[test]
+fn a_downgrade_of_a_writer_whose_znode_is_gone_fails() {
+    let dir = unique_dir("downgrade-deleted");
+    let session = session(server::shared());
+    let onlooker = Onlooker::at(server::shared());
+    let writing = lock_on(&session, &dir).write().unwrap();
+    onlooker.delete(writing.id());
+    let failed = writing.downgrade().unwrap_err();
+    assert!(matches!(failed.error(), LockError::NotOwner { .. }), "{failed}");
+    let guard = failed.into_guard();
+    assert!(!guard.is_owner());
+    assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
+    onlooker.await_children(&dir, 0);
+}
