@@ -37,6 +37,9 @@
 //! acquire again, and [`DistributedLocks`], which finds a lock by the name of what it guards. [`RecoverableZooKeeper`] reads
 //! and writes the data next to a lock over lost connections.
 //!
+//! # Looking on
+//! - [`NodeTracker`] keeps the current data of any znode.
+//!
 //! # What happens when something fails
 //! | event | owner | waiter |
 //! |---|---|---|
@@ -87,6 +90,7 @@ mod lock_listener;
 mod locking;
 mod multi_guard;
 mod multi_lock;
+mod node_tracker;
 mod operation;
 mod patience;
 mod protocol_support;
@@ -104,6 +108,7 @@ pub mod sim;
 #[cfg(test)]
 mod simulation;
 mod write_guard;
+mod tracking;
 mod write_lock;
 
 pub use blocking_write_lock::BlockingWriteLock;
@@ -114,6 +119,7 @@ pub use lock_guard::LockGuard;
 pub use lock_listener::LockListener;
 pub use multi_guard::MultiGuard;
 pub use multi_lock::MultiLock;
+pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;
 pub use patience::{CancelHandle, Patience};
 pub use protocol_support::ProtocolSupport;
@@ -164,6 +170,7 @@ mod tests {
         assert_send_sync::<crate::MultiGuard>();
         assert_send_sync::<crate::ReentrantLock>();
         assert_send_sync::<crate::DistributedLocks>();
+        assert_send_sync::<crate::NodeTracker>();
         assert_send_sync::<crate::LockError>();
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn marked(id: Uuid, data: &[u8]) -> Vec<u8> {
 }
 
 /// The datum behind the mark, or the whole of one that bears none.
-pub(super) fn unmarked(mut data: Vec<u8>) -> Vec<u8> {
+pub(crate) fn unmarked(mut data: Vec<u8>) -> Vec<u8> {
     if data.len() >= LENGTH && data.starts_with(&HEAD) {
         data.drain(..LENGTH);
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use zookeeper::{Acl, CreateMode, Stat};
 
 use self::attempt::Attempt;
+pub(crate) use self::mark::unmarked;
 use crate::error::{Operation, Result};
 use crate::protocol_support::{ProtocolSupport, check_data};
 use crate::recipe::path::ZNodePath;

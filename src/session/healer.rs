@@ -27,6 +27,9 @@ pub(super) type Factory = dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + 
 /// Something that waited on a lost session and goes on waiting on the next.
 pub(crate) trait Rejoin: Send + Sync {
     fn rejoin(&self);
+
+    /// The session was closed: there is no next one. Called also when the last one lives, which tells everybody itself.
+    fn closed(&self) {}
 }
 
 /// What the handles of a session that is healed share.
@@ -59,9 +62,15 @@ impl Healing {
     }
 
     pub(super) fn close(&self) {
-        let mut state = self.state.lock();
-        state.open = None;
-        state.present = None;
+        let waiting: Vec<_> = {
+            let mut state = self.state.lock();
+            state.open = None;
+            state.present = None;
+            state.waiting.iter().filter_map(Weak::upgrade).collect()
+        };
+        for waiting in waiting {
+            waiting.closed();
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -25,3 +25,4 @@ mod ported;
 mod recoverable;
 mod reentrant;
 mod sharing;
+mod tracking;

@@ -148,10 +148,14 @@ impl ZooKeeperClient for Adapter {
     fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
         self.call(|zk| match (watch, &self.ownership) {
             // Not shared with a data watch on the same path: the crate keeps the two kinds apart.
-            (true, Ownership::Borrowed { watches, .. }) => match watches.arm_children(path) {
-                Some(watcher) => zk.get_children_w(path, watcher),
-                None => zk.get_children(path, true),
-            },
+            (true, Ownership::Borrowed { watches, .. }) => {
+                // As for the data below.
+                zk.exists(path, false)?.ok_or(ZkError::NoNode)?;
+                match watches.arm_children(path) {
+                    Some(watcher) => zk.get_children_w(path, watcher),
+                    None => zk.get_children(path, true),
+                }
+            }
             _ => zk.get_children(path, watch),
         })
     }

@@ -1,0 +1,128 @@
+//! [`Board`]: what was seen last, for those who ask and those who wait.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+use zookeeper::ZkError;
+
+use crate::error::LossReason;
+
+pub(super) struct Board<T> {
+    state: Mutex<State<T>>,
+    /// A lost session is followed by another, so that its loss ends nothing.
+    heals: bool,
+}
+
+struct State<T> {
+    view: View<T>,
+    /// Dropped at the next change of the view.
+    present: Sender<Infallible>,
+    changed: Receiver<Infallible>,
+    /// Room for one message: who has not taken it yet finds all later changes when it does. Dropped at the end.
+    changes: Option<Sender<()>>,
+}
+
+/// What is known of a subject.
+#[derive(Debug, PartialEq)]
+pub(super) enum View<T> {
+    Unseen,
+    Seen(T),
+    /// The server refuses the look.
+    Refused(ZkError),
+    /// Final.
+    Ended(LossReason),
+}
+
+impl<T: PartialEq> Board<T> {
+    /// Returns the channel of its changes, too.
+    pub(super) fn new(heals: bool) -> (Arc<Board<T>>, Receiver<()>) {
+        let (changes, told) = bounded(1);
+        let (present, changed) = bounded(0);
+        let state = State { view: View::Unseen, present, changed, changes: Some(changes) };
+        (Arc::new(Board { state: Mutex::new(state), heals }), told)
+    }
+
+    /// Looks at the view, with a channel that is disconnected when it changes.
+    pub(super) fn read<R>(&self, read: impl FnOnce(&View<T>, &Receiver<Infallible>) -> R) -> R {
+        let state = self.state.lock();
+        read(&state.view, &state.changed)
+    }
+
+    /// Shows another view; returns whether it is another.
+    pub(super) fn show(&self, view: View<T>) -> bool {
+        let mut state = self.state.lock();
+        if matches!(state.view, View::Ended(_)) || state.view == view {
+            return false;
+        }
+        let former = std::mem::replace(&mut state.view, view);
+        (state.present, state.changed) = bounded(0);
+        if let (Some(changes), false) = (&state.changes, matches!(former, View::Unseen)) {
+            // A full channel has a message that tells of this change as well.
+            let _ = changes.try_send(());
+        }
+        true
+    }
+
+    pub(super) fn end(&self, reason: LossReason) {
+        if self.heals && reason.is_session_loss() {
+            return;
+        }
+        if self.show(View::Ended(reason)) {
+            self.state.lock().changes = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_that_nobody_has_taken_are_told_once() {
+        let (board, changes) = Board::new(false);
+        assert!(board.show(View::Seen(0)));
+        assert!(changes.is_empty(), "the first sight is no change");
+        for sight in 1..4 {
+            assert!(board.show(View::Seen(sight)));
+        }
+        assert_eq!(changes.try_iter().count(), 1);
+        assert!(!board.show(View::Seen(3)));
+        assert!(changes.is_empty());
+        assert!(board.show(View::Refused(ZkError::NoAuth)));
+        assert_eq!(changes.try_iter().count(), 1);
+    }
+
+    #[test]
+    fn whoever_waits_hears_of_the_next_change() {
+        let (board, _changes) = Board::new(false);
+        let changed = board.read(|_, changed| changed.clone());
+        assert!(changed.try_recv().is_err_and(|error| error.is_empty()));
+        board.show(View::Seen(1));
+        assert!(changed.try_recv().is_err_and(|error| error.is_disconnected()));
+        assert!(board.read(|view, _| *view == View::Seen(1)));
+    }
+
+    #[test]
+    fn the_end_is_final_and_disconnects() {
+        let (board, changes) = Board::new(false);
+        board.show(View::Seen(1));
+        board.end(LossReason::SessionExpired);
+        board.end(LossReason::SessionClosed);
+        assert!(!board.show(View::Seen(2)));
+        assert!(board.read(|view, _| *view == View::Ended(LossReason::SessionExpired)));
+        assert_eq!(changes.iter().count(), 1);
+    }
+
+    #[test]
+    fn a_loss_that_is_healed_is_no_end() {
+        let (board, changes) = Board::new(true);
+        board.show(View::Seen(1));
+        board.end(LossReason::LeaseExpired);
+        assert!(board.show(View::Seen(2)));
+        board.end(LossReason::SessionClosed);
+        assert!(!board.show(View::Seen(3)));
+        assert_eq!(changes.iter().count(), 1);
+    }
+}

@@ -1,0 +1,371 @@
+//! Tracking a znode, on the simulated ZooKeeper.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, unbounded};
+use zookeeper::{Acl, CreateMode, Permission, ZkError};
+
+use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::{
+    CancelHandle, LockError, LossReason, NodeTracker, Patience, RecoverableZooKeeper, RetryPolicy, Session,
+    ZooKeeperClient,
+};
+
+const PATH: &str = "/config/limit";
+const LONG: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::yield_now();
+    }
+}
+
+fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Session) {
+    let zk = SimulatedZooKeeper::new();
+    let client = zk.connect(LONG);
+    let session = Session::from_client(client.clone()).unwrap();
+    (zk, client, session)
+}
+
+fn tracker(session: &Session) -> NodeTracker {
+    NodeTracker::new(session, PATH).unwrap()
+}
+
+fn seen(tracker: &NodeTracker) -> Option<String> {
+    tracker.current().unwrap().map(|node| node.data_lossy().into_owned())
+}
+
+fn next(tracker: &NodeTracker) -> Option<String> {
+    tracker.changes().recv_timeout(PATIENCE).unwrap();
+    seen(tracker)
+}
+
+#[test]
+fn a_tracker_follows_its_znode_through_creation_change_and_deletion() {
+    let (zk, _client, session) = connected();
+    let tracker = tracker(&session);
+    assert_eq!(seen(&tracker), None);
+    for round in ["first", "second"] {
+        zk.create(PATH, round.as_bytes());
+        assert_eq!(next(&tracker).as_deref(), Some(round));
+        zk.set_data(PATH, b"changed");
+        assert_eq!(next(&tracker).as_deref(), Some("changed"));
+        zk.delete(PATH);
+        assert_eq!(next(&tracker), None);
+    }
+    assert!(tracker.changes().is_empty());
+}
+
+#[test]
+fn a_znode_that_is_there_is_known_when_the_tracker_is() {
+    let (zk, client, session) = connected();
+    zk.create(PATH, b"\xff10");
+    zk.clear_log();
+    let tracker = tracker(&session);
+    let node = tracker.current().unwrap().unwrap();
+    assert_eq!((node.data(), &*node.data_lossy()), (&b"\xff10"[..], "\u{fffd}10"));
+    assert_eq!(node.stat().czxid, zk.stat(PATH).unwrap().czxid);
+    assert!(tracker.changes().is_empty(), "the first sight is no change");
+    assert_eq!(zk.calls(SimOperation::GetData), 1);
+    // A change of its children is none of its own.
+    zk.create(&format!("{PATH}/child"), b"");
+    client.exists(PATH, false).unwrap();
+    assert_eq!(zk.calls(SimOperation::GetData), 1);
+}
+
+#[test]
+fn what_a_recoverable_client_writes_is_seen_without_its_mark() {
+    let (zk, _client, session) = connected();
+    let writer = RecoverableZooKeeper::new(&session, RetryPolicy::default());
+    zk.create("/config", b"");
+    writer.create(PATH, b"10", Acl::open_unsafe(), CreateMode::Persistent).unwrap();
+    assert_ne!(zk.data(PATH).unwrap(), b"10");
+    assert_eq!(seen(&tracker(&session)).as_deref(), Some("10"));
+}
+
+#[test]
+fn a_znode_that_comes_or_goes_while_it_is_looked_at_is_seen_right() {
+    for operation in [SimOperation::GetData, SimOperation::Exists] {
+        for (after, deleted_again) in [(false, false), (true, false), (false, true), (true, true)] {
+            let (zk, client, session) = connected();
+            let other = zk.clone();
+            let act = move || {
+                other.create(PATH, b"new");
+                if deleted_again {
+                    other.delete(PATH);
+                }
+            };
+            match after {
+                true => client.after_next(operation, act),
+                false => client.before_next(operation, act),
+            }
+            let tracker = tracker(&session);
+            let expected = (!deleted_again).then_some("new");
+            let what = format!("{operation:?} after={after} deleted={deleted_again}");
+            eventually(&what, || seen(&tracker).as_deref() == expected);
+        }
+    }
+}
+
+#[test]
+fn a_change_during_an_outage_is_seen_after_it() {
+    let (zk, client, session) = connected();
+    zk.create(PATH, b"old");
+    let tracker = tracker(&session);
+    client.disconnect();
+    zk.set_data(PATH, b"new");
+    assert_eq!(seen(&tracker).as_deref(), Some("old"), "what was seen last");
+    client.reconnect();
+    assert_eq!(next(&tracker).as_deref(), Some("new"));
+    client.disconnect();
+    zk.delete(PATH);
+    client.reconnect();
+    assert_eq!(next(&tracker), None);
+    zk.create(PATH, b"again");
+    assert_eq!(next(&tracker).as_deref(), Some("again"));
+    client.disconnect();
+    zk.delete(PATH);
+    zk.create(PATH, b"another");
+    client.reconnect();
+    assert_eq!(next(&tracker).as_deref(), Some("another"));
+}
+
+#[test]
+fn a_look_that_fails_is_tried_again() {
+    for operation in [SimOperation::GetData, SimOperation::Exists] {
+        for when in [Effect::Before, Effect::After] {
+            let (zk, client, session) = connected();
+            let tracker = tracker(&session);
+            client.fail_next(operation, when, ZkError::ConnectionLoss);
+            zk.create(PATH, b"1");
+            eventually("it is seen", || seen(&tracker).as_deref() == Some("1"));
+            zk.delete(PATH);
+            eventually("its end is seen", || seen(&tracker).is_none());
+            assert_eq!(client.pending_faults(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_tracker_that_is_made_during_an_outage_waits_for_its_end() {
+    let (zk, client, session) = connected();
+    zk.create(PATH, b"1");
+    client.disconnect();
+    thread::scope(|scope| {
+        let tracking = scope.spawn(|| tracker(&session));
+        eventually("it has tried", || zk.calls(SimOperation::GetData) > 0);
+        client.reconnect();
+        assert_eq!(seen(&tracking.join().unwrap()).as_deref(), Some("1"));
+    });
+}
+
+// ---- waiting
+
+#[test]
+fn a_wait_ends_when_the_znode_comes_or_goes_or_in_time() {
+    let (zk, _client, session) = connected();
+    let tracker = tracker(&session);
+    assert!(tracker.wait_deleted(Duration::ZERO).unwrap());
+    assert_eq!(tracker.wait_available(Duration::from_millis(1)).unwrap(), None);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| tracker.wait_available(PATIENCE).unwrap());
+        zk.create(PATH, b"1");
+        assert_eq!(waiting.join().unwrap().unwrap().data(), b"1");
+        assert!(!tracker.wait_deleted(Duration::from_millis(1)).unwrap());
+        let waiting = scope.spawn(|| tracker.wait_deleted(Duration::MAX).unwrap());
+        zk.set_data(PATH, b"2");
+        zk.delete(PATH);
+        assert!(waiting.join().unwrap());
+    });
+}
+
+#[test]
+fn a_wait_is_cancelled_by_another_thread() {
+    let (_zk, _client, session) = connected();
+    let tracker = tracker(&session);
+    let cancel = CancelHandle::new();
+    let patience = Patience::unlimited().cancelled_by(&cancel);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| tracker.wait_available_with(&patience));
+        cancel.cancel();
+        assert!(matches!(waiting.join().unwrap(), Err(LockError::Cancelled { .. })));
+    });
+}
+
+#[test]
+fn the_end_of_the_session_ends_every_wait_and_disconnects() {
+    for closes in [false, true] {
+        let (_zk, client, session) = connected();
+        let tracker = tracker(&session);
+        let is_expected = if closes { LockError::is_closed } else { LockError::is_session_lost };
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| tracker.wait_available(Duration::MAX));
+            if closes {
+                session.close()
+            } else {
+                client.expire()
+            }
+            assert!(is_expected(&waiting.join().unwrap().unwrap_err()));
+        });
+        assert!(is_expected(&tracker.current().unwrap_err()));
+        assert_eq!(tracker.changes().iter().count(), 1, "one message, then the end");
+        assert!(is_expected(&NodeTracker::new(&session, PATH).unwrap_err()));
+        assert!(session.core().participants().is_empty());
+    }
+}
+
+#[test]
+fn a_first_look_that_is_stuck_ends_with_the_session() {
+    let zk = SimulatedZooKeeper::new();
+    let client = zk.connect(Duration::from_millis(600));
+    let session = Session::from_client(client.clone()).unwrap();
+    client.swallow_next(SimOperation::GetData, Effect::Before);
+    assert!(NodeTracker::new(&session, PATH).unwrap_err().is_session_lost());
+    client.release();
+}
+
+// ---- refused
+
+#[test]
+fn a_znode_that_may_not_be_read_is_an_error_until_it_may() {
+    let (zk, _client, session) = connected();
+    // Where the server tells of a creation although the new znode may not be read.
+    zk.set_read_checks(ReadChecks::ReadsOnly);
+    let secret = [Acl::new(Permission::DELETE, "world", "anyone")];
+    zk.create_with_acl(PATH, b"secret", &secret);
+    let error = NodeTracker::new(&session, PATH).unwrap_err();
+    assert!(error.is_access_denied() && error.to_string().contains(PATH), "{error}");
+    zk.delete(PATH);
+    let tracker = tracker(&session);
+    zk.create_with_acl(PATH, b"secret", &secret);
+    eventually("it is refused", || tracker.current().is_err_and(|error| error.is_access_denied()));
+    assert!(tracker.wait_available(PATIENCE).unwrap_err().is_access_denied());
+    zk.delete(PATH);
+    zk.create(PATH, b"public");
+    eventually("it is seen", || tracker.current().is_ok_and(|node| node.is_some()));
+    let error = NodeTracker::new(&session, "config").unwrap_err();
+    assert!(error.is_invalid_argument(), "{error}");
+}
+
+// ---- nothing is left
+
+#[test]
+fn trackers_that_are_dropped_at_any_moment_leave_nobody_to_be_woken() {
+    let (zk, client, session) = connected();
+    for round in 0..100 {
+        let tracker = tracker(&session);
+        match round % 2 {
+            0 => zk.create(PATH, b""),
+            _ => zk.delete(PATH),
+        }
+        drop(tracker);
+    }
+    drop(tracker(&session));
+    eventually("no look is under way", || {
+        zk.log().iter().all(|call| call.outcome.is_some()) && zk.watch_count() <= 1
+    });
+    let participants = format!("{:?}", session.core().participants());
+    assert!(participants.contains("all: 0, watched_paths: 0"), "{participants}");
+    zk.clear_log();
+    zk.create(PATH, b"");
+    client.exists(PATH, false).unwrap();
+    assert_eq!(zk.log().len(), 1, "nobody looks any more");
+}
+
+#[test]
+fn a_tracker_keeps_its_session_and_lets_it_go() {
+    let (zk, _client, session) = connected();
+    let tracker = tracker(&session);
+    drop(session);
+    zk.create(PATH, b"1");
+    assert_eq!(next(&tracker).as_deref(), Some("1"));
+    drop(tracker);
+    eventually("the session is closed", || zk.sessions().is_empty());
+}
+
+// ---- sessions that heal themselves
+
+fn self_healing(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
+    self_healing_for(zk, LONG)
+}
+
+fn self_healing_for(
+    zk: &SimulatedZooKeeper,
+    session_timeout: Duration,
+) -> (Session, Receiver<Arc<SimulatedClient>>) {
+    let (made, clients) = unbounded();
+    let zk = zk.clone();
+    let session = Session::from_client_factory(move || {
+        let client = zk.connect(session_timeout);
+        let _ = made.send(Arc::clone(&client));
+        Ok(client)
+    });
+    (session.unwrap(), clients)
+}
+
+#[test]
+fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(PATH, b"0");
+    let (session, clients) = self_healing(&zk);
+    let tracker = tracker(&session);
+    for round in ["1", "2", "3"] {
+        let client = clients.recv_timeout(PATIENCE).unwrap();
+        client.disconnect();
+        zk.set_data(PATH, round.as_bytes());
+        client.expire();
+        client.tell();
+        assert_eq!(next(&tracker).as_deref(), Some(round), "nothing is told of the loss");
+    }
+    session.close();
+    assert!(tracker.wait_deleted(Duration::MAX).unwrap_err().is_closed());
+    assert!(tracker.changes().recv_timeout(PATIENCE).is_ok());
+    assert!(tracker.changes().recv_timeout(PATIENCE).is_err_and(|error| error.is_disconnected()));
+}
+
+#[test]
+fn what_a_lost_session_says_late_does_not_count() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(PATH, b"old");
+    let (session, clients) = self_healing_for(&zk, Duration::from_millis(600));
+    let tracker = tracker(&session);
+    let (first, core) = (clients.recv_timeout(PATIENCE).unwrap(), Arc::downgrade(&session.core()));
+    first.swallow_next(SimOperation::GetData, Effect::After);
+    zk.set_data(PATH, b"read, but not heard of");
+    eventually("it is read", || first.pending_faults() == 0);
+    zk.set_data(PATH, b"new");
+    assert_eq!(next(&tracker).as_deref(), Some("new"), "on the next session");
+    first.release();
+    eventually("the late answer has come", || core.strong_count() == 0);
+    assert_eq!(seen(&tracker).as_deref(), Some("new"));
+}
+
+#[test]
+fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
+    let zk = SimulatedZooKeeper::new();
+    let first = zk.connect(LONG);
+    let client = std::sync::Mutex::new(Some(Arc::clone(&first)));
+    // There is no second one.
+    let session = Session::from_client_factory(move || match client.lock().unwrap().take() {
+        Some(client) => Ok(client),
+        None => {
+            let (operation, path) = ("connect", String::new());
+            Err(LockError::SessionLost { operation, path, reason: LossReason::SessionExpired })
+        }
+    })
+    .unwrap();
+    let tracker = tracker(&session);
+    first.expire();
+    eventually("the loss is noticed", || session.state() == crate::SessionState::Lost);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| tracker.wait_available(Duration::MAX));
+        session.close();
+        assert!(waiting.join().unwrap().unwrap_err().is_closed());
+    });
+    assert!(NodeTracker::new(&session, PATH).unwrap_err().is_closed());
+}

@@ -1,0 +1,75 @@
+//! [`Watching`]: reads that leave a watch for one participant of a session, and take note of where.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use zookeeper::{Stat, ZkResult};
+
+use crate::recipe::path::ZNodePath;
+use crate::session::{Core, ParticipantId};
+
+/// The watches of one participant. Its reads may block, so only workers make them.
+pub(crate) struct Watching {
+    core: Arc<Core>,
+    id: ParticipantId,
+    /// Where it has registered since the last look; `None` when it has stopped.
+    paths: Mutex<Option<Vec<ZNodePath>>>,
+}
+
+impl Watching {
+    pub(super) fn new(core: Arc<Core>) -> Watching {
+        let id = core.participants().new_id();
+        Watching { core, id, paths: Mutex::new(Some(Vec::new())) }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(super) fn id(&self) -> ParticipantId {
+        self.id
+    }
+
+    /// Reads a znode; the watch fires when it changes or goes. None is left where there is no such znode.
+    pub(crate) fn data(&self, path: &ZNodePath) -> ZkResult<(Vec<u8>, Stat)> {
+        self.register(path);
+        self.core.read(|client| client.get_data(path.as_str(), true))
+    }
+
+    /// Looks whether there is such a znode; the watch fires when it comes, changes or goes.
+    pub(crate) fn existence(&self, path: &ZNodePath) -> ZkResult<Option<Stat>> {
+        self.register(path);
+        self.core.read(|client| client.exists(path.as_str(), true))
+    }
+
+    /// Registers before the watch is set, so that no event is missed.
+    fn register(&self, path: &ZNodePath) {
+        let mut paths = self.paths.lock();
+        let Some(paths) = &mut *paths else { return };
+        if !paths.contains(path) {
+            paths.push(path.clone());
+        }
+        self.core.participants().watch(path, self.id);
+    }
+
+    /// Begins a new look, which makes the watches of the last one useless.
+    pub(super) fn begin(&self) {
+        let last = self.paths.lock().as_mut().map(std::mem::take);
+        self.forget(last);
+    }
+
+    pub(super) fn stop(&self) {
+        let last = self.paths.lock().take();
+        self.forget(last);
+    }
+
+    pub(super) fn has_stopped(&self) -> bool {
+        self.paths.lock().is_none()
+    }
+
+    fn forget(&self, paths: Option<Vec<ZNodePath>>) {
+        for path in paths.into_iter().flatten() {
+            self.core.participants().unwatch(&path, self.id);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A znode that is tracked through its comings and goings, and through faults.
+
+use std::thread;
+use std::time::Duration;
+
+use zookeeper_recipes_lock::{Acl, CreateMode, NodeTracker, Session, SessionState, ZkError};
+
+use crate::fixtures::{LONG, Onlooker, SHORT, connect, session, unique_dir};
+use crate::support::relay::Relay;
+use crate::support::server::{self, Server};
+use crate::support::wait::{deadline, eventually};
+
+/// A znode that does not exist, and somebody who can change that.
+struct Place {
+    path: String,
+    onlooker: Onlooker,
+}
+
+impl Place {
+    fn new(test: &str) -> Place {
+        let path = unique_dir(test);
+        let onlooker = Onlooker::at(server::shared());
+        onlooker.create_persistent(path.rsplit_once('/').unwrap().0);
+        Place { path, onlooker }
+    }
+
+    fn tracker(&self, session: &Session) -> NodeTracker {
+        NodeTracker::new(session, &self.path).unwrap()
+    }
+
+    fn create(&self, data: &str) {
+        let open = Acl::open_unsafe().clone();
+        self.onlooker.zk().create(&self.path, data.into(), open, CreateMode::Persistent).unwrap();
+    }
+
+    fn set(&self, data: &str) {
+        self.onlooker.zk().set_data(&self.path, data.into(), None).unwrap();
+    }
+
+    fn delete(&self) {
+        self.onlooker.delete(&self.path);
+    }
+}
+
+fn seen(tracker: &NodeTracker) -> Option<String> {
+    tracker.current().unwrap().map(|node| node.data_lossy().into_owned())
+}
+
+fn await_data(tracker: &NodeTracker, expected: Option<&str>) {
+    eventually(&format!("{expected:?} is seen"), || seen(tracker).as_deref() == expected);
+}
+
+#[test]
+fn a_tracker_follows_its_znode_through_creation_change_and_deletion() {
+    let place = Place::new("tracker");
+    let tracker = place.tracker(&session(server::shared()));
+    assert_eq!(seen(&tracker), None);
+    for _ in 0..3 {
+        place.create("1");
+        await_data(&tracker, Some("1"));
+        place.set("2");
+        await_data(&tracker, Some("2"));
+        place.delete();
+        await_data(&tracker, None);
+    }
+}
+
+#[test]
+fn a_tracker_of_a_busy_znode_ends_up_with_its_last_state() {
+    let place = Place::new("busy");
+    let session = session(server::shared());
+    let trackers = [place.tracker(&session), place.tracker(&session)];
+    for round in 0..200 {
+        place.create(&round.to_string());
+        if round % 3 == 0 {
+            place.set("changed");
+        }
+        if round < 199 {
+            place.delete();
+        }
+    }
+    trackers.iter().for_each(|tracker| await_data(tracker, Some("199")));
+}
+
+#[test]
+fn waiting_for_a_znode_ends_when_it_comes_or_goes() {
+    let place = Place::new("waiting");
+    let tracker = place.tracker(&session(server::shared()));
+    assert_eq!(tracker.wait_available(Duration::from_millis(10)).unwrap(), None);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| tracker.wait_available(deadline()));
+        place.create("1");
+        assert_eq!(waiting.join().unwrap().unwrap().unwrap().data(), b"1");
+        let waiting = scope.spawn(|| tracker.wait_deleted(deadline()));
+        place.delete();
+        assert!(waiting.join().unwrap().unwrap());
+    });
+}
+
+#[test]
+fn what_changes_during_an_outage_is_seen_after_it() {
+    let place = Place::new("outage");
+    let relay = Relay::to(server::shared().connect_string());
+    let far = connect(&relay.connect_string(), LONG);
+    let tracker = place.tracker(&far);
+    let outage = |change: &dyn Fn()| {
+        relay.refuse();
+        eventually("the outage is noticed", || far.state() == SessionState::Suspended);
+        change();
+        relay.heal();
+        eventually("contact is back", || far.state() == SessionState::Connected);
+    };
+    outage(&|| place.create("1"));
+    await_data(&tracker, Some("1"));
+    outage(&|| place.set("2"));
+    await_data(&tracker, Some("2"));
+    outage(&|| {
+        place.delete();
+        place.create("3");
+    });
+    await_data(&tracker, Some("3"));
+    outage(&|| place.delete());
+    await_data(&tracker, None);
+    place.create("4");
+    await_data(&tracker, Some("4"));
+}
+
+#[test]
+fn a_tracker_ends_with_its_session_and_says_so() {
+    let place = Place::new("expiry");
+    place.create("1");
+    let relay = Relay::to(server::shared().connect_string());
+    let far = connect(&relay.connect_string(), SHORT);
+    let tracker = place.tracker(&far);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| tracker.wait_deleted(Duration::MAX));
+        relay.swallow();
+        assert!(waiting.join().unwrap().unwrap_err().is_session_lost());
+    });
+    assert!(tracker.current().unwrap_err().is_session_lost());
+    assert!(tracker.changes().recv().is_ok());
+    assert!(tracker.changes().recv().is_err(), "disconnected");
+}
+
+#[test]
+fn a_tracker_outlives_the_loss_of_a_session_that_heals() {
+    let place = Place::new("healing");
+    place.create("1");
+    let relay = Relay::to(server::shared().connect_string());
+    let far = Session::connect_self_healing(&relay.connect_string(), SHORT).unwrap();
+    let tracker = place.tracker(&far);
+    let states = far.subscribe();
+    relay.swallow();
+    while states.recv_timeout(deadline()).unwrap() != SessionState::Lost {}
+    assert_eq!(seen(&tracker).as_deref(), Some("1"), "what was seen last");
+    place.set("2");
+    relay.heal();
+    await_data(&tracker, Some("2"));
+    place.set("3");
+    await_data(&tracker, Some("3"));
+    far.close();
+    assert!(tracker.current().unwrap_err().is_closed());
+}
+
+#[test]
+fn a_tracker_waits_through_a_restart_of_the_server() {
+    let server = Server::start();
+    let (session, onlooker) = (session(&server), Onlooker::at(&server));
+    onlooker.create_persistent("/config");
+    let tracker = NodeTracker::new(&session, "/config").unwrap();
+    drop(onlooker);
+    server.stop();
+    eventually("the outage is noticed", || session.state() == SessionState::Suspended);
+    server.restart();
+    eventually("the session is back", || session.state() == SessionState::Connected);
+    let onlooker = Onlooker::at(&server);
+    onlooker.zk().set_data("/config", b"1".to_vec(), None).unwrap();
+    await_data(&tracker, Some("1"));
+}
+
+#[test]
+fn dropped_trackers_leave_at_most_one_watch() {
+    let server = Server::start();
+    let session = session(&server);
+    for _ in 0..100 {
+        drop(NodeTracker::new(&session, "/nothing").unwrap());
+    }
+    assert_eq!(server.watch_count(), 1);
+    let onlooker = Onlooker::at(&server);
+    onlooker.create_persistent("/nothing");
+    eventually("it is used up", || server.watch_count() == 0);
+    assert_eq!(onlooker.zk().delete("/nothing", None), Ok::<(), ZkError>(()));
+}
