@@ -144,7 +144,7 @@ pub enum LockError {
     Cancelled {
         /// What was attempted.
         operation: &'static str,
-        /// On which lock directory.
+        /// On which lock directory or znode.
         path: String,
     },
 
@@ -154,6 +154,15 @@ pub enum LockError {
         /// What was attempted.
         operation: &'static str,
         /// On which znode.
+        path: String,
+    },
+
+    /// The znode has data of its own or belongs to a session, so it is no lock directory, and was left alone.
+    #[error(
+        "remove '{path}': it has data or belongs to a session, so it is no lock directory; it was left alone"
+    )]
+    NotLockDirectory {
+        /// The znode.
         path: String,
     },
 
@@ -249,6 +258,7 @@ impl Operation {
     pub(crate) const DELETE: Operation = Operation { name: "delete", permission: "DELETE" };
     pub(crate) const READ: Operation = Operation { name: "read", permission: "READ" };
     pub(crate) const SET_DATA: Operation = Operation { name: "set the data of", permission: "WRITE" };
+    pub(crate) const REAP: Operation = Operation { name: "reap", permission: "DELETE" };
     pub(crate) const LIST: Operation = Operation { name: "list the children of", permission: "READ" };
     pub(crate) const WATCH: Operation = Operation { name: "watch", permission: "READ" };
     pub(crate) const LOCK: Operation = Operation { name: "lock", permission: "CREATE" };

@@ -43,7 +43,8 @@ impl LockError {
     ///   if it is still wanted.
     /// - [`AccessDenied`](LockError::AccessDenied), [`NoChroot`](LockError::NoChroot),
     ///   [`SequenceExhausted`](LockError::SequenceExhausted): tell an operator, who can change it.
-    /// - [`InvalidPath`](LockError::InvalidPath), [`InvalidArgument`](LockError::InvalidArgument): correct the caller.
+    /// - [`InvalidPath`](LockError::InvalidPath), [`InvalidArgument`](LockError::InvalidArgument),
+    ///   [`NotLockDirectory`](LockError::NotLockDirectory): correct the caller.
     #[must_use]
     pub fn is_normal(&self) -> bool {
         self.class() == Class::Normal
@@ -63,6 +64,7 @@ impl LockError {
             | LockError::SequenceExhausted { .. }
             | LockError::RequestDeleted { .. }
             | LockError::AccessDenied { .. }
+            | LockError::NotLockDirectory { .. }
             | LockError::Cancelled { .. }
             | LockError::NotOwner { .. }
             | LockError::Client { .. } => Class::Normal,
@@ -103,6 +105,7 @@ mod tests {
             LockError::RequestDeleted { path: path.clone() },
             LockError::AccessDenied { operation, path: path.clone(), permission: "READ", source },
             LockError::Cancelled { operation, path: path.clone() },
+            LockError::NotLockDirectory { path: path.clone() },
             LockError::NotOwner { operation, path: path.clone() },
             LockError::Client { operation, path, source },
         ];

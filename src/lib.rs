@@ -38,6 +38,9 @@
 //! and writes the data next to a lock over lost connections.
 //!
 //! # Looking on
+//! - [`LockDirectory`] shows who holds a lock and who waits for it, whichever library they use, and clears up what is left
+//!   over.
+//! - [`LeaderWatch`] tells a follower who leads, and when that changes; [`QueueWatch`] tells of everybody who comes and goes.
 //! - [`NodeTracker`] keeps the current data of any znode.
 //!
 //! # What happens when something fails
@@ -80,6 +83,7 @@
 mod blocking_lock;
 mod blocking_write_lock;
 mod client;
+mod directory;
 mod distributed_locks;
 mod error;
 mod error_class;
@@ -107,12 +111,13 @@ mod session;
 pub mod sim;
 #[cfg(test)]
 mod simulation;
-mod write_guard;
 mod tracking;
+mod write_guard;
 mod write_lock;
 
 pub use blocking_write_lock::BlockingWriteLock;
 pub use client::{ClientEvent, EventSink, ZooKeeperClient};
+pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use distributed_locks::DistributedLocks;
 pub use error::{LockError, LossReason, Result};
 pub use lock_guard::LockGuard;
@@ -126,6 +131,7 @@ pub use protocol_support::ProtocolSupport;
 pub use read_guard::ReadGuard;
 pub use read_lock::ReadLock;
 pub use read_write_lock::ReadWriteLock;
+pub use recipe::kind::LockKind;
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
 pub use recipe::laws;
@@ -170,6 +176,9 @@ mod tests {
         assert_send_sync::<crate::MultiGuard>();
         assert_send_sync::<crate::ReentrantLock>();
         assert_send_sync::<crate::DistributedLocks>();
+        assert_send_sync::<crate::LockDirectory>();
+        assert_send_sync::<crate::LeaderWatch>();
+        assert_send_sync::<crate::QueueWatch>();
         assert_send_sync::<crate::NodeTracker>();
         assert_send_sync::<crate::LockError>();
     }

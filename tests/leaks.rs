@@ -18,7 +18,7 @@ use support::leaks::{assert_no_threads, threads_named};
 use support::relay::Relay;
 use support::server::Server;
 use support::wait::eventually;
-use zookeeper_recipes_lock::{BlockingWriteLock, Session, WriteLock, ZooKeeper};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockDirectory, NodeTracker, Session, WriteLock, ZooKeeper};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -29,6 +29,7 @@ fn nothing_is_left_when_everything_is_dropped() {
     let znodes = server.metric("znode_count");
     a_thousand_waiting_locks_cost_no_thread_each(&server);
     timed_out_attempts_leave_no_watch(&server);
+    a_thousand_trackers_cost_no_thread_each(&server);
     a_session_lost_in_silence_leaves_no_thread(&server);
     a_borrowed_handle_is_all_that_stays(&server);
     a_failed_connect_leaves_no_thread(&server);
@@ -65,6 +66,19 @@ fn timed_out_attempts_leave_no_watch(server: &Server) {
     // On the owner's znode, by its owner and by those that waited for it: one watch for a path and a session.
     eventually("one watch is left", || server.watch_count() <= 1);
     guard.unlock().unwrap();
+}
+
+fn a_thousand_trackers_cost_no_thread_each(server: &Server) {
+    let session = Session::connect(&server.connect_string(), LONG).unwrap();
+    let directory = LockDirectory::new(&session, "/leaks/queue").unwrap();
+    let (leader, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
+    let trackers: Vec<NodeTracker> =
+        (0..1000).map(|number| NodeTracker::new(&session, &format!("/leaks/{number}")).unwrap()).collect();
+    assert!(threads_named("zk-lock-").len() <= 20, "{:?}", threads_named("zk-lock-"));
+    // Each holds the session: the last one lets it go.
+    drop((session, directory, leader, queue));
+    drop(trackers);
+    assert_no_threads("zk-lock-");
 }
 
 fn a_session_lost_in_silence_leaves_no_thread(server: &Server) {

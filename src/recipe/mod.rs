@@ -1,9 +1,11 @@
 //! The recipe rules: pure functions over names, without I/O, time or threads.
 
 pub(crate) mod access;
+pub(crate) mod kind;
 #[cfg(any(test, feature = "test-util"))]
 pub mod laws;
 pub(crate) mod naming_scheme;
+pub(crate) mod order;
 pub(crate) mod path;
 pub(crate) mod queue;
 pub(crate) mod resource;

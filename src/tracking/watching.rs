@@ -42,6 +42,12 @@ impl Watching {
         self.core.read(|client| client.exists(path.as_str(), true))
     }
 
+    /// Lists the children of a znode; the watch fires when one comes or goes. None is left where there is no such znode.
+    pub(crate) fn children(&self, path: &ZNodePath) -> ZkResult<Vec<String>> {
+        self.register(path);
+        self.core.read(|client| client.get_children(path.as_str(), true))
+    }
+
     /// Registers before the watch is set, so that no event is missed.
     fn register(&self, path: &ZNodePath) {
         let mut paths = self.paths.lock();

@@ -14,6 +14,7 @@ mod support;
 mod fixtures;
 
 mod connecting;
+mod directories;
 mod distributed;
 mod ensemble;
 mod faults;

@@ -266,9 +266,22 @@ impl Core {
     ) -> Result<T> {
         let (answer, answered) = bounded(1);
         self.submit(move |core| drop(answer.send(call(core))));
+        self.receive(operation, path, &answered)
+    }
+
+    /// Waits for the next answer of jobs that were submitted, but not beyond the end of the session.
+    ///
+    /// # Errors
+    /// `SessionLost` or `Closed` when the session ends meanwhile.
+    pub(crate) fn receive<T>(
+        &self,
+        operation: Operation,
+        path: &ZNodePath,
+        answers: &Receiver<T>,
+    ) -> Result<T> {
         let received = select! {
-            recv(answered) -> result => result.ok(),
-            recv(self.ended) -> _ => answered.try_recv().ok(),
+            recv(answers) -> result => result.ok(),
+            recv(self.ended) -> _ => answers.try_recv().ok(),
         };
         received.ok_or_else(|| self.end_error(operation, path))
     }

@@ -1,0 +1,134 @@
+//! [`LeaderWatch`]: who is first in a queue, kept up to date.
+
+use crossbeam_channel::Receiver;
+use zookeeper::{ZkError, ZkResult};
+
+use super::lock_info::LockInfo;
+use super::reading::read_without_data;
+use crate::error::Result;
+use crate::recipe::order::in_order;
+use crate::recipe::path::ZNodePath;
+use crate::session::Session;
+use crate::tracking::{Look, Subject, Tracking, Watching};
+
+/// Keeps up to date who is first in a lock directory: who leads, in an election.
+///
+/// It costs no thread. While there is a leader, its znode alone is watched, so those who join and leave behind it cost
+/// nothing. What it tells is what the connected server said last: a moment old, and during an outage as old as the outage.
+/// It is for finding the leader; whether one *is* the leader is asked of [`is_owner`](crate::WriteLock::is_owner). On a
+/// session that [heals itself](Session::connect_self_healing) it goes on on the next session.
+///
+/// `Send` and `Sync`; dropping it ends the watching.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{LockDirectory, Session};
+///
+/// # fn send_requests_to(address: Option<&str>) {}
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let watch = LockDirectory::new(&session, "/election")?.watch_leader()?;
+/// loop {
+///     let leader = watch.leader()?;
+///     send_requests_to(leader.as_ref().map(|leader| leader.data_lossy()).as_deref());
+///     if watch.changes().recv().is_err() {
+///         break; // the session has ended
+///     }
+/// }
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+#[derive(Debug)]
+pub struct LeaderWatch {
+    tracking: Tracking<Leader>,
+}
+
+impl LeaderWatch {
+    pub(super) fn start(session: &Session, dir: &ZNodePath) -> Result<LeaderWatch> {
+        Ok(LeaderWatch { tracking: Tracking::start(session, Leader { dir: dir.clone() })? })
+    }
+
+    /// Returns who was first in the queue when it was looked at last; `None` when it was empty. Does no I/O and waits for
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`AccessDenied`](crate::LockError::AccessDenied) while READ is not granted on the directory (it is tried again every
+    /// second), [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
+    pub fn leader(&self) -> Result<Option<LockInfo>> {
+        self.tracking.current()
+    }
+
+    /// Returns a channel that gets a message when the [`leader`](LeaderWatch::leader), or its data, has changed; usable in
+    /// [`select!`](crossbeam_channel::select).
+    ///
+    /// It has room for one message, which stands for all changes since it was sent. It is disconnected when the session
+    /// has ended.
+    #[must_use]
+    pub fn changes(&self) -> &Receiver<()> {
+        self.tracking.changes()
+    }
+
+    /// Returns the directory.
+    #[must_use]
+    pub fn dir(&self) -> &str {
+        self.tracking.path().as_str()
+    }
+}
+
+/// The subject of a [`LeaderWatch`].
+#[derive(Debug)]
+struct Leader {
+    dir: ZNodePath,
+}
+
+impl Subject for Leader {
+    type Sight = Option<LockInfo>;
+
+    fn path(&self) -> &ZNodePath {
+        &self.dir
+    }
+
+    fn look(&self, watching: &Watching) -> ZkResult<Look<Option<LockInfo>>> {
+        let listed = watching.core().read(|client| client.get_children(self.dir.as_str(), false));
+        let first = match listed {
+            Ok(children) => self.first(&children),
+            Err(ZkError::NoNode) => {
+                return Ok(match watching.existence(&self.dir)? {
+                    None => Look::Seen(None),
+                    Some(_) => Look::ChangedMeanwhile,
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(first) = first else { return self.look_at_directory(watching, None) };
+        match watching.data(&first) {
+            Ok((data, stat)) => Ok(Look::Seen(Some(LockInfo::new(first, data, &stat)))),
+            Err(ZkError::NoNode) => Ok(Look::ChangedMeanwhile),
+            // Servers since 3.8.4 tell nothing of the end of a znode that may not be read.
+            Err(ZkError::NoAuth) => self.look_at_directory(watching, Some(first)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Leader {
+    fn first(&self, children: &[String]) -> Option<ZNodePath> {
+        in_order(children).first().map(|name| self.dir.child(name))
+    }
+
+    /// Watches who comes and goes, where there is no leader that could be watched.
+    fn look_at_directory(
+        &self,
+        watching: &Watching,
+        first: Option<ZNodePath>,
+    ) -> ZkResult<Look<Option<LockInfo>>> {
+        match watching.children(&self.dir) {
+            Ok(children) if self.first(&children) == first => {}
+            Ok(_) | Err(ZkError::NoNode) => return Ok(Look::ChangedMeanwhile),
+            Err(error) => return Err(error),
+        }
+        let Some(first) = first else { return Ok(Look::Seen(None)) };
+        Ok(match read_without_data(watching.core(), &first)? {
+            Some(leader) => Look::Seen(Some(leader)),
+            None => Look::ChangedMeanwhile,
+        })
+    }
+}

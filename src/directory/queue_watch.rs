@@ -1,0 +1,93 @@
+//! [`QueueWatch`]: who stands in a queue, kept up to date.
+
+use crossbeam_channel::Receiver;
+use zookeeper::{ZkError, ZkResult};
+
+use crate::error::Result;
+use crate::recipe::order::in_order;
+use crate::recipe::path::ZNodePath;
+use crate::session::Session;
+use crate::tracking::{Look, Subject, Tracking, Watching};
+
+/// Keeps up to date who stands in a lock directory.
+///
+/// It costs no thread, but one listing of the directory for each request that comes or goes: this is for an operator who
+/// looks on. A process that wants to know the leader has [`LeaderWatch`](crate::LeaderWatch). What it tells is as old as
+/// there. On a session that [heals itself](Session::connect_self_healing) it goes on on the next session.
+///
+/// `Send` and `Sync`; dropping it ends the watching.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{LockDirectory, Session};
+///
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let directory = LockDirectory::new(&session, "/locks/report")?;
+/// let watch = directory.watch_queue()?;
+/// while watch.changes().recv().is_ok() {
+///     for request in directory.contenders()? {
+///         println!("{request}");
+///     }
+/// }
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+#[derive(Debug)]
+pub struct QueueWatch {
+    tracking: Tracking<Queue>,
+}
+
+impl QueueWatch {
+    pub(super) fn start(session: &Session, dir: &ZNodePath) -> Result<QueueWatch> {
+        Ok(QueueWatch { tracking: Tracking::start(session, Queue { dir: dir.clone() })? })
+    }
+
+    /// Returns the names of the requests when the directory was looked at last, in the order of the queue. Does no I/O and
+    /// waits for nothing.
+    ///
+    /// # Errors
+    /// As [`LeaderWatch::leader`](crate::LeaderWatch::leader).
+    pub fn names(&self) -> Result<Vec<String>> {
+        self.tracking.current()
+    }
+
+    /// Returns a channel that gets a message when a request has come or gone; usable in
+    /// [`select!`](crossbeam_channel::select).
+    ///
+    /// It has room for one message, which stands for all changes since it was sent. It is disconnected when the session
+    /// has ended.
+    #[must_use]
+    pub fn changes(&self) -> &Receiver<()> {
+        self.tracking.changes()
+    }
+
+    /// Returns the directory.
+    #[must_use]
+    pub fn dir(&self) -> &str {
+        self.tracking.path().as_str()
+    }
+}
+
+/// The subject of a [`QueueWatch`].
+#[derive(Debug)]
+struct Queue {
+    dir: ZNodePath,
+}
+
+impl Subject for Queue {
+    type Sight = Vec<String>;
+
+    fn path(&self) -> &ZNodePath {
+        &self.dir
+    }
+
+    fn look(&self, watching: &Watching) -> ZkResult<Look<Vec<String>>> {
+        match watching.children(&self.dir) {
+            Ok(children) => Ok(Look::Seen(in_order(&children).into_iter().map(str::to_owned).collect())),
+            Err(ZkError::NoNode) => match watching.existence(&self.dir)? {
+                None => Ok(Look::Seen(Vec::new())),
+                Some(_) => Ok(Look::ChangedMeanwhile),
+            },
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Reading many requests at once.
+//!
+//! The client's calls block, and those of several threads share the connection, so a few workers read side by side. They
+//! leave the others to the rest of the session's work, and take their turn anew for each read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_channel::{Sender, unbounded};
+use zookeeper::{ZkError, ZkResult};
+
+use super::lock_info::LockInfo;
+use crate::error::{LockError, Operation, Result};
+use crate::recipe::path::ZNodePath;
+use crate::session::Core;
+
+/// How many workers read at once: half of those that a session has.
+pub(super) const READERS: usize = 8;
+
+/// Reads requests and returns them in the same order, without those that are gone.
+///
+/// Blocks the calling thread, which must not be a worker.
+pub(super) fn read_all(core: &Arc<Core>, dir: &ZNodePath, requests: Vec<ZNodePath>) -> Result<Vec<LockInfo>> {
+    let count = requests.len();
+    let (results, read) = unbounded();
+    let reading = Arc::new(Reading { requests, next: AtomicUsize::new(0), results });
+    for _ in 0..READERS.min(count) {
+        Arc::clone(&reading).go_on(core);
+    }
+    // So that it ends with the readers, should their work be dropped.
+    drop(reading);
+    let mut infos = vec![None; count];
+    for _ in 0..count {
+        let (position, info) = core.receive(Operation::READ, dir, &read)?;
+        infos[position] = info?;
+    }
+    Ok(infos.into_iter().flatten().collect())
+}
+
+/// Reads one request, on a worker; `None` when it is gone. Without READ there is still the name, and perhaps the metadata.
+pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
+    match core.read(|client| client.get_data(request.as_str(), false)) {
+        Ok((data, stat)) => Ok(Some(LockInfo::new(request.clone(), data, &stat))),
+        Err(ZkError::NoNode) => Ok(None),
+        Err(ZkError::NoAuth) => read_without_data(core, request),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same for a request whose data may not be read.
+pub(super) fn read_without_data(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
+    match core.read(|client| client.exists(request.as_str(), false)) {
+        Ok(Some(stat)) => Ok(Some(LockInfo::unreadable(request.clone(), Some(&stat)))),
+        Ok(None) => Ok(None),
+        Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(request.clone(), None))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Requests that are being read; shared by the readers.
+struct Reading {
+    requests: Vec<ZNodePath>,
+    next: AtomicUsize,
+    results: Sender<(usize, Result<Option<LockInfo>>)>,
+}
+
+impl Reading {
+    fn go_on(self: Arc<Self>, core: &Arc<Core>) {
+        core.submit(move |core| {
+            if self.read_next(core) {
+                self.go_on(core);
+            }
+        });
+    }
+
+    /// Reads one; `false` when all are taken, or when nobody waits for them any more.
+    fn read_next(&self, core: &Arc<Core>) -> bool {
+        let position = self.next.fetch_add(1, Ordering::Relaxed);
+        let Some(request) = self.requests.get(position) else { return false };
+        let info =
+            read_one(core, request).map_err(|error| LockError::client(Operation::READ, request, error));
+        self.results.send((position, info)).is_ok()
+    }
+}

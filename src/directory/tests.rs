@@ -1,0 +1,89 @@
+//! A lock looked at from outside, on the simulated ZooKeeper.
+
+mod clearing_up;
+mod looking;
+mod watching;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zookeeper::{Acl, Permission};
+
+use super::{LockDirectory, LockInfo};
+use crate::Session;
+use crate::sim::{ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+
+const DIR: &str = "/locks/it";
+const LONG: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A session that only the test knows.
+const STRANGER: i64 = 7;
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::yield_now();
+    }
+}
+
+struct Place {
+    zk: SimulatedZooKeeper,
+    client: Arc<SimulatedClient>,
+    directory: LockDirectory,
+}
+
+impl Place {
+    fn new() -> Place {
+        let zk = SimulatedZooKeeper::new();
+        let client = zk.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let directory = LockDirectory::new(&session, DIR).unwrap();
+        Place { zk, client, directory }
+    }
+
+    /// One with an empty directory.
+    fn with_directory() -> Place {
+        let place = Place::new();
+        place.zk.create(DIR, b"");
+        place
+    }
+
+    /// A request of somebody else's session, with data.
+    fn request(&self, prefix: &str, data: &[u8]) -> String {
+        let path = self.zk.create_sequential(DIR, prefix, Some(STRANGER));
+        self.zk.set_data(&path, data);
+        path
+    }
+
+    /// A request that ends with no session.
+    fn left_over(&self, prefix: &str) -> String {
+        self.zk.create_sequential(DIR, prefix, None)
+    }
+
+    fn contenders(&self) -> Vec<LockInfo> {
+        self.directory.contenders().unwrap()
+    }
+
+    fn forcing(&self) -> LockDirectory {
+        self.directory.clone().including_live_sessions(true)
+    }
+
+    fn session(&self) -> &Session {
+        self.directory.session()
+    }
+}
+
+fn names(infos: &[LockInfo]) -> Vec<&str> {
+    infos.iter().map(LockInfo::name).collect()
+}
+
+fn paths(infos: &[LockInfo]) -> Vec<&str> {
+    infos.iter().map(LockInfo::path).collect()
+}
+
+fn nobody_may_read() -> [Acl; 1] {
+    [Acl::new(Permission::CREATE | Permission::DELETE, "world", "anyone")]
+}

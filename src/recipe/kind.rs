@@ -1,0 +1,130 @@
+//! [`LockKind`]: what a request asks for, as its name tells, whichever library made it.
+
+use std::fmt;
+
+use super::znode_name::{ZNodeName, generated_sequence};
+
+/// What a request in a lock directory asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// The lock for itself alone: `x-…` of this crate and of Apache's `WriteLock`, `…-lock-` of Curator, Go and others,
+    /// `…-latch-` of Curator's `LeaderLatch`, and `…__lock__` of kazoo, whose writers have that name too.
+    Exclusive,
+    /// A share of a read/write lock: `read-…` of ZooKeeper's recipe and of HBase, `…__READ__` of Curator, `…__rlock__` of
+    /// kazoo.
+    Read,
+    /// A read/write lock for itself alone: `write-…`, or `…__WRIT__` of Curator.
+    Write,
+    /// Something with a sequence number whose name belongs to no library known here. In the queue it counts as an
+    /// exclusive request, as everything with a number does. It need not be a lock, so it is never
+    /// [reaped](crate::LockDirectory::reap_all).
+    Other,
+}
+
+impl LockKind {
+    /// Tells the kind from the name of a child, or `None` for a child that is no request: it does not end in a sequence
+    /// number as ZooKeeper makes them.
+    ///
+    /// ```
+    /// use zookeeper_recipes_lock::LockKind;
+    ///
+    /// assert_eq!(LockKind::of("_c_0b2e-__READ__0000000003"), Some(LockKind::Read));
+    /// assert_eq!(LockKind::of("config"), None);
+    /// ```
+    #[must_use]
+    pub fn of(name: &str) -> Option<LockKind> {
+        generated_sequence(name)?;
+        let name = ZNodeName::new(name);
+        let (whole, prefix) = (name.name(), name.prefix());
+        let kind = if whole.starts_with("read-")
+            || ["__READ__", "__rlock__"].iter().any(|end| prefix.ends_with(end))
+        {
+            LockKind::Read
+        } else if whole.starts_with("write-") || prefix.ends_with("__WRIT__") {
+            LockKind::Write
+        } else if whole.starts_with("x-")
+            || prefix == "lock"
+            || ["-lock", "-latch", "__lock__"].iter().any(|end| prefix.ends_with(end))
+        {
+            LockKind::Exclusive
+        } else {
+            LockKind::Other
+        };
+        Some(kind)
+    }
+
+    /// Returns whether others of this kind may hold the lock at the same time.
+    #[must_use]
+    pub fn is_shared(self) -> bool {
+        self == LockKind::Read
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            LockKind::Exclusive => "exclusive",
+            LockKind::Read => "read",
+            LockKind::Write => "write",
+            LockKind::Other => "other",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What the libraries write before the number.
+    const PREFIXES: [(&str, LockKind); 17] = [
+        ("x-0b2e47a1-lock-", LockKind::Exclusive),
+        ("x-72057594037927936-", LockKind::Exclusive),
+        ("x--8646911284551352320-", LockKind::Exclusive),
+        ("_c_0b2e-lock-", LockKind::Exclusive),
+        ("lock-", LockKind::Exclusive),
+        ("_c_0b2e-latch-", LockKind::Exclusive),
+        ("00ff__lock__", LockKind::Exclusive),
+        ("_c_0b2e-__READ__", LockKind::Read),
+        ("read-", LockKind::Read),
+        ("read-0b2e-lock-", LockKind::Read),
+        ("00ff__rlock__", LockKind::Read),
+        ("_c_0b2e-__WRIT__", LockKind::Write),
+        ("write-", LockKind::Write),
+        ("write-0b2e-lock-", LockKind::Write),
+        ("qn-", LockKind::Other),
+        ("block-", LockKind::Other),
+        ("_c_0b2e-lease-", LockKind::Other),
+    ];
+
+    #[test]
+    fn every_peers_requests_are_known() {
+        for (prefix, kind) in PREFIXES {
+            for sequence in [0, 7, i32::MAX, i32::MIN, -5] {
+                let name = format!("{prefix}{sequence:010}");
+                assert_eq!(LockKind::of(&name), Some(kind), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_child_without_a_number_is_no_request() {
+        for name in ["config", "read-", "x-3", "lock-12", "__lock__", ""] {
+            assert_eq!(LockKind::of(name), None, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_number_does_not_change_the_kind(index in 0..PREFIXES.len(), sequence: i32) {
+            let (prefix, kind) = PREFIXES[index];
+            prop_assert_eq!(LockKind::of(&format!("{prefix}{sequence:010}")), Some(kind));
+        }
+
+        #[test]
+        fn any_child_has_a_kind_exactly_when_it_counts_in_the_queue(name in ".*[0-9-]{0,12}") {
+            prop_assert_eq!(LockKind::of(&name).is_some(), generated_sequence(&name).is_some());
+        }
+    }
+}

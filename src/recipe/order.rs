@@ -1,0 +1,122 @@
+//! The queue as a whole, for whoever looks on: its requests in order, and how many of them hold the lock.
+//!
+//! A request itself never needs this: it [decides](super::queue::decide) by what is ahead of it, and sorts nothing.
+
+use super::kind::LockKind;
+use super::znode_name::generated_sequence;
+
+/// The requests among the children of a lock directory, in the order in which they came.
+///
+/// The counter wraps, so numbers are compared by their distance to one of them, which is right as long as fewer than 2^31
+/// requests lie between the first and the last.
+pub(crate) fn in_order(children: &[String]) -> Vec<&str> {
+    let numbered = |child: &'_ String| generated_sequence(child);
+    let Some(origin) = children.iter().filter_map(numbered).min() else { return Vec::new() };
+    let mut queue: Vec<(i32, &str)> = children
+        .iter()
+        .filter_map(|child| Some((generated_sequence(child)?.wrapping_sub(origin), child.as_str())))
+        .collect();
+    queue.sort_unstable();
+    queue.into_iter().map(|(_, name)| name).collect()
+}
+
+/// How many requests at the head of a queue hold the lock: the first one, or all readers before the first that is none.
+pub(crate) fn count_owners(mut queue: impl Iterator<Item = LockKind>) -> usize {
+    match queue.next() {
+        None => 0,
+        Some(first) if first.is_shared() => 1 + queue.take_while(|kind| kind.is_shared()).count(),
+        Some(_) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::access::Access;
+    use crate::recipe::queue::{Decision, decide};
+    use LockKind::{Exclusive, Other, Read, Write};
+    use proptest::prelude::*;
+
+    fn children(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn requests_of_all_libraries_stand_in_one_order_and_other_children_in_none() {
+        let listed =
+            children(&["z__lock__0000000004", "config", "x-9-lock-0000000001", "a-__READ__0000000003"]);
+        assert_eq!(in_order(&listed), ["x-9-lock-0000000001", "a-__READ__0000000003", "z__lock__0000000004"]);
+        assert!(in_order(&children(&["config", "x-3"])).is_empty());
+    }
+
+    #[test]
+    fn the_order_survives_the_wrap() {
+        let listed = children(&["x-c-lock--2147483648", "x-a-lock-2147483646", "x-b-lock-2147483647"]);
+        assert_eq!(in_order(&listed), ["x-a-lock-2147483646", "x-b-lock-2147483647", "x-c-lock--2147483648"]);
+    }
+
+    #[test]
+    fn the_head_of_the_queue_holds_the_lock() {
+        let cases: [(&[LockKind], usize); 8] = [
+            (&[], 0),
+            (&[Exclusive, Read], 1),
+            (&[Write, Write], 1),
+            (&[Other, Read], 1),
+            (&[Read], 1),
+            (&[Read, Read, Write, Read], 2),
+            (&[Read, Read, Exclusive], 2),
+            (&[Read, Other], 1),
+        ];
+        for (queue, owners) in cases {
+            assert_eq!(count_owners(queue.iter().copied()), owners, "{queue:?}");
+        }
+    }
+
+    proptest! {
+        /// From any start of the counter, whatever the listing's order, and as each of the requests sees it.
+        #[test]
+        fn the_order_is_that_of_arrival(
+            start: i32, gaps in prop::collection::vec(1..1000_i32, 1..40), rotation: usize, seed: u64,
+        ) {
+            let mut sequence = start;
+            let mut queue = Vec::new();
+            for (index, gap) in gaps.iter().enumerate() {
+                sequence = sequence.wrapping_add(*gap);
+                let prefix = seed.rotate_left(index as u32 * 7);
+                queue.push(format!("x-{prefix:x}-lock-{sequence:010}"));
+            }
+            let mut listed = queue.clone();
+            listed.push("config".to_owned());
+            let rotation = rotation % listed.len();
+            listed.rotate_left(rotation);
+            listed.swap(0, rotation);
+            prop_assert_eq!(in_order(&listed), queue.iter().map(String::as_str).collect::<Vec<_>>());
+            for (position, own) in queue.iter().enumerate() {
+                let expected = match position {
+                    0 => Decision::Owner,
+                    _ => Decision::WaitFor(&queue[position - 1]),
+                };
+                prop_assert_eq!(decide(Access::Exclusive, own, &listed), expected);
+            }
+        }
+
+        #[test]
+        fn any_names_have_an_order(listed in prop::collection::vec(".*[0-9-]{0,12}", 0..8)) {
+            let ordered = in_order(&listed);
+            prop_assert!(ordered.len() <= listed.len());
+        }
+
+        #[test]
+        fn nobody_holds_the_lock_who_stands_behind_a_request_that_excludes_it(
+            queue in prop::collection::vec(prop::sample::select(vec![Exclusive, Read, Write, Other]), 0..12),
+        ) {
+            let owners = count_owners(queue.iter().copied());
+            let (holding, waiting) = queue.split_at(owners);
+            prop_assert!(holding.len() <= 1 || holding.iter().all(|kind| kind.is_shared()));
+            prop_assert!(holding.is_empty() == queue.is_empty());
+            if let (Some(last), Some(next)) = (holding.last(), waiting.first()) {
+                prop_assert!(!last.is_shared() || !next.is_shared());
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! A lock looked at from outside: who holds it, who waits, and what is cleared up.
+
+use std::collections::HashSet;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use zookeeper_recipes_lock::{
+    Acl, BlockingWriteLock, CreateMode, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind,
+    LossReason, Permission, Session, SessionState, WriteLock, ZooKeeper,
+};
+
+use crate::fixtures::{LONG, Onlooker, SHORT, connect, next, session, unique_dir};
+use crate::support::relay::Relay;
+use crate::support::server::{self, Server};
+use crate::support::wait::{deadline, eventually};
+
+/// A session, its directory, and somebody else who can write there.
+struct Place {
+    session: Session,
+    directory: LockDirectory,
+    onlooker: Onlooker,
+}
+
+impl Place {
+    fn new(test: &str) -> Place {
+        let session = session(server::shared());
+        let directory = LockDirectory::new(&session, &unique_dir(test)).unwrap();
+        Place { session, directory, onlooker: Onlooker::at(server::shared()) }
+    }
+
+    fn lock(&self) -> WriteLock {
+        WriteLock::new(&self.session, self.dir(), None).unwrap()
+    }
+
+    fn dir(&self) -> &str {
+        self.directory.dir()
+    }
+
+    fn create(&self, prefix: &str, data: &[u8], mode: CreateMode) -> String {
+        self.onlooker.create_persistent(self.dir());
+        self.create_with_acl(prefix, data, mode, Acl::open_unsafe().clone())
+    }
+
+    fn create_with_acl(&self, prefix: &str, data: &[u8], mode: CreateMode, acl: Vec<Acl>) -> String {
+        self.onlooker.zk().create(&format!("{}/{prefix}", self.dir()), data.to_vec(), acl, mode).unwrap()
+    }
+}
+
+fn paths(infos: &[LockInfo]) -> Vec<&str> {
+    infos.iter().map(LockInfo::path).collect()
+}
+
+// ---- who waits
+
+#[test]
+fn contenders_of_all_kinds_stand_in_one_queue() {
+    let place = Place::new("contenders");
+    let ours = place.lock();
+    assert!(ours.lock().unwrap());
+    let curator = place.create("_c_0b2e-__READ__", b"10.0.0.7", CreateMode::EphemeralSequential);
+    let kazoo = place.create("00ff__lock__", b"\xff\n\x1b[2J", CreateMode::EphemeralSequential);
+    let hbase = place.create("write-", b"", CreateMode::PersistentSequential);
+    let queue_item = place.create("qn-", b"", CreateMode::PersistentSequential);
+    place.create("config", b"", CreateMode::Persistent);
+
+    let contenders = place.directory.contenders().unwrap();
+    assert_eq!(paths(&contenders), [&ours.id().unwrap(), &curator, &kazoo, &hbase, &queue_item]);
+    let kinds: Vec<LockKind> = contenders.iter().map(LockInfo::kind).collect();
+    use LockKind::{Exclusive, Other, Read, Write};
+    assert_eq!(kinds, [Exclusive, Read, Exclusive, Write, Other]);
+    assert!(contenders[0].data_lossy().ends_with(&format!("/{}", std::process::id())));
+    assert_eq!(contenders[0].czxid(), Some(ours.fencing_token().unwrap()));
+    assert_eq!(contenders[1].data_lossy(), "10.0.0.7");
+    assert!(!contenders[2].to_string().contains(char::is_control), "{}", contenders[2]);
+    assert_ne!(contenders[0].ephemeral_owner(), contenders[1].ephemeral_owner());
+    assert_eq!(contenders[3].ephemeral_owner(), Some(0));
+    let age = SystemTime::now().duration_since(contenders[0].created().unwrap()).unwrap();
+    assert!(age < deadline(), "{age:?}");
+    assert_eq!(place.directory.current_owner().unwrap().as_ref(), contenders.first());
+}
+
+#[test]
+fn a_thousand_contenders_are_listed_in_order() {
+    let place = Place::new("thousand");
+    let locks: Vec<WriteLock> = (0..1000)
+        .map(|_| {
+            let lock = place.lock();
+            lock.lock().unwrap();
+            lock
+        })
+        .collect();
+    let contenders = place.directory.contenders().unwrap();
+    let ids: Vec<String> = locks.iter().filter_map(WriteLock::id).collect();
+    assert_eq!(paths(&contenders), ids);
+}
+
+#[test]
+fn contenders_can_be_asked_for_while_they_come_and_go() {
+    let place = Place::new("coming-and-going");
+    let until = Instant::now() + Duration::from_secs(1);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let lock = BlockingWriteLock::new(&place.session, place.dir(), None).unwrap();
+                while Instant::now() < until {
+                    lock.lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+        while Instant::now() < until {
+            let contenders = place.directory.contenders().unwrap();
+            assert!(contenders.len() <= 4);
+            let distinct: HashSet<_> = contenders.iter().map(LockInfo::czxid).collect();
+            assert_eq!(distinct.len(), contenders.len());
+            place.directory.current_owners().unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_may_not_read_a_request_sees_its_place_in_the_queue() {
+    let place = Place::new("denied");
+    let secret = vec![Acl::new(Permission::DELETE, "world", "anyone")];
+    let first = place.create("x-a-lock-", b"open", CreateMode::EphemeralSequential);
+    let hidden =
+        place.create_with_acl("x-b-lock-", b"secret", CreateMode::EphemeralSequential, secret.clone());
+    let contenders = place.directory.contenders().unwrap();
+    assert_eq!(paths(&contenders), [&first, &hidden]);
+    assert_eq!(contenders[1].data(), None);
+
+    let closed = unique_dir("denied-directory");
+    place.onlooker.create_persistent(closed.rsplit_once('/').unwrap().0);
+    place.onlooker.zk().create(&closed, Vec::new(), secret, CreateMode::Persistent).unwrap();
+    let error = LockDirectory::new(&place.session, &closed).unwrap().contenders().unwrap_err();
+    assert!(error.is_access_denied() && error.to_string().contains("READ"), "{error}");
+}
+
+// ---- clearing up
+
+#[test]
+fn reaping_takes_the_left_over_and_leaves_the_living() {
+    let place = Place::new("reaping");
+    let owner = place.lock();
+    assert!(owner.lock().unwrap());
+    let left_over = place.create("x-old-lock-", b"", CreateMode::PersistentSequential);
+    let hour = Duration::from_secs(3600);
+    assert!(place.directory.reap_expired(hour).unwrap().is_empty(), "it is younger than that");
+    assert_eq!(paths(&place.directory.reap_all().unwrap()), [left_over]);
+    assert!(owner.is_owner());
+    assert_eq!(place.directory.contenders().unwrap().len(), 1);
+}
+
+#[test]
+fn an_owner_that_is_reaped_by_force_is_told() {
+    let place = Place::new("reaping-by-force");
+    let guard = BlockingWriteLock::new(&place.session, place.dir(), None).unwrap().lock().unwrap();
+    let other = session(server::shared());
+    let directory = LockDirectory::new(&other, place.dir()).unwrap().including_live_sessions(true);
+    assert_eq!(paths(&directory.reap_all().unwrap()), [guard.id()]);
+    assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
+    assert!(!guard.is_owner());
+}
+
+#[test]
+fn waiters_that_join_while_the_queue_is_reaped_lose_nothing_but_time() {
+    let place = Place::new("reaping-races");
+    let forcing = place.directory.clone().including_live_sessions(true);
+    let until = Instant::now() + Duration::from_secs(2);
+    let acquired = thread::scope(|scope| {
+        let waiters = [(); 3].map(|()| {
+            scope.spawn(|| {
+                let session = session(server::shared());
+                let lock = BlockingWriteLock::new(&session, place.dir(), None).unwrap();
+                let mut acquired = 0;
+                while Instant::now() < until {
+                    match lock.try_lock_for(deadline()) {
+                        Ok(guard) => {
+                            acquired += 1;
+                            drop(guard.expect("the lock is not to be had"));
+                        }
+                        Err(LockError::RequestDeleted { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                acquired
+            })
+        });
+        while Instant::now() < until {
+            forcing.reap_all().unwrap();
+            // Mostly refused, and never to anybody's harm.
+            forcing.remove_if_empty().unwrap();
+        }
+        waiters.map(|waiter| waiter.join().unwrap())
+    });
+    assert!(acquired.iter().all(|times| *times > 0), "{acquired:?}");
+    eventually("nobody is left", || place.directory.contenders().unwrap().is_empty());
+}
+
+#[test]
+fn an_idle_directory_is_removed_and_a_used_one_is_not() {
+    let place = Place::new("idle");
+    assert!(!place.directory.remove_if_empty().unwrap(), "there is none");
+    let lock = place.lock();
+    assert!(lock.lock().unwrap());
+    assert!(!place.directory.remove_if_empty().unwrap());
+    lock.unlock().unwrap();
+    assert!(place.directory.remove_if_empty().unwrap());
+    assert!(!place.onlooker.exists(place.dir()));
+    assert!(lock.lock().unwrap(), "it is made again");
+
+    let precious = unique_dir("precious");
+    place.onlooker.create_persistent(&precious);
+    place.onlooker.zk().set_data(&precious, b"data".to_vec(), None).unwrap();
+    let error = LockDirectory::new(&place.session, &precious).unwrap().remove_if_empty().unwrap_err();
+    assert!(matches!(error, LockError::NotLockDirectory { .. }), "{error}");
+    assert!(place.onlooker.exists(&precious));
+}
+
+#[test]
+fn a_container_is_a_lock_directory() {
+    let place = Place::new("container");
+    place.onlooker.create_persistent(place.dir().rsplit_once('/').unwrap().0);
+    let open = Acl::open_unsafe().clone();
+    place.onlooker.zk().create(place.dir(), Vec::new(), open, CreateMode::Container).unwrap();
+    let lock = place.lock();
+    assert!(lock.lock().unwrap());
+    assert_eq!(place.directory.contenders().unwrap().len(), 1);
+    lock.unlock().unwrap();
+    assert!(place.directory.remove_if_empty().unwrap());
+}
+
+// ---- the leader
+
+fn leader(watch: &LeaderWatch) -> Option<String> {
+    watch.leader().unwrap().map(|leader| leader.path().to_owned())
+}
+
+fn await_leader(watch: &LeaderWatch, expected: Option<String>) {
+    eventually(&format!("{expected:?} leads"), || leader(watch) == expected);
+}
+
+#[test]
+fn a_follower_learns_who_leads_and_when_it_changes() {
+    let place = Place::new("leader");
+    let watch = place.directory.watch_leader().unwrap();
+    assert_eq!(leader(&watch), None);
+    let candidates = [session(server::shared()), session(server::shared())];
+    let [first, second] =
+        candidates.each_ref().map(|session| WriteLock::new(session, place.dir(), None).unwrap());
+    first.set_data(b"node-a:8080").unwrap();
+    assert!(first.lock().unwrap());
+    await_leader(&watch, first.id());
+    assert_eq!(watch.leader().unwrap().unwrap().data_lossy(), "node-a:8080");
+    assert!(!second.lock().unwrap());
+    // A leader that dies: its session ends without a word to the follower.
+    let second_id = second.id();
+    candidates[0].close();
+    await_leader(&watch, second_id);
+    second.unlock().unwrap();
+    await_leader(&watch, None);
+    assert!(place.directory.remove_if_empty().unwrap());
+    assert!(second.lock().unwrap());
+    await_leader(&watch, second.id());
+}
+
+#[test]
+fn a_change_of_leader_during_an_outage_is_seen_after_it() {
+    let place = Place::new("leader-outage");
+    let relay = Relay::to(server::shared().connect_string());
+    let far = connect(&relay.connect_string(), LONG);
+    let [first, second] = [place.lock(), place.lock()];
+    assert!(first.lock().unwrap() && !second.lock().unwrap());
+    let watch = LockDirectory::new(&far, place.dir()).unwrap().watch_leader().unwrap();
+    assert_eq!(leader(&watch), first.id());
+    relay.refuse();
+    eventually("the outage is noticed", || far.state() == SessionState::Suspended);
+    first.unlock().unwrap();
+    relay.heal();
+    await_leader(&watch, second.id());
+    // And the watch of the new connection works as well.
+    second.unlock().unwrap();
+    await_leader(&watch, None);
+}
+
+#[test]
+fn a_watch_ends_with_its_session_and_says_so() {
+    let place = Place::new("leader-lost");
+    let relay = Relay::to(server::shared().connect_string());
+    let far = connect(&relay.connect_string(), SHORT);
+    let directory = LockDirectory::new(&far, place.dir()).unwrap();
+    let (leader, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
+    relay.swallow();
+    for changes in [leader.changes(), queue.changes()] {
+        assert_eq!(changes.recv_timeout(deadline()), Ok(()));
+        assert!(changes.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
+    }
+    assert!(leader.leader().unwrap_err().is_session_lost());
+    assert!(queue.names().unwrap_err().is_session_lost());
+}
+
+#[test]
+fn watches_work_on_a_handle_of_the_applications() {
+    let place = Place::new("borrowed");
+    let zk = ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap();
+    let session = Session::from_zookeeper(zk.into(), LONG).unwrap();
+    let directory = LockDirectory::new(&session, place.dir()).unwrap();
+    let (leader_watch, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
+    for _ in 0..3 {
+        let lock = place.lock();
+        assert!(lock.lock().unwrap());
+        await_leader(&leader_watch, lock.id());
+        eventually("it is in the queue", || queue.names().unwrap().len() == 1);
+        lock.unlock().unwrap();
+        await_leader(&leader_watch, None);
+        eventually("the queue is empty", || queue.names().unwrap().is_empty());
+        assert!(place.directory.remove_if_empty().unwrap());
+    }
+}
+
+#[test]
+fn dropped_watches_leave_at_most_one_watch_for_a_path() {
+    let server = Server::start();
+    let session = session(&server);
+    let directory = LockDirectory::new(&session, "/locks/dropped").unwrap();
+    let lock = WriteLock::new(&session, "/locks/dropped", None).unwrap();
+    assert!(lock.lock().unwrap());
+    for _ in 0..100 {
+        drop((directory.watch_leader().unwrap(), directory.watch_queue().unwrap()));
+    }
+    assert!(server.watch_count() <= 2, "{} watches", server.watch_count());
+    lock.unlock().unwrap();
+    eventually("they are used up", || server.watch_count() == 0);
+}
