@@ -10,7 +10,7 @@ use crate::error::LossReason;
 use crate::request::{Event, Observer};
 use crate::session::{Mailbox, off_duty};
 
-/// The callbacks of a [`WriteLock`](crate::WriteLock).
+/// The callbacks of a [`WriteLock`](crate::WriteLock) or a [`ReadLock`](crate::ReadLock).
 ///
 /// For each acquisition there is exactly one call of [`lock_acquired`](LockListener::lock_acquired), and after it exactly
 /// one of [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost).

@@ -9,7 +9,8 @@ use crate::lock_guard::LockGuard;
 /// A read lock that is held, perhaps beside others. Dropping it releases the lock, also when a panic unwinds.
 ///
 /// It is a [`LockGuard`] with all that this can tell: [`is_owner`](LockGuard::is_owner) says whether the lock is held, alone
-/// or not, and [`lost`](LockGuard::lost) that it was taken away.
+/// or not, and [`lost`](LockGuard::lost) that it was taken away. Its [`fencing_token`](LockGuard::fencing_token) is larger than
+/// that of every writer before it and smaller than that of every writer after it; among readers it says nothing.
 ///
 /// There is no way to make a write lock of it: two readers that both waited for the other to go would wait for ever. Unlock,
 /// ask for the write lock, and look again at what was read, which may have changed in between.

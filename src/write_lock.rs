@@ -20,6 +20,8 @@ use crate::session::Session;
 /// An exclusive lock, or a leader election: of all who call [`lock`](WriteLock::lock) on one directory, in any process,
 /// one at a time is the owner, in the order in which they came.
 ///
+/// One that [`ReadWriteLock::write_lock`](crate::ReadWriteLock::write_lock) has made stands in a queue with readers.
+///
 /// `lock` joins the queue and returns; the lock may be acquired then or later. A [`LockListener`] is told, and
 /// [`is_owner`](WriteLock::is_owner) can be asked at any time. To block until the lock is there, use
 /// [`BlockingWriteLock`](crate::BlockingWriteLock).

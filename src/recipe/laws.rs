@@ -4,12 +4,13 @@
 //! the targets in `fuzz/` with mutated input.
 
 use super::access::Access;
+use super::naming_scheme::NamingScheme;
 use super::queue::{Decision, decide, find_duplicate, find_own};
 use super::znode_name::{ZNodeName, generated_sequence};
 
 /// What this crate and its peers put between what is theirs and the number.
-const SEPARATORS: [&str; 7] =
-    ["-lock-", "__lock__", "__rlock__", "-__READ__", "-__WRIT__", "-latch-", "read-"];
+const SEPARATORS: [&str; 8] =
+    ["-lock-", "__lock__", "__rlock__", "-__READ__", "-__WRIT__", "-latch-", "read-", "write-"];
 
 /// A name splits into its prefix and its number, and nothing is left over.
 pub fn check_name(name: &str) {
@@ -82,22 +83,40 @@ pub fn check_listing(children: &[String]) {
         assert_eq!(decision, decide_exclusive(own, &backwards), "the order counts in {children:?}");
         assert_eq!(decision, decide_exclusive(own, &requests), "what is no request counts in {children:?}");
         assert_eq!(Decision::Missing, decide_exclusive(own, &without(own, children)));
-        check_among_pairs(own, decision, &requests);
+        check_among_pairs(&|_| Access::Exclusive, own, decision, &requests);
         check_found_again(own, children);
     }
+    check_sharing(&requests);
     check_chain(&requests);
 }
 
-/// Of any two requests one owns and the other waits for it, or nothing tells; and as they decide two by two, so they decide
-/// among all. It follows that no two of a listing own, whatever it holds.
-fn check_among_pairs(own: &String, decision: Decision<'_>, requests: &[String]) {
+/// What each request asks for, by its name.
+type Rule<'a> = &'a dyn Fn(&str) -> Access;
+
+/// Among readers and writers, whoever may not share with another waits for it where it would if both were exclusive.
+fn check_sharing(requests: &[String]) {
+    for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
+        let rule = |name: &str| match scheme.is_reader(name) {
+            true => Access::Read(scheme),
+            false => Access::Write(scheme),
+        };
+        for own in requests {
+            check_among_pairs(&rule, own, decide(rule(own), own, requests), requests);
+        }
+    }
+}
+
+/// Of any two requests one owns and the other waits for it, or they share, or nothing tells; and as they decide two by two,
+/// so they decide among all. It follows that no two of a listing own who may not share, whatever it holds.
+fn check_among_pairs(rule: Rule<'_>, own: &String, decision: Decision<'_>, requests: &[String]) {
     let mut ahead = Vec::new();
     let mut exhausted = false;
     for other in requests.iter().filter(|other| *other != own) {
         let pair = [own.clone(), other.clone()];
-        match (decide_exclusive(own, &pair), decide_exclusive(other, &pair)) {
+        match (decide(rule(own), own, &pair), decide(rule(other), other, &pair)) {
             (Decision::Owner, Decision::WaitFor(first)) if first == own => {}
             (Decision::WaitFor(first), Decision::Owner) if first == other => ahead.push(other.as_str()),
+            (Decision::Owner, Decision::Owner) if do_share(rule(own), rule(other)) => {}
             (Decision::Exhausted, Decision::Exhausted) => exhausted = true,
             both => unreachable!("{both:?} of {pair:?}"),
         }
@@ -110,6 +129,10 @@ fn check_among_pairs(own: &String, decision: Decision<'_>, requests: &[String]) 
         Decision::Exhausted => assert!(exhausted, "{own:?} gives up in {requests:?}"),
         Decision::Missing => assert!(!requests.contains(own), "{own:?} is listed in {requests:?}"),
     }
+}
+
+fn do_share(one: Access, other: Access) -> bool {
+    matches!((one, other), (Access::Read(_), Access::Read(_)))
 }
 
 /// A request finds its znode by its prefix, and a second one of the same prefix if there is one.
@@ -174,7 +197,7 @@ mod tests {
     }
 
     fn request() -> impl Strategy<Value = String> {
-        let before = ("[a-c]{0,2}", prop::sample::select(SEPARATORS.to_vec()));
+        let before = (prop_oneof!["[a-c]{0,2}", "read-[a-c]"], prop::sample::select(SEPARATORS.to_vec()));
         (before, sequence()).prop_map(|((text, separator), number)| format!("{text}{separator}{number:010}"))
     }
 

@@ -1,7 +1,7 @@
 //! Who owns the lock and whom to watch, decided from the names of a lock directory's children alone.
 //!
-//! Origin: step 3 and 4 of ZooKeeper's lock recipe, `LockZooKeeperOperation.execute` in the Java class `WriteLock`. It
-//! makes one pass over the children and sorts nothing.
+//! Origin: step 3 and 4 of ZooKeeper's recipes for locks and for shared locks, `LockZooKeeperOperation.execute` in the Java
+//! class `WriteLock`. It makes one pass over the children and sorts nothing.
 
 use super::access::Access;
 use super::znode_name::generated_sequence;

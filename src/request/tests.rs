@@ -1,5 +1,6 @@
 //! The protocol, step by step, on the simulated ZooKeeper: what a real server cannot do on command.
 
+mod downgrade;
 mod sharing;
 
 use std::sync::Arc;

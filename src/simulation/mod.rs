@@ -5,8 +5,9 @@
 //! a number, and of all threads exactly one runs: at each call to ZooKeeper, each callback and each wait it gives the
 //! [baton](baton) back, and the [scheduler](scheduler) chooses by chance what happens next: another thread's next step,
 //! a job for a worker, an event, a timer, the end of a session on the server, the passing of time, something that a
-//! user does, or a [fault](faults). After every step the [promises](checks) are checked; when the faults have stopped,
-//! everybody who waits must own in turn, and nothing may be left at the end.
+//! user does, or a [fault](faults). In half of the runs there are readers and writers among the locks, and writers that are
+//! downgraded. After every step the [promises](checks) are checked; when the faults have stopped, everybody who waits must
+//! own in turn, and nothing may be left at the end.
 //!
 //! A failure prints its seed and the last steps. `SIMULATION_SEED=<seed>` runs that seed alone and tells every step;
 //! `SIMULATION_RUNS=<number>` runs as many, from that seed on when both are given. `scripts/simulate` does so with

@@ -34,7 +34,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Has one leave that knows of nothing but that it owns.
+    /// Has one leave that was last told that it owns.
     fn leave_an_owner(&mut self) {
         if let Some(lock) = self.choose_lock(|record| record.last == Some(Callback::Acquired)) {
             self.leave(lock);

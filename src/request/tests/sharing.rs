@@ -1,30 +1,25 @@
-//! Readers and writers in one queue, and writers that go on as readers.
+//! Readers and writers in one queue.
 
 use super::*;
-use crate::{DowngradeError, NamingScheme, ReadGuard, ReadWriteLock, WriteGuard};
-
-/// The calls of a downgrade, in their order.
-const DOWNGRADE_STEPS: [SimOperation; 3] = [SimOperation::Create, SimOperation::Exists, SimOperation::Delete];
+use crate::{NamingScheme, ReadLock, ReadWriteLock};
 
 impl Party {
-    fn sharing(&self) -> ReadWriteLock {
+    pub(super) fn sharing(&self) -> ReadWriteLock {
         let lock = ReadWriteLock::new(&self.session, DIR, None).unwrap();
         lock.protocol_support().set_retry_delay(Duration::from_millis(1));
         lock
     }
 
-    fn listening_to_read(&self) -> (crate::ReadLock, Receiver<Call>) {
+    pub(super) fn listening_to_read(&self) -> (ReadLock, Receiver<Call>) {
         let (calls, taken) = unbounded();
         (self.sharing().read_lock(Notes(calls)), taken)
     }
 
-    fn listening_to_write(&self) -> (WriteLock, Receiver<Call>) {
+    pub(super) fn listening_to_write(&self) -> (WriteLock, Receiver<Call>) {
         let (calls, taken) = unbounded();
         (self.sharing().write_lock(Notes(calls)), taken)
     }
 }
-
-// ---- the queue
 
 #[test]
 fn readers_hold_at_once_and_a_writer_alone() {
@@ -148,273 +143,4 @@ fn a_listening_lock_has_the_settings_of_the_lock_that_made_it() {
     let writing = lock.write_lock(Notes(calls));
     assert!(writing.lock().unwrap(), "closing the one closes no other");
     assert!(writing.id().unwrap().contains("-__WRIT__"));
-}
-
-// ---- downgrades
-
-/// A party whose writer holds, and another whose writer waits for it.
-struct Field {
-    zk: SimulatedZooKeeper,
-    party: Party,
-    waiting: Party,
-    next: WriteLock,
-}
-
-impl Field {
-    fn new() -> (Field, WriteGuard) {
-        let zk = SimulatedZooKeeper::new();
-        let (party, waiting) = (Party::join(&zk), Party::join(&zk));
-        let writer = party.sharing().write().unwrap();
-        let (next, _) = waiting.listening_to_write();
-        assert!(!next.lock().unwrap());
-        (Field { zk, party, waiting, next }, writer)
-    }
-
-    /// The reader holds alone, and the next writer acquires when it goes.
-    fn assert_downgraded(&self, reader: ReadGuard) {
-        assert!(reader.is_owner() && !self.next.is_owner());
-        assert!(reader.id().starts_with(&format!("{DIR}/read-")));
-        eventually("the writer's znode is gone", || self.zk.children(DIR).len() == 2);
-        assert!(self.zk.exists(reader.id()));
-        assert!(self.waiting.sharing().try_read().unwrap().is_none(), "behind the next writer");
-        // A deletion that meets lost contact says that it is pending, and is made good.
-        match reader.unlock() {
-            Ok(()) => {}
-            Err(error) => assert!(matches!(error, LockError::DeletePending { .. }), "{error}"),
-        }
-        eventually("the next writer owns", || self.next.is_owner());
-    }
-
-    /// The lock is gone, nothing of it is left, and the next writer acquires.
-    fn assert_lost(&self, failed: DowngradeError) {
-        let guard = failed.into_guard();
-        assert!(!guard.is_owner());
-        drop(guard);
-        eventually("the next writer owns", || self.next.is_owner());
-        eventually("nothing else is left", || self.zk.children(DIR).len() == 1);
-    }
-}
-
-#[test]
-fn a_writer_goes_on_as_a_reader() {
-    let zk = SimulatedZooKeeper::new();
-    let (party, waiting) = (Party::join(&zk), Party::join(&zk));
-    let lock = party.sharing();
-    lock.set_data(b"who").unwrap();
-    let writer = lock.write().unwrap();
-    let writers_znode = writer.id().to_owned();
-    let (behind, calls) = waiting.listening_to_read();
-    assert!(!behind.lock().unwrap());
-    let reader = writer.downgrade().unwrap();
-    assert!(reader.is_owner());
-    assert_eq!(next(&calls), Call::Acquired, "those behind may read too");
-    eventually("the writer's znode is gone", || !zk.exists(&writers_znode));
-    let number = |znode: &str| znode[znode.len() - 10..].to_owned();
-    assert_eq!(number(reader.id()), number(&writers_znode));
-    assert_eq!(zk.data(reader.id()).unwrap(), b"who");
-    assert_eq!(zk.stat(reader.id()).unwrap().ephemeral_owner, party.client.session_id());
-    assert!(waiting.sharing().try_write().unwrap().is_none());
-}
-
-#[test]
-fn a_downgrade_is_three_calls_and_a_watch() {
-    let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let writer = party.sharing().write().unwrap();
-    zk.clear_log();
-    let _reader = writer.downgrade().unwrap();
-    eventually("the reader watches its znode", || zk.calls(SimOperation::GetData) == 1);
-    eventually("the writer's znode is gone", || zk.children(DIR).len() == 1);
-    assert_eq!(operations(&zk).len(), DOWNGRADE_STEPS.len() + 1, "{:?}", operations(&zk));
-}
-
-#[test]
-fn a_downgrade_leaves_the_place_in_the_queue_empty_at_no_step() {
-    for step in DOWNGRADE_STEPS {
-        for before in [true, false] {
-            let (field, writer) = Field::new();
-            let (seen, looks) = unbounded();
-            let zk = field.zk.clone();
-            let look = move || drop(seen.send(zk.children(DIR)));
-            match before {
-                true => field.party.client.before_next(step, look),
-                false => field.party.client.after_next(step, look),
-            }
-            let reader = writer.downgrade().unwrap();
-            let children = looks.recv_timeout(PATIENCE).unwrap();
-            assert!(
-                children.iter().any(|name| name.ends_with("-0000000000")),
-                "{step:?} {before}: {children:?}"
-            );
-            field.assert_downgraded(reader);
-        }
-    }
-}
-
-#[test]
-fn a_call_that_fails_at_any_step_of_a_downgrade_leaves_no_trace() {
-    for step in DOWNGRADE_STEPS {
-        for when in [Effect::Before, Effect::After] {
-            for cut in [true, false] {
-                let (field, writer) = Field::new();
-                let _mending = field.party.mend();
-                match cut {
-                    true => field.party.client.cut_next(step, when),
-                    false => field.party.client.fail_next(step, when, ZkError::ConnectionLoss),
-                }
-                let reader = writer.downgrade().unwrap();
-                field.assert_downgraded(reader);
-                assert_eq!(field.party.client.pending_faults(), 0, "the fault struck: {step:?} {when:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_downgrade_that_cannot_be_made_leaves_the_writer_as_it_was() {
-    let (field, writer) = Field::new();
-    for _ in 0..10 {
-        field.party.client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
-    }
-    let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_connection_loss(), "{failed}");
-    assert_eq!(field.party.client.pending_faults(), 0, "ten attempts");
-    let writer = failed.into_guard();
-    assert!(writer.is_owner() && !field.next.is_owner());
-    eventually("the reader's znode is gone", || field.zk.children(DIR).len() == 2);
-    assert!(field.zk.exists(writer.id()));
-    field.assert_downgraded(writer.downgrade().unwrap());
-}
-
-#[test]
-fn a_downgrade_that_is_refused_names_the_permission_and_keeps_the_writer() {
-    let (field, writer) = Field::new();
-    field.party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
-    let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_access_denied() && failed.to_string().contains("CREATE"), "{failed}");
-    let writer = failed.into_guard();
-    assert!(writer.is_owner());
-    writer.unlock().unwrap();
-    eventually("the next writer owns", || field.next.is_owner());
-}
-
-#[test]
-fn an_error_of_a_downgrade_that_is_passed_on_releases_the_lock() {
-    let (field, writer) = Field::new();
-    field.party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
-    let pass_on = || -> Result<ReadGuard, LockError> { Ok(writer.downgrade()?) };
-    assert!(pass_on().unwrap_err().is_access_denied());
-    eventually("the next writer owns", || field.next.is_owner());
-}
-
-#[test]
-fn a_writer_whose_znode_was_deleted_by_another_goes_on_as_nothing() {
-    for step in [SimOperation::Create, SimOperation::Exists] {
-        let (field, writer) = Field::new();
-        let (zk, znode) = (field.zk.clone(), writer.id().to_owned());
-        let next = Arc::new(field.next);
-        let of_step = Arc::clone(&next);
-        field.party.client.before_next(step, move || {
-            zk.delete(&znode);
-            // With the reader's znode in its way, it cannot.
-            if step == SimOperation::Create {
-                eventually("the next writer owns", || of_step.is_owner());
-            }
-        });
-        let failed = writer.downgrade().unwrap_err();
-        assert!(matches!(failed.error(), LockError::NotOwner { .. }), "{step:?}: {failed}");
-        let next = Arc::try_unwrap(next).unwrap();
-        Field { next, ..field }.assert_lost(failed);
-    }
-}
-
-#[test]
-fn a_session_that_ends_at_any_step_of_a_downgrade_ends_it() {
-    for step in [SimOperation::Create, SimOperation::Exists] {
-        for before in [true, false] {
-            let (field, writer) = Field::new();
-            let expiring = Arc::clone(&field.party.client);
-            match before {
-                true => field.party.client.before_next(step, move || expiring.expire()),
-                false => field.party.client.after_next(step, move || expiring.expire()),
-            }
-            let failed = writer.downgrade().unwrap_err();
-            let is_told =
-                matches!(failed.error(), LockError::SessionLost { .. } | LockError::NotOwner { .. });
-            assert!(is_told, "{step:?} {before}: {failed}");
-            field.assert_lost(failed);
-        }
-    }
-}
-
-#[test]
-fn a_downgrade_whose_call_hangs_ends_with_the_session() {
-    let zk = SimulatedZooKeeper::new();
-    let party = Party::join_for(&zk, Duration::from_millis(800));
-    let writer = party.sharing().write().unwrap();
-    party.client.swallow_next(SimOperation::Create, Effect::After);
-    let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_session_lost(), "{failed}");
-    party.client.release();
-}
-
-#[test]
-fn a_downgraded_reader_is_told_of_its_loss_like_any_other() {
-    let (field, writer) = Field::new();
-    let reader = writer.downgrade().unwrap();
-    field.party.client.disconnect();
-    assert!(reader.is_owner(), "the lease runs on");
-    field.party.client.reconnect();
-    eventually("the session is back", || field.party.session.state() == SessionState::Connected);
-    assert!(reader.is_owner());
-    field.zk.delete(reader.id());
-    assert_eq!(reader.lost().recv_timeout(PATIENCE), Ok(LossReason::NodeDeleted));
-    assert!(!reader.is_owner());
-    assert!(matches!(reader.unlock(), Err(LockError::RequestDeleted { .. })));
-    eventually("the next writer owns", || field.next.is_owner());
-}
-
-#[test]
-fn a_downgraded_readers_fencing_token_is_smaller_than_that_of_any_later_owner() {
-    let (field, writer) = Field::new();
-    let token = field.zk.stat(writer.id()).unwrap().czxid;
-    let reader = writer.downgrade().unwrap();
-    assert_eq!(reader.fencing_token().unwrap(), token, "the writer's");
-    reader.unlock().unwrap();
-    eventually("the next writer owns", || field.next.is_owner());
-    assert!(field.next.fencing_token().unwrap() > token, "although its znode is older than the reader's");
-}
-
-#[test]
-fn a_downgrade_at_the_last_number_of_the_counter_works_as_ever() {
-    for end in [crate::sim::SequenceEnd::Wraps, crate::sim::SequenceEnd::Sticks] {
-        let zk = SimulatedZooKeeper::new();
-        zk.create(DIR, b"");
-        zk.set_sequence(DIR, i32::MAX);
-        zk.set_sequence_end(end);
-        let party = Party::join(&zk);
-        let reader = party.sharing().write().unwrap().downgrade().unwrap();
-        assert!(reader.is_owner() && reader.id().ends_with("-2147483647"));
-        party.client.disconnect();
-        party.client.reconnect();
-        eventually("the session is back", || party.session.state() == SessionState::Connected);
-        assert!(reader.is_owner());
-        reader.unlock().unwrap();
-    }
-}
-
-#[test]
-fn downgrades_leave_nothing_on_their_session() {
-    let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let lock = party.sharing();
-    for _ in 0..50 {
-        lock.write().unwrap().downgrade().unwrap().unlock().unwrap();
-    }
-    eventually("no znode is left", || zk.children(DIR).is_empty());
-    eventually("nobody is left to be woken", || party.session.core().participants().is_empty());
-    assert_eq!(
-        format!("{:?}", party.session.core().participants()),
-        "Participants { all: 0, watched_paths: 0 }"
-    );
 }
