@@ -1,4 +1,4 @@
-//! Leader election: a daemon that leads while it owns the lock, steps down when it loses it, and contends again.
+//! Leader election: a daemon that leads when its turn has come, steps down when it loses the lead, and stands again.
 //!
 //! Start it several times and kill the leader: another one leads about a session timeout later, or at once if the
 //! leader was ended by ctrl-c or SIGTERM. Each change is one line: seconds since 1970, name, what happened.
@@ -12,16 +12,16 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, iter, thread};
 
-use crossbeam_channel::{Receiver, Sender, select, tick, unbounded};
+use crossbeam_channel::{Receiver, select, unbounded};
 use env_logger::{Builder, Env};
 use lexopt::prelude::*;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Session, WriteLock};
+use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Leadership, Patience, Session};
 
 const USAGE: &str = "usage: leader_election [--name NAME] [--session-timeout SECONDS] [CONNECT]";
 const WORK_EVERY: Duration = Duration::from_millis(500);
-const RECONNECT_AFTER: Duration = Duration::from_secs(1);
+const GOODBYE: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
@@ -48,29 +48,7 @@ fn complain(error: &(dyn Error + 'static)) {
     }
 }
 
-/// What the listener hears, for the loop that acts on it.
-enum Event {
-    Acquired,
-    Lost(LossReason),
-}
-
-struct Herald(Sender<Event>);
-
-impl LockListener for Herald {
-    fn lock_acquired(&self) {
-        let _ = self.0.send(Event::Acquired);
-    }
-    fn lock_released(&self) {
-        // Only the loop releases it, so there is nothing to tell.
-    }
-    fn lock_lost(&self, reason: LossReason) {
-        let _ = self.0.send(Event::Lost(reason));
-    }
-    fn request_dropped(&self, reason: LossReason) {
-        let _ = self.0.send(Event::Lost(reason));
-    }
-}
-
+#[derive(Clone)]
 struct Node {
     name: String,
     connect: String,
@@ -96,52 +74,42 @@ impl Node {
         Ok(node)
     }
 
-    /// Contends until a signal comes. A session that is lost does not come back, so each candidacy has its own.
-    fn run(&self) -> Result<(), Box<dyn Error>> {
+    /// Stands for election until a signal comes, over every loss of the session.
+    fn run(self) -> Result<(), Box<dyn Error>> {
         let stop = stop_signals()?;
-        loop {
-            match self.stand_for_election(&stop) {
-                Ok(Some(reason)) => self.say(&format!("out ({reason})")),
-                Ok(None) => return Ok(()),
-                Err(error) if error.is_invalid_argument() || error.is_access_denied() => {
-                    return Err(error.into());
-                }
-                Err(error) => complain(&error),
-            }
-            if stop.recv_timeout(RECONNECT_AFTER).is_ok() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// One candidacy, and the leadership that may come of it; returns why it ended, `None` at a signal.
-    fn stand_for_election(&self, stop: &Receiver<i32>) -> Result<Option<LossReason>, LockError> {
-        let session = Session::connect(&self.connect, self.session_timeout)?;
+        let session = Session::connect_self_healing(&self.connect, self.session_timeout)?;
         let states = session.subscribe();
-        let (herald, events) = unbounded();
-        let lock = WriteLock::with_listener(&session, "/examples/leader_election", None, Herald(herald))?;
-        let work = tick(WORK_EVERY);
+        let election = BlockingWriteLock::new(&session, "/examples/leader_election", None)?;
+        election.set_data(self.name.as_bytes())?;
 
         self.say("contending");
-        lock.lock()?;
-        let ended = loop {
+        let node = self.clone();
+        let candidate = Candidate::start(election, move |leadership| {
+            node.lead(leadership);
+            Ok(())
+        })?;
+        loop {
             select! {
-                recv(events) -> event => match event {
-                    Ok(Event::Acquired) => self.say("leading"),
-                    Ok(Event::Lost(reason)) => break Some(reason),
-                    Err(_) => break None,
-                },
-                recv(work) -> _ => if lock.is_owner() { self.say("working") },
                 recv(states) -> state => if let Ok(state) = state { self.say(&format!("session {state:?}")) },
-                recv(stop) -> _ => break None,
+                recv(candidate.ended()) -> _ => break,
+                recv(stop) -> _ => break,
             }
-        };
-        if ended.is_none() {
-            self.say("stopping");
-            lock.unlock().unwrap_or_else(|error| complain(&error));
         }
+        self.say("stopping");
+        candidate.stop();
+        candidate.wait(&Patience::lasting(GOODBYE));
         session.close();
-        Ok(ended)
+        candidate.error().map_or(Ok(()), |error| Err(error.to_string().into()))
+    }
+
+    fn lead(&self, leadership: &Leadership) {
+        self.say("leading");
+        while leadership.wait(WORK_EVERY) {
+            self.say("working");
+        }
+        if let Ok(reason) = leadership.lost().try_recv() {
+            self.say(&format!("out ({reason})"));
+        }
     }
 
     fn say(&self, what: &str) {

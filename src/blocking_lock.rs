@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
-use crate::error::{LockError, LossReason, Operation, Result};
-use crate::grant::{Grant, Losses};
+use crate::error::{LockError, Operation, Result};
+use crate::grant::{Grant, Tidings};
 use crate::lock_guard::LockGuard;
 use crate::locking;
 use crate::patience::{Patience, Waited};
@@ -39,12 +39,12 @@ impl BlockingLock {
     }
 
     pub(crate) fn try_lock(&self) -> Result<Option<LockGuard>> {
-        self.try_once(&Losses::of(1))
+        self.try_once(&Tidings::of(1))
     }
 
     /// Takes the lock if it is free. Its loss is told on a channel that several locks may share.
-    pub(crate) fn try_once(&self, losses: &Losses) -> Result<Option<LockGuard>> {
-        let attempt = self.start(losses)?;
+    pub(crate) fn try_once(&self, tidings: &Arc<Tidings>) -> Result<Option<LockGuard>> {
+        let attempt = self.start(tidings)?;
         match attempt.claim.wait_until_placed()? {
             Some(Standing::Owner) => attempt.into_guard().map(Some),
             _ => Ok(None),
@@ -52,16 +52,16 @@ impl BlockingLock {
     }
 
     pub(crate) fn try_lock_with(&self, patience: &Patience) -> Result<Option<LockGuard>> {
-        over_losses(self.session(), &self.dir, patience, || self.wait(patience, &Losses::of(1)))
+        over_losses(self.session(), &self.dir, patience, || self.wait(patience, &Tidings::of(1)))
     }
 
     /// Waits for the lock, but not over the loss of the session. Its own loss is told on a channel that several locks may
     /// share.
-    pub(crate) fn wait(&self, patience: &Patience, losses: &Losses) -> Result<Option<LockGuard>> {
+    pub(crate) fn wait(&self, patience: &Patience, tidings: &Arc<Tidings>) -> Result<Option<LockGuard>> {
         if patience.is_cancelled() {
             return Err(cancelled(&self.dir));
         }
-        let attempt = self.start(losses)?;
+        let attempt = self.start(tidings)?;
         match patience.wait_for(&attempt.events) {
             Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
             Waited::Received(_) | Waited::Disconnected => Err(attempt.claim.end_error(Operation::LOCK)),
@@ -71,14 +71,14 @@ impl BlockingLock {
         }
     }
 
-    fn start(&self, losses: &Losses) -> Result<Attempt> {
+    fn start(&self, tidings: &Arc<Tidings>) -> Result<Attempt> {
         self.session().core().check_open(Operation::LOCK, &self.dir)?;
-        let (grant, events) = Grant::new(losses);
+        let (grant, events) = Grant::new(tidings);
         let terms = locking::terms(&self.dir, &self.support, self.data(), self.access);
         let request = Request::new(self.session(), terms, grant);
         request.start();
-        let lost = losses.told().clone();
-        Ok(Attempt { session: self.session().clone(), claim: Claim::on(request), events, lost })
+        let (session, tidings) = (self.session().clone(), Arc::clone(tidings));
+        Ok(Attempt { session, claim: Claim::on(request), events, tidings })
     }
 
     pub(crate) fn path(&self) -> &ZNodePath {
@@ -140,13 +140,13 @@ struct Attempt {
     claim: Claim,
     session: Session,
     events: Receiver<Event>,
-    lost: Receiver<LossReason>,
+    tidings: Arc<Tidings>,
 }
 
 impl Attempt {
     fn into_guard(self) -> Result<LockGuard> {
         match self.claim.znode() {
-            Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.lost)),
+            Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.tidings)),
             None => Err(self.claim.end_error(Operation::LOCK)),
         }
     }

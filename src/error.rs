@@ -106,6 +106,24 @@ pub enum LockError {
         path: String,
     },
 
+    /// A [`Revoker`](crate::Revoker) was given the path of a znode that is no lock request; nothing was written or deleted.
+    /// A request's name ends in a sequence number, and it goes with the session that made it, which no directory does.
+    #[error("'{path}' is no lock request: {rule}")]
+    NotALockRequest {
+        /// The path of the znode.
+        path: String,
+        /// What shows it.
+        rule: &'static str,
+    },
+
+    /// A [`Revoker`](crate::Revoker) was given the path of a request that is gone, so there is nobody to ask, and if
+    /// it held the lock, that is free.
+    #[error("revoke '{path}': there is no such lock request (any more); nothing is left to do")]
+    NoSuchRequest {
+        /// The path of the znode.
+        path: String,
+    },
+
     /// Another client deleted the znode of this request, so its place in the queue, or the lock, is gone. Lock again.
     #[error("the znode '{path}' of this lock request was deleted by another client; lock again")]
     RequestDeleted {
@@ -148,6 +166,16 @@ pub enum LockError {
         path: String,
     },
 
+    /// The closure of a [`Candidate`](crate::Candidate) panicked while it led. Leadership was released, and the candidate has
+    /// ended.
+    #[error("the leader of '{path}' panicked: {message}")]
+    LeaderPanicked {
+        /// The directory of the election.
+        path: String,
+        /// What the panic said.
+        message: String,
+    },
+
     /// This guard or lock owns nothing (any more).
     #[error("{operation} '{path}': the lock is not held (any more)")]
     NotOwner {
@@ -161,7 +189,7 @@ pub enum LockError {
     #[error(
         "remove '{path}': it has data or belongs to a session, so it is no lock directory; it was left alone"
     )]
-    NotLockDirectory {
+    NotALockDirectory {
         /// The znode.
         path: String,
     },
@@ -264,6 +292,7 @@ impl Operation {
     pub(crate) const LOCK: Operation = Operation { name: "lock", permission: "CREATE" };
     pub(crate) const UNLOCK: Operation = Operation { name: "unlock", permission: "DELETE" };
     pub(crate) const DOWNGRADE: Operation = Operation { name: "downgrade", permission: "CREATE" };
+    pub(crate) const REVOKE: Operation = Operation { name: "revoke", permission: "READ or WRITE" };
     pub(crate) const FENCE: Operation = Operation { name: "read the fencing token of", permission: "READ" };
 }
 

@@ -43,8 +43,11 @@ impl LockError {
     ///   if it is still wanted.
     /// - [`AccessDenied`](LockError::AccessDenied), [`NoChroot`](LockError::NoChroot),
     ///   [`SequenceExhausted`](LockError::SequenceExhausted): tell an operator, who can change it.
+    /// - [`NoSuchRequest`](LockError::NoSuchRequest): nothing is left to do.
     /// - [`InvalidPath`](LockError::InvalidPath), [`InvalidArgument`](LockError::InvalidArgument),
-    ///   [`NotLockDirectory`](LockError::NotLockDirectory): correct the caller.
+    ///   [`NotALockDirectory`](LockError::NotALockDirectory), [`NotALockRequest`](LockError::NotALockRequest): correct the
+    ///   caller.
+    /// - [`LeaderPanicked`](LockError::LeaderPanicked): correct the closure.
     #[must_use]
     pub fn is_normal(&self) -> bool {
         self.class() == Class::Normal
@@ -63,8 +66,11 @@ impl LockError {
             | LockError::NoChroot { .. }
             | LockError::SequenceExhausted { .. }
             | LockError::RequestDeleted { .. }
+            | LockError::NotALockRequest { .. }
+            | LockError::NoSuchRequest { .. }
+            | LockError::LeaderPanicked { .. }
             | LockError::AccessDenied { .. }
-            | LockError::NotLockDirectory { .. }
+            | LockError::NotALockDirectory { .. }
             | LockError::Cancelled { .. }
             | LockError::NotOwner { .. }
             | LockError::Client { .. } => Class::Normal,
@@ -103,9 +109,12 @@ mod tests {
             LockError::NoChroot { operation, path: path.clone() },
             LockError::SequenceExhausted { path: path.clone() },
             LockError::RequestDeleted { path: path.clone() },
+            LockError::NotALockRequest { path: path.clone(), rule },
+            LockError::NoSuchRequest { path: path.clone() },
+            LockError::LeaderPanicked { path: path.clone(), message: String::new() },
             LockError::AccessDenied { operation, path: path.clone(), permission: "READ", source },
             LockError::Cancelled { operation, path: path.clone() },
-            LockError::NotLockDirectory { path: path.clone() },
+            LockError::NotALockDirectory { path: path.clone() },
             LockError::NotOwner { operation, path: path.clone() },
             LockError::Client { operation, path, source },
         ];

@@ -1,4 +1,5 @@
-//! [`Grant`]: how the thread that waits for a lock, and later the guard, hear of what happens to it.
+//! [`Grant`]: how the thread that waits for a lock hears of what becomes of its request, and [`Tidings`], what guards hear
+//! of their locks later.
 
 use std::sync::Arc;
 
@@ -7,22 +8,39 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::error::LossReason;
 use crate::request::{Event, Observer};
 
-/// Where guards are told that their locks are taken away: one guard, or several that are held together.
-#[derive(Clone, Debug)]
-pub(crate) struct Losses {
-    tell: Sender<LossReason>,
-    told: Receiver<LossReason>,
+/// What guards are told of their locks: one guard, or several that are held together.
+#[derive(Debug)]
+pub(crate) struct Tidings {
+    lost: Channel<LossReason>,
+    revocation: Channel<()>,
 }
 
-impl Losses {
-    /// Has room for the losses of so many locks, so that nothing ever waits.
-    pub(crate) fn of(locks: usize) -> Losses {
-        let (tell, told) = bounded(locks);
-        Losses { tell, told }
+#[derive(Debug)]
+struct Channel<T> {
+    tell: Sender<T>,
+    told: Receiver<T>,
+}
+
+impl Tidings {
+    /// Has room for all that so many locks can bring, so that nothing ever waits.
+    pub(crate) fn of(locks: usize) -> Arc<Tidings> {
+        let (lost, revocation) = (Channel::with_room_for(locks), Channel::with_room_for(locks));
+        Arc::new(Tidings { lost, revocation })
     }
 
-    pub(crate) fn told(&self) -> &Receiver<LossReason> {
-        &self.told
+    pub(crate) fn lost(&self) -> &Receiver<LossReason> {
+        &self.lost.told
+    }
+
+    pub(crate) fn revocation(&self) -> &Receiver<()> {
+        &self.revocation.told
+    }
+}
+
+impl<T> Channel<T> {
+    fn with_room_for(messages: usize) -> Channel<T> {
+        let (tell, told) = bounded(messages);
+        Channel { tell, told }
     }
 }
 
@@ -30,14 +48,14 @@ impl Losses {
 #[derive(Debug)]
 pub(crate) struct Grant {
     events: Sender<Event>,
-    lost: Sender<LossReason>,
+    tidings: Arc<Tidings>,
 }
 
 impl Grant {
-    pub(crate) fn new(losses: &Losses) -> (Arc<Grant>, Receiver<Event>) {
+    pub(crate) fn new(tidings: &Arc<Tidings>) -> (Arc<Grant>, Receiver<Event>) {
         // Room for all that a request can bring: acquired or dropped.
         let (events, received) = bounded(1);
-        (Arc::new(Grant { events, lost: losses.tell.clone() }), received)
+        (Arc::new(Grant { events, tidings: Arc::clone(tidings) }), received)
     }
 }
 
@@ -45,7 +63,8 @@ impl Observer for Grant {
     fn post(&self, event: Event) {
         match event {
             Event::Acquired | Event::Dropped(_) => drop(self.events.try_send(event)),
-            Event::Lost(reason) => drop(self.lost.try_send(reason)),
+            Event::RevocationRequested => drop(self.tidings.revocation.tell.try_send(())),
+            Event::Lost(reason) => drop(self.tidings.lost.tell.try_send(reason)),
             Event::Released => {}
         }
     }

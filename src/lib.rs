@@ -30,6 +30,7 @@
 //! - [`WriteLock`] joins the queue and returns; a [`LockListener`] is told when the lock comes and goes. For leader
 //!   election, and for many locks in one process: a waiting one costs no thread.
 //! - [`ReadWriteLock`] is held by many readers or by one writer; it comes in both ways.
+//! - [`Candidate`] stands for election on a thread of its own, and runs a closure whenever it leads.
 //!
 //! All stand on a [`Session`], one connection that any number of locks share.
 //!
@@ -82,12 +83,14 @@
 
 mod blocking_lock;
 mod blocking_write_lock;
+mod candidate;
 mod client;
 mod directory;
 mod distributed_locks;
 mod error;
 mod error_class;
 mod grant;
+mod leadership;
 mod listening_lock;
 mod lock_guard;
 mod lock_listener;
@@ -106,6 +109,7 @@ mod recoverable;
 mod reentrant_lock;
 mod request;
 mod retry;
+mod revoker;
 mod session;
 #[cfg(any(test, feature = "test-util"))]
 pub mod sim;
@@ -116,10 +120,12 @@ mod write_guard;
 mod write_lock;
 
 pub use blocking_write_lock::BlockingWriteLock;
+pub use candidate::Candidate;
 pub use client::{ClientEvent, EventSink, ZooKeeperClient};
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use distributed_locks::DistributedLocks;
 pub use error::{LockError, LossReason, Result};
+pub use leadership::Leadership;
 pub use lock_guard::LockGuard;
 pub use lock_listener::LockListener;
 pub use multi_guard::MultiGuard;
@@ -140,6 +146,7 @@ pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use reentrant_lock::{ReentrantGuard, ReentrantLock};
 pub use retry::RetryPolicy;
+pub use revoker::{Revocation, Revoker};
 pub use session::{Session, SessionState};
 pub use write_guard::{DowngradeError, WriteGuard};
 pub use write_lock::WriteLock;
@@ -180,6 +187,9 @@ mod tests {
         assert_send_sync::<crate::LeaderWatch>();
         assert_send_sync::<crate::QueueWatch>();
         assert_send_sync::<crate::NodeTracker>();
+        assert_send_sync::<crate::Revoker>();
+        assert_send_sync::<crate::Candidate>();
+        assert_send_sync::<crate::Leadership>();
         assert_send_sync::<crate::LockError>();
     }
 }

@@ -1,16 +1,17 @@
 //! [`LockGuard`]: a lock that is held, released when the guard goes.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 
 use crate::error::{LockError, LossReason, Operation, Result};
-use crate::grant::{Grant, Losses};
+use crate::grant::{Grant, Tidings};
 use crate::locking;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::Claim;
+use crate::request::{Claim, Request};
 use crate::session::Session;
 
 /// A lock that is held. Dropping it releases the lock, also when a panic unwinds.
@@ -26,17 +27,12 @@ pub struct LockGuard {
     claim: Claim,
     session: Session,
     znode: ZNodePath,
-    lost: Receiver<LossReason>,
+    tidings: Arc<Tidings>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(
-        session: Session,
-        claim: Claim,
-        znode: ZNodePath,
-        lost: Receiver<LossReason>,
-    ) -> LockGuard {
-        LockGuard { claim, session, znode, lost }
+    pub(crate) fn new(session: Session, claim: Claim, znode: ZNodePath, tidings: Arc<Tidings>) -> LockGuard {
+        LockGuard { claim, session, znode, tidings }
     }
 
     /// Goes on holding the lock with less access; on error, as before.
@@ -45,13 +41,11 @@ impl LockGuard {
         access: Access,
         support: &ProtocolSupport,
     ) -> std::result::Result<LockGuard, (LockGuard, LockError)> {
-        let losses = Losses::of(1);
-        let (grant, _) = Grant::new(&losses);
+        let tidings = Tidings::of(1);
+        let (grant, _) = Grant::new(&tidings);
         match locking::downgrade(&self.claim, access, support, grant) {
             // What was held before is withdrawn as it is dropped here.
-            Ok((request, znode)) => {
-                Ok(LockGuard::new(self.session, Claim::on(request), znode, losses.told().clone()))
-            }
+            Ok((request, znode)) => Ok(LockGuard::new(self.session, Claim::on(request), znode, tidings)),
             Err(error) => Err((self, error)),
         }
     }
@@ -72,7 +66,18 @@ impl LockGuard {
     /// [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
-        &self.lost
+        self.tidings.lost()
+    }
+
+    /// Returns a channel on which one message arrives when somebody asks for the lock, through a
+    /// [`Revoker`](crate::Revoker) or by writing `unlock` to the znode: it is for the holder to decide whether and when to
+    /// let go. Usable in [`select!`](crossbeam_channel::select).
+    ///
+    /// It arrives at the earliest 100 ms after the lock was acquired, and not where the ACL denies this client READ.
+    /// Whoever asks may take the lock away [by force](crate::Revoker::force_revocation_after) if the answer takes too long.
+    #[must_use]
+    pub fn revocation(&self) -> &Receiver<()> {
+        self.tidings.revocation()
     }
 
     /// Returns a number that grows with every later owner of this lock, and of every other lock in the ensemble: the
@@ -101,6 +106,10 @@ impl LockGuard {
     pub fn unlock(self) -> Result<()> {
         let released = locking::release(&self.claim);
         if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }
+    }
+
+    pub(crate) fn request(&self) -> Arc<Request> {
+        Arc::clone(&self.claim)
     }
 
     /// Lets go of a lock that is not held any more, and says why it is not. Waits for nothing.

@@ -13,7 +13,8 @@ use crate::session::{Mailbox, off_duty};
 /// The callbacks of a [`WriteLock`](crate::WriteLock) or a [`ReadLock`](crate::ReadLock).
 ///
 /// For each acquisition there is exactly one call of [`lock_acquired`](LockListener::lock_acquired), and after it exactly
-/// one of [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost).
+/// one of [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost). Between the two there
+/// is at most one of [`revocation_requested`](LockListener::revocation_requested).
 ///
 /// # On which thread, and what it may do
 /// The calls of one lock come in order and one at a time, on a worker thread of the session or on the thread that
@@ -38,6 +39,14 @@ pub trait LockListener: Send + Sync {
         self.lock_released();
     }
 
+    /// Somebody asks for the lock that is held here, through a [`Revoker`](crate::Revoker) or by writing `unlock` to the
+    /// znode: it is for this process to decide whether and when to let go. Told once for each acquisition, at the earliest
+    /// 100 ms after it, and not where the ACL denies this client READ. Does nothing unless it is overridden.
+    ///
+    /// Whoever asks may take the lock away [by force](crate::Revoker::force_revocation_after) if that takes too long.
+    /// Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page; Curator's `RevocationListener`.
+    fn revocation_requested(&self) {}
+
     /// A request that did not hold the lock has ended without being withdrawn, so it will never be acquired:
     /// [`lock`](crate::WriteLock::lock) must be called again, after a loss of the session on a new one (unless the session
     /// [heals itself](crate::Session::connect_self_healing), when the request is made again in silence). Does nothing
@@ -58,6 +67,10 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
 
     fn lock_lost(&self, reason: LossReason) {
         (**self).lock_lost(reason);
+    }
+
+    fn revocation_requested(&self) {
+        (**self).revocation_requested();
     }
 
     fn request_dropped(&self, reason: LossReason) {
@@ -96,6 +109,7 @@ impl ListenerSlot {
         let Some(listener) = self.get() else { return };
         let call = || match event {
             Event::Acquired => listener.lock_acquired(),
+            Event::RevocationRequested => listener.revocation_requested(),
             Event::Released => listener.lock_released(),
             Event::Lost(reason) => listener.lock_lost(reason),
             Event::Dropped(reason) => listener.request_dropped(reason),

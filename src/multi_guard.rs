@@ -1,10 +1,12 @@
 //! [`MultiGuard`]: several locks that are held together, released when the guard goes.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 
 use crate::error::{LockError, LossReason, Result};
+use crate::grant::Tidings;
 use crate::lock_guard::LockGuard;
 
 /// Several locks that are held together, by a [`MultiLock`](crate::MultiLock). Dropping it releases them, the last one that
@@ -15,12 +17,12 @@ use crate::lock_guard::LockGuard;
 pub struct MultiGuard {
     /// In the order in which they were acquired.
     guards: Vec<LockGuard>,
-    lost: Receiver<LossReason>,
+    tidings: Arc<Tidings>,
 }
 
 impl MultiGuard {
-    pub(crate) fn empty(lost: Receiver<LossReason>) -> MultiGuard {
-        MultiGuard { guards: Vec::new(), lost }
+    pub(crate) fn empty(tidings: Arc<Tidings>) -> MultiGuard {
+        MultiGuard { guards: Vec::new(), tidings }
     }
 
     pub(crate) fn add(&mut self, guard: LockGuard) {
@@ -48,7 +50,14 @@ impl MultiGuard {
     /// in [`select!`](crossbeam_channel::select). Nothing arrives when they are released. The guards share it.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
-        &self.lost
+        self.tidings.lost()
+    }
+
+    /// Returns a channel on which a message arrives when somebody asks for one of the locks, and again for another, as
+    /// [`LockGuard::revocation`] says. The guards share it.
+    #[must_use]
+    pub fn revocation(&self) -> &Receiver<()> {
+        self.tidings.revocation()
     }
 
     /// Returns the [`fencing_token`](LockGuard::fencing_token) of each lock, in the order of [`guards`](MultiGuard::guards).

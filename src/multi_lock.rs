@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::blocking_lock::{BlockingLock, over_losses};
 use crate::error::{LockError, Operation, Result};
-use crate::grant::Losses;
+use crate::grant::Tidings;
 use crate::lock_guard::LockGuard;
 use crate::multi_guard::MultiGuard;
 use crate::patience::Patience;
@@ -119,19 +119,19 @@ impl MultiLock {
     /// As [`lock`](MultiLock::lock), and [`Cancelled`](LockError::Cancelled).
     pub fn try_lock_with(&self, patience: &Patience) -> Result<Option<MultiGuard>> {
         over_losses(self.session(), self.first(), patience, || {
-            self.acquire(|lock, losses| lock.wait(patience, losses))
+            self.acquire(|lock, tidings| lock.wait(patience, tidings))
         })
     }
 
     /// Takes one lock after the other, and lets go of them, the last first, when one is not to be had.
     fn acquire(
         &self,
-        take: impl Fn(&BlockingLock, &Losses) -> Result<Option<LockGuard>>,
+        take: impl Fn(&BlockingLock, &Arc<Tidings>) -> Result<Option<LockGuard>>,
     ) -> Result<Option<MultiGuard>> {
-        let losses = Losses::of(self.locks.len());
-        let mut held = MultiGuard::empty(losses.told().clone());
+        let tidings = Tidings::of(self.locks.len());
+        let mut held = MultiGuard::empty(Arc::clone(&tidings));
         for lock in &self.locks {
-            let Some(guard) = take(lock, &losses)? else { return Ok(None) };
+            let Some(guard) = take(lock, &tidings)? else { return Ok(None) };
             held.add(guard);
             // Those before may have been taken away while this one was waited for.
             if let Some(error) = held.take_loss() {

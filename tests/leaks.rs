@@ -18,7 +18,10 @@ use support::leaks::{assert_no_threads, threads_named};
 use support::relay::Relay;
 use support::server::Server;
 use support::wait::eventually;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockDirectory, NodeTracker, Session, WriteLock, ZooKeeper};
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Revocation, Revoker, Session,
+    WriteLock, ZooKeeper,
+};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -31,6 +34,8 @@ fn nothing_is_left_when_everything_is_dropped() {
     timed_out_attempts_leave_no_watch(&server);
     a_thousand_trackers_cost_no_thread_each(&server);
     a_session_lost_in_silence_leaves_no_thread(&server);
+    a_dropped_candidate_leaves_no_thread(&server);
+    a_revocation_leaves_nothing(&server);
     a_borrowed_handle_is_all_that_stays(&server);
     a_failed_connect_leaves_no_thread(&server);
     // The directory of the locks and its parent, made on the way, are persistent.
@@ -93,6 +98,33 @@ fn a_session_lost_in_silence_leaves_no_thread(server: &Server) {
     drop(session);
     // A call that is stuck holds its thread for as long as the network says nothing.
     relay.cut();
+    assert_no_threads("zk-lock-");
+}
+
+fn a_dropped_candidate_leaves_no_thread(server: &Server) {
+    let session = Session::connect(&server.connect_string(), LONG).unwrap();
+    let candidates: Vec<Candidate> = (0..3)
+        .map(|_| {
+            let lock = BlockingWriteLock::new(&session, "/leaks/queue", None).unwrap();
+            let lead = |leadership: &Leadership| {
+                while leadership.wait(LONG) {}
+                Ok(())
+            };
+            Candidate::start(lock, lead).unwrap()
+        })
+        .collect();
+    eventually("one leads", || candidates.iter().any(Candidate::is_leader));
+    drop(session);
+    drop(candidates);
+    assert_no_threads("zk-lock-");
+}
+
+fn a_revocation_leaves_nothing(server: &Server) {
+    let session = Session::connect(&server.connect_string(), LONG).unwrap();
+    let guard = BlockingWriteLock::new(&session, "/leaks/queue", None).unwrap().lock().unwrap();
+    let revoker = Revoker::new(&session);
+    assert_eq!(revoker.force_revocation_after(guard.id(), Duration::ZERO).unwrap(), Revocation::Forced);
+    drop((guard, revoker, session));
     assert_no_threads("zk-lock-");
 }
 

@@ -227,7 +227,7 @@ impl LockDirectory {
     /// it again. Its sequence numbers start anew; fencing tokens go on growing.
     ///
     /// # Errors
-    /// [`NotLockDirectory`](LockError::NotLockDirectory) for a znode that has data or belongs to a session: it is left
+    /// [`NotALockDirectory`](LockError::NotALockDirectory) for a znode that has data or belongs to a session: it is left
     /// alone. [`AccessDenied`](LockError::AccessDenied) when DELETE is not granted on the znode above, or READ on this one;
     /// [`ConnectionLoss`](LockError::ConnectionLoss), after which it may be removed or not;
     /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
@@ -288,7 +288,7 @@ fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
         }
         Err(ZkError::NotEmpty | ZkError::NoNode) => Ok(false),
         // Written to since, if not before.
-        Err(ZkError::BadVersion) => Err(LockError::NotLockDirectory { path: dir.to_string() }),
+        Err(ZkError::BadVersion) => Err(LockError::NotALockDirectory { path: dir.to_string() }),
         Err(error) => Err(LockError::client(Operation::DELETE, dir, error)),
     }
 }

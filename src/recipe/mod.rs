@@ -9,4 +9,5 @@ pub(crate) mod order;
 pub(crate) mod path;
 pub(crate) mod queue;
 pub(crate) mod resource;
+pub(crate) mod revocation;
 pub(crate) mod znode_name;

@@ -39,7 +39,7 @@ impl Downgrade {
     /// `NotOwner`.
     pub(crate) fn begin(owner: &Arc<Request>, access: Access) -> Result<Arc<Downgrade>> {
         let owners_znode = match &owner.state.lock().phase {
-            Phase::Owner { znode } => znode.clone(),
+            Phase::Owner { znode, .. } => znode.clone(),
             _ => return Err(not_owner(&owner.terms.dir)),
         };
         let Some(number) = owners_znode.name().strip_prefix(owner.terms.prefix.as_str()) else {
@@ -104,7 +104,7 @@ impl Downgrade {
         let Some(term) = held_under.filter(|term| term.covers(self.owner.core.now())) else {
             return Err(not_owner(&self.owners_znode));
         };
-        let phase = Phase::Owner { znode: self.znode.clone() };
+        let phase = Phase::Owner { znode: self.znode.clone(), told_of_revocation: false };
         let request = Request::in_phase(phase, Arc::clone(&self.owner.core), self.terms.clone(), observer);
         *request.held_under.lock() = Some(term);
         // The new znode is younger than those of waiters, which will own later and must have larger tokens.

@@ -50,6 +50,8 @@ pub(crate) struct Terms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Acquired,
+    /// Somebody asks the holder to let go.
+    RevocationRequested,
     /// Ended by its own process while it held the lock.
     Released,
     /// Taken away while it held the lock.
@@ -103,6 +105,8 @@ enum Phase {
     },
     Owner {
         znode: ZNodePath,
+        /// Whether it has been told that somebody asks it to let go.
+        told_of_revocation: bool,
     },
     Ended {
         znode: Option<ZNodePath>,
@@ -215,7 +219,7 @@ impl Request {
     pub(crate) fn znode(&self) -> Option<ZNodePath> {
         match &self.state.lock().phase {
             Phase::Joining(_) => None,
-            Phase::Queued { znode, .. } | Phase::Owner { znode } => Some(znode.clone()),
+            Phase::Queued { znode, .. } | Phase::Owner { znode, .. } => Some(znode.clone()),
             Phase::Ended { znode, .. } => znode.clone(),
         }
     }
@@ -280,7 +284,7 @@ impl Request {
     fn name_of(&self, state: &State) -> String {
         match &state.phase {
             Phase::Queued { znode, .. }
-            | Phase::Owner { znode }
+            | Phase::Owner { znode, .. }
             | Phase::Ended { znode: Some(znode), .. } => znode.to_string(),
             _ => self.terms.dir.to_string(),
         }
@@ -354,7 +358,7 @@ impl Request {
             Phase::Ended { .. } => return None,
             // A worker that is at work on a create sees the ending when it comes back, and cleans up after that one.
             Phase::Joining(_) => (state.reply_lost.then(|| self.all_znodes()), None),
-            Phase::Queued { znode, .. } | Phase::Owner { znode } => {
+            Phase::Queued { znode, .. } | Phase::Owner { znode, .. } => {
                 // A create that seemed lost may have come through beside its repetition.
                 let target = if state.reply_lost { self.all_znodes() } else { Target::ZNode(znode.clone()) };
                 (Some(target), Some(znode.clone()))
@@ -372,7 +376,9 @@ impl Request {
     fn log_suspension(&self) {
         let state = self.state.lock();
         match &state.phase {
-            Phase::Owner { znode } => log::warn!("suspended {znode}: no contact, owned until the lease ends"),
+            Phase::Owner { znode, .. } => {
+                log::warn!("suspended {znode}: no contact, owned until the lease ends")
+            }
             Phase::Queued { znode, .. } => log::info!("suspended {znode}: no contact, waiting for it"),
             Phase::Joining(_) | Phase::Ended { .. } => {}
         }

@@ -11,6 +11,7 @@ use super::{Event, Phase, Request, Terms};
 use crate::error::{LockError, LossReason, Operation};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
+use crate::recipe::revocation;
 use crate::session::{Participant, Sight, Target, Term, Wake};
 
 /// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
@@ -58,7 +59,7 @@ impl Request {
             match &state.phase {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
                 Phase::Queued { znode, .. } => Step::Evaluate(znode.clone()),
-                Phase::Owner { znode } => Step::Verify(znode.clone()),
+                Phase::Owner { znode, .. } => Step::Verify(znode.clone()),
                 Phase::Ended { .. } => return Next::Park,
             }
         };
@@ -200,7 +201,7 @@ impl Request {
         if !matches!(state.phase, Phase::Queued { .. }) {
             return Next::Park;
         }
-        state.phase = Phase::Owner { znode: znode.clone() };
+        state.phase = Phase::Owner { znode: znode.clone(), told_of_revocation: false };
         *self.held_under.lock() = Some(Arc::clone(term));
         self.observer.post(Event::Acquired);
         self.settled.notify_all();
@@ -225,7 +226,7 @@ impl Request {
     /// Watches the one ahead, and nobody else: one release wakes one waiter.
     fn wait_for(self: &Arc<Self>, ahead: &ZNodePath) -> Next {
         match self.watch(ahead) {
-            Ok(Sight::Watched | Sight::Unreadable) => {
+            Ok(Sight::Watched { .. } | Sight::Unreadable) => {
                 let mut state = self.state.lock();
                 if let Phase::Queued { seen, znode } = &mut state.phase {
                     if !std::mem::replace(seen, true) {
@@ -254,18 +255,28 @@ impl Request {
     /// Looks whether an owner's znode is still there, watches it, and takes over the session's current term if so.
     fn verify(self: &Arc<Self>, znode: &ZNodePath) -> Next {
         let term = self.core.current_term();
-        match self.watch(znode) {
-            Ok(Sight::Watched | Sight::Unreadable) => {
-                if !self.renew(&term) {
-                    self.lose_lease();
-                }
-                Next::Park
+        let sight = match self.watch(znode) {
+            Ok(sight) => sight,
+            Err(error) => return self.look_failed(Operation::WATCH, znode, error),
+        };
+        match sight {
+            Sight::Gone => self.lose(LossReason::NodeDeleted),
+            _ if !self.renew(&term) => self.lose_lease(),
+            Sight::Watched { data, version } if revocation::is_requested(&data, version) => {
+                self.tell_of_revocation();
             }
-            Ok(Sight::Gone) => {
-                self.lose(LossReason::NodeDeleted);
-                Next::Park
-            }
-            Err(error) => self.look_failed(Operation::WATCH, znode, error),
+            Sight::Watched { .. } | Sight::Unreadable => {}
+        }
+        Next::Park
+    }
+
+    /// Tells the owner, once, that somebody asks it to let go.
+    fn tell_of_revocation(&self) {
+        let mut state = self.state.lock();
+        let Phase::Owner { znode, told_of_revocation } = &mut state.phase else { return };
+        if !std::mem::replace(told_of_revocation, true) {
+            log::info!("somebody asks to release {znode}");
+            self.observer.post(Event::RevocationRequested);
         }
     }
 

@@ -13,6 +13,7 @@ mod participants;
 mod removal;
 mod runtime;
 mod timer;
+mod vigil;
 mod workers;
 
 use std::fmt;
@@ -39,6 +40,7 @@ pub(crate) use self::participants::{Participant, ParticipantId, Wake};
 pub(crate) use self::removal::Target;
 pub(crate) use self::runtime::Runtime;
 use self::runtime::Threads;
+pub(crate) use self::vigil::Vigil;
 pub(crate) use self::workers::off_duty;
 
 /// The bounds of a session timeout. The server narrows it further: to 2 to 20 ticks, by default 4 s to 40 s.

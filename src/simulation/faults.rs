@@ -17,6 +17,7 @@ enum Fault {
     Pause,
     Leap,
     DeleteRequest,
+    AskToLetGo,
     Stranger,
     DeleteDir,
     FailCalls,
@@ -36,7 +37,8 @@ pub(super) fn strike(world: &Arc<World>) {
         possible.extend([Fault::Pause, Fault::Leap]);
     }
     if faults.deletions {
-        possible.extend([Fault::DeleteRequest, Fault::Stranger, Fault::Stranger, Fault::DeleteDir]);
+        possible.extend([Fault::DeleteRequest, Fault::AskToLetGo, Fault::DeleteDir]);
+        possible.extend([Fault::Stranger, Fault::Stranger]);
     }
     if faults.failing_calls {
         possible.push(Fault::FailCalls);
@@ -57,6 +59,7 @@ pub(super) fn strike(world: &Arc<World>) {
         Fault::Pause => pause(world, client),
         Fault::Leap => leap(world),
         Fault::DeleteRequest => delete_request(world),
+        Fault::AskToLetGo => ask_to_let_go(world),
         Fault::Stranger => stranger(world),
         Fault::DeleteDir => delete_dir(world),
         Fault::FailCalls => {
@@ -182,21 +185,7 @@ fn some_time(state: &mut super::world::State, client: usize) -> Duration {
 
 /// Another client deletes the znode of one of our requests.
 fn delete_request(world: &World) {
-    let all: Vec<String> = DIRS
-        .iter()
-        .flat_map(|dir| world.zookeeper.children(dir).into_iter().map(move |name| format!("{dir}/{name}")))
-        .collect();
-    if all.is_empty() {
-        return;
-    }
-    let path = {
-        let mut state = world.state();
-        let chosen = state.random.index(all.len());
-        if state.strangers.contains(&all[chosen]) {
-            return;
-        }
-        all[chosen].clone()
-    };
+    let Some(path) = some_request(world) else { return };
     rob(world, &path);
 }
 
@@ -223,6 +212,29 @@ fn rob(world: &World, path: &str) {
         state.robbed.insert(owner);
     }
     world.zookeeper.delete(path);
+}
+
+/// Another client asks one of our requests to let go.
+fn ask_to_let_go(world: &World) {
+    let Some(path) = some_request(world) else { return };
+    let owner = world.zookeeper.stat(&path).map_or(0, |stat| stat.ephemeral_owner);
+    world.note(format!("somebody asks {} to let go", short(&path)));
+    world.state().asked.insert(owner);
+    world.zookeeper.set_data(&path, b"unlock");
+}
+
+/// One of our requests in the queues.
+fn some_request(world: &World) -> Option<String> {
+    let all: Vec<String> = DIRS
+        .iter()
+        .flat_map(|dir| world.zookeeper.children(dir).into_iter().map(move |name| format!("{dir}/{name}")))
+        .collect();
+    if all.is_empty() {
+        return None;
+    }
+    let mut state = world.state();
+    let chosen = state.random.index(all.len());
+    (!state.strangers.contains(&all[chosen])).then(|| all[chosen].clone())
 }
 
 /// Another client joins a queue, or leaves it.

@@ -14,7 +14,7 @@ use crate::listening_lock::ListeningLock;
 /// How long a waiter may take when nothing goes wrong any more: all its attempts to join, and a session's end.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// How soon an owner must know, in contact, that its znode was deleted by another.
+/// How soon an owner must know, in contact, what another has done to its znode.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
 /// How many steps nobody needs without time passing.
@@ -76,8 +76,10 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
 /// Whatever is owned is released, in turn, until nobody waits any more.
 pub(super) fn let_everybody_own(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
+    let asked = owners_asked_to_let_go(&world);
     let_pass(scheduler, TOLD_WITHIN)?;
     check_that_the_deleted_know(&world)?;
+    check_that_the_asked_know(&world, &asked)?;
     let mut patience = world.now().after(BOUND);
     loop {
         settle(scheduler)?;
@@ -112,6 +114,24 @@ fn check_that_the_deleted_know(world: &World) -> Verdict {
         let deleted = lock.id().is_some_and(|id| world.state().deleted_by_another.contains(&id));
         if deleted {
             return Err(format!("lock {number} does not know that its znode was deleted"));
+        }
+    }
+    Ok(())
+}
+
+/// The owners that another client asks to let go, each with its znode.
+fn owners_asked_to_let_go(world: &World) -> Vec<(usize, Option<String>)> {
+    let owners = DIRS.iter().flat_map(|dir| world.owners(dir)).map(|(number, lock)| (number, lock.id()));
+    // Not by its name: a request that made its znode anew may have the name again that was asked before.
+    let is_asked = |id: &str| world.zookeeper.data(id).is_some_and(|data| data == b"unlock");
+    owners.filter(|(_, id)| id.as_deref().is_some_and(is_asked)).collect()
+}
+
+/// Whoever was asked then, and owns on, has been told.
+fn check_that_the_asked_know(world: &World, asked: &[(usize, Option<String>)]) -> Verdict {
+    for owner in owners_asked_to_let_go(world) {
+        if asked.contains(&owner) && !world.state().locks[owner.0].told_of_revocation {
+            return Err(format!("lock {} was not told that it is asked to let go", owner.0));
         }
     }
     Ok(())

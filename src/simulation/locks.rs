@@ -11,7 +11,7 @@ use crossbeam_channel::{TryRecvError, bounded};
 
 use super::baton::{Wait, pause, role};
 use super::faults;
-use super::world::World;
+use super::world::{State, World};
 use crate::error::{LockError, Operation};
 use crate::listening_lock::ListeningLock;
 use crate::locking;
@@ -39,7 +39,10 @@ pub(super) struct LockRecord {
     pub(super) weak: Weak<ListeningLock>,
     /// User threads that are in one of its methods.
     pub(super) users: usize,
+    /// The last callback, other than of a revocation.
     pub(super) last: Option<Callback>,
+    /// Whether the holder has been told that somebody asks it to let go.
+    pub(super) told_of_revocation: bool,
     pub(super) in_callback: bool,
     /// Dropped, and no callback under way that could still hand on what was posted before.
     pub(super) silent: bool,
@@ -48,6 +51,7 @@ pub(super) struct LockRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Callback {
     Acquired,
+    RevocationRequested,
     Released,
     Lost(LossReason),
     Dropped(LossReason),
@@ -105,6 +109,7 @@ fn make_lock(
         held_by_application: None,
         users: 0,
         last: None,
+        told_of_revocation: false,
         in_callback: false,
         silent: false,
     });
@@ -243,17 +248,40 @@ impl Ear {
     fn take_down(&self, world: &World, callback: Callback) -> Option<String> {
         let mut state = world.state();
         let record = &mut state.locks[self.lock];
-        let before = record.last.replace(callback);
         let overlaps = std::mem::replace(&mut record.in_callback, true);
-        let (silent, client) = (record.silent, record.client);
-        let held = before == Some(Callback::Acquired);
-        let ends = matches!(callback, Callback::Released | Callback::Lost(_));
         if overlaps {
             return Some(format!("{callback:?} is told while another callback is under way"));
         }
-        if silent {
+        if record.silent {
             return Some(format!("{callback:?} is told after its drop"));
         }
+        match callback {
+            Callback::RevocationRequested => self.take_down_revocation(&mut state),
+            _ => self.take_down_change(world, &mut state, callback),
+        }
+    }
+
+    fn take_down_revocation(&self, state: &mut State) -> Option<String> {
+        let record = &mut state.locks[self.lock];
+        let told_before = std::mem::replace(&mut record.told_of_revocation, true);
+        let (last, client) = (record.last, record.client);
+        let session = state.clients[client].simulated.session_id();
+        let asked = state.asked.contains(&session);
+        match last {
+            Some(Callback::Acquired) if told_before => Some("a revocation is told twice".to_owned()),
+            Some(Callback::Acquired) if !asked => Some("a revocation is told without cause".to_owned()),
+            Some(Callback::Acquired) => None,
+            last => Some(format!("a revocation is told after {last:?}")),
+        }
+    }
+
+    fn take_down_change(&self, world: &World, state: &mut State, callback: Callback) -> Option<String> {
+        let record = &mut state.locks[self.lock];
+        record.told_of_revocation = false;
+        let before = record.last.replace(callback);
+        let client = record.client;
+        let held = before == Some(Callback::Acquired);
+        let ends = matches!(callback, Callback::Released | Callback::Lost(_));
         if ends != held {
             return Some(format!("{callback:?} is told after {before:?}"));
         }
@@ -322,6 +350,10 @@ impl LockListener for Ear {
 
     fn lock_lost(&self, reason: LossReason) {
         self.hear(Callback::Lost(reason));
+    }
+
+    fn revocation_requested(&self) {
+        self.hear(Callback::RevocationRequested);
     }
 
     fn request_dropped(&self, reason: LossReason) {

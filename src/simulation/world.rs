@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) robbed: BTreeSet<i64>,
     /// Znodes of downgrades that were not completed: nobody owns by them.
     pub(super) tentative: BTreeSet<String>,
+    /// The sessions of those whom another client asked to let go.
+    pub(super) asked: BTreeSet<i64>,
     /// Requests of others in the queues.
     pub(super) strangers: Vec<String>,
     /// Numbers what comes from the server, in the order in which it happened there.
@@ -91,6 +93,7 @@ impl World {
             deleted_by_another: BTreeSet::new(),
             robbed: BTreeSet::new(),
             tentative: BTreeSet::new(),
+            asked: BTreeSet::new(),
             strangers: Vec::new(),
             last_stamp: 0,
             failure: None,

@@ -212,7 +212,7 @@ fn an_idle_directory_is_removed_and_a_used_one_is_not() {
     place.onlooker.create_persistent(&precious);
     place.onlooker.zk().set_data(&precious, b"data".to_vec(), None).unwrap();
     let error = LockDirectory::new(&place.session, &precious).unwrap().remove_if_empty().unwrap_err();
-    assert!(matches!(error, LockError::NotLockDirectory { .. }), "{error}");
+    assert!(matches!(error, LockError::NotALockDirectory { .. }), "{error}");
     assert!(place.onlooker.exists(&precious));
 }
 

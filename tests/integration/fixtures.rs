@@ -90,6 +90,7 @@ impl Onlooker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Acquired,
+    RevocationRequested,
     Released,
     Lost(LossReason),
     Dropped(LossReason),
@@ -123,6 +124,10 @@ impl LockListener for Notes {
 
     fn lock_lost(&self, reason: LossReason) {
         self.note(Call::Lost(reason));
+    }
+
+    fn revocation_requested(&self) {
+        self.note(Call::RevocationRequested);
     }
 
     fn request_dropped(&self, reason: LossReason) {

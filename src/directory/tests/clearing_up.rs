@@ -159,10 +159,10 @@ fn a_znode_that_is_no_lock_directory_is_not_removed() {
     let place = Place::new();
     place.zk.create(DIR, b"precious");
     let error = place.directory.remove_if_empty().unwrap_err();
-    assert!(matches!(&error, LockError::NotLockDirectory { path } if path == DIR), "{error}");
+    assert!(matches!(&error, LockError::NotALockDirectory { path } if path == DIR), "{error}");
     let ephemeral = place.zk.create_sequential("/elsewhere", "e", Some(STRANGER));
     let directory = LockDirectory::new(place.session(), &ephemeral).unwrap();
-    assert!(matches!(directory.remove_if_empty(), Err(LockError::NotLockDirectory { .. })));
+    assert!(matches!(directory.remove_if_empty(), Err(LockError::NotALockDirectory { .. })));
     assert!(place.zk.exists(DIR) && place.zk.exists(&ephemeral));
 }
 
@@ -171,6 +171,6 @@ fn a_directory_that_is_written_at_the_last_moment_is_not_removed() {
     let place = Place::with_directory();
     let zk = place.zk.clone();
     place.client.before_next(SimOperation::Delete, move || zk.set_data(DIR, b"precious"));
-    assert!(matches!(place.directory.remove_if_empty(), Err(LockError::NotLockDirectory { .. })));
+    assert!(matches!(place.directory.remove_if_empty(), Err(LockError::NotALockDirectory { .. })));
     assert!(place.zk.exists(DIR));
 }

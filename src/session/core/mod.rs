@@ -39,9 +39,10 @@ pub(crate) struct Core {
 }
 
 /// What came of an attempt to watch a znode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    Watched,
+    /// It is there with these data, which were written so many times since its creation.
+    Watched { data: Vec<u8>, version: i32 },
     /// It is there, but READ is denied: servers since 3.8.4 set the watch and then tell nothing of it.
     Unreadable,
     /// It is not there, and no watch was left where READ is granted.
@@ -386,7 +387,7 @@ impl Core {
     pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<Sight> {
         self.participants.watch(path, id);
         match self.read(|client| client.get_data(path.as_str(), true)) {
-            Ok(_) => Ok(Sight::Watched),
+            Ok((data, stat)) => Ok(Sight::Watched { data, version: stat.version }),
             Err(ZkError::NoNode) => Ok(Sight::Gone),
             Err(ZkError::NoAuth) => match self.read(|client| client.exists(path.as_str(), true)) {
                 // Servers since 3.8.4 refuse this too when it is there.

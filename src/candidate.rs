@@ -1,0 +1,247 @@
+//! [`Candidate`]: stands for election again and again, and runs a closure whenever it leads.
+//!
+//! Origin: Curator's `LeaderSelector`.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded, never};
+use parking_lot::Mutex;
+
+use crate::blocking_write_lock::BlockingWriteLock;
+use crate::error::{LockError, Result};
+use crate::leadership::Leadership;
+use crate::lock_guard::LockGuard;
+use crate::patience::{CancelHandle, Patience, Waited};
+use crate::request::Request;
+
+/// How soon after it last joined the queue a candidate joins again at the earliest.
+const PACE: Duration = Duration::from_secs(1);
+
+/// Stands for election for as long as it is kept, on a thread of its own, and runs a closure on that thread whenever it
+/// leads.
+///
+/// The closure is called with the [`Leadership`] and leads until it returns; it must return soon when the leadership
+/// [says so](Leadership::should_stop), as nothing can stop it from outside. Then the candidate steps down, and stands again
+/// behind those who wait.
+///
+/// | the closure | the candidate |
+/// |---|---|
+/// | returns `Ok` | stands again |
+/// | returns an error | logs it at `warn` and stands again |
+/// | panics | ends with [`LeaderPanicked`](LockError::LeaderPanicked): what the closure holds may be half changed |
+/// | returns after a [`stop`](Candidate::stop) | ends |
+///
+/// It joins the queue once a second at most, so that a closure that fails at once does not keep the servers busy where
+/// nobody else stands.
+///
+/// # Which session
+/// With [`Session::connect_self_healing`](crate::Session::connect_self_healing) it stands again after the loss of a session,
+/// on the next one: for daemons that do nothing else with the session. With a session of another kind such a loss ends the
+/// candidate with [`SessionLost`](LockError::SessionLost): for applications that must build up more than this anew.
+///
+/// `Send` and `Sync`. Dropping it asks it to stop, and waits for nothing.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Patience, Session};
+///
+/// # fn look_after_the_cluster(_token: i64) {}
+/// let session = Session::connect_self_healing("zk1:2181,zk2:2181,zk3:2181", Duration::from_secs(10))?;
+/// let election = BlockingWriteLock::new(&session, "/election", None)?;
+/// election.set_data(b"10.0.0.7:8080")?; // for those who ask who leads
+/// let candidate = Candidate::start(election, |leadership| {
+///     let token = leadership.fencing_token()?;
+///     while leadership.wait(Duration::from_secs(1)) {
+///         look_after_the_cluster(token);
+///     }
+///     Ok(())
+/// })?;
+///
+/// // At the end of the process:
+/// candidate.stop();
+/// candidate.wait(&Patience::lasting(Duration::from_secs(5)));
+/// session.close();
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+pub struct Candidate {
+    shared: Arc<Shared>,
+    ended: Receiver<Infallible>,
+}
+
+/// What the candidate shares with its thread.
+struct Shared {
+    dir: String,
+    stop: CancelHandle,
+    /// The request that leads.
+    leading: Mutex<Option<Arc<Request>>>,
+    /// Why it ended by itself.
+    error: OnceLock<LockError>,
+}
+
+type Lead = dyn FnMut(&Leadership) -> std::result::Result<(), Box<dyn Error + Send + Sync>> + Send;
+
+impl Candidate {
+    /// Stands for election on the directory of this lock, with its data, ACL and retries.
+    ///
+    /// # Errors
+    /// The only way to fail is [`Thread`](LockError::Thread). What goes wrong later is [asked for](Candidate::error).
+    pub fn start(
+        election: BlockingWriteLock,
+        lead: impl FnMut(&Leadership) -> std::result::Result<(), Box<dyn Error + Send + Sync>> + Send + 'static,
+    ) -> Result<Candidate> {
+        let shared = Arc::new(Shared {
+            dir: election.dir().to_owned(),
+            stop: CancelHandle::new(),
+            leading: Mutex::new(None),
+            error: OnceLock::new(),
+        });
+        let (running, ended) = bounded(0);
+        let mut campaign = Campaign { shared: Arc::clone(&shared), election, lead: Box::new(lead) };
+        let told = Arc::clone(&shared);
+        thread::Builder::new().name("zk-lock-leader".to_owned()).spawn(move || {
+            let outcome = campaign.run();
+            // Before the end is told, as it holds what is the application's.
+            drop(campaign);
+            told.end(outcome);
+            drop(running);
+        })?;
+        Ok(Candidate { shared, ended })
+    }
+
+    /// Returns whether this candidate leads, and provably so until now. Does no I/O and waits for nothing.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.shared.leading.lock().as_ref().is_some_and(|request| request.is_owner())
+    }
+
+    /// Asks the candidate to stop, and waits for nothing: it leaves the queue, or steps down when its closure has
+    /// returned. Idempotent.
+    pub fn stop(&self) {
+        self.shared.stop.cancel();
+    }
+
+    /// Blocks until the candidate has ended, or as long as the patience lasts, and returns whether it has. It ends after a
+    /// [`stop`](Candidate::stop), once its closure has returned and the znode is deleted, or by itself because of an
+    /// [error](Candidate::error). Without contact the deletion is waited for until that is noticed, or until the end of the
+    /// session.
+    pub fn wait(&self, patience: &Patience) -> bool {
+        patience.wait_for(&self.ended) == Waited::Disconnected
+    }
+
+    /// Returns a channel that is disconnected when the candidate has ended; usable in
+    /// [`select!`](crossbeam_channel::select). Nothing ever arrives.
+    #[must_use]
+    pub fn ended(&self) -> &Receiver<Infallible> {
+        &self.ended
+    }
+
+    /// Returns why the candidate has ended by itself; `None` while it stands, and after a [`stop`](Candidate::stop).
+    ///
+    /// - [`SessionLost`](LockError::SessionLost) on a session that does not heal; [`Closed`](LockError::Closed) when the
+    ///   session was closed.
+    /// - [`LeaderPanicked`](LockError::LeaderPanicked).
+    /// - [`AccessDenied`](LockError::AccessDenied), [`SequenceExhausted`](LockError::SequenceExhausted), or another refusal
+    ///   of the server that it makes no sense to try again.
+    #[must_use]
+    pub fn error(&self) -> Option<&LockError> {
+        self.shared.error.get()
+    }
+
+    /// Returns the directory of the election.
+    #[must_use]
+    pub fn dir(&self) -> &str {
+        &self.shared.dir
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidate")
+            .field("dir", &self.dir())
+            .field("is_leader", &self.is_leader())
+            .field("error", &self.error())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn end(&self, outcome: Result<()>) {
+        let Err(error) = outcome else { return };
+        log::warn!("the candidate for '{}' ends: {error}", self.dir);
+        // Nobody else sets it.
+        let _ = self.error.set(error);
+    }
+}
+
+/// The thread's side of a candidate.
+struct Campaign {
+    shared: Arc<Shared>,
+    election: BlockingWriteLock,
+    lead: Box<Lead>,
+}
+
+impl Campaign {
+    /// Stands and leads in turn until it is stopped.
+    fn run(&mut self) -> Result<()> {
+        let stop = self.shared.stop.clone();
+        loop {
+            let earliest = Instant::now() + PACE;
+            match self.election.try_lock_with(&Patience::unlimited().cancelled_by(&stop)) {
+                Ok(Some(guard)) => self.lead(guard)?,
+                // Stopped: the patience has no other end.
+                Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
+                Err(error) if error.is_connection_loss() || is_deletion(&error) => log::warn!("{error}"),
+                Err(error) => return Err(error),
+            }
+            Patience::until(earliest).cancelled_by(&stop).wait_for::<Infallible>(&never());
+        }
+    }
+
+    /// Leads until the closure returns, and steps down.
+    fn lead(&mut self, guard: LockGuard) -> Result<()> {
+        let leadership = Leadership::new(guard, &self.shared.stop);
+        *self.shared.leading.lock() = Some(leadership.request());
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.lead)(&leadership)));
+        *self.shared.leading.lock() = None;
+        let stepped_down = leadership.step_down();
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => log::warn!("the leader of '{}' steps down: {error}", self.shared.dir),
+            Err(panic) => {
+                let (path, message) = (self.shared.dir.clone(), message_of(&*panic));
+                return Err(LockError::LeaderPanicked { path, message });
+            }
+        }
+        match stepped_down {
+            // The znode that may not be deleted is in everybody's way, this candidate's included.
+            Err(error @ (LockError::AccessDenied { .. } | LockError::Client { .. })) => Err(error),
+            // What was taken away before, or with the session, is found out by standing again.
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_deletion(error: &LockError) -> bool {
+    matches!(error, LockError::RequestDeleted { .. })
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a panic without a message".to_owned(),
+    }
+}

@@ -1,0 +1,217 @@
+//! [`Revoker`]: asks the holder of a lock to let go, and takes the lock away from one that does not.
+//!
+//! Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page, and what it calls "Freaking Laser Beams"; Curator's class
+//! of this name.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::select;
+use zookeeper::{Stat, ZkError, ZkResult};
+
+use crate::error::{LockError, Operation, Result};
+use crate::protocol_support::ProtocolSupport;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::revocation;
+use crate::recipe::znode_name::generated_sequence;
+use crate::session::{Core, Session, Vigil};
+
+/// Asks the holders of locks to let go, and takes locks away from those that do not.
+///
+/// A lock is named by the znode of the request that holds it: [`LockGuard::id`](crate::LockGuard::id),
+/// [`WriteLock::id`](crate::WriteLock::id), or the first child of the lock's directory. A request that still waits may be
+/// asked too; it is told when it has acquired. The holder is told by
+/// [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
+/// [`LockGuard::revocation`](crate::LockGuard::revocation), or, in another language, finds `unlock` in the data of its znode.
+/// What was there before is overwritten. (Curator's holders wait for another message.)
+///
+/// Each call blocks for the server's answers; a loss of contact is waited through as often as the
+/// [retries](ProtocolSupport::retry_policy) allow. `Send` and `Sync`.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{Revocation, Revoker, Session};
+///
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let revoker = Revoker::new(&session);
+/// # let holder = "/locks/report/x-3f0c-lock-0000000007";
+/// match revoker.force_revocation_after(holder, Duration::from_secs(30))? {
+///     Revocation::Complied => println!("the holder has let go"),
+///     Revocation::Forced => println!("the lock was taken away"),
+/// }
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+#[derive(Debug)]
+pub struct Revoker {
+    support: ProtocolSupport,
+}
+
+/// How a revocation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Revocation {
+    /// The request ended before the time was over: released by its holder, or gone with the holder's session.
+    Complied,
+    /// The znode was deleted when the time was over. The holder is told
+    /// [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as it can be reached.
+    Forced,
+}
+
+/// What came of asking.
+enum Answer {
+    /// Asked; the transaction that created the znode tells it from a later one of the same name.
+    Asked {
+        czxid: i64,
+    },
+    Gone,
+    NoRequest,
+}
+
+impl Revoker {
+    /// Makes one on a session. Sends nothing.
+    #[must_use]
+    pub fn new(session: &Session) -> Revoker {
+        Revoker { support: ProtocolSupport::new(session) }
+    }
+
+    /// Asks the holder of the request at this path to let go, and returns when the server has taken the message. To ask
+    /// again changes nothing.
+    ///
+    /// # Errors
+    /// - [`InvalidPath`](LockError::InvalidPath), and [`NotALockRequest`](LockError::NotALockRequest) for a path that is no
+    ///   request's, such as a lock directory's; nothing was written.
+    /// - [`NoSuchRequest`](LockError::NoSuchRequest): it is gone, so there is nobody to ask.
+    /// - [`AccessDenied`](LockError::AccessDenied): the znode's ACL grants this client no WRITE permission, or no READ
+    ///   permission, which servers since 3.8.4 need to say whether it exists.
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt: the holder may have been asked or not.
+    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
+    pub fn request_revocation(&self, path: &str) -> Result<()> {
+        self.ask(&request_path(path)?).map(drop)
+    }
+
+    /// Asks the holder of the request at this path to let go, waits until the request is gone, but for `grace` at most,
+    /// and then deletes its znode.
+    ///
+    /// **The holder may still be at work then.** The next in the queue acquires at once, while a holder that is paused, or
+    /// cannot be reached, takes itself for the owner until it hears of the deletion or its lease ends: at most one session
+    /// timeout of the holder's. Only the [fencing token](crate::LockGuard::fencing_token) protects a resource from it.
+    ///
+    /// `grace` counts from the moment at which the holder has been asked. It is waited for through a loss of contact.
+    ///
+    /// # Errors
+    /// As [`request_revocation`](Revoker::request_revocation), with DELETE permission on the lock's directory needed too.
+    /// After [`ConnectionLoss`](LockError::ConnectionLoss) the znode may be there or not; nothing goes on in the background.
+    /// When the reply to the deletion is lost and the znode then gone, it counts as [`Forced`](Revocation::Forced).
+    pub fn force_revocation_after(&self, path: &str, grace: Duration) -> Result<Revocation> {
+        let znode = request_path(path)?;
+        let czxid = self.ask(&znode)?;
+        let core = self.support.session().core();
+        let vigil = Vigil::begin(&core, &znode);
+        select! {
+            recv(vigil.gone()) -> _ => return Ok(Revocation::Complied),
+            // The deletion says how.
+            recv(core.ended()) -> _ => {}
+            default(grace) => {}
+        }
+        drop(vigil);
+        self.delete(&znode, czxid)
+    }
+
+    /// Returns what this stands on: the session and the retries.
+    #[must_use]
+    pub fn protocol_support(&self) -> &ProtocolSupport {
+        &self.support
+    }
+
+    /// Asks, and returns the transaction that created the znode.
+    fn ask(&self, znode: &ZNodePath) -> Result<i64> {
+        let answer = self.support.retry_operation(|| self.call(Operation::REVOKE, znode, ask))?;
+        let path = znode.to_string();
+        match answer {
+            Answer::Asked { czxid } => {
+                log::info!("asked the holder of {znode} to let go");
+                Ok(czxid)
+            }
+            Answer::Gone => Err(LockError::NoSuchRequest { path }),
+            Answer::NoRequest => Err(LockError::NotALockRequest { path, rule: "it belongs to no session" }),
+        }
+    }
+
+    fn delete(&self, znode: &ZNodePath, czxid: i64) -> Result<Revocation> {
+        let mut reply_lost = false;
+        let was_deleted = self.support.retry_operation(|| {
+            let outcome = self.call(Operation::DELETE, znode, move |core, znode| delete(core, znode, czxid));
+            reply_lost |= outcome.is_err();
+            outcome
+        })?;
+        if !was_deleted && !reply_lost {
+            return Ok(Revocation::Complied);
+        }
+        log::warn!("took the lock away from {znode}, whose holder did not let go in time");
+        Ok(Revocation::Forced)
+    }
+
+    /// Makes calls to the client on a worker.
+    fn call<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        znode: &ZNodePath,
+        calls: impl FnOnce(&Arc<Core>, &ZNodePath) -> ZkResult<T> + Send + 'static,
+    ) -> Result<T> {
+        let core = self.support.session().core();
+        core.check_open(operation, znode)?;
+        let path = znode.clone();
+        core.call(operation, znode, move |core| calls(core, &path))?
+            .map_err(|error| LockError::client(operation, znode, error))
+    }
+}
+
+/// Checks a caller's path for a request.
+fn request_path(path: &str) -> Result<ZNodePath> {
+    let znode = ZNodePath::parse(path)?;
+    match generated_sequence(znode.name()) {
+        Some(_) => Ok(znode),
+        None => {
+            let path = znode.to_string();
+            Err(LockError::NotALockRequest { path, rule: "its name ends in no sequence number" })
+        }
+    }
+}
+
+fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<Answer> {
+    // A server that lags behind may not know a request yet that is there.
+    core.prove_life()?;
+    match core.read(|client| client.exists(znode.as_str(), false))? {
+        None => return Ok(Answer::Gone),
+        Some(stat) if !belongs_to_a_session(&stat) => return Ok(Answer::NoRequest),
+        Some(_) => {}
+    }
+    match core.write(|client| client.set_data(znode.as_str(), revocation::MESSAGE, None)) {
+        Ok(stat) => Ok(Answer::Asked { czxid: stat.czxid }),
+        Err(ZkError::NoNode) => Ok(Answer::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes this very znode, and not another one that has taken its name; `false` when it is gone already.
+fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64) -> ZkResult<bool> {
+    loop {
+        let stat = core.read(|client| client.exists(znode.as_str(), false))?;
+        let Some(stat) = stat.filter(|stat| stat.czxid == czxid) else { return Ok(false) };
+        match core.write(|client| client.delete(znode.as_str(), Some(stat.version))) {
+            Ok(()) => return Ok(true),
+            Err(ZkError::NoNode) => return Ok(false),
+            // Its data were written meanwhile, or it is another.
+            Err(ZkError::BadVersion) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether a znode goes with a session, as requests do and directories do not. A container, as Curator makes them for
+/// directories, has the smallest number there is in place of an owner.
+fn belongs_to_a_session(stat: &Stat) -> bool {
+    !matches!(stat.ephemeral_owner, 0 | i64::MIN)
+}

@@ -1,0 +1,379 @@
+//! Revocation, step by step, on the simulated ZooKeeper.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use zookeeper::{Acl, CreateMode, Permission, ZkError};
+
+use super::{Revocation, Revoker};
+use crate::client::ZooKeeperClient;
+use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::{BlockingWriteLock, LockError, LockGuard, LockListener, LossReason, Session, WriteLock};
+
+const DIR: &str = "/locks/it";
+const LONG: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Acquired,
+    Asked,
+    Released,
+    Lost(LossReason),
+}
+
+struct Notes(Sender<Call>);
+
+impl LockListener for Notes {
+    fn lock_acquired(&self) {
+        let _ = self.0.send(Call::Acquired);
+    }
+    fn lock_released(&self) {
+        let _ = self.0.send(Call::Released);
+    }
+    fn lock_lost(&self, reason: LossReason) {
+        let _ = self.0.send(Call::Lost(reason));
+    }
+    fn revocation_requested(&self) {
+        let _ = self.0.send(Call::Asked);
+    }
+}
+
+fn next<T>(channel: &Receiver<T>) -> T {
+    channel.recv_timeout(PATIENCE).unwrap()
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::yield_now();
+    }
+}
+
+/// A ZooKeeper with somebody who may hold locks.
+struct Scene {
+    zk: SimulatedZooKeeper,
+    client: Arc<SimulatedClient>,
+    session: Session,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let zk = SimulatedZooKeeper::new();
+        zk.create(DIR, b"");
+        let (client, session) = party(&zk);
+        Scene { zk, client, session }
+    }
+
+    fn listening(&self) -> (WriteLock, Receiver<Call>) {
+        let (calls, taken) = unbounded();
+        (WriteLock::with_listener(&self.session, DIR, None, Notes(calls)).unwrap(), taken)
+    }
+
+    fn guard(&self) -> LockGuard {
+        BlockingWriteLock::new(&self.session, DIR, None).unwrap().lock().unwrap()
+    }
+
+    /// An owner is watched a moment after it has acquired.
+    fn await_watches(&self, count: usize) {
+        eventually("the watches are set", || self.zk.watch_count() == count);
+    }
+
+    fn looks(&self) -> usize {
+        self.zk.calls(SimOperation::GetData)
+    }
+}
+
+/// Nobody is registered with the session any more.
+fn await_nobody(session: &Session) {
+    let participants = || format!("{:?}", session.core().participants());
+    eventually("nobody is left", || participants() == "Participants { all: 0, watched_paths: 0 }");
+}
+
+fn party(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session) {
+    let client = zk.connect(LONG);
+    let session = Session::from_client(client.clone()).unwrap();
+    (client, session)
+}
+
+/// Takes a lock away on a thread of its own, so that a test that fails does not wait for ever.
+fn force(revoker: Revoker, path: &str) -> Receiver<Result<Revocation, LockError>> {
+    let (revoked, outcome) = unbounded();
+    let path = path.to_owned();
+    thread::spawn(move || revoked.send(revoker.force_revocation_after(&path, Duration::MAX)));
+    outcome
+}
+
+/// Somebody else, who revokes.
+fn revoker(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Revoker) {
+    let (client, session) = party(zk);
+    let revoker = Revoker::new(&session);
+    revoker.protocol_support().set_retry_delay(Duration::from_millis(1));
+    (client, revoker)
+}
+
+// ---- the holder
+
+#[test]
+fn a_holder_is_told_once_for_each_acquisition_between_its_beginning_and_its_end() {
+    let scene = Scene::new();
+    let (lock, calls) = scene.listening();
+    for _ in 0..2 {
+        assert!(lock.lock().unwrap());
+        assert_eq!(next(&calls), Call::Acquired);
+        let id = lock.id().unwrap();
+        scene.zk.set_data(&id, b"unlock");
+        assert_eq!(next(&calls), Call::Asked);
+        let looks = scene.looks();
+        scene.zk.set_data(&id, b"unlock");
+        eventually("the second message was seen", || scene.looks() > looks);
+        assert!(lock.is_owner(), "it is for the holder to decide");
+        lock.unlock().unwrap();
+        assert_eq!(next(&calls), Call::Released);
+    }
+    assert!(calls.try_recv().is_err());
+}
+
+#[test]
+fn other_data_ask_for_nothing_nor_do_the_holders_own() {
+    let scene = Scene::new();
+    let (lock, calls) = scene.listening();
+    lock.set_data(b"unlock").unwrap();
+    assert!(lock.lock().unwrap());
+    assert_eq!(next(&calls), Call::Acquired);
+    scene.await_watches(1);
+    let looks = scene.looks();
+    scene.zk.set_data(&lock.id().unwrap(), b"unlocked");
+    eventually("the other data were seen", || scene.looks() > looks);
+    lock.unlock().unwrap();
+    assert_eq!(next(&calls), Call::Released);
+}
+
+#[test]
+fn a_waiter_that_was_asked_is_told_when_it_has_acquired() {
+    let scene = Scene::new();
+    let ahead = scene.zk.create_sequential(DIR, "x-other-lock-", None);
+    let (lock, calls) = scene.listening();
+    assert!(!lock.lock().unwrap());
+    scene.zk.set_data(&lock.id().unwrap(), b"unlock");
+    scene.zk.delete(&ahead);
+    assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Asked));
+}
+
+#[test]
+fn a_message_that_came_while_contact_was_lost_is_told_after_the_reconnect() {
+    let scene = Scene::new();
+    let guard = scene.guard();
+    scene.await_watches(1);
+    scene.client.disconnect();
+    scene.zk.set_data(guard.id(), b"unlock");
+    scene.client.reconnect();
+    next(guard.revocation());
+    assert!(guard.is_owner());
+}
+
+#[test]
+fn a_holder_that_has_let_go_is_told_nothing_more() {
+    let scene = Scene::new();
+    let (lock, calls) = scene.listening();
+    assert!(lock.lock().unwrap());
+    scene.await_watches(1);
+    let (looked, look) = unbounded();
+    let lock = Arc::new(lock);
+    let released = Arc::clone(&lock);
+    scene.client.after_next(SimOperation::GetData, move || {
+        released.close();
+        looked.send(()).unwrap();
+    });
+    scene.zk.set_data(&lock.id().unwrap(), b"unlock");
+    next(&look);
+    assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
+    await_nobody(&scene.session);
+    assert!(calls.try_recv().is_err());
+}
+
+// ---- the one who asks
+
+#[test]
+fn what_is_no_request_is_neither_asked_nor_deleted() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create("/locks/orders", b"kept");
+    zk.create("/locks/order-0000000007", b"kept");
+    let (client, _session) = party(&zk);
+    client.create("/locks/member", b"kept", Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
+    let (_, revoker) = revoker(&zk);
+    let revoke = |path| revoker.force_revocation_after(path, Duration::ZERO).unwrap_err();
+    for path in ["/locks/orders", "/locks/order-0000000007", "/locks/member"] {
+        let error = revoker.request_revocation(path).unwrap_err();
+        assert!(matches!(&error, LockError::NotALockRequest { .. }), "{error}");
+        assert!(matches!(revoke(path), LockError::NotALockRequest { .. }), "{path}");
+        assert_eq!(zk.data(path).unwrap(), b"kept");
+    }
+    assert!(matches!(revoke("/locks/x-gone-lock-0000000001"), LockError::NoSuchRequest { .. }));
+    assert!(matches!(revoke("locks/"), LockError::InvalidPath { .. }));
+}
+
+#[test]
+fn a_request_that_goes_between_the_look_and_the_message_cannot_be_asked() {
+    let scene = Scene::new();
+    let guard = scene.guard();
+    let (client, revoker) = revoker(&scene.zk);
+    let (gone, path) = (scene.zk.clone(), guard.id().to_owned());
+    client.after_next(SimOperation::Exists, move || gone.delete(&path));
+    let error = revoker.request_revocation(guard.id()).unwrap_err();
+    assert!(matches!(error, LockError::NoSuchRequest { .. }), "{error}");
+}
+
+#[test]
+fn whoever_lets_go_in_time_has_complied() {
+    let scene = Scene::new();
+    let guard = scene.guard();
+    let revoked = force(revoker(&scene.zk).1, guard.id());
+    next(guard.revocation());
+    guard.unlock().unwrap();
+    assert_eq!(next(&revoked).unwrap(), Revocation::Complied);
+}
+
+#[test]
+fn whoever_does_not_let_go_in_time_loses_the_lock() {
+    let scene = Scene::new();
+    let (lock, calls) = scene.listening();
+    assert!(lock.lock().unwrap());
+    scene.await_watches(1);
+    let (_, revoker) = revoker(&scene.zk);
+    let revoked = revoker.force_revocation_after(&lock.id().unwrap(), Duration::from_millis(20)).unwrap();
+    assert_eq!(revoked, Revocation::Forced);
+    let heard: Vec<Call> = (0..2).map(|_| next(&calls)).collect();
+    // The deletion may be seen before the message.
+    let last = if heard[1] == Call::Asked { next(&calls) } else { heard[1] };
+    assert_eq!((heard[0], last), (Call::Acquired, Call::Lost(LossReason::NodeDeleted)));
+}
+
+#[test]
+fn a_message_written_at_the_last_moment_does_not_save_the_znode() {
+    let scene = Scene::new();
+    let guard = scene.guard();
+    let (client, revoker) = revoker(&scene.zk);
+    let (other, path) = (scene.zk.clone(), guard.id().to_owned());
+    client.before_next(SimOperation::Delete, move || other.set_data(&path, b"unlock"));
+    assert_eq!(revoker.force_revocation_after(guard.id(), Duration::ZERO).unwrap(), Revocation::Forced);
+    assert_eq!(scene.zk.calls(SimOperation::Delete), 2);
+    assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
+}
+
+#[test]
+fn a_request_that_goes_at_the_last_moment_has_complied() {
+    for step in [SimOperation::Exists, SimOperation::Delete] {
+        let scene = Scene::new();
+        let guard = scene.guard();
+        let (client, revoker) = revoker(&scene.zk);
+        let (gone, path, striking) = (scene.zk.clone(), guard.id().to_owned(), Arc::clone(&client));
+        client.after_next(SimOperation::Exists, move || {
+            striking.before_next(step, move || gone.delete(&path));
+        });
+        let revoked = revoker.force_revocation_after(guard.id(), Duration::ZERO).unwrap();
+        assert_eq!(revoked, Revocation::Complied, "{step:?}");
+    }
+}
+
+#[test]
+fn another_request_that_has_taken_the_name_is_left_alone() {
+    let scene = Scene::new();
+    let session = Some(scene.client.session_id());
+    let first = scene.zk.create_sequential(DIR, "write-", session);
+    let (client, revoker) = revoker(&scene.zk);
+    let (zk, path) = (scene.zk.clone(), first.clone());
+    client.after_next(SimOperation::Exists, {
+        let client = Arc::clone(&client);
+        move || {
+            client.before_next(SimOperation::Exists, move || {
+                zk.delete(&path);
+                zk.set_sequence(DIR, 0);
+                assert_eq!(zk.create_sequential(DIR, "write-", session), path);
+            });
+        }
+    });
+    assert_eq!(revoker.force_revocation_after(&first, Duration::ZERO).unwrap(), Revocation::Complied);
+    assert!(scene.zk.exists(&first));
+}
+
+#[test]
+fn a_reply_that_is_lost_at_any_step_changes_nothing() {
+    for operation in
+        [SimOperation::SetData, SimOperation::Exists, SimOperation::GetData, SimOperation::Delete]
+    {
+        for when in [Effect::Before, Effect::After] {
+            let scene = Scene::new();
+            let guard = scene.guard();
+            let (client, revoker) = revoker(&scene.zk);
+            client.fail_next(operation, when, ZkError::ConnectionLoss);
+            let revoked = revoker.force_revocation_after(guard.id(), Duration::from_millis(20)).unwrap();
+            assert_eq!(revoked, Revocation::Forced, "{operation:?} {when:?}");
+            assert_eq!(client.pending_faults(), 0, "{operation:?} {when:?}");
+            assert!(!scene.zk.exists(guard.id()));
+        }
+    }
+}
+
+#[test]
+fn a_holder_that_lets_go_while_the_revoker_has_no_contact_has_complied() {
+    let scene = Scene::new();
+    let guard = scene.guard();
+    let (client, revoker) = revoker(&scene.zk);
+    let revoked = force(revoker, guard.id());
+    // The holder's own watch, and the revoker's.
+    scene.await_watches(2);
+    client.disconnect();
+    drop(guard);
+    eventually("the lock is released", || scene.zk.children(DIR).is_empty());
+    client.reconnect();
+    assert_eq!(next(&revoked).unwrap(), Revocation::Complied);
+}
+
+#[test]
+fn a_holder_that_lets_go_unseen_has_complied() {
+    for read_checks in [ReadChecks::ReadsOnly, ReadChecks::Events] {
+        let scene = Scene::new();
+        scene.zk.set_read_checks(read_checks);
+        let no_read = Acl::new(Permission::DELETE | Permission::WRITE, "world", "anyone");
+        let guard = BlockingWriteLock::new(&scene.session, DIR, Some(vec![no_read])).unwrap().lock().unwrap();
+        let (_, revoker) = revoker(&scene.zk);
+        scene.zk.clear_log();
+        let revoked = force(revoker, guard.id());
+        eventually("the znode was looked at", || scene.looks() > 0);
+        drop(guard);
+        assert_eq!(next(&revoked).unwrap(), Revocation::Complied, "{read_checks:?}");
+    }
+}
+
+#[test]
+fn a_revoker_whose_session_ends_says_so_at_once_and_leaves_nothing() {
+    let scene = Scene::new();
+    let guard = scene.guard();
+    let (client, session) = party(&scene.zk);
+    let revoked = force(Revoker::new(&session), guard.id());
+    scene.await_watches(2);
+    client.expire();
+    let error = next(&revoked).unwrap_err();
+    assert!(error.is_session_lost(), "{error}");
+    await_nobody(&session);
+    assert!(guard.is_owner());
+}
+
+#[test]
+fn a_look_that_is_stuck_holds_up_no_force_and_leaves_nothing() {
+    let scene = Scene::new();
+    let guard = scene.guard();
+    let (client, session) = party(&scene.zk);
+    let (release, stuck) = bounded::<()>(0);
+    client.before_next(SimOperation::GetData, move || {
+        let _ = stuck.recv();
+    });
+    let revoked = Revoker::new(&session).force_revocation_after(guard.id(), Duration::from_millis(20));
+    assert_eq!(revoked.unwrap(), Revocation::Forced);
+    drop(release);
+    await_nobody(&session);
+}

@@ -1,0 +1,133 @@
+//! [`Vigil`]: waits for a znode of somebody else's to go, over reconnects, and costs no thread meanwhile.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::core::{Core, Sight};
+use super::participants::{Participant, ParticipantId, Wake};
+use crate::recipe::path::ZNodePath;
+
+/// How soon a znode is looked at again when no watch tells of it although there seems to be contact.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Ends when it is dropped.
+pub(crate) struct Vigil {
+    lookout: Arc<Lookout>,
+    gone: Receiver<()>,
+}
+
+struct Lookout {
+    id: ParticipantId,
+    core: Arc<Core>,
+    path: ZNodePath,
+    gone: Sender<()>,
+    is_over: AtomicBool,
+}
+
+impl Vigil {
+    pub(crate) fn begin(core: &Arc<Core>, path: &ZNodePath) -> Vigil {
+        let (sender, gone) = bounded(1);
+        let lookout = Arc::new(Lookout {
+            id: core.participants().new_id(),
+            core: Arc::clone(core),
+            path: path.clone(),
+            gone: sender,
+            is_over: AtomicBool::new(false),
+        });
+        core.join(lookout.id, Arc::<Lookout>::clone(&lookout));
+        Arc::clone(&lookout).look_soon();
+        Vigil { lookout, gone }
+    }
+
+    /// A channel on which a message arrives when the znode is gone. Nothing comes after the end of the session.
+    pub(crate) fn gone(&self) -> &Receiver<()> {
+        &self.gone
+    }
+}
+
+impl Drop for Vigil {
+    fn drop(&mut self) {
+        let Lookout { id, core, path, is_over, .. } = &*self.lookout;
+        is_over.store(true, Ordering::SeqCst);
+        core.participants().unwatch(path, *id);
+        core.leave(*id);
+    }
+}
+
+impl Lookout {
+    fn look_soon(self: Arc<Self>) {
+        let core = Arc::clone(&self.core);
+        core.submit(move |_| self.look());
+    }
+
+    fn look(self: Arc<Self>) {
+        let sight = self.core.watch(&self.path, self.id);
+        if self.is_over.load(Ordering::SeqCst) {
+            // It ended while the call was under way, which had registered it again.
+            return self.core.participants().unwatch(&self.path, self.id);
+        }
+        match sight {
+            Ok(Sight::Gone) => drop(self.gone.try_send(())),
+            Ok(Sight::Watched { .. }) => {}
+            // The reconnect wakes it.
+            Err(_) if !self.core.in_contact() => {}
+            Ok(Sight::Unreadable) | Err(_) => self.look_later(),
+        }
+    }
+
+    fn look_later(self: Arc<Self>) {
+        let weak = Arc::downgrade(&self);
+        self.core.at(self.core.now().after(LOOK_AGAIN), move |_| {
+            if let Some(lookout) = weak.upgrade() {
+                lookout.look_soon();
+            }
+        });
+    }
+}
+
+impl Participant for Lookout {
+    fn wake(self: Arc<Self>, why: Wake) {
+        match why {
+            Wake::LookAgain | Wake::Reconnected => self.look_soon(),
+            Wake::Suspended | Wake::CheckLease | Wake::SessionEnded(_) => {}
+        }
+    }
+}
+
+impl fmt::Debug for Vigil {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vigil").field("path", &self.lookout.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+    use std::time::Instant;
+
+    use crate::Session;
+    use crate::sim::SimulatedZooKeeper;
+
+    #[test]
+    fn a_look_that_comes_after_the_end_leaves_nobody_registered() {
+        let zk = SimulatedZooKeeper::new();
+        zk.create("/a", b"");
+        let session = Session::from_client(zk.connect(Duration::from_secs(30))).unwrap();
+        let core = session.core();
+        let vigil = Vigil::begin(&core, &ZNodePath::parse("/a").unwrap());
+        let lookout = Arc::clone(&vigil.lookout);
+        drop(vigil);
+        lookout.look();
+        // The look with which it began may be under way still.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while format!("{:?}", core.participants()) != "Participants { all: 0, watched_paths: 0 }" {
+            assert!(Instant::now() < deadline, "{:?}", core.participants());
+            thread::yield_now();
+        }
+    }
+}
