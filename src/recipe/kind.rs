@@ -75,7 +75,10 @@ impl fmt::Display for LockKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recipe::access::Access;
+    use crate::recipe::naming_scheme::NamingScheme;
     use proptest::prelude::*;
+    use uuid::Uuid;
 
     /// What the libraries write before the number.
     const PREFIXES: [(&str, LockKind); 17] = [
@@ -105,6 +108,17 @@ mod tests {
                 let name = format!("{prefix}{sequence:010}");
                 assert_eq!(LockKind::of(&name), Some(kind), "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn the_requests_of_this_crate_are_known() {
+        let of = |access: Access| LockKind::of(&format!("{}0000000007", access.prefix(Uuid::nil()))).unwrap();
+        assert_eq!(of(Access::Exclusive), LockKind::Exclusive);
+        for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
+            assert_eq!(of(Access::Read(scheme)), LockKind::Read, "{scheme:?}");
+            let writer = if scheme == NamingScheme::Kazoo { LockKind::Exclusive } else { LockKind::Write };
+            assert_eq!(of(Access::Write(scheme)), writer, "{scheme:?}");
         }
     }
 

@@ -33,9 +33,11 @@ pub(crate) fn count_owners(mut queue: impl Iterator<Item = LockKind>) -> usize {
 mod tests {
     use super::*;
     use crate::recipe::access::Access;
+    use crate::recipe::naming_scheme::NamingScheme;
     use crate::recipe::queue::{Decision, decide};
     use LockKind::{Exclusive, Other, Read, Write};
     use proptest::prelude::*;
+    use uuid::Uuid;
 
     fn children(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -98,6 +100,29 @@ mod tests {
                 };
                 prop_assert_eq!(decide(Access::Exclusive, own, &listed), expected);
             }
+        }
+
+        /// The locks of this crate, each for itself, come to the same.
+        #[test]
+        fn those_are_owners_who_take_themselves_for_such(
+            scheme in prop::sample::select(vec![NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo]),
+            kinds in prop::collection::vec(0..4, 1..12), start: i32, seed: u64,
+        ) {
+            let accesses = kinds.into_iter().map(|kind| match kind {
+                0 => Access::Exclusive,
+                1 => Access::Write(scheme),
+                _ => Access::Read(scheme),
+            });
+            let named = accesses.enumerate().map(|(index, access)| {
+                let guid = Uuid::from_u64_pair(seed.rotate_left(index as u32 * 7), seed);
+                let sequence = start.wrapping_add(index as i32);
+                (access, format!("{}{sequence:010}", access.prefix(guid)))
+            });
+            let queue: Vec<(Access, String)> = named.collect();
+            let names: Vec<String> = queue.iter().map(|(_, name)| name.clone()).rev().collect();
+            let believing = queue.iter().filter(|(access, own)| decide(*access, own, &names) == Decision::Owner);
+            let owners = count_owners(in_order(&names).into_iter().filter_map(LockKind::of));
+            prop_assert_eq!(owners, believing.count());
         }
 
         #[test]

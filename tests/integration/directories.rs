@@ -6,10 +6,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use zookeeper_recipes_lock::{
     Acl, BlockingWriteLock, CreateMode, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind,
-    LossReason, Permission, Session, SessionState, WriteLock, ZooKeeper,
+    LossReason, NamingScheme, Permission, ReadWriteLock, Session, SessionState, WriteLock, ZooKeeper,
 };
 
-use crate::fixtures::{LONG, Onlooker, SHORT, connect, next, session, unique_dir};
+use crate::fixtures::{LONG, Notes, Onlooker, SHORT, connect, next, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
@@ -92,6 +92,26 @@ fn a_thousand_contenders_are_listed_in_order() {
     let contenders = place.directory.contenders().unwrap();
     let ids: Vec<String> = locks.iter().filter_map(WriteLock::id).collect();
     assert_eq!(paths(&contenders), ids);
+}
+
+#[test]
+fn readers_own_together_until_a_writer_stands_before_them() {
+    for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
+        let place = Place::new("readers");
+        let lock = ReadWriteLock::with_naming_scheme(&place.session, place.dir(), None, scheme).unwrap();
+        let owners = || place.directory.current_owners().unwrap();
+        let readers = [lock.read().unwrap(), lock.read().unwrap()];
+        let writer = lock.write_lock(Notes::new().0);
+        assert!(!writer.lock().unwrap());
+        let late = lock.read_lock(Notes::new().0);
+        assert!(!late.lock().unwrap());
+        assert_eq!(paths(&owners()), [readers[0].id(), readers[1].id()], "{scheme:?}");
+        assert!(owners().iter().all(|owner| owner.kind() == LockKind::Read));
+        drop(readers);
+        eventually("the writer owns the lock", || writer.is_owner());
+        assert_eq!(paths(&owners()), [writer.id().unwrap()]);
+        assert_eq!(place.directory.contenders().unwrap().len(), 2);
+    }
 }
 
 #[test]
