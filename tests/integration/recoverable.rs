@@ -68,6 +68,13 @@ impl Field {
     }
 }
 
+impl Drop for Field {
+    /// Before the relay goes: a client without a server is busy connecting.
+    fn drop(&mut self) {
+        self.session.close();
+    }
+}
+
 fn caller(session: &Session) -> RecoverableZooKeeper {
     let policy = RetryPolicy::bounded_exponential(Duration::from_millis(10), Duration::from_millis(500));
     RecoverableZooKeeper::new(session, policy.with_attempts(100).with_jitter())
