@@ -81,62 +81,38 @@
 )]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod blocking_lock;
-mod blocking_write_lock;
-mod candidate;
 mod client;
 mod directory;
-mod distributed_locks;
 mod error;
 mod error_class;
-mod grant;
-mod leadership;
-mod listening_lock;
-mod lock_guard;
-mod lock_listener;
-mod locking;
-mod multi_guard;
-mod multi_lock;
+mod locks;
 mod node_tracker;
 mod operation;
 mod patience;
 mod protocol_support;
-mod read_guard;
-mod read_lock;
-mod read_write_lock;
 mod recipe;
 mod recoverable;
-mod reentrant_lock;
 mod request;
 mod retry;
-mod revoker;
 mod session;
 #[cfg(any(test, feature = "test-util"))]
 pub mod sim;
 #[cfg(test)]
 mod simulation;
 mod tracking;
-mod write_guard;
-mod write_lock;
 
-pub use blocking_write_lock::BlockingWriteLock;
-pub use candidate::Candidate;
 pub use client::{ClientEvent, EventSink, ZooKeeperClient};
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
-pub use distributed_locks::DistributedLocks;
 pub use error::{LockError, LossReason, Result};
-pub use leadership::Leadership;
-pub use lock_guard::LockGuard;
-pub use lock_listener::LockListener;
-pub use multi_guard::MultiGuard;
-pub use multi_lock::MultiLock;
+pub use locks::{
+    BlockingWriteLock, Candidate, DistributedLocks, DowngradeError, Leadership, LockGuard, LockListener,
+    MultiGuard, MultiLock, ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Revocation,
+    Revoker, WriteGuard, WriteLock,
+};
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;
 pub use patience::{CancelHandle, Patience};
 pub use protocol_support::ProtocolSupport;
-pub use read_guard::ReadGuard;
-pub use read_lock::ReadLock;
-pub use read_write_lock::ReadWriteLock;
 pub use recipe::kind::LockKind;
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
@@ -144,12 +120,8 @@ pub use recipe::laws;
 pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
-pub use reentrant_lock::{ReentrantGuard, ReentrantLock};
 pub use retry::RetryPolicy;
-pub use revoker::{Revocation, Revoker};
 pub use session::{Session, SessionState};
-pub use write_guard::{DowngradeError, WriteGuard};
-pub use write_lock::WriteLock;
 
 /// Types of the client library that appear in this crate's signatures.
 pub use zookeeper::{Acl, CreateMode, Permission, Stat, ZkError, ZkResult, ZooKeeper};

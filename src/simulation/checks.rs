@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::locks::Callback;
 use super::world::{World, short};
-use crate::listening_lock::ListeningLock;
+use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::znode_name::generated_sequence;
 
 impl World {

@@ -9,7 +9,7 @@ use super::locks::{Action, Callback};
 use super::run::{Verdict, check};
 use super::scheduler::{DIRS, Scheduler};
 use super::world::{ClientState, World};
-use crate::listening_lock::ListeningLock;
+use crate::locks::listening_lock::ListeningLock;
 
 /// How long a waiter may take when nothing goes wrong any more: all its attempts to join, and a session's end.
 const BOUND: Duration = Duration::from_secs(60);

@@ -17,7 +17,7 @@ use super::random::Random;
 use super::runtime::Timer;
 use crate::Session;
 use crate::client::{ClientEvent, EventSink};
-use crate::listening_lock::ListeningLock;
+use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::znode_name::generated_sequence;
 use crate::session::{Core, Job, Moment};
 use crate::sim::{SimulatedClient, SimulatedZooKeeper};

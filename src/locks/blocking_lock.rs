@@ -6,9 +6,9 @@ use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
 use crate::error::{LockError, Operation, Result};
-use crate::grant::{Grant, Tidings};
-use crate::lock_guard::LockGuard;
-use crate::locking;
+use crate::locks::grant::{Grant, Tidings};
+use crate::locks::lock_guard::LockGuard;
+use crate::locks::locking;
 use crate::patience::{Patience, Waited};
 use crate::protocol_support::{ProtocolSupport, check_data};
 use crate::recipe::access::Access;

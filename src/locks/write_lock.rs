@@ -9,9 +9,9 @@ use std::time::Duration;
 use zookeeper::Acl;
 
 use crate::error::Result;
-use crate::listening_lock::ListeningLock;
-use crate::lock_listener::LockListener;
-use crate::locking;
+use crate::locks::listening_lock::ListeningLock;
+use crate::locks::lock_listener::LockListener;
+use crate::locks::locking;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 
 use crate::error::{LockError, LossReason, Operation, Result};
-use crate::grant::{Grant, Tidings};
-use crate::locking;
+use crate::locks::grant::{Grant, Tidings};
+use crate::locks::locking;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::error::{LockError, Operation, Result};
-use crate::lock_listener::{ListenerSlot, LockListener};
-use crate::locking;
+use crate::locks::lock_listener::{ListenerSlot, LockListener};
+use crate::locks::locking;
 use crate::protocol_support::{ProtocolSupport, check_data};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use zookeeper::Acl;
 
-use crate::blocking_lock::BlockingLock;
 use crate::error::Result;
-use crate::lock_guard::LockGuard;
+use crate::locks::blocking_lock::BlockingLock;
+use crate::locks::lock_guard::LockGuard;
 use crate::patience::Patience;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;

@@ -6,11 +6,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::blocking_lock::BlockingLock;
-use crate::blocking_write_lock::BlockingWriteLock;
 use crate::error::{LockError, Result};
-use crate::lock_guard::LockGuard;
-use crate::locking::default_data;
+use crate::locks::blocking_lock::BlockingLock;
+use crate::locks::blocking_write_lock::BlockingWriteLock;
+use crate::locks::lock_guard::LockGuard;
+use crate::locks::locking::default_data;
 use crate::patience::Patience;
 use crate::protocol_support::{ProtocolSupport, check_data};
 use crate::recipe::access::Access;

@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 use zookeeper::Acl;
 
-use crate::blocking_lock::BlockingLock;
 use crate::error::Result;
-use crate::listening_lock::ListeningLock;
-use crate::lock_guard::LockGuard;
-use crate::lock_listener::LockListener;
+use crate::locks::blocking_lock::BlockingLock;
+use crate::locks::listening_lock::ListeningLock;
+use crate::locks::lock_guard::LockGuard;
+use crate::locks::lock_listener::LockListener;
+use crate::locks::read_guard::ReadGuard;
+use crate::locks::read_lock::ReadLock;
+use crate::locks::write_guard::WriteGuard;
+use crate::locks::write_lock::WriteLock;
 use crate::patience::Patience;
 use crate::protocol_support::ProtocolSupport;
-use crate::read_guard::ReadGuard;
-use crate::read_lock::ReadLock;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
-use crate::write_guard::WriteGuard;
-use crate::write_lock::WriteLock;
 
 /// A lock that is held by any number of readers at once, or by one writer alone, in whichever processes.
 ///

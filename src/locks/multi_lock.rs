@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::blocking_lock::{BlockingLock, over_losses};
 use crate::error::{LockError, Operation, Result};
-use crate::grant::Tidings;
-use crate::lock_guard::LockGuard;
-use crate::multi_guard::MultiGuard;
+use crate::locks::blocking_lock::{BlockingLock, over_losses};
+use crate::locks::grant::Tidings;
+use crate::locks::lock_guard::LockGuard;
+use crate::locks::multi_guard::MultiGuard;
 use crate::patience::Patience;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::blocking_write_lock::BlockingWriteLock;
 use crate::error::{LockError, Operation, Result};
-use crate::lock_guard::LockGuard;
+use crate::locks::blocking_write_lock::BlockingWriteLock;
+use crate::locks::lock_guard::LockGuard;
 use crate::patience::Patience;
 
 /// A [`BlockingWriteLock`] that the thread which holds it may acquire again, at once and without a word to the server; it is

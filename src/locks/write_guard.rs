@@ -6,9 +6,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::error::{LockError, Result};
-use crate::lock_guard::LockGuard;
+use crate::locks::lock_guard::LockGuard;
+use crate::locks::read_guard::ReadGuard;
 use crate::protocol_support::ProtocolSupport;
-use crate::read_guard::ReadGuard;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 
@@ -34,7 +34,8 @@ impl WriteGuard {
     ///
     /// At no moment is the lock free, so what was written can be read on. The readers behind this one acquire, up to the
     /// next writer. Blocks until the server has the reader's znode, and looks that the writer's is still there; that one is
-    /// then deleted in the background. The read lock keeps the writer's [`fencing_token`](LockGuard::fencing_token).
+    /// then deleted in the background. The read lock keeps the writer's [`fencing_token`](LockGuard::fencing_token); a
+    /// [revocation](LockGuard::revocation) that was asked of the writer ends with it.
     ///
     /// ```no_run
     /// # use std::time::Duration;

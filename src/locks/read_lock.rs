@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::listening_lock::ListeningLock;
-use crate::lock_listener::LockListener;
+use crate::locks::listening_lock::ListeningLock;
+use crate::locks::lock_listener::LockListener;
 use crate::protocol_support::ProtocolSupport;
 use crate::session::Session;
 

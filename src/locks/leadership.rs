@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Select};
 
 use crate::error::{LossReason, Result};
-use crate::lock_guard::LockGuard;
+use crate::locks::lock_guard::LockGuard;
 use crate::patience::CancelHandle;
 use crate::request::Request;
 

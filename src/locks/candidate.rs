@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded, never};
 use parking_lot::Mutex;
 
-use crate::blocking_write_lock::BlockingWriteLock;
 use crate::error::{LockError, Result};
-use crate::leadership::Leadership;
-use crate::lock_guard::LockGuard;
+use crate::locks::blocking_write_lock::BlockingWriteLock;
+use crate::locks::leadership::Leadership;
+use crate::locks::lock_guard::LockGuard;
 use crate::patience::{CancelHandle, Patience, Waited};
 use crate::request::Request;
 

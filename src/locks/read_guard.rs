@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::error::Result;
-use crate::lock_guard::LockGuard;
+use crate::locks::lock_guard::LockGuard;
 
 /// A read lock that is held, perhaps beside others. Dropping it releases the lock, also when a panic unwinds.
 ///

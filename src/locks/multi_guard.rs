@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 
 use crate::error::{LockError, LossReason, Result};
-use crate::grant::Tidings;
-use crate::lock_guard::LockGuard;
+use crate::locks::grant::Tidings;
+use crate::locks::lock_guard::LockGuard;
 
 /// Several locks that are held together, by a [`MultiLock`](crate::MultiLock). Dropping it releases them, the last one that
 /// was acquired first, also when a panic unwinds.

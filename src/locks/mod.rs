@@ -1,0 +1,39 @@
+//! The locks: thin shells around requests, their guards, and what is built on top of them.
+//!
+//! What they have in common, whatever they ask for, stands in `locking`, `blocking_lock` and `listening_lock`.
+
+mod blocking_lock;
+mod blocking_write_lock;
+mod candidate;
+mod distributed_locks;
+mod grant;
+mod leadership;
+pub(crate) mod listening_lock;
+mod lock_guard;
+mod lock_listener;
+pub(crate) mod locking;
+mod multi_guard;
+mod multi_lock;
+mod read_guard;
+mod read_lock;
+mod read_write_lock;
+mod reentrant_lock;
+mod revoker;
+mod write_guard;
+mod write_lock;
+
+pub use blocking_write_lock::BlockingWriteLock;
+pub use candidate::Candidate;
+pub use distributed_locks::DistributedLocks;
+pub use leadership::Leadership;
+pub use lock_guard::LockGuard;
+pub use lock_listener::LockListener;
+pub use multi_guard::MultiGuard;
+pub use multi_lock::MultiLock;
+pub use read_guard::ReadGuard;
+pub use read_lock::ReadLock;
+pub use read_write_lock::ReadWriteLock;
+pub use reentrant_lock::{ReentrantGuard, ReentrantLock};
+pub use revoker::{Revocation, Revoker};
+pub use write_guard::{DowngradeError, WriteGuard};
+pub use write_lock::WriteLock;
