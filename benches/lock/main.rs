@@ -3,13 +3,14 @@
 //! ```text
 //! cargo bench --bench lock                        all of it, in less than four minutes
 //! cargo bench --bench lock -- --quick             fewer and shorter rounds, in less than 40 s
-//! cargo bench --bench lock -- handover            the sections named: uncontended, handover, readers, is_owner,
-//!                                                 footprint
+//! cargo bench --bench lock -- handover            the sections named: uncontended, handover, readers,
+//!                                                 contenders, is_owner, footprint
 //! ```
 //!
 //! Ours and the raw calls take turns within each round, so that a machine that others use too is as slow for both. What
 //! comes out is measured, not asserted: beside each aim stands `ok` or `over`, and the exit status says nothing of it.
 
+mod contenders;
 mod footprint;
 mod handover;
 mod is_owner;
@@ -43,7 +44,7 @@ const ROOT: &str = "/bench";
 /// How many cycles the server is given to compile its code.
 const WARM_UP_CYCLES: usize = 4_000;
 
-const SECTIONS: [&str; 5] = ["uncontended", "handover", "readers", "is_owner", "footprint"];
+const SECTIONS: [&str; 6] = ["uncontended", "handover", "readers", "contenders", "is_owner", "footprint"];
 const USAGE: &str = "usage: cargo bench --bench lock -- [--quick] [SECTION]...";
 
 fn main() -> ExitCode {
@@ -84,6 +85,9 @@ fn run(plan: &Plan, sections: &[&str]) {
     }
     if is_wanted("readers") {
         readers::run(plan, &connect_string, 100);
+    }
+    if is_wanted("contenders") {
+        contenders::run(plan, &connect_string, 1_000);
     }
     if is_wanted("is_owner") {
         is_owner::run(&connect_string);

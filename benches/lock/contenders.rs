@@ -1,0 +1,34 @@
+//! Looking at a long queue: who is in it, since when, with what data.
+
+use zookeeper_recipes_lock::{LockDirectory, WriteLock};
+
+use crate::measure::{Cycle, Plan, compare};
+use crate::table::{print_comparison, print_title};
+use crate::{ROOT, raw, session};
+
+/// Not slower than asking for one znode after the other.
+const AIM: f64 = 1.0;
+
+pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize) {
+    let dir = format!("{ROOT}/queue-{waiting}");
+    let queuing = session(connect_string);
+    let queue: Vec<WriteLock> = (0..waiting)
+        .map(|_| {
+            let lock = WriteLock::new(&queuing, &dir, None).expect("the path is valid");
+            lock.lock().expect("it joins the queue");
+            lock
+        })
+        .collect();
+    let directory = LockDirectory::new(&session(connect_string), &dir).expect("the path is valid");
+    let zk = raw::connect(connect_string);
+    let look = || assert_eq!(directory.contenders().expect("the server answers").len(), queue.len());
+    let look_raw = || {
+        for name in zk.get_children(&dir, false).expect("the directory is there") {
+            zk.get_data(&format!("{dir}/{name}"), false).expect("it is there");
+        }
+    };
+    let sides: &mut [Vec<Cycle<'_>>] = &mut [vec![Box::new(look)], vec![Box::new(look_raw)]];
+    let times = compare(plan, sides);
+    print_title(&format!("who is in a queue of {waiting}"), "µs per look");
+    print_comparison("contenders()", &times[0], &times[1], AIM);
+}
