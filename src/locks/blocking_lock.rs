@@ -42,7 +42,7 @@ impl BlockingLock {
         self.try_once(&Tidings::of(1))
     }
 
-    /// Takes the lock if it is free. Its loss is told on a channel that several locks may share.
+    /// Takes the lock if it is free. What befalls it later is told on channels that several locks may share.
     pub(crate) fn try_once(&self, tidings: &Arc<Tidings>) -> Result<Option<LockGuard>> {
         let attempt = self.start(tidings)?;
         match attempt.claim.wait_until_placed()? {
@@ -55,8 +55,8 @@ impl BlockingLock {
         over_losses(self.session(), &self.dir, patience, || self.wait(patience, &Tidings::of(1)))
     }
 
-    /// Waits for the lock, but not over the loss of the session. Its own loss is told on a channel that several locks may
-    /// share.
+    /// Waits for the lock, but not over the loss of the session. What befalls it later is told on channels that several locks
+    /// may share.
     pub(crate) fn wait(&self, patience: &Patience, tidings: &Arc<Tidings>) -> Result<Option<LockGuard>> {
         if patience.is_cancelled() {
             return Err(cancelled(&self.dir));

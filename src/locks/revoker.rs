@@ -21,9 +21,9 @@ use crate::session::{Core, Session, Vigil};
 
 /// Asks the holders of locks to let go, and takes locks away from those that do not.
 ///
-/// A lock is named by the znode of the request that holds it: [`LockGuard::id`](crate::LockGuard::id),
-/// [`WriteLock::id`](crate::WriteLock::id), or the first child of the lock's directory. A request that still waits may be
-/// asked too; it is told when it has acquired. The holder is told by
+/// A lock is named by the znode of the request that holds it: its holder knows it as [`id`](crate::LockGuard::id), and
+/// everybody else finds it out by [`LockDirectory::current_owner`](crate::LockDirectory::current_owner). A request that still
+/// waits may be asked too; it is told when it has acquired. The holder is told by
 /// [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
 /// [`LockGuard::revocation`](crate::LockGuard::revocation), or, in another language, finds `unlock` in the data of its znode.
 /// What was there before is overwritten. (Curator's holders wait for another message.)
@@ -33,14 +33,15 @@ use crate::session::{Core, Session, Vigil};
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{Revocation, Revoker, Session};
+/// use zookeeper_recipes_lock::{LockDirectory, Revocation, Revoker, Session};
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-/// let revoker = Revoker::new(&session);
-/// # let holder = "/locks/report/x-3f0c-lock-0000000007";
-/// match revoker.force_revocation_after(holder, Duration::from_secs(30))? {
-///     Revocation::Complied => println!("the holder has let go"),
-///     Revocation::Forced => println!("the lock was taken away"),
+/// if let Some(holder) = LockDirectory::new(&session, "/locks/report")?.current_owner()? {
+///     let revoker = Revoker::new(&session);
+///     match revoker.force_revocation_after(holder.path(), Duration::from_secs(30))? {
+///         Revocation::Complied => println!("the holder has let go"),
+///         Revocation::Forced => println!("the lock was taken away"),
+///     }
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```

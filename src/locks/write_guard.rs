@@ -96,6 +96,22 @@ impl fmt::Debug for WriteGuard {
 }
 
 /// Why a [downgrade](WriteGuard::downgrade) failed, with the guard of the write lock.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use zookeeper_recipes_lock::{LockError, ReadWriteLock, Session};
+/// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let writing = ReadWriteLock::new(&session, "/locks/index", None)?.write()?;
+/// match writing.downgrade() {
+///     Ok(reading) => println!("reading on with {}", reading.id()),
+///     Err(failed) => {
+///         println!("writing on: {failed}");
+///         let writing = failed.into_guard();
+///         assert!(writing.is_owner());
+///     }
+/// }
+/// # Ok::<(), LockError>(())
+/// ```
 #[derive(Debug)]
 pub struct DowngradeError {
     guard: Box<WriteGuard>,

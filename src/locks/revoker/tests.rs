@@ -10,7 +10,10 @@ use zookeeper::{Acl, CreateMode, Permission, ZkError};
 use super::{Revocation, Revoker};
 use crate::client::ZooKeeperClient;
 use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::{BlockingWriteLock, LockError, LockGuard, LockListener, LossReason, Session, WriteLock};
+use crate::{
+    BlockingWriteLock, LockError, LockGuard, LockListener, LossReason, MultiLock, NamingScheme,
+    ReadWriteLock, Session, WriteLock,
+};
 
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
@@ -193,6 +196,34 @@ fn a_holder_that_has_let_go_is_told_nothing_more() {
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
     await_nobody(&scene.session);
     assert!(calls.try_recv().is_err());
+}
+
+#[test]
+fn readers_and_writers_are_told_whatever_their_names_are() {
+    for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
+        let scene = Scene::new();
+        let (_, revoker) = revoker(&scene.zk);
+        let lock = ReadWriteLock::with_naming_scheme(&scene.session, DIR, None, scheme).unwrap();
+        let writing = lock.write().unwrap();
+        revoker.request_revocation(writing.id()).unwrap();
+        next(writing.revocation());
+        let reading = writing.downgrade().unwrap();
+        assert!(reading.revocation().is_empty(), "the writer was asked");
+        revoker.request_revocation(reading.id()).unwrap();
+        next(reading.revocation());
+    }
+}
+
+#[test]
+fn the_guards_of_several_locks_are_told_on_one_channel() {
+    let scene = Scene::new();
+    let (_, revoker) = revoker(&scene.zk);
+    let guard = MultiLock::new(&scene.session, ["/locks/a", "/locks/b"]).unwrap().lock().unwrap();
+    for held in guard.guards() {
+        revoker.request_revocation(held.id()).unwrap();
+        next(guard.revocation());
+    }
+    assert!(guard.is_owner());
 }
 
 // ---- the one who asks
