@@ -194,7 +194,7 @@ impl Request {
             // Contact was lost since: the listing may be from before, and the znode gone.
             return Next::Again;
         }
-        if !term.covers(self.core.now()) {
+        if !self.core.admits_owners(term) {
             return self.await_lease(znode, term);
         }
         let mut state = self.state.lock();
@@ -211,10 +211,11 @@ impl Request {
         Next::Park
     }
 
-    /// It is this request's turn, but the session is not proven alive: that takes a request and its confirmation.
+    /// It is this request's turn, but the session is not proven alive, or not for long enough: that takes a request and its
+    /// confirmation.
     fn await_lease(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<Term>) -> Next {
         match self.core.prove_life() {
-            Ok(()) if term.covers(self.core.now()) => Next::Again,
+            Ok(()) if self.core.admits_owners(term) => Next::Again,
             Ok(()) => {
                 self.look_again_after(LEASE_LOOK);
                 Next::Park

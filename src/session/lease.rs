@@ -123,6 +123,13 @@ impl Lease {
         self.last_contact.after(self.session_timeout)
     }
 
+    /// Whether a lock may be taken under the term: it lasts, and can still be extended before it ends. An owner under one
+    /// that cannot be would have lost the lock before it could do anything with it.
+    pub(crate) fn admits_owners(&self, term: &Term, now: Moment) -> bool {
+        let oldest = self.unconfirmed.front().map_or(now, |exchange| exchange.answered);
+        term.covers(now) && term.covers(oldest.after(self.report_delay))
+    }
+
     /// When a request is due to keep the lease from ending, on a connection that wants to be left alone for `quiet`.
     pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
         if let Some(awaiting) = self.awaiting {
@@ -354,6 +361,26 @@ mod tests {
         // What was sent on the old connection is confirmed by nothing on the new one.
         lease.answered(&new, second(10), second(10));
         assert_eq!(new.end(), second(2 + 31));
+    }
+
+    #[test]
+    fn a_term_that_ends_before_it_can_be_extended_admits_no_owners() {
+        let (mut lease, term) = opened();
+        assert!(lease.admits_owners(&term, second(28)));
+        assert!(term.covers(second(29)) && !lease.admits_owners(&term, second(29)));
+        lease.answered(&term, second(27), second(28));
+        assert!(lease.admits_owners(&term, second(29)), "a request sent at second 30 confirms it in time");
+        assert!(lease.admits_owners(&term, second(30)));
+        assert!(!lease.admits_owners(&term, second(31)));
+    }
+
+    #[test]
+    fn a_proof_so_old_that_its_term_ends_at_once_admits_no_owners() {
+        let (mut lease, first) = opened();
+        lease.answered(&first, second(1), second(1));
+        assert!(lease.answered(&first, second(20), second(31)));
+        let late = Arc::clone(lease.current());
+        assert!(late.covers(second(31)) && !lease.admits_owners(&late, second(31)));
     }
 
     #[test]

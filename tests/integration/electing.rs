@@ -296,6 +296,11 @@ fn on_a_healing_session_a_leader_and_a_waiter_stand_again_after_its_loss() {
         default(deadline()) => panic!("nobody leads"),
     };
     Onlooker::at(server::shared()).await_children(&dir, 2);
+    select! {
+        recv(leader_said) -> word => panic!("the leader changed again: {word:?}"),
+        recv(waiter_said) -> word => panic!("the leader changed again: {word:?}"),
+        default(Duration::from_secs(1)) => {}
+    }
     assert_eq!((leader.is_leader(), waiter.is_leader()), (!is_waiter_first, is_waiter_first));
     assert!(leader.error().is_none() && waiter.error().is_none());
 }

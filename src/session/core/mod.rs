@@ -193,6 +193,11 @@ impl Core {
         Arc::clone(self.status.lock().lease.current())
     }
 
+    /// Whether a lock may be taken under the term.
+    pub(crate) fn admits_owners(&self, term: &Term) -> bool {
+        self.status.lock().lease.admits_owners(term, self.runtime.now())
+    }
+
     pub(crate) fn now(&self) -> Moment {
         self.runtime.now()
     }
