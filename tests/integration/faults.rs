@@ -269,7 +269,7 @@ fn a_waiting_call_in_a_silent_partition_ends_with_the_session() {
         let start = Instant::now();
         let error = waiting.join().unwrap().unwrap_err();
         assert!(error.is_session_lost(), "{error}");
-        assert!(start.elapsed() < scaled(SHORT + Duration::from_secs(1)), "{:?}", start.elapsed());
+        assert!(start.elapsed() < scaled(SHORT + Duration::from_secs(3)), "{:?}", start.elapsed());
     });
     assert_eq!(far.state(), SessionState::Lost);
     assert!(lock.lock().unwrap_err().is_session_lost());
