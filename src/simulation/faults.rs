@@ -33,6 +33,9 @@ pub(super) fn strike(world: &Arc<World>) {
     if faults.partitions {
         possible.extend([Fault::Partition, Fault::Heal, Fault::Reconnect]);
     }
+    if faults.slow_replies {
+        possible.extend([Fault::Heal, Fault::Reconnect]);
+    }
     if faults.pauses {
         possible.extend([Fault::Pause, Fault::Leap]);
     }
@@ -117,6 +120,16 @@ pub(super) fn reconnect(world: &World, number: usize) {
 
 /// Swallows what either side sends.
 fn partition(world: &World, number: usize) {
+    let server_dies = world.state().random.one_in(4);
+    cut_off(world, number, server_dies);
+}
+
+/// A client's server dies, and the client does not notice.
+pub(super) fn lose_server(world: &World, number: usize) {
+    cut_off(world, number, true);
+}
+
+fn cut_off(world: &World, number: usize, server_dies: bool) {
     {
         let mut state = world.state();
         let link = &state.clients[number].link;
@@ -124,7 +137,6 @@ fn partition(world: &World, number: usize) {
             return;
         }
         state.cut_stream(number);
-        let server_dies = state.random.one_in(4);
         state.silence(number, server_dies, world.now());
         state.clients[number].link.partitioned = true;
     }

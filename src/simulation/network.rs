@@ -11,6 +11,7 @@ use std::time::Duration;
 use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
 use super::baton::{Wait, pause, role};
+use super::faults;
 use super::link::Fate;
 use super::world::{World, short};
 use crate::client::{ClientEvent, EventSink, ZooKeeperClient};
@@ -83,6 +84,7 @@ impl Wire {
         if let Err(error) = self.receive(number) {
             return self.lose(what, path, error);
         }
+        self.perhaps_lose_the_server();
         if self.fails_by_itself() {
             self.world.note(format!("{what} {} fails after its effect", short(path)));
             return Err(ZkError::ConnectionLoss);
@@ -147,6 +149,14 @@ impl Wire {
         let arrival = state.send_off(Fate::OnItsWay);
         state.clients[self.client].replies.insert(arrival.stamp, arrival);
         arrival.stamp
+    }
+
+    /// Where replies are slow a server may die with the last of them, before it has reported what it did.
+    fn perhaps_lose_the_server(&self) {
+        let strikes = self.world.profile.faults.slow_replies && self.world.in_trouble();
+        if strikes && self.world.state().random.one_in(8) {
+            faults::lose_server(&self.world, self.client);
+        }
     }
 
     fn receive(&self, number: u64) -> ZkResult<()> {
