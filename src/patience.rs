@@ -65,10 +65,16 @@ impl Patience {
 
     /// Waits for a message, with patience.
     pub(crate) fn wait_for<T>(&self, channel: &Receiver<T>) -> Waited<T> {
+        self.wait_for_or(channel, &never())
+    }
+
+    /// Waits for a message, with patience, until either channel is disconnected.
+    pub(crate) fn wait_for_or<T>(&self, channel: &Receiver<T>, end: &Receiver<Infallible>) -> Waited<T> {
         let cancelled = self.cancel.as_ref().map_or_else(never, CancelHandle::cancelled);
         let timed_out = self.deadline.map_or_else(never, at);
         select! {
             recv(channel) -> message => message.map_or(Waited::Disconnected, Waited::Received),
+            recv(end) -> _ => Waited::Disconnected,
             recv(cancelled) -> _ => Waited::Cancelled,
             recv(timed_out) -> _ => Waited::TimedOut,
         }

@@ -55,15 +55,19 @@ impl BlockingLock {
         over_losses(self.session(), &self.dir, patience, || self.wait(patience, &Tidings::of(1)))
     }
 
-    /// Waits for the lock, but not over the loss of the session. What befalls it later is told on channels that several locks
-    /// may share.
+    /// Waits for the lock, but not over the loss of the session, nor over that of another lock that is told on the same
+    /// channels. What befalls it later is told there too.
     pub(crate) fn wait(&self, patience: &Patience, tidings: &Arc<Tidings>) -> Result<Option<LockGuard>> {
         if patience.is_cancelled() {
             return Err(cancelled(&self.dir));
         }
         let attempt = self.start(tidings)?;
-        match patience.wait_for(&attempt.events) {
+        match patience.wait_for_or(&attempt.events, &tidings.broken()) {
             Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
+            // It is this lock itself that was lost, as soon as it was acquired.
+            Waited::Disconnected if attempt.events.try_recv() == Ok(Event::Acquired) => {
+                attempt.into_guard().map(Some)
+            }
             Waited::Received(_) | Waited::Disconnected => Err(attempt.claim.end_error(Operation::LOCK)),
             // A grant that comes at this very moment is released again by the drop of the attempt.
             Waited::TimedOut => Ok(None),

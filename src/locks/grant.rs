@@ -1,11 +1,13 @@
 //! [`Grant`]: how the thread that waits for a lock hears of what becomes of its request, and [`Tidings`], what guards hear
 //! of their locks later.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::LossReason;
+use crate::patience::CancelHandle;
 use crate::request::{Event, Observer};
 
 /// What guards are told of their locks: one guard, or several that are held together.
@@ -13,6 +15,8 @@ use crate::request::{Event, Observer};
 pub(crate) struct Tidings {
     lost: Channel<LossReason>,
     revocation: Channel<()>,
+    /// Pulled by the first loss.
+    broken: CancelHandle,
 }
 
 #[derive(Debug)]
@@ -25,7 +29,7 @@ impl Tidings {
     /// Has room for all that so many locks can bring, so that nothing ever waits.
     pub(crate) fn of(locks: usize) -> Arc<Tidings> {
         let (lost, revocation) = (Channel::with_room_for(locks), Channel::with_room_for(locks));
-        Arc::new(Tidings { lost, revocation })
+        Arc::new(Tidings { lost, revocation, broken: CancelHandle::new() })
     }
 
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
@@ -34,6 +38,16 @@ impl Tidings {
 
     pub(crate) fn revocation(&self) -> &Receiver<()> {
         &self.revocation.told
+    }
+
+    /// Disconnected once a lock is lost.
+    pub(crate) fn broken(&self) -> Receiver<Infallible> {
+        self.broken.cancelled()
+    }
+
+    fn tell_of_loss(&self, reason: LossReason) {
+        let _ = self.lost.tell.try_send(reason);
+        self.broken.cancel();
     }
 }
 
@@ -64,7 +78,7 @@ impl Observer for Grant {
         match event {
             Event::Acquired | Event::Dropped(_) => drop(self.events.try_send(event)),
             Event::RevocationRequested => drop(self.tidings.revocation.tell.try_send(())),
-            Event::Lost(reason) => drop(self.tidings.lost.tell.try_send(reason)),
+            Event::Lost(reason) => self.tidings.tell_of_loss(reason),
             Event::Released => {}
         }
     }
