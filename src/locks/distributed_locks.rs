@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{LockError, Result};
 use crate::locks::blocking_lock::BlockingLock;
@@ -95,6 +95,14 @@ impl DistributedLocks {
     /// As [`lock`](DistributedLocks::lock).
     pub fn try_lock_for(&self, resource: &str, timeout: Duration) -> Result<Option<LockGuard>> {
         self.try_lock_with(resource, &Patience::lasting(timeout))
+    }
+
+    /// Blocks until the lock of the resource is acquired, or until `deadline`, and then returns `None`.
+    ///
+    /// # Errors
+    /// As [`lock`](DistributedLocks::lock).
+    pub fn try_lock_until(&self, resource: &str, deadline: Instant) -> Result<Option<LockGuard>> {
+        self.try_lock_with(resource, &Patience::until(deadline))
     }
 
     /// Blocks until the lock of the resource is acquired, or as long as the patience lasts, and then returns `None`; another

@@ -1,6 +1,6 @@
 //! Locks by the names of resources, on a real server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{BlockingWriteLock, DistributedLocks, RetryPolicy};
 
@@ -63,6 +63,9 @@ fn a_resource_is_one_lock_for_all_who_name_it() {
     assert_eq!(onlooker.data(guard.id()), b"worker-7");
     assert!(theirs.try_lock("reports/daily").unwrap().is_none());
     assert!(theirs.try_lock_for("reports/daily", Duration::from_millis(50)).unwrap().is_none());
+    let soon = Instant::now() + Duration::from_millis(50);
+    assert!(theirs.try_lock_until("reports/daily", soon).unwrap().is_none());
+    assert!(Instant::now() >= soon);
     assert!(theirs.try_lock("reports").unwrap().is_some());
     assert!(theirs.write_lock("reports/daily").unwrap().try_lock().unwrap().is_none());
     let by_path = BlockingWriteLock::new(theirs.session(), &format!("{root}/reports%2Fdaily"), None).unwrap();
