@@ -156,6 +156,21 @@ pub enum LockError {
         source: ZkError,
     },
 
+    /// The server refused the ACL that a new znode was to have: it is empty, has a scheme or an id that the server does not
+    /// know, or asks for the credentials of a connection (`auth`) that has none.
+    #[error(
+        "{operation} '{path}': the server refuses the ACL of the new znode; check its schemes and ids, and that it is not empty"
+    )]
+    InvalidAcl {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode.
+        path: String,
+        /// The client's error.
+        #[source]
+        source: ZkError,
+    },
+
     /// The [`CancelHandle`](crate::CancelHandle) was pulled while the call waited, or before. Nothing stands in the queue
     /// any more.
     #[error("{operation} '{path}': cancelled")]
@@ -236,9 +251,10 @@ impl LockError {
             ZkError::SessionExpired => {
                 LockError::SessionLost { operation, path, reason: LossReason::SessionExpired }
             }
-            ZkError::NoAuth | ZkError::InvalidACL | ZkError::AuthFailed => {
+            ZkError::NoAuth | ZkError::AuthFailed => {
                 LockError::AccessDenied { operation, path, permission, source }
             }
+            ZkError::InvalidACL => LockError::InvalidAcl { operation, path, source },
             _ => LockError::Client { operation, path, source },
         }
     }
@@ -353,7 +369,8 @@ mod tests {
         assert!(made_of(ZkError::ConnectionLoss).is_connection_loss());
         assert!(made_of(ZkError::OperationTimeout).is_connection_loss());
         assert!(made_of(ZkError::SessionExpired).is_session_lost());
-        assert!(made_of(ZkError::InvalidACL).is_access_denied());
+        assert!(made_of(ZkError::AuthFailed).is_access_denied());
+        assert!(matches!(made_of(ZkError::InvalidACL), LockError::InvalidAcl { .. }));
         assert!(matches!(made_of(ZkError::NoNode), LockError::Client { .. }));
     }
 }

@@ -45,8 +45,8 @@ impl LockError {
     ///   [`SequenceExhausted`](LockError::SequenceExhausted): tell an operator, who can change it.
     /// - [`NoSuchRequest`](LockError::NoSuchRequest): nothing is left to do.
     /// - [`InvalidPath`](LockError::InvalidPath), [`InvalidArgument`](LockError::InvalidArgument),
-    ///   [`NotALockDirectory`](LockError::NotALockDirectory), [`NotALockRequest`](LockError::NotALockRequest): correct the
-    ///   caller.
+    ///   [`InvalidAcl`](LockError::InvalidAcl), [`NotALockDirectory`](LockError::NotALockDirectory),
+    ///   [`NotALockRequest`](LockError::NotALockRequest): correct the caller.
     /// - [`LeaderPanicked`](LockError::LeaderPanicked): correct the closure.
     #[must_use]
     pub fn is_normal(&self) -> bool {
@@ -70,6 +70,7 @@ impl LockError {
             | LockError::NoSuchRequest { .. }
             | LockError::LeaderPanicked { .. }
             | LockError::AccessDenied { .. }
+            | LockError::InvalidAcl { .. }
             | LockError::NotALockDirectory { .. }
             | LockError::Cancelled { .. }
             | LockError::NotOwner { .. }
@@ -113,6 +114,7 @@ mod tests {
             LockError::NoSuchRequest { path: path.clone() },
             LockError::LeaderPanicked { path: path.clone(), message: String::new() },
             LockError::AccessDenied { operation, path: path.clone(), permission: "READ", source },
+            LockError::InvalidAcl { operation, path: path.clone(), source },
             LockError::Cancelled { operation, path: path.clone() },
             LockError::NotALockDirectory { path: path.clone() },
             LockError::NotOwner { operation, path: path.clone() },

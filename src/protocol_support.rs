@@ -189,6 +189,7 @@ impl ProtocolSupport {
     /// # Errors
     /// [`InvalidPath`](LockError::InvalidPath); [`InvalidArgument`](LockError::InvalidArgument) for too much data or a
     /// sequential mode (every attempt would create another znode); [`AccessDenied`](LockError::AccessDenied);
+    /// [`InvalidAcl`](LockError::InvalidAcl);
     /// [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt; [`SessionLost`](LockError::SessionLost);
     /// [`Closed`](LockError::Closed).
     pub fn ensure_exists(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<()> {

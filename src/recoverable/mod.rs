@@ -120,7 +120,7 @@ impl RecoverableZooKeeper {
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a znode was there after a lost reply, and has been changed or
     ///   deleted since.
     /// - [`AccessDenied`](crate::LockError::AccessDenied): CREATE is denied on the parent, or READ on a znode whose maker
-    ///   must be found out.
+    ///   must be found out. [`InvalidAcl`](crate::LockError::InvalidAcl).
     /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the last attempt that the policy allows has failed.
     /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
     /// - [`InvalidPath`](crate::LockError::InvalidPath), and [`InvalidArgument`](crate::LockError::InvalidArgument) for data

@@ -154,7 +154,7 @@ fn an_invalid_acl_is_refused_by_name() {
     let session = session(server::shared());
     let error =
         WriteLock::new(&session, &unique_dir("no-acl"), Some(Vec::new())).unwrap().lock().unwrap_err();
-    assert!(error.is_access_denied(), "{error}");
+    assert!(matches!(error, LockError::InvalidAcl { .. }), "{error}");
 }
 
 #[test]
