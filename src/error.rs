@@ -42,7 +42,10 @@ pub enum LockError {
     },
 
     /// No server of the connect string answered in time.
-    #[error("no ZooKeeper server could be reached within {timeout:?}; tried {tried}")]
+    #[error(
+        "connect: no ZooKeeper server could be reached within {timeout:?}, check the connect string and the servers; tried \
+         {tried}"
+    )]
     Connect {
         /// Each server tried, with what came of it.
         tried: String,
@@ -108,7 +111,7 @@ pub enum LockError {
 
     /// A [`Revoker`](crate::Revoker) was given the path of a znode that is no lock request; nothing was written or deleted.
     /// A request's name ends in a sequence number, and it goes with the session that made it, which no directory does.
-    #[error("'{path}' is no lock request: {rule}")]
+    #[error("revoke '{path}': {rule}, so it is no lock request; give the path of the znode of one")]
     NotALockRequest {
         /// The path of the znode.
         path: String,
@@ -173,7 +176,7 @@ pub enum LockError {
 
     /// The [`CancelHandle`](crate::CancelHandle) was pulled while the call waited, or before. Nothing stands in the queue
     /// any more.
-    #[error("{operation} '{path}': cancelled")]
+    #[error("{operation} '{path}': cancelled by another thread; to ask again, take another cancel handle")]
     Cancelled {
         /// What was attempted.
         operation: &'static str,
@@ -183,7 +186,9 @@ pub enum LockError {
 
     /// The closure of a [`Candidate`](crate::Candidate) panicked while it led. Leadership was released, and the candidate has
     /// ended.
-    #[error("the leader of '{path}' panicked: {message}")]
+    #[error(
+        "lead '{path}': the closure panicked, and the candidate has ended; mend it and start another ({message})"
+    )]
     LeaderPanicked {
         /// The directory of the election.
         path: String,
@@ -192,7 +197,7 @@ pub enum LockError {
     },
 
     /// This guard or lock owns nothing (any more).
-    #[error("{operation} '{path}': the lock is not held (any more)")]
+    #[error("{operation} '{path}': the lock is not held (any more); let go of its guards and lock again")]
     NotOwner {
         /// What was attempted.
         operation: &'static str,
@@ -210,7 +215,9 @@ pub enum LockError {
     },
 
     /// The lock, the protocol support or the session was closed.
-    #[error("{operation} '{path}': closed")]
+    #[error(
+        "{operation} '{path}': closed by this process; go on with a new one, on a new session if that was closed"
+    )]
     Closed {
         /// What was attempted.
         operation: &'static str,
@@ -361,6 +368,27 @@ mod tests {
             "create '/a': access denied; the ACL grants this client no CREATE permission there"
         );
         assert!(error.source().is_some());
+    }
+
+    #[test]
+    fn a_message_without_a_source_says_what_to_do() {
+        let (operation, path) = ("lock", "/a".to_owned());
+        let cases = [
+            (LockError::Cancelled { operation, path: path.clone() }, "lock '/a': ", "another cancel handle"),
+            (LockError::NotOwner { operation, path: path.clone() }, "lock '/a': ", "lock again"),
+            (LockError::Closed { operation, path: path.clone() }, "lock '/a': ", "new session"),
+            (
+                LockError::NotALockRequest { path: path.clone(), rule: "rule" },
+                "revoke '/a': ",
+                "give the path",
+            ),
+            (LockError::LeaderPanicked { path, message: "boom".into() }, "lead '/a': ", "start another"),
+            (LockError::Connect { tried: "b".into(), timeout: Duration::ZERO }, "connect: ", "check"),
+        ];
+        for (error, beginning, advice) in cases {
+            let message = error.to_string();
+            assert!(message.starts_with(beginning) && message.contains(advice), "{message}");
+        }
     }
 
     #[test]
