@@ -128,4 +128,25 @@ mod tests {
         of(&fatal, [false, true, false]);
         of(&normal, [false, false, true]);
     }
+
+    #[test]
+    fn a_message_without_a_source_says_what_to_do() {
+        let (operation, path) = ("lock", "/a".to_owned());
+        let cases = [
+            (LockError::Cancelled { operation, path: path.clone() }, "lock '/a': ", "another cancel handle"),
+            (LockError::NotOwner { operation, path: path.clone() }, "lock '/a': ", "lock again"),
+            (LockError::Closed { operation, path: path.clone() }, "lock '/a': ", "new session"),
+            (
+                LockError::NotALockRequest { path: path.clone(), rule: "rule" },
+                "revoke '/a': ",
+                "give the path",
+            ),
+            (LockError::LeaderPanicked { path, message: "boom".into() }, "lead '/a': ", "start another"),
+            (LockError::Connect { tried: "b".into(), timeout: Duration::ZERO }, "connect: ", "check"),
+        ];
+        for (error, beginning, advice) in cases {
+            let message = error.to_string();
+            assert!(message.starts_with(beginning) && message.contains(advice), "{message}");
+        }
+    }
 }

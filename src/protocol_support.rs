@@ -160,11 +160,21 @@ impl ProtocolSupport {
     /// # Errors
     /// The first error, when every attempt lost its connection; any other error of the operation at once, the loss of
     /// the session among them; [`Closed`](LockError::Closed).
-    pub fn retry_operation<O: ZooKeeperOperation>(&self, mut operation: O) -> Result<O::Output> {
+    pub fn retry_operation<O: ZooKeeperOperation>(&self, operation: O) -> Result<O::Output> {
+        self.retry("retry", "an operation", operation)
+    }
+
+    /// Does the same for an operation of this crate, with errors that name it.
+    pub(crate) fn retry<O: ZooKeeperOperation>(
+        &self,
+        name: &'static str,
+        path: impl fmt::Display,
+        mut operation: O,
+    ) -> Result<O::Output> {
         let policy = self.retry_policy();
         let mut counter = RetryCounter::default();
         loop {
-            self.check_open()?;
+            self.check_open(name, &path)?;
             let error = match operation.execute() {
                 Err(error) if error.is_connection_loss() => error,
                 result => return result,
@@ -201,7 +211,7 @@ impl ProtocolSupport {
                 rule: "a sequential znode cannot be ensured, each attempt would create another".to_owned(),
             });
         }
-        self.retry_operation(|| {
+        self.retry(Operation::CREATE.name, &path, || {
             self.session.core().check_open(Operation::CREATE, &path)?;
             let (znode, data, acl, parents_acl) =
                 (path.clone(), data.to_vec(), acl.to_vec(), self.shared_acl());
@@ -229,8 +239,8 @@ impl ProtocolSupport {
         Arc::clone(&self.settings.lock().acl)
     }
 
-    fn check_open(&self) -> Result<()> {
-        if self.is_closed() { Err(closed_error()) } else { Ok(()) }
+    pub(crate) fn check_open(&self, operation: &'static str, path: impl fmt::Display) -> Result<()> {
+        if self.is_closed() { Err(LockError::Closed { operation, path: path.to_string() }) } else { Ok(()) }
     }
 
     /// Waits, but not beyond the closing of this or the end of the session: then the next attempt says so.
@@ -264,8 +274,4 @@ pub(crate) fn check_data(data: &[u8]) -> Result<()> {
         argument: "znode data",
         rule: format!("{} bytes are more than the {MOST_DATA} that fit into a request", data.len()),
     })
-}
-
-fn closed_error() -> LockError {
-    LockError::Closed { operation: "retry", path: String::new() }
 }

@@ -43,7 +43,7 @@ pub(crate) fn downgrade(
     observer: Arc<dyn Observer>,
 ) -> Result<(Arc<Request>, ZNodePath)> {
     let downgrade = Downgrade::begin(owner, access)?;
-    let prepared = support.retry_operation(|| {
+    let prepared = support.retry(Operation::DOWNGRADE.name, downgrade.znode(), || {
         let of_worker = Arc::clone(&downgrade);
         owner.core().call(Operation::DOWNGRADE, downgrade.znode(), move |_| of_worker.prepare())?
     });

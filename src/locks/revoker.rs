@@ -128,7 +128,8 @@ impl Revoker {
 
     /// Asks, and returns the transaction that created the znode.
     fn ask(&self, znode: &ZNodePath) -> Result<i64> {
-        let answer = self.support.retry_operation(|| self.call(Operation::REVOKE, znode, ask))?;
+        let answer =
+            self.support.retry(Operation::REVOKE.name, znode, || self.call(Operation::REVOKE, znode, ask))?;
         let path = znode.to_string();
         match answer {
             Answer::Asked { czxid } => {
@@ -142,7 +143,7 @@ impl Revoker {
 
     fn delete(&self, znode: &ZNodePath, czxid: i64) -> Result<Revocation> {
         let mut reply_lost = false;
-        let was_deleted = self.support.retry_operation(|| {
+        let was_deleted = self.support.retry(Operation::DELETE.name, znode, || {
             let outcome = self.call(Operation::DELETE, znode, move |core, znode| delete(core, znode, czxid));
             reply_lost |= outcome.is_err();
             outcome

@@ -224,7 +224,8 @@ impl RecoverableZooKeeper {
         let core = self.session().core();
         let mut next = Attempt { core, operation, path, is_repetition: false };
         let call = Arc::new(call);
-        self.support.retry_operation(|| {
+        let named = next.path.clone();
+        self.support.retry(operation.name, &named, || {
             let (call, attempt) = (Arc::clone(&call), next.clone());
             next.is_repetition = true;
             next.core.check_open(operation, &next.path)?;

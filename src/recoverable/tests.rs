@@ -232,7 +232,8 @@ fn the_end_of_the_session_ends_a_call_that_is_stuck() {
 fn closing_ends_the_calls() {
     let field = Field::new();
     field.zookeeper.protocol_support().close();
-    assert!(field.zookeeper.get_data("/a").unwrap_err().is_closed());
+    let error = field.zookeeper.get_data("/a").unwrap_err();
+    assert!(error.is_closed() && error.to_string().starts_with("read '/a': closed"), "{error}");
 }
 
 // ---- others at the same znode
