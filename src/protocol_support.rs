@@ -138,8 +138,8 @@ impl ProtocolSupport {
         self.open.lock().is_none()
     }
 
-    /// Closes: an operation that waits for its next attempt ends with [`LockError::Closed`], and none begins any more.
-    /// The session stays open. Idempotent.
+    /// Closes: an operation that waits for its next attempt ends with [`LockError::Closed`], and none begins any more. A lock
+    /// that stands on this makes no further request; those that hold or wait stay. The session stays open. Idempotent.
     pub fn close(&self) {
         *self.open.lock() = None;
     }

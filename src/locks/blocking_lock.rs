@@ -76,6 +76,7 @@ impl BlockingLock {
     }
 
     fn start(&self, tidings: &Arc<Tidings>) -> Result<Attempt> {
+        self.support.check_open(Operation::LOCK.name, &self.dir)?;
         self.session().core().check_open(Operation::LOCK, &self.dir)?;
         let (grant, events) = Grant::new(tidings);
         let terms = locking::terms(&self.dir, &self.support, self.data(), self.access);

@@ -65,7 +65,8 @@ impl BlockingWriteLock {
     /// - [`SessionLost`](crate::LockError::SessionLost): the session ended while waiting.
     /// - [`RequestDeleted`](crate::LockError::RequestDeleted): another client deleted the znode of the request.
     /// - [`AccessDenied`](crate::LockError::AccessDenied), or another refusal of the server.
-    /// - [`Closed`](crate::LockError::Closed): the session was closed.
+    /// - [`Closed`](crate::LockError::Closed): the session was closed, or what the lock [stands
+    ///   on](BlockingWriteLock::protocol_support).
     ///
     /// After an error nothing stands in the queue any more.
     pub fn lock(&self) -> Result<LockGuard> {

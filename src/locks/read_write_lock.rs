@@ -114,7 +114,8 @@ impl ReadWriteLock {
     /// - [`SessionLost`](crate::LockError::SessionLost): the session ended while waiting.
     /// - [`RequestDeleted`](crate::LockError::RequestDeleted): another client deleted the znode of the request.
     /// - [`AccessDenied`](crate::LockError::AccessDenied), or another refusal of the server.
-    /// - [`Closed`](crate::LockError::Closed): the session was closed.
+    /// - [`Closed`](crate::LockError::Closed): the session was closed, or what the lock [stands
+    ///   on](ReadWriteLock::protocol_support).
     ///
     /// After an error nothing stands in the queue any more.
     pub fn read(&self) -> Result<ReadGuard> {

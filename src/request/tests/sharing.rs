@@ -144,3 +144,18 @@ fn a_listening_lock_has_the_settings_of_the_lock_that_made_it() {
     assert!(writing.lock().unwrap(), "closing the one closes no other");
     assert!(writing.id().unwrap().contains("-__WRIT__"));
 }
+
+#[test]
+fn a_lock_makes_no_request_when_what_it_stands_on_is_closed() {
+    let zk = SimulatedZooKeeper::new();
+    let party = Party::join(&zk);
+    let lock = party.sharing();
+    let held = lock.read().unwrap();
+    lock.protocol_support().close();
+    for error in [lock.read().unwrap_err(), lock.try_read().unwrap_err(), lock.try_write().unwrap_err()] {
+        assert!(error.is_closed() && error.to_string().contains(DIR), "{error}");
+    }
+    assert_eq!(zk.children(DIR).len(), 1);
+    assert!(held.is_owner(), "what is held is held on");
+    held.unlock().unwrap();
+}
