@@ -163,6 +163,10 @@ impl Session {
     /// deleted. Whoever *held* a lock is told that it is lost, as ever: only the application knows what that means. The
     /// [state](Session::state) goes from `Lost` back to `Connected` then.
     ///
+    /// Calls that wait for a lock wait for the next session, too. The others fail with
+    /// [`SessionLost`](LockError::SessionLost) until it is there: `try_lock`, a downgrade, a look at a directory, a
+    /// revocation, a call for data. To make them again is right here.
+    ///
     /// This is for daemons that contend all the time. It is no default, and there is none for
     /// [a handle of the application's](Session::from_zookeeper): what else was done on the lost session (other locks, other
     /// ephemeral znodes, watches) is gone, and a library knows no better than to carry on with its own part.
