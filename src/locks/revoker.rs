@@ -53,7 +53,8 @@ pub struct Revoker {
 /// How a revocation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Revocation {
-    /// The request ended before the time was over: released by its holder, or gone with the holder's session.
+    /// The request ended before the time was over: released by its holder, or gone with the holder's session. One that
+    /// another client has deleted by force meanwhile cannot be told from these.
     Complied,
     /// The znode was deleted when the time was over. The holder is told
     /// [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as it can be reached.
