@@ -54,7 +54,8 @@ pub struct NodeTracker {
 impl NodeTracker {
     /// Begins to track the znode at this path, which need not exist.
     ///
-    /// Blocks until the server has said what is there; through an outage, until that is over or the session is lost.
+    /// Blocks until the server has said what is there; through an outage, until that is over or the session is lost. The loss
+    /// of a session that [heals itself](Session::connect_self_healing) does not end it, but [closing](Session::close) does.
     ///
     /// # Errors
     /// - [`InvalidPath`](crate::LockError::InvalidPath).

@@ -143,7 +143,9 @@ impl LockDirectory {
 
     /// Watches who is first in the queue: for a follower, who leads, and when that changes.
     ///
-    /// Blocks until the server has said who is first now; through an outage, until that is over or the session is lost.
+    /// Blocks until the server has said who is first now; through an outage, until that is over or the session is lost. The
+    /// loss of a session that [heals itself](Session::connect_self_healing) does not end it, but [closing](Session::close)
+    /// does.
     ///
     /// # Errors
     /// [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory;
