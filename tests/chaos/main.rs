@@ -1,5 +1,5 @@
-//! Chaos on real servers: client processes contend for a few locks while servers, clients and the network fail, and a
-//! checker reads from the clients' journals whether a promise was broken.
+//! Chaos on real servers: client processes contend for a few locks, alone and as readers, while servers, clients and the
+//! network fail, and a checker reads from the clients' journals whether a promise was broken.
 //!
 //! ```text
 //! scripts/chaos [SECONDS] [--keep DIR] [--seed N]     a long run (600 s), optimised

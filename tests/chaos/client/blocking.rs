@@ -1,4 +1,4 @@
-//! Acquires by `BlockingWriteLock`.
+//! Acquires by `BlockingWriteLock`; and what calls that block have in common, whatever lock they acquire.
 
 use std::time::Duration;
 
@@ -16,37 +16,40 @@ impl Contender {
         patience: Option<Duration>,
     ) -> bool {
         let blocking = BlockingWriteLock::new(session, LOCKS[lock], None).expect("the path is fine");
-        match patience {
-            None => self.note_wait("lock", lock, None),
-            // It has no deadline: it waits for the server's answers.
-            Some(Duration::ZERO) => self.note_wait("try", lock, None),
-            Some(_) => self.note_wait("try-for", lock, patience),
-        }
-        let granted = match patience {
+        self.note_call("lock", lock, patience);
+        let outcome = match patience {
             None => blocking.lock().map(Some),
             Some(Duration::ZERO) => blocking.try_lock(),
             Some(patience) => blocking.try_lock_for(patience),
         };
-        match granted {
-            Ok(Some(guard)) => {
-                let owned = self.hold(lock, &guard);
-                self.let_go(guard);
-                owned
-            }
-            Ok(None) => {
-                self.note("gave-up");
-                false
-            }
-            Err(error) => {
-                self.note_failure(&error);
-                false
-            }
+        let Some(guard) = self.granted(outcome) else { return false };
+        let owned = self.hold(lock, &guard);
+        self.let_go(guard, LockGuard::unlock);
+        owned
+    }
+
+    pub(super) fn note_call(&self, call: &str, lock: usize, patience: Option<Duration>) {
+        match patience {
+            None => self.note_wait(call, lock, None),
+            // It has no deadline: it waits for the server's answers.
+            Some(Duration::ZERO) => self.note_wait(&format!("try-{call}"), lock, None),
+            Some(_) => self.note_wait(&format!("try-{call}-for"), lock, patience),
         }
     }
 
-    fn let_go(&mut self, guard: LockGuard) {
+    /// The guard; without one, why not is noted.
+    pub(super) fn granted<G>(&self, outcome: Result<Option<G>, LockError>) -> Option<G> {
+        match outcome {
+            Ok(Some(guard)) => return Some(guard),
+            Ok(None) => self.note("gave-up"),
+            Err(error) => self.note_failure(&error),
+        }
+        None
+    }
+
+    pub(super) fn let_go<G>(&mut self, guard: G, unlock: impl FnOnce(G) -> Result<(), LockError>) {
         if self.random.one_in(2) {
-            let outcome = guard.unlock();
+            let outcome = unlock(guard);
             self.note(&format!("unlocked {}", outcome.map_or_else(|e| class_of(&e), |()| "ok".into())));
         } else {
             drop(guard);

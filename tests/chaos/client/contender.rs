@@ -104,11 +104,14 @@ impl Contender {
 
     /// Waits for a lock and holds it; returns whether it was seen to be owned.
     fn acquire(&mut self, session: &Session, lock: usize, patience: Option<Duration>) -> bool {
-        // The last thread of each client elects by a listener, the others block.
+        // The last thread of each client elects by a listener, the others block, and share a part of the time.
         if self.thread + 1 == THREADS {
-            self.acquire_listening(session, lock, patience)
-        } else {
-            self.acquire_blocking(session, lock, patience)
+            return self.acquire_listening(session, lock, patience);
+        }
+        match self.random.below(16) {
+            0..=5 => self.acquire_reading(session, lock, patience),
+            6..=8 => self.acquire_writing(session, lock, patience),
+            _ => self.acquire_blocking(session, lock, patience),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Holding: an owner watches itself owning, writes to the register meanwhile, and lets go or loses.
+//! Holding: an owner watches itself owning, writes to the register meanwhile if it is alone, and lets go or loses.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,14 +24,23 @@ pub trait Held: Sync {
     fn id(&self) -> Option<String>;
     fn fencing_token(&self) -> Option<Result<i64, LockError>>;
     fn lost(&self) -> Option<LossReason>;
+
+    /// Whether others may hold it at the same time.
+    fn shares(&self) -> bool {
+        false
+    }
 }
 
-/// What an owner has seen so far.
-struct View {
+/// A hold under way, and what its owner has seen so far.
+pub struct Holding {
+    pub(super) lock: usize,
+    sequence: i32,
+    token: Option<i64>,
+    manner: Manner,
     last: Sight,
     looks: u64,
     /// It is not the owner any more.
-    lost: bool,
+    pub(super) lost: bool,
 }
 
 /// How long a hold lasts, and what is done meanwhile.
@@ -46,67 +55,76 @@ struct Manner {
 impl Contender {
     /// Holds a lock that was granted, for a while or until it is lost; returns whether it was seen to be owned.
     pub(super) fn hold(&mut self, lock: usize, held: &dyn Held) -> bool {
+        let Some(mut holding) = self.begin(lock, held) else { return false };
+        self.look_on(&mut holding, held);
+        self.end(&holding, held);
+        true
+    }
+
+    /// Returns nothing where the lock was lost again before it was looked at.
+    pub(super) fn begin(&mut self, lock: usize, held: &dyn Held) -> Option<Holding> {
         let first = Sight::of(|| held.is_owner());
         let sequence = held.id().and_then(|id| sequence_of(&id));
         let (Some(first), Some(sequence)) = (first, sequence) else {
             self.note(&format!("unowned lock={lock}"));
-            return false;
+            return None;
         };
         self.holds += 1;
         self.journal.keep_sight(self.thread, self.holds, first);
         let (before, after) = (first.before, first.after);
-        let hold = self.holds;
+        let (hold, shares) = (self.holds, u8::from(held.shares()));
         self.note(&format!(
-            "acquired lock={lock} hold={hold} sequence={sequence} before={before} after={after}"
+            "acquired lock={lock} hold={hold} sequence={sequence} shares={shares} before={before} after={after}"
         ));
-        let manner = self.manner();
-        let mut view = View { last: first, looks: 1, lost: false };
-        let token = if manner.quiet { None } else { self.token(held, &mut view) };
-        self.write(lock, sequence, token, held);
-        self.look_on(lock, sequence, token, held, &manner, &mut view);
-        let View { last: Sight { before, after }, looks, lost } = view;
-        self.conductor.lets_go(self.thread);
-        let end = if lost { "lost" } else { "released" };
-        self.note(&format!("{end} hold={hold} before={before} after={after} looks={looks}"));
-        self.send(&format!("done {lock} {sequence}"));
-        if lost {
-            self.look_after(lock, sequence, token, held);
+        let (manner, token) = (self.manner(), None);
+        let mut holding = Holding { lock, sequence, token, manner, last: first, looks: 1, lost: false };
+        if !holding.manner.quiet {
+            holding.token = self.token(held, &mut holding);
         }
-        true
+        self.write(&holding, held);
+        Some(holding)
     }
 
     /// Looks again and again until the time is up or the lock is lost, and writes now and then.
-    fn look_on(
-        &mut self,
-        lock: usize,
-        sequence: i32,
-        token: Option<i64>,
-        held: &dyn Held,
-        manner: &Manner,
-        view: &mut View,
-    ) {
-        let end = Instant::now() + manner.length;
+    pub(super) fn look_on(&mut self, holding: &mut Holding, held: &dyn Held) {
+        let end = Instant::now() + holding.manner.length;
         let mut next_write = Instant::now();
-        while (Instant::now() < end || self.conductor.clings(self.thread)) && self.goes_on(view.looks) {
-            self.look(held, view);
-            if view.lost {
+        loop {
+            self.look(held, holding);
+            if holding.lost || self.is_over(end) || !self.goes_on(holding.looks) {
                 return;
             }
-            if !manner.quiet && Instant::now() >= next_write {
+            if !holding.manner.quiet && Instant::now() >= next_write {
                 next_write = Instant::now() + self.random.millis(2..40);
-                self.write(lock, sequence, token, held);
+                self.write(holding, held);
             }
-            if manner.tight { thread::yield_now() } else { thread::sleep(LOOK) }
+            if holding.manner.tight { thread::yield_now() } else { thread::sleep(LOOK) }
         }
     }
 
-    fn look(&self, held: &dyn Held, view: &mut View) {
+    /// Before the lock is let go.
+    pub(super) fn end(&mut self, holding: &Holding, held: &dyn Held) {
+        if !holding.lost {
+            return self.note_end(holding, "released");
+        }
+        self.note_end(holding, "lost");
+        self.look_after(holding, held);
+    }
+
+    pub(super) fn note_end(&mut self, holding: &Holding, how: &str) {
+        let Holding { lock, sequence, last: Sight { before, after }, looks, .. } = holding;
+        self.conductor.lets_go(self.thread);
+        self.note(&format!("{how} hold={} before={before} after={after} looks={looks}", self.holds));
+        self.send(&format!("done {lock} {sequence}"));
+    }
+
+    fn look(&self, held: &dyn Held, holding: &mut Holding) {
         match Sight::of(|| held.is_owner()) {
             Some(sight) => {
-                (view.last, view.looks) = (sight, view.looks + 1);
+                (holding.last, holding.looks) = (sight, holding.looks + 1);
                 self.journal.keep_sight(self.thread, self.holds, sight);
             }
-            None => view.lost = true,
+            None => holding.lost = true,
         }
     }
 
@@ -123,6 +141,10 @@ impl Contender {
         Manner { length, tight: !is_long && self.random.one_in(4), quiet }
     }
 
+    fn is_over(&self, end: Instant) -> bool {
+        Instant::now() >= end && !self.conductor.clings(self.thread)
+    }
+
     /// A hold ends early when everybody is to settle.
     fn goes_on(&self, looks: u64) -> bool {
         looks < 10 || self.conductor.stage() == Stage::Contend
@@ -130,7 +152,8 @@ impl Contender {
 
     /// Looks whether the loss is told, and whether what was lost stays lost. Some owners also write once more, at once or
     /// late, as those would who do not ask.
-    fn look_after(&mut self, lock: usize, sequence: i32, token: Option<i64>, held: &dyn Held) {
+    fn look_after(&mut self, holding: &Holding, held: &dyn Held) {
+        let lock = holding.lock;
         let mut told = None;
         holds_within(scaled(TELLING), || {
             told = held.lost();
@@ -144,7 +167,7 @@ impl Contender {
             let delay = self.random.millis(0..3_000);
             self.conductor.pause(delay);
         }
-        self.write(lock, sequence, token, held);
+        self.write(holding, held);
         let end = Instant::now() + AFTERMATH;
         while Instant::now() < end {
             if let Some(sight) = Sight::of(|| held.is_owner()) {
@@ -156,13 +179,13 @@ impl Contender {
     }
 
     /// Asks for the fencing token, which may take as long as the servers are silent, and goes on looking meanwhile.
-    fn token(&self, held: &dyn Held, view: &mut View) -> Option<i64> {
+    fn token(&self, held: &dyn Held, holding: &mut Holding) -> Option<i64> {
         let answer = thread::scope(|scope| {
             let asked = thread::Builder::new().name("chaos-token".to_owned());
             let asked = asked.spawn_scoped(scope, || held.fencing_token()).expect("a thread can be started");
             while !asked.is_finished() {
-                if !view.lost {
-                    self.look(held, view);
+                if !holding.lost {
+                    self.look(held, holding);
                 }
                 thread::sleep(LOOK);
             }
@@ -177,8 +200,12 @@ impl Contender {
         }
     }
 
-    /// Writes to the register; what it refuses is noted.
-    fn write(&mut self, lock: usize, sequence: i32, token: Option<i64>, held: &dyn Held) {
+    /// Writes to the register, if no other may hold the lock meanwhile; what it refuses is noted.
+    fn write(&mut self, holding: &Holding, held: &dyn Held) {
+        if held.shares() {
+            return;
+        }
+        let Holding { lock, sequence, token, .. } = holding;
         let believed_before = held.is_owner();
         let token_text = token.map_or("-".to_owned(), |token| token.to_string());
         let line = format!("write {lock} {sequence} {token_text} {} {}", self.index, self.thread);

@@ -9,6 +9,7 @@ mod journal;
 mod keeper;
 mod listening;
 mod orders;
+mod sharing;
 
 use std::io::Write;
 use std::process::ExitCode;

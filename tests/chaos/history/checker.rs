@@ -21,7 +21,7 @@ pub struct Findings {
 pub fn check(history: &History, begin: u64) -> Findings {
     let mut findings = Findings::default();
     for lock in 0..LOCKS.len() {
-        let holds: Vec<&Hold> = history.holds.iter().filter(|hold| hold.lock == lock).collect();
+        let holds = history.holds_of(lock);
         findings.overlaps.extend(overlaps(&holds, begin));
         findings.disorders.extend(disorders(&holds, begin));
     }
@@ -52,6 +52,11 @@ impl Hold {
         from < sight.before && sight.after < to
     }
 
+    /// Whether this one and another may not be held at the same time.
+    fn excludes(&self, other: &Hold) -> bool {
+        !(self.shares && other.shares)
+    }
+
     /// How long both were owners, if that is proven.
     fn overlap(&self, other: &Hold) -> Option<u64> {
         let ((a, b), (c, d)) = (self.proven(), other.proven());
@@ -70,37 +75,43 @@ impl Hold {
         let Actor { client, incarnation, thread } = self.actor;
         let (from, to) = self.proven();
         let (from, to) = (seconds(from.saturating_sub(begin)), seconds(to.saturating_sub(begin)));
-        format!("client {client}.{incarnation} thread {thread} with {} [{from:.6}, {to:.6}] s", self.sequence)
+        let (kind, sequence) = (if self.shares { "reader" } else { "owner" }, self.sequence);
+        format!(
+            "client {client}.{incarnation} thread {thread}, {kind} with {sequence} [{from:.6}, {to:.6}] s"
+        )
     }
 }
 
-/// Two owners at once. The holds come in the order of their beginnings.
+/// Two holds of one lock that were held at once, as far as proven, and for how long. The holds come in the order of their
+/// beginnings.
+pub fn meetings<'a>(holds: &'a [&'a Hold]) -> impl Iterator<Item = (&'a Hold, &'a Hold, u64)> {
+    holds.iter().enumerate().flat_map(move |(index, hold)| {
+        let later = holds[index + 1..].iter().take_while(|other| other.first.before <= hold.last.after);
+        later.filter_map(|other| Some((*hold, *other, hold.overlap(other)?)))
+    })
+}
+
+/// Two owners at once that do not share.
 fn overlaps(holds: &[&Hold], begin: u64) -> Vec<String> {
-    let mut found = Vec::new();
-    for (index, hold) in holds.iter().enumerate() {
-        for other in holds[index + 1..].iter().take_while(|other| other.first.before <= hold.last.after) {
-            if let Some(length) = hold.overlap(other) {
-                let (one, two) = (hold.describe(begin), other.describe(begin));
-                found.push(format!("{one} and {two}: lock {} for {:.6} s", hold.lock, seconds(length)));
-            }
-        }
-    }
-    found
+    let wrong = meetings(holds).filter(|(one, other, _)| one.excludes(other));
+    let found = wrong.map(|(one, other, length)| {
+        let (lock, length) = (one.lock, seconds(length));
+        format!("{} and {}: lock {lock} for {length:.6} s", one.describe(begin), other.describe(begin))
+    });
+    found.collect()
 }
 
-/// An owner that was seen although one with a later request had been seen before, at once or not.
+/// An owner that was seen although one with a later request, which excludes it, had been seen before, at once or not.
+///
+/// A downgraded writer stands where it stood, so its reader has the same number and is as much ahead of all later requests:
+/// there has always been a znode of that number for them to wait for. Of these two neither is the later.
 fn disorders(holds: &[&Hold], begin: u64) -> Vec<String> {
-    let mut by_sequence = holds.to_vec();
-    by_sequence.sort_by_key(|hold| hold.sequence);
     let mut found = Vec::new();
-    let mut earliest: Option<&Hold> = None;
-    for hold in by_sequence.into_iter().rev() {
-        if let Some(later) = earliest.filter(|later| later.first.after < hold.last.before) {
+    for hold in holds {
+        let mut later = holds.iter().filter(|other| other.sequence > hold.sequence && other.excludes(hold));
+        if let Some(later) = later.find(|later| later.first.after < hold.last.before) {
             let (one, two) = (hold.describe(begin), later.describe(begin));
             found.push(format!("{one} was seen to own lock {} after {two} had been", hold.lock));
-        }
-        if earliest.is_none_or(|later| hold.first.after < later.first.after) {
-            earliest = Some(hold);
         }
     }
     found
@@ -123,11 +134,14 @@ pub fn check_the_checker() {
     let hold = |sequence, first: (u64, u64), last: (u64, u64)| Hold {
         actor: Actor { client: 0, incarnation: 1, thread: 0 },
         lock: 0,
+        waited_since: None,
         sequence,
+        shares: false,
         first: Sight { before: first.0, after: first.1 },
         last: Sight { before: last.0, after: last.1 },
         end: HoldEnd::Lost,
     };
+    let reader = |sequence, first, last| Hold { shares: true, ..hold(sequence, first, last) };
     let count = |holds: &[Hold]| {
         let holds: Vec<&Hold> = holds.iter().collect();
         (overlaps(&holds, 0).len(), disorders(&holds, 0).len())
@@ -141,6 +155,23 @@ pub fn check_the_checker() {
     assert_eq!(count(&[hold(1, (10, 11), (20, 21)), hold(2, (15, 16), (40, 41))]), (1, 1));
     assert_eq!(count(&[hold(2, (10, 11), (40, 41)), hold(1, (20, 21), (20, 21))]), (1, 1));
     assert_eq!(count(&[hold(2, (10, 11), (20, 21)), hold(1, (30, 31), (40, 41))]), (0, 1));
+
+    // Readers at once, in whatever order.
+    assert_eq!(count(&[reader(1, (10, 11), (40, 41)), reader(2, (20, 21), (30, 31))]), (0, 0));
+    assert_eq!(count(&[reader(2, (10, 11), (40, 41)), reader(1, (20, 21), (30, 31))]), (0, 0));
+    // A writer that holds on as a reader, beside a later one, and the next writer.
+    let (writer, downgraded) = (hold(1, (10, 11), (20, 21)), reader(1, (30, 31), (40, 41)));
+    let (beside, next) = (reader(2, (31, 32), (42, 43)), hold(3, (50, 51), (60, 61)));
+    assert_eq!(count(&[writer.clone(), downgraded.clone(), beside, next]), (0, 0));
+    // A writer beside a reader, whose request is the later one or the earlier one.
+    assert_eq!(count(&[hold(1, (10, 11), (20, 21)), reader(2, (15, 16), (40, 41))]), (1, 1));
+    assert_eq!(count(&[reader(1, (10, 11), (20, 21)), hold(2, (15, 16), (40, 41))]), (1, 1));
+    assert_eq!(count(&[hold(2, (10, 11), (20, 21)), reader(1, (15, 16), (40, 41))]), (1, 1));
+    assert_eq!(count(&[reader(2, (10, 11), (20, 21)), hold(1, (15, 16), (40, 41))]), (1, 1));
+    // A reader after a later writer, and the other way round; a writer that got in between a writer and its downgrade.
+    assert_eq!(count(&[hold(2, (10, 11), (20, 21)), reader(1, (30, 31), (40, 41))]), (0, 1));
+    assert_eq!(count(&[reader(2, (10, 11), (20, 21)), hold(1, (30, 31), (40, 41))]), (0, 1));
+    assert_eq!(count(&[writer, hold(2, (22, 23), (28, 29)), downgraded]), (0, 1));
 
     let wait = |patience, outcome| Wait {
         actor: Actor { client: 2, incarnation: 1, thread: 0 },

@@ -10,18 +10,21 @@ pub struct Scale {
     pub columns: usize,
 }
 
-/// The shares of a column's time in which each lock was held and waited for.
+/// The shares of a column's time in which each lock was held, alone or as a reader, and waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Column {
     pub held: [f64; LOCKS.len()],
+    pub shared: [f64; LOCKS.len()],
     pub waited: [f64; LOCKS.len()],
 }
 
 /// How a column is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The lock held for the longest part, and the quarters of the column's time in which it was held, at least one.
+    /// The lock held for the longest part, whether as a reader, and the quarters of the column's time in which it was held
+    /// so, at least one.
     pub held: Option<usize>,
+    pub is_shared: bool,
     pub quarters: usize,
     /// The lock waited for, for the longest part.
     pub waited: Option<usize>,
@@ -54,9 +57,13 @@ impl Scale {
 
 impl Column {
     fn look(&self) -> Look {
-        let held = most(&self.held);
+        let (alone, shared) = (most(&self.held), most(&self.shared));
+        let share_of = |held: Option<(usize, f64)>| held.map_or(0.0, |(_, share)| share);
+        let is_shared = share_of(shared) > share_of(alone);
+        let held = if is_shared { shared } else { alone };
         let quarters = held.map_or(0, |(_, share)| ((share * 4.0).ceil() as usize).clamp(1, 4));
-        Look { held: held.map(|(lock, _)| lock), quarters, waited: most(&self.waited).map(|(lock, _)| lock) }
+        let (held, waited) = (held.map(|(lock, _)| lock), most(&self.waited).map(|(lock, _)| lock));
+        Look { held, is_shared, quarters, waited }
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Actor, History, Hold, HoldEnd, Outcome, Wait};
+use super::checker::meetings;
+use super::{History, Hold, HoldEnd, Outcome};
 use crate::clock::seconds;
 use crate::nemesis::record::{Fault, Record, Target};
 use crate::plan::{CLIENTS, LOCKS};
@@ -14,9 +15,17 @@ pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
         let count = faults.iter().filter(|record| record.fault == fault).count();
         let _ = writeln!(text, "  {:37} {count}", fault.name());
     }
-    let of_client = |client| history.holds.iter().filter(|hold| hold.actor.client == client).count();
+    let acquired: Vec<&Hold> = history.holds.iter().filter(|hold| hold.waited_since.is_some()).collect();
+    let of_client = |client| acquired.iter().filter(|hold| hold.actor.client == client).count();
     let each: Vec<_> = (0..CLIENTS).map(|client| of_client(client).to_string()).collect();
-    let _ = writeln!(text, "acquisitions: {} (by client: {})", history.holds.len(), each.join(", "));
+    let _ = writeln!(text, "acquisitions: {} (by client: {})", acquired.len(), each.join(", "));
+    let shared = acquired.iter().filter(|hold| hold.shares).count();
+    let downgraded = history.holds.iter().filter(|hold| hold.end == HoldEnd::Downgraded).count();
+    let _ = writeln!(
+        text,
+        "  shared: {shared}; exclusive, then downgraded: {downgraded}; readers at once: {} times",
+        readers_at_once(history)
+    );
     let _ = writeln!(text, "  client processes started: {starts}");
 
     let mut ends = BTreeMap::new();
@@ -41,10 +50,11 @@ pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
         let _ = writeln!(text, "  {remark:37} {count}");
     }
 
-    let _ = writeln!(text, "hand-over to one who waited: {}", spread(handovers(history)));
+    let _ =
+        writeln!(text, "hand-over of an exclusive hold to one who waited: {}", spread(handovers(history)));
     let _ = writeln!(
         text,
-        "from kill -9 of a holder to the next acquisition: {}",
+        "from kill -9 of an exclusive holder to the next acquisition: {}",
         spread(successions(history, faults))
     );
     text
@@ -60,35 +70,26 @@ fn name_of(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Each acquisition of a lock with the wait before it, in the order of time.
-fn acquisitions(history: &History, lock: usize) -> Vec<(&Hold, &Wait)> {
-    let mut waits: BTreeMap<Actor, Vec<&Wait>> = BTreeMap::new();
-    for wait in history.waits.iter().filter(|wait| wait.outcome == Outcome::Acquired) {
-        waits.entry(wait.actor).or_default().push(wait);
-    }
-    let mut taken: BTreeMap<Actor, usize> = BTreeMap::new();
-    let mut all = Vec::new();
-    for hold in &history.holds {
-        // Both are in the order of time, and each thread does one thing at a time.
-        let place = taken.entry(hold.actor).or_default();
-        if let Some(wait) = waits.get(&hold.actor).and_then(|waits| waits.get(*place)) {
-            all.push((hold, *wait));
-        }
-        *place += 1;
-    }
-    all.retain(|(hold, _)| hold.lock == lock);
-    all
+/// How often a reader was seen to hold a lock beside another.
+fn readers_at_once(history: &History) -> usize {
+    let of_lock = |lock| {
+        let holds = history.holds_of(lock);
+        meetings(&holds).filter(|(one, other, _)| one.shares && other.shares).count()
+    };
+    (0..LOCKS.len()).map(of_lock).sum()
 }
 
-/// From a release to the next owner's first sight, where it was waiting at the release.
+/// From the release of one who held the lock alone to the first sight of the next owner, where that was waiting at the
+/// release. When a reader goes, there may be others to wait for.
 fn handovers(history: &History) -> Vec<f64> {
     let mut times = Vec::new();
     for lock in 0..LOCKS.len() {
-        for pair in acquisitions(history, lock).windows(2) {
-            let HoldEnd::Released { at } = pair[0].0.end else { continue };
-            let (hold, wait) = pair[1];
-            if wait.began < at && hold.first.after > at {
-                times.push(seconds(hold.first.after - at));
+        for pair in history.holds_of(lock).windows(2) {
+            let (owner, next) = (pair[0], pair[1]);
+            let HoldEnd::Released { at } = owner.end else { continue };
+            let waited = next.waited_since.is_some_and(|since| since < at);
+            if !owner.shares && waited && next.first.after > at {
+                times.push(seconds(next.first.after - at));
             }
         }
     }
@@ -105,7 +106,7 @@ fn successions(history: &History, faults: &[Record]) -> Vec<f64> {
         kills.next().map(|kill| kill.began.max(hold.last.before))
     };
     let mut times = Vec::new();
-    for hold in history.holds.iter().filter(|hold| hold.end == HoldEnd::Cut) {
+    for hold in history.holds.iter().filter(|hold| hold.end == HoldEnd::Cut && !hold.shares) {
         let Some(killed) = kill_of(hold) else { continue };
         let mut later =
             history.holds.iter().filter(|next| next.lock == hold.lock && next.first.after > killed);

@@ -23,13 +23,17 @@ pub struct Actor {
     pub thread: usize,
 }
 
-/// An acquisition, from the first to the last sight of ownership.
+/// A time in which a thread held a lock in one way, from the first to the last sight of ownership.
 #[derive(Clone, Debug)]
 pub struct Hold {
     pub actor: Actor,
     pub lock: usize,
+    /// Since when its thread had waited; nothing where it was the lock's writer until then.
+    pub waited_since: Option<u64>,
     /// Of the request's znode.
     pub sequence: i32,
+    /// Whether others may hold the lock at the same time.
+    pub shares: bool,
     pub first: Sight,
     pub last: Sight,
     pub end: HoldEnd,
@@ -40,6 +44,8 @@ pub enum HoldEnd {
     Released {
         at: u64,
     },
+    /// Its thread held on as a reader.
+    Downgraded,
     Lost,
     /// The process was killed.
     Cut,
@@ -119,6 +125,11 @@ impl History {
         history.waits.sort_by_key(|wait| wait.began);
         Ok(history)
     }
+
+    /// In the order of their beginnings.
+    pub fn holds_of(&self, lock: usize) -> Vec<&Hold> {
+        self.holds.iter().filter(|hold| hold.lock == lock).collect()
+    }
 }
 
 /// `time thread event key=value…`
@@ -178,7 +189,9 @@ impl Reader<'_> {
             "refused" => self.history.late += 1,
             "connected" | "closed" => self.remark(line.event.to_owned()),
             "told" => self.remark(format!("lost {}", line.text("reason"))),
-            "unreachable" | "no-token" => self.remark(format!("{} {}", line.event, line.text("error"))),
+            "unreachable" | "no-token" | "no-downgrade" => {
+                self.remark(format!("{} {}", line.event, line.text("error")));
+            }
             _ => {}
         }
         let Ok(thread) = line.who.parse() else { return };
@@ -193,20 +206,16 @@ impl Reader<'_> {
             }
             "acquired" => {
                 let lock = line.number("lock").unwrap_or_default();
+                let waited_since = state.wait.as_ref().map(|wait| wait.began);
                 let (sequence, first) = (line.number("sequence").unwrap_or_default(), line.sight());
-                let hold = Hold { actor, lock, sequence, first, last: first, end: HoldEnd::Cut };
+                let (shares, last, end) = (line.text("shares") == "1", first, HoldEnd::Cut);
+                let hold = Hold { actor, lock, waited_since, sequence, shares, first, last, end };
                 state.hold = line.number("hold").map(|number| (number, hold));
                 self.end_wait(thread, line.time, Outcome::Acquired);
             }
-            "released" | "lost" => {
-                let Some((_, mut hold)) = state.hold.take() else { return };
-                hold.last = line.sight();
-                hold.end = HoldEnd::Released { at: line.time };
-                if line.event == "lost" {
-                    hold.end = HoldEnd::Lost;
-                }
-                self.history.holds.push(hold);
-            }
+            "released" => self.end_hold(thread, line, HoldEnd::Released { at: line.time }),
+            "downgraded" => self.end_hold(thread, line, HoldEnd::Downgraded),
+            "lost" => self.end_hold(thread, line, HoldEnd::Lost),
             "unowned" => self.end_wait(thread, line.time, Outcome::Unowned),
             "gave-up" => self.end_wait(thread, line.time, Outcome::GaveUp),
             "failed" => {
@@ -237,6 +246,12 @@ impl Reader<'_> {
     fn end_wait(&mut self, thread: usize, time: u64, outcome: Outcome) {
         if let Some(wait) = self.threads.get_mut(&thread).and_then(|state| state.wait.take()) {
             self.history.waits.push(Wait { ended: time, outcome, ..wait });
+        }
+    }
+
+    fn end_hold(&mut self, thread: usize, line: &Line<'_>, end: HoldEnd) {
+        if let Some((_, hold)) = self.threads.get_mut(&thread).and_then(|state| state.hold.take()) {
+            self.history.holds.push(Hold { last: line.sight(), end, ..hold });
         }
     }
 

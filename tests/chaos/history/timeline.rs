@@ -29,9 +29,9 @@ const FAULT_ROW: usize = 15;
 const THREAD_ROW: usize = 24;
 const GAP: usize = 9;
 
-/// Of each lock, held and waited for.
-const COLOURS: [(&str, &str); LOCKS.len()] =
-    [("#1d5fa6", "#cfe1f4"), ("#1c7a45", "#cdebd8"), ("#b9520c", "#fbdfc6")];
+/// Of each lock, held alone, held as a reader and waited for.
+const COLOURS: [[&str; 3]; LOCKS.len()] =
+    [["#1d5fa6", "#74a9e0", "#d5e5f5"], ["#1c7a45", "#6cc08e", "#d3eedd"], ["#b9520c", "#f2a15f", "#fce4cf"]];
 
 /// Draws the whole run and, of a long one, also the most eventful part.
 pub fn draw_all(
@@ -142,17 +142,10 @@ impl Picture<'_> {
             "<text x='{LEFT}' y='18' font-size='14' font-weight='bold' fill='#222'>Chaos, {from:.0} s to {to:.0} s</text>"
         );
         let mut x = LEFT;
-        for (lock, (held, waited)) in COLOURS.iter().enumerate() {
-            let name = LOCKS[lock];
-            let _ = writeln!(
-                self.text,
-                "<rect x='{x}' y='27' width='16' height='11' fill='{held}'/><text x='{}' y='37'>{name} held</text>\
-                 <rect x='{}' y='27' width='16' height='11' fill='{waited}'/><text x='{}' y='37'>waited for</text>",
-                x + 20,
-                x + 104,
-                x + 124
-            );
-            x += 210;
+        for ([held, shared, waited], name) in COLOURS.into_iter().zip(LOCKS) {
+            x = self.key(x, held, &format!("{name} held"), 80);
+            x = self.key(x, shared, "shared", 42);
+            x = self.key(x, waited, "waited for", 68);
         }
         for (colour, what, width) in [
             ("#b3202c", "killed", 60),
@@ -160,12 +153,7 @@ impl Picture<'_> {
             ("#7440a3", "network fault", 108),
             ("#e2f3e2", "calm: everybody acquires everything", 230),
         ] {
-            let _ = writeln!(
-                self.text,
-                "<rect x='{x}' y='27' width='16' height='11' fill='{colour}'/><text x='{}' y='37'>{what}</text>",
-                x + 20
-            );
-            x += width + 24;
+            x = self.key(x, colour, what, width);
         }
         let _ = writeln!(
             self.text,
@@ -173,6 +161,16 @@ impl Picture<'_> {
             x + 4,
             x + 18
         );
+    }
+
+    /// One entry of the legend; returns where the next begins.
+    fn key(&mut self, x: usize, colour: &str, what: &str, width: usize) -> usize {
+        let _ = writeln!(
+            self.text,
+            "<rect x='{x}' y='27' width='16' height='11' fill='{colour}'/><text x='{}' y='37'>{what}</text>",
+            x + 20
+        );
+        x + width + 24
     }
 
     fn axis(&mut self, bottom: usize) {
@@ -244,10 +242,10 @@ impl Picture<'_> {
     fn thread_row(&mut self, y: usize, client: usize, thread: usize) {
         let columns = self.columns(client, thread);
         let high = THREAD_ROW - 4;
-        for (from, to, Look { held, quarters, waited }) in runs(&columns) {
+        for (from, to, Look { held, is_shared, quarters, waited }) in runs(&columns) {
             let (x, width) = (LEFT + from, to - from);
             if let Some(lock) = waited {
-                let colour = COLOURS[lock].1;
+                let [.., colour] = COLOURS[lock];
                 let _ = writeln!(
                     self.text,
                     "<rect x='{x}' y='{}' width='{width}' height='{high}' fill='{colour}'/>",
@@ -257,7 +255,7 @@ impl Picture<'_> {
             if let Some(lock) = held {
                 // The height tells which share of the column's time it was held.
                 let part = high * quarters / 4;
-                let (y, colour) = (y + 2 + high - part, COLOURS[lock].0);
+                let (y, colour) = (y + 2 + high - part, COLOURS[lock][usize::from(is_shared)]);
                 let _ = writeln!(
                     self.text,
                     "<rect x='{x}' y='{y}' width='{width}' height='{part}' fill='{colour}'/>"
@@ -290,7 +288,9 @@ impl Picture<'_> {
         }
         for hold in self.history.holds.iter().filter(|hold| of_row(&hold.actor)) {
             self.scale.spread(hold.first.before, hold.last.after, |place, share| {
-                columns[place].held[hold.lock] += share
+                let column = &mut columns[place];
+                let held = if hold.shares { &mut column.shared } else { &mut column.held };
+                held[hold.lock] += share;
             });
         }
         columns

@@ -1,0 +1,105 @@
+//! Acquires by `ReadWriteLock`: as a reader beside others, or as a writer who mostly reads on afterwards.
+
+use std::time::Duration;
+
+use zookeeper_recipes_lock::{
+    LockError, LockGuard, LossReason, ReadGuard, ReadWriteLock, Session, WriteGuard,
+};
+
+use super::contender::{Contender, class_of};
+use super::holding::{Held, Holding};
+use crate::plan::LOCKS;
+
+impl Contender {
+    pub(super) fn acquire_reading(
+        &mut self,
+        session: &Session,
+        lock: usize,
+        patience: Option<Duration>,
+    ) -> bool {
+        let shared = ReadWriteLock::new(session, LOCKS[lock], None).expect("the path is fine");
+        self.note_call("read", lock, patience);
+        let outcome = match patience {
+            None => shared.read().map(Some),
+            Some(Duration::ZERO) => shared.try_read(),
+            Some(patience) => shared.try_read_for(patience),
+        };
+        let Some(guard) = self.granted(outcome) else { return false };
+        let owned = self.hold(lock, &guard);
+        self.let_go(guard, ReadGuard::unlock);
+        owned
+    }
+
+    pub(super) fn acquire_writing(
+        &mut self,
+        session: &Session,
+        lock: usize,
+        patience: Option<Duration>,
+    ) -> bool {
+        let shared = ReadWriteLock::new(session, LOCKS[lock], None).expect("the path is fine");
+        self.note_call("write", lock, patience);
+        let outcome = match patience {
+            None => shared.write().map(Some),
+            Some(Duration::ZERO) => shared.try_write(),
+            Some(patience) => shared.try_write_for(patience),
+        };
+        let Some(guard) = self.granted(outcome) else { return false };
+        let Some(mut writing) = self.begin(lock, &*guard) else { return false };
+        self.look_on(&mut writing, &*guard);
+        if self.random.one_in(4) {
+            self.end(&writing, &*guard);
+            self.let_go(guard, WriteGuard::unlock);
+        } else {
+            self.downgrade(writing, guard);
+        }
+        true
+    }
+
+    /// Holds on as a reader, or as the writer if that fails.
+    fn downgrade(&mut self, mut writing: Holding, guard: WriteGuard) {
+        let lock = writing.lock;
+        match guard.downgrade() {
+            Ok(guard) => {
+                self.note_end(&writing, "downgraded");
+                if writing.lost {
+                    self.note(&format!("violation kind=downgraded-after-loss lock={lock}"));
+                }
+                self.hold(lock, &guard);
+                self.let_go(guard, ReadGuard::unlock);
+            }
+            Err(failed) => {
+                self.note(&format!("no-downgrade error={}", class_of(failed.error())));
+                let was_lost = matches!(failed.error(), LockError::NotOwner { .. });
+                let guard = failed.into_guard();
+                if was_lost && guard.is_owner() {
+                    self.note(&format!("violation kind=owner-not-owner lock={lock}"));
+                }
+                self.look_on(&mut writing, &*guard);
+                self.end(&writing, &*guard);
+                self.let_go(guard, WriteGuard::unlock);
+            }
+        }
+    }
+}
+
+impl Held for ReadGuard {
+    fn is_owner(&self) -> bool {
+        LockGuard::is_owner(self)
+    }
+
+    fn id(&self) -> Option<String> {
+        Held::id(&**self)
+    }
+
+    fn fencing_token(&self) -> Option<Result<i64, LockError>> {
+        Held::fencing_token(&**self)
+    }
+
+    fn lost(&self) -> Option<LossReason> {
+        Held::lost(&**self)
+    }
+
+    fn shares(&self) -> bool {
+        true
+    }
+}
