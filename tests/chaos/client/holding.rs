@@ -37,6 +37,8 @@ pub struct Holding {
     sequence: i32,
     token: Option<i64>,
     manner: Manner,
+    /// How long it is clung to at most, where it is then to be downgraded.
+    pub(super) clings_for: Option<Duration>,
     last: Sight,
     looks: u64,
     /// It is not the owner any more.
@@ -67,6 +69,7 @@ impl Contender {
         let sequence = held.id().and_then(|id| sequence_of(&id));
         let (Some(first), Some(sequence)) = (first, sequence) else {
             self.note(&format!("unowned lock={lock}"));
+            self.conductor.lets_go(self.thread);
             return None;
         };
         self.holds += 1;
@@ -76,8 +79,9 @@ impl Contender {
         self.note(&format!(
             "acquired lock={lock} hold={hold} sequence={sequence} shares={shares} before={before} after={after}"
         ));
-        let (manner, token) = (self.manner(), None);
-        let mut holding = Holding { lock, sequence, token, manner, last: first, looks: 1, lost: false };
+        let (manner, token, clings_for) = (self.manner(), None, None);
+        let mut holding =
+            Holding { lock, sequence, token, manner, clings_for, last: first, looks: 1, lost: false };
         if !holding.manner.quiet {
             holding.token = self.token(held, &mut holding);
         }
@@ -87,11 +91,11 @@ impl Contender {
 
     /// Looks again and again until the time is up or the lock is lost, and writes now and then.
     pub(super) fn look_on(&mut self, holding: &mut Holding, held: &dyn Held) {
-        let end = Instant::now() + holding.manner.length;
-        let mut next_write = Instant::now();
+        let begin = Instant::now();
+        let mut next_write = begin;
         loop {
             self.look(held, holding);
-            if holding.lost || self.is_over(end) || !self.goes_on(holding.looks) {
+            if holding.lost || self.is_over(begin, holding) || !self.goes_on(holding.looks) {
                 return;
             }
             if !holding.manner.quiet && Instant::now() >= next_write {
@@ -104,6 +108,7 @@ impl Contender {
 
     /// Before the lock is let go.
     pub(super) fn end(&mut self, holding: &Holding, held: &dyn Held) {
+        self.conductor.lets_go(self.thread);
         if !holding.lost {
             return self.note_end(holding, "released");
         }
@@ -113,7 +118,6 @@ impl Contender {
 
     pub(super) fn note_end(&mut self, holding: &Holding, how: &str) {
         let Holding { lock, sequence, last: Sight { before, after }, looks, .. } = holding;
-        self.conductor.lets_go(self.thread);
         self.note(&format!("{how} hold={} before={before} after={after} looks={looks}", self.holds));
         self.send(&format!("done {lock} {sequence}"));
     }
@@ -141,8 +145,9 @@ impl Contender {
         Manner { length, tight: !is_long && self.random.one_in(4), quiet }
     }
 
-    fn is_over(&self, end: Instant) -> bool {
-        Instant::now() >= end && !self.conductor.clings(self.thread)
+    fn is_over(&self, begin: Instant, holding: &Holding) -> bool {
+        let Some(beyond) = begin.elapsed().checked_sub(holding.manner.length) else { return false };
+        !self.conductor.clings(self.thread) || holding.clings_for.is_some_and(|time| beyond >= time)
     }
 
     /// A hold ends early when everybody is to settle.

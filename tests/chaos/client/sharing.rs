@@ -45,8 +45,11 @@ impl Contender {
         };
         let Some(guard) = self.granted(outcome) else { return false };
         let Some(mut writing) = self.begin(lock, &*guard) else { return false };
+        let downgrades = !self.random.one_in(4);
+        // So that faults that befall an owner befall downgrades too.
+        writing.clings_for = downgrades.then(|| self.random.millis(1..1_500));
         self.look_on(&mut writing, &*guard);
-        if self.random.one_in(4) {
+        if !downgrades {
             self.end(&writing, &*guard);
             self.let_go(guard, WriteGuard::unlock);
         } else {
