@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use zookeeper::{Stat, ZkError, ZkResult};
 
-use crate::error::Result;
+use crate::error::{LockError, Operation, Result};
 use crate::patience::Patience;
 use crate::recipe::path::ZNodePath;
 use crate::recoverable::unmarked;
@@ -56,14 +56,28 @@ impl NodeTracker {
     ///
     /// Blocks until the server has said what is there; through an outage, until that is over or the session is lost. The loss
     /// of a session that [heals itself](Session::connect_self_healing) does not end it, but [closing](Session::close) does.
+    /// [`new_with`](NodeTracker::new_with) waits no longer than it is told.
     ///
     /// # Errors
     /// - [`InvalidPath`](crate::LockError::InvalidPath).
     /// - [`AccessDenied`](crate::LockError::AccessDenied): READ is not granted on the znode.
     /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
     pub fn new(session: &Session, path: &str) -> Result<NodeTracker> {
+        match NodeTracker::new_with(session, path, &Patience::unlimited())? {
+            Some(tracker) => Ok(tracker),
+            // Proof: without a deadline there is none to come.
+            None => Err(LockError::Closed { operation: Operation::WATCH.name, path: path.to_owned() }),
+        }
+    }
+
+    /// Begins to track the znode at this path, and blocks until the server has said what is there, or as long as the
+    /// patience lasts, and then returns `None`, with nothing tracked.
+    ///
+    /// # Errors
+    /// As [`new`](NodeTracker::new), and [`Cancelled`](crate::LockError::Cancelled).
+    pub fn new_with(session: &Session, path: &str, patience: &Patience) -> Result<Option<NodeTracker>> {
         let node = Node { path: ZNodePath::parse(path)? };
-        Ok(NodeTracker { tracking: Tracking::start(session, node)? })
+        Ok(Tracking::start(session, node, patience)?.map(|tracking| NodeTracker { tracking }))
     }
 
     /// Returns the full path of the znode.

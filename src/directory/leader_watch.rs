@@ -6,6 +6,7 @@ use zookeeper::{ZkError, ZkResult};
 use super::lock_info::LockInfo;
 use super::reading::read_without_data;
 use crate::error::Result;
+use crate::patience::Patience;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
@@ -42,8 +43,13 @@ pub struct LeaderWatch {
 }
 
 impl LeaderWatch {
-    pub(super) fn start(session: &Session, dir: &ZNodePath) -> Result<LeaderWatch> {
-        Ok(LeaderWatch { tracking: Tracking::start(session, Leader { dir: dir.clone() })? })
+    pub(super) fn start(
+        session: &Session,
+        dir: &ZNodePath,
+        patience: &Patience,
+    ) -> Result<Option<LeaderWatch>> {
+        let tracking = Tracking::start(session, Leader { dir: dir.clone() }, patience)?;
+        Ok(tracking.map(|tracking| LeaderWatch { tracking }))
     }
 
     /// Returns who was first in the queue when it was looked at last; `None` when it was empty. Does no I/O and waits for

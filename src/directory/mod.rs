@@ -22,6 +22,7 @@ pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
 use crate::error::{LockError, Operation, Result};
+use crate::patience::Patience;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::{count_owners, in_order};
 use crate::recipe::path::ZNodePath;
@@ -145,13 +146,22 @@ impl LockDirectory {
     ///
     /// Blocks until the server has said who is first now; through an outage, until that is over or the session is lost. The
     /// loss of a session that [heals itself](Session::connect_self_healing) does not end it, but [closing](Session::close)
-    /// does.
+    /// does. [`watch_leader_with`](LockDirectory::watch_leader_with) waits no longer than it is told.
     ///
     /// # Errors
     /// [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory;
     /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
     pub fn watch_leader(&self) -> Result<LeaderWatch> {
-        LeaderWatch::start(&self.session, &self.dir)
+        self.watch_leader_with(&Patience::unlimited())?.ok_or_else(|| self.never_seen())
+    }
+
+    /// Watches who is first in the queue, and blocks until the server has said who that is now, or as long as the patience
+    /// lasts, and then returns `None`, with nothing watched.
+    ///
+    /// # Errors
+    /// As [`watch_leader`](LockDirectory::watch_leader), and [`Cancelled`](LockError::Cancelled).
+    pub fn watch_leader_with(&self, patience: &Patience) -> Result<Option<LeaderWatch>> {
+        LeaderWatch::start(&self.session, &self.dir, patience)
     }
 
     /// Watches who stands in the queue.
@@ -161,7 +171,20 @@ impl LockDirectory {
     /// # Errors
     /// As [`watch_leader`](LockDirectory::watch_leader).
     pub fn watch_queue(&self) -> Result<QueueWatch> {
-        QueueWatch::start(&self.session, &self.dir)
+        self.watch_queue_with(&Patience::unlimited())?.ok_or_else(|| self.never_seen())
+    }
+
+    /// Watches who stands in the queue, with the patience of [`watch_leader_with`](LockDirectory::watch_leader_with).
+    ///
+    /// # Errors
+    /// As [`watch_leader_with`](LockDirectory::watch_leader_with).
+    pub fn watch_queue_with(&self, patience: &Patience) -> Result<Option<QueueWatch>> {
+        QueueWatch::start(&self.session, &self.dir, patience)
+    }
+
+    /// What ends a watch before its first sight, when no patience does: only the session's end can.
+    fn never_seen(&self) -> LockError {
+        LockError::Closed { operation: Operation::WATCH.name, path: self.dir.to_string() }
     }
 
     // ---- clearing up

@@ -4,6 +4,7 @@ use crossbeam_channel::Receiver;
 use zookeeper::{ZkError, ZkResult};
 
 use crate::error::Result;
+use crate::patience::Patience;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
@@ -37,8 +38,13 @@ pub struct QueueWatch {
 }
 
 impl QueueWatch {
-    pub(super) fn start(session: &Session, dir: &ZNodePath) -> Result<QueueWatch> {
-        Ok(QueueWatch { tracking: Tracking::start(session, Queue { dir: dir.clone() })? })
+    pub(super) fn start(
+        session: &Session,
+        dir: &ZNodePath,
+        patience: &Patience,
+    ) -> Result<Option<QueueWatch>> {
+        let tracking = Tracking::start(session, Queue { dir: dir.clone() }, patience)?;
+        Ok(tracking.map(|tracking| QueueWatch { tracking }))
     }
 
     /// Returns the names of the requests when the directory was looked at last, in the order of the queue. Does no I/O and

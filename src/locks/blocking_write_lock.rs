@@ -84,7 +84,8 @@ impl BlockingWriteLock {
 
     /// Blocks until the lock is acquired, or for `timeout`, and then returns `None`.
     ///
-    /// The time holds even when the network swallows every packet. The znode of a request that timed out is deleted in
+    /// The time holds even when the network swallows every packet, so one that is too short for the server's answers acquires
+    /// nothing: [`try_lock`](BlockingWriteLock::try_lock) waits for these, and for nothing else. The znode of a request that timed out is deleted in
     /// the background, as soon as the server can be reached.
     ///
     /// # Errors

@@ -100,6 +100,9 @@ impl Revoker {
     /// cannot be reached, takes itself for the owner until it hears of the deletion or its lease ends: at most one session
     /// timeout of the holder's. Only the [fencing token](crate::LockGuard::fencing_token) protects a resource from it.
     ///
+    /// The request may also be one that waits. It hears of its end when it would have been its turn to look: when the one
+    /// ahead of it has gone, or after a reconnect.
+    ///
     /// `grace` counts from the moment at which the holder has been asked. It is waited for through a loss of contact.
     ///
     /// # Errors

@@ -64,11 +64,11 @@ struct Post<S: Subject> {
 }
 
 impl<S: Subject> Tracking<S> {
-    /// Begins to track, and waits for the first sight, through an outage if need be.
+    /// Begins to track, and waits for the first sight, through an outage if need be; `None` when the patience ends before.
     ///
     /// # Errors
-    /// `SessionLost` or `Closed`, `AccessDenied` or another refusal of the server.
-    pub(crate) fn start(session: &Session, subject: S) -> Result<Tracking<S>> {
+    /// `SessionLost` or `Closed`, `AccessDenied` or another refusal of the server, `Cancelled`.
+    pub(crate) fn start(session: &Session, subject: S, patience: &Patience) -> Result<Option<Tracking<S>>> {
         let subject = Arc::new(subject);
         let (board, changes) = Board::new(session.healing().is_some());
         let lookout = Lookout::new(session.core(), Arc::clone(&subject), Arc::clone(&board));
@@ -77,8 +77,7 @@ impl<S: Subject> Tracking<S> {
         post.await_healing();
         let tracking = Tracking { post };
         lookout.start();
-        tracking.wait_for(&Patience::unlimited(), |_| Some(()))?;
-        Ok(tracking)
+        Ok(tracking.wait_for(patience, |_| Some(()))?.map(|()| tracking))
     }
 
     /// What was seen last.
@@ -88,7 +87,7 @@ impl<S: Subject> Tracking<S> {
     pub(crate) fn current(&self) -> Result<S::Sight> {
         match self.post.board.read(|view, _| self.judge(view))? {
             Some(sight) => Ok(sight),
-            // Proof: `start` has waited for the first sight, and no later view is without one.
+            // Proof: `start` returns none before the first sight, and no later view is without one.
             None => Err(self.post.end_error(LossReason::SessionClosed)),
         }
     }
@@ -109,7 +108,7 @@ impl<S: Subject> Tracking<S> {
     /// Waits until something wanted is seen; `None` when the patience ends before.
     ///
     /// # Errors
-    /// As [`start`](Tracking::start), and `Cancelled`.
+    /// As [`start`](Tracking::start).
     pub(crate) fn wait_for<T>(
         &self,
         patience: &Patience,

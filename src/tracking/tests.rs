@@ -9,8 +9,8 @@ use zookeeper::{Acl, CreateMode, Permission, ZkError};
 
 use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::{
-    CancelHandle, LockError, LossReason, NodeTracker, Patience, RecoverableZooKeeper, RetryPolicy, Session,
-    ZooKeeperClient,
+    CancelHandle, LockDirectory, LockError, LossReason, NodeTracker, Patience, RecoverableZooKeeper,
+    RetryPolicy, Session, ZooKeeperClient,
 };
 
 const PATH: &str = "/config/limit";
@@ -368,4 +368,22 @@ fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
         assert!(waiting.join().unwrap().unwrap_err().is_closed());
     });
     assert!(NodeTracker::new(&session, PATH).unwrap_err().is_closed());
+}
+
+#[test]
+fn what_is_to_be_tracked_is_waited_for_no_longer_than_the_patience_lasts() {
+    let (zk, client, session) = connected();
+    client.disconnect();
+    let short = Patience::lasting(Duration::from_millis(20));
+    assert!(NodeTracker::new_with(&session, PATH, &short).unwrap().is_none());
+    let dir = LockDirectory::new(&session, "/locks").unwrap();
+    assert!(dir.watch_leader_with(&short).unwrap().is_none());
+    let cancel = CancelHandle::new();
+    cancel.cancel();
+    let error = dir.watch_queue_with(&Patience::unlimited().cancelled_by(&cancel)).unwrap_err();
+    assert!(matches!(&error, LockError::Cancelled { path, .. } if path == "/locks"), "{error}");
+    client.reconnect();
+    let tracker = NodeTracker::new_with(&session, PATH, &Patience::lasting(PATIENCE)).unwrap().unwrap();
+    zk.create(PATH, b"1");
+    assert_eq!(next(&tracker).as_deref(), Some("1"));
 }
