@@ -23,15 +23,14 @@ const MOST_WORKERS: usize = 16;
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
 thread_local! {
-    /// What the calling thread is a worker of, and of which generation.
+    /// What the calling thread is a worker of, and of which generation; nothing while it is off duty.
     static EMPLOYER: RefCell<Option<(Arc<Shared>, u64)>> = const { RefCell::new(None) };
 }
 
 /// Runs foreign code, which may block for as long as it likes: another worker takes the place of this one meanwhile. On a
-/// thread that is no worker it just runs it.
+/// thread that is no worker, or that is off duty already, it just runs it.
 pub(crate) fn off_duty<T>(foreign: impl FnOnce() -> T) -> T {
-    let employer = EMPLOYER.with_borrow(Clone::clone);
-    let Some((shared, generation)) = employer else { return foreign() };
+    let Some((shared, generation)) = EMPLOYER.take() else { return foreign() };
     shared.go_off_duty(generation);
     let _absence = Absence { shared, generation };
     foreign()
@@ -46,6 +45,7 @@ struct Absence {
 impl Drop for Absence {
     fn drop(&mut self) {
         self.shared.queue.lock().come_back(self.generation);
+        EMPLOYER.set(Some((Arc::clone(&self.shared), self.generation)));
     }
 }
 
@@ -220,6 +220,8 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
+
     use crossbeam_channel::{bounded, unbounded};
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -289,6 +291,35 @@ mod tests {
         finished.recv_timeout(PATIENCE).unwrap();
         drop(release);
         workers.shut_down();
+    }
+
+    #[test]
+    fn foreign_code_within_foreign_code_is_off_duty_once() {
+        let workers = Workers::start().unwrap();
+        let (release, blocked) = bounded::<()>(0);
+        let (began, at_work) = unbounded();
+        workers.submit(Box::new(move || {
+            let _ = off_duty(|| {
+                off_duty(|| {
+                    began.send(()).unwrap();
+                    blocked.recv()
+                })
+            });
+        }));
+        at_work.recv_timeout(PATIENCE).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let eventually = |holds: &dyn Fn() -> bool| {
+            while !holds() {
+                assert!(Instant::now() < deadline, "{workers:?}");
+                thread::yield_now();
+            }
+        };
+        workers.shut_down();
+        // Those who took its place end; five handles are with the one that is off duty, at most.
+        eventually(&|| Arc::strong_count(&workers.shared) <= 5);
+        drop(release);
+        eventually(&|| Arc::strong_count(&workers.shared) == 1);
+        assert_eq!(workers.shared.queue.lock().workers, 0);
     }
 
     #[test]
