@@ -56,7 +56,8 @@ pub enum ClientEvent {
 ///   [`subscribe`](ZooKeeperClient::subscribe) as [`ClientEvent::NodeChanged`], after the reply of the call that left
 ///   it. Setting it twice on one path fires once.
 /// - Events are delivered in the order in which they happened, and
-///   [`Disconnected`](ClientEvent::Disconnected) before any call fails because of it.
+///   [`Disconnected`](ClientEvent::Disconnected) before any call fails because of it, and before the client asks a server to
+///   take the session up again: the new connection proves the session alive from that event on.
 pub trait ZooKeeperClient: Send + Sync {
     /// Creates a znode and returns its path, with the sequence number where `mode` is a sequential one.
     ///
@@ -132,7 +133,7 @@ pub trait ZooKeeperClient: Send + Sync {
     /// Returns for how long the connection wants to be left alone once in every session timeout.
     ///
     /// The default is not at all. A client whose own health check only works on an idle connection names a longer time,
-    /// and gets it where the session timeout has room for it.
+    /// and gets it where the session timeout has room for it. Asked once, when the session is opened.
     fn quiet_time(&self) -> Duration {
         Duration::ZERO
     }

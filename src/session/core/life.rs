@@ -75,7 +75,7 @@ impl Core {
         if status.recheck_due {
             return true;
         }
-        if now < status.lease.keep_alive_due(self.client.quiet_time()) {
+        if now < status.lease.keep_alive_due(self.quiet_time) {
             return false;
         }
         // A request that was made a moment ago needs no repetition, only to be confirmed later.
@@ -84,8 +84,7 @@ impl Core {
 
     pub(super) fn schedule_next_tick(self: &Arc<Self>, status: &mut Status, now: Moment) {
         let lease = &status.lease;
-        let times =
-            [lease.current().end(), lease.given_up_at(), lease.keep_alive_due(self.client.quiet_time())];
+        let times = [lease.current().end(), lease.given_up_at(), lease.keep_alive_due(self.quiet_time)];
         if let Some(next) = times.into_iter().filter(|time| *time > now).min() {
             self.schedule_tick(status, next);
         }

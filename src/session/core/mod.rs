@@ -4,6 +4,8 @@
 //! may block is submitted to the runtime.
 
 mod life;
+#[cfg(test)]
+mod tests;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -27,6 +29,8 @@ use crate::recipe::path::ZNodePath;
 
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
+    /// What the client said when it was taken: it is not called back from its events.
+    quiet_time: Duration,
     runtime: Arc<dyn Runtime>,
     status: Mutex<Status>,
     participants: Participants,
@@ -97,6 +101,7 @@ impl Core {
             finish_signal: Some(finish_signal),
         };
         let core = Arc::new(Core {
+            quiet_time: client.quiet_time(),
             client,
             runtime,
             status: Mutex::new(status),
