@@ -135,7 +135,7 @@ impl Lease {
         if let Some(awaiting) = self.awaiting {
             return awaiting.after(self.report_delay);
         }
-        let ahead = self.report_delay + self.session_timeout / SLACK_DIVISOR;
+        let ahead = self.report_delay.saturating_add(self.session_timeout / SLACK_DIVISOR);
         let must = self.current.end().before(ahead);
         must.min(self.last_contact.after(quiet.max(self.session_timeout / 3)))
     }
@@ -381,6 +381,55 @@ mod tests {
         assert!(lease.answered(&first, second(20), second(31)));
         let late = Arc::clone(lease.current());
         assert!(late.covers(second(31)) && !lease.admits_owners(&late, second(31)));
+    }
+
+    /// Keeps the lease of an idle session as its core does, on a network with these round trips. Returns the least time
+    /// that was left of it.
+    fn keep_when_idle(
+        timeout: Duration,
+        report: Duration,
+        quiet: Duration,
+        round_trip: Duration,
+    ) -> Duration {
+        let mut lease = Lease::unproven(timeout, report, second(0));
+        lease.heard_of(second(0), second(0));
+        let term = Arc::clone(lease.current());
+        let mut now = second(0).after(round_trip);
+        lease.answered(&term, second(0), now);
+        let mut least = timeout;
+        while now < second(0).after(10 * timeout) {
+            now = lease.keep_alive_due(quiet).max(now);
+            if !lease.await_confirmation(now) {
+                let sent = now;
+                now = sent.after(round_trip);
+                let left = term.end().since(now);
+                assert!(lease.admits_owners(&term, now), "{left:?} left, {lease:?}");
+                least = least.min(left);
+                lease.answered(&term, sent, now);
+            }
+            assert!(lease.admits_owners(&term, now), "{lease:?}");
+        }
+        least
+    }
+
+    #[test]
+    fn an_idle_session_admits_owners_at_any_time() {
+        for timeout in [1, 2, 4, 6, 10, 20, 40, 60, 120].map(Duration::from_secs) {
+            let quiet = timeout * 2 / 3 + Duration::from_millis(200);
+            let reports =
+                [50, 250, 1000, 5000].map(|half_tick| Duration::from_millis(half_tick).min(timeout / 4));
+            let of_adapter = reports.map(|report| (report * 11 / 10, quiet));
+            for (report, quiet) in of_adapter.into_iter().chain([(timeout / 4, Duration::ZERO)]) {
+                // Two round trips, and what delays a timer, fit into the slack of a sixteenth.
+                assert!(keep_when_idle(timeout, report, quiet, timeout / 40) >= timeout / 80);
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_that_never_comes_is_waited_for_without_an_overflow() {
+        let lease = Lease::unproven(TIMEOUT, Duration::MAX, second(0));
+        assert!(lease.keep_alive_due(QUIET) <= second(0));
     }
 
     #[test]
