@@ -107,7 +107,8 @@ impl ListenerSlot {
             return;
         }
         let Some(listener) = self.get() else { return };
-        let call = || match event {
+        // Takes the listener along: this may be its last handle, and its drop is the application's code too.
+        let call = move || match event {
             Event::Acquired => listener.lock_acquired(),
             Event::RevocationRequested => listener.revocation_requested(),
             Event::Released => listener.lock_released(),
@@ -133,5 +134,59 @@ impl Observer for ListenerSlot {
 impl fmt::Debug for ListenerSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListenerSlot").field("set", &self.get().is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Weak;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Puts another in its place, and panics as it goes.
+    struct Leaver {
+        slot: Weak<ListenerSlot>,
+        successor: Arc<Counter>,
+    }
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl LockListener for Counter {
+        fn lock_acquired(&self) {}
+
+        fn lock_released(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl LockListener for Leaver {
+        fn lock_acquired(&self) {
+            if let Some(slot) = self.slot.upgrade() {
+                slot.set(Some(self.successor.clone()));
+            }
+        }
+
+        fn lock_released(&self) {}
+    }
+
+    impl Drop for Leaver {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+
+    #[test]
+    fn a_listener_that_panics_as_it_goes_keeps_nothing_from_its_successor() {
+        let successor = Arc::new(Counter::default());
+        let slot = Arc::new_cyclic(|slot| {
+            let leaver = Leaver { slot: slot.clone(), successor: Arc::clone(&successor) };
+            ListenerSlot::new(Some(Arc::new(leaver)), false)
+        });
+        for event in [Event::Acquired, Event::Released] {
+            slot.post(event);
+            slot.hand_on();
+        }
+        assert_eq!(successor.0.load(Ordering::SeqCst), 1);
     }
 }
