@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -15,9 +16,9 @@ use parking_lot::Mutex;
 use super::core::Core;
 use super::runtime::Runtime;
 use super::runtime::Threads;
-use super::{Handle, SessionState, open_core};
+use super::{Handle, SessionState, check_timeout, open_core};
 use crate::client::ZooKeeperClient;
-use crate::error::Result;
+use crate::error::{LockError, LossReason, Result};
 
 /// How soon a factory that failed is asked again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -119,9 +120,19 @@ impl fmt::Debug for Healing {
 pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
     let threads = Threads::start()?;
     let opened_after = Some(threads.now());
-    let client = factory();
+    let client = ask(factory);
     let patience = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
     open_core(client, threads, opened_after, "the client of the factory", patience)
+}
+
+/// Asks the factory, which is the application's.
+fn ask(factory: &Arc<Factory>) -> Result<Arc<dyn ZooKeeperClient>> {
+    let client = catch_unwind(AssertUnwindSafe(|| factory())).unwrap_or_else(|_| {
+        let tried = "the client of the factory (the factory panicked)".to_owned();
+        Err(LockError::Connect { tried, timeout: Duration::ZERO })
+    })?;
+    check_timeout(client.session_timeout())?;
+    Ok(client)
 }
 
 /// Starts the thread that replaces each lost core, until the handle is closed or dropped.
@@ -153,30 +164,117 @@ fn replace_when_lost(
         recv(lost.ended()) -> _ => {}
         recv(closed) -> _ => return None,
     }
-    loop {
+    // A close ends the session too, so that both may have come.
+    let mut pause = Duration::ZERO;
+    while matches!(closed.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
         match make(factory) {
-            Ok(core) => return install(&handle.upgrade()?, lost, core),
+            Ok(core) => return install(handle, lost, core),
             Err(error) => log::warn!("no new ZooKeeper session yet: {error}"),
         }
-        if !matches!(closed.recv_timeout(RETRY), Err(RecvTimeoutError::Timeout)) {
-            return None;
-        }
+        pause = RETRY;
     }
+    None
 }
 
-fn install(handle: &Arc<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<Arc<Core>> {
+fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<Arc<Core>> {
     for target in lost.take_orphans() {
         core.remove(target, None);
     }
-    match handle.replace(Arc::clone(&core)) {
-        Ok(()) => {
-            log::info!("a new ZooKeeper session takes the place of the lost one");
-            handle.healing.as_ref()?.healed(&core);
-            Some(core)
+    let replaced = handle.upgrade().filter(|handle| handle.replace(Arc::clone(&core)));
+    let Some(handle) = replaced else {
+        // Closed, or dropped, while the factory was at work.
+        core.end(LossReason::SessionClosed);
+        return None;
+    };
+    log::info!("a new ZooKeeper session takes the place of the lost one");
+    handle.healing.as_ref()?.healed(&core);
+    Some(core)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
+
+    use crossbeam_channel::unbounded;
+
+    use crate::Session;
+    use crate::sim::{SimOperation, SimulatedZooKeeper};
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_session_that_is_dropped_while_the_factory_is_at_work_leaves_nothing_open() {
+        let server = SimulatedZooKeeper::new();
+        let (made, clients) = unbounded();
+        let (go, may_go) = unbounded();
+        let of_factory = server.clone();
+        go.send(()).unwrap();
+        let session = Session::from_client_factory(move || {
+            let client = of_factory.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            let _ = may_go.recv();
+            Ok(client)
+        });
+        let session = session.unwrap();
+        clients.recv().unwrap().expire();
+        let second = clients.recv_timeout(LONG).unwrap();
+        drop(session);
+        go.send(()).unwrap();
+        let deadline = Instant::now() + LONG;
+        while server.sessions().contains(&second.session_id()) {
+            assert!(Instant::now() < deadline, "the second session is never closed");
+            thread::yield_now();
         }
-        Err(core) => {
-            core.end(crate::error::LossReason::SessionClosed);
-            None
+        assert_eq!(server.calls(SimOperation::Close), 1);
+    }
+
+    #[test]
+    fn a_factory_is_held_to_the_bounds_of_a_session_timeout() {
+        let server = SimulatedZooKeeper::new();
+        for timeout in [Duration::from_millis(99), Duration::from_millis(u64::MAX)] {
+            let server = server.clone();
+            let refused = Session::from_client_factory(move || Ok(server.connect(timeout)));
+            assert!(matches!(refused, Err(LockError::InvalidArgument { .. })), "{refused:?}");
         }
+    }
+
+    #[test]
+    fn a_factory_that_panics_is_asked_again() {
+        let server = SimulatedZooKeeper::new();
+        let (made, clients) = unbounded();
+        let calls = AtomicUsize::new(0);
+        let session = Session::from_client_factory(move || {
+            if calls.fetch_add(1, Ordering::SeqCst) == 1 {
+                panic!("on purpose");
+            }
+            let client = server.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            Ok(client)
+        });
+        let session = session.unwrap();
+        let changes = session.subscribe();
+        clients.recv().unwrap().expire();
+        assert_eq!(changes.recv_timeout(LONG), Ok(SessionState::Lost));
+        assert_eq!(changes.recv_timeout(LONG), Ok(SessionState::Connected));
+        session.core().end(LossReason::SessionClosed);
+    }
+
+    #[test]
+    fn whoever_subscribes_during_a_healing_hears_each_change_once() {
+        let server = SimulatedZooKeeper::new();
+        let client = server.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let core = session.core();
+        let (healing, _closed) = Healing::new();
+        let (subscriber, changes) = unbounded();
+        // As Session::subscribe does, after the new core took its place and before everybody was told.
+        healing.subscribe(subscriber.clone());
+        core.subscribe(subscriber);
+        healing.healed(&core);
+        assert_eq!(changes.try_iter().collect::<Vec<_>>(), [SessionState::Connected]);
+        client.disconnect();
+        assert_eq!(changes.try_iter().collect::<Vec<_>>(), [SessionState::Suspended]);
     }
 }

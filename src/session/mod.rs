@@ -183,7 +183,8 @@ impl Session {
     /// [`connect_self_healing`](Session::connect_self_healing) does.
     ///
     /// The factory is called on a thread of the session's; it may block, and should not for longer than a session timeout.
-    /// When it fails it is called again after a second.
+    /// When it fails, or panics, it is called again after a second. Each call must open a session: the lease of its client
+    /// counts from the call, so one that was opened earlier could own locks that the server has given to others.
     ///
     /// # Errors
     /// The first error of the factory, or those of [`from_client`](Session::from_client).
@@ -267,18 +268,16 @@ impl Handle {
         self.core()
     }
 
-    /// Puts a new core in the place of a lost one; gives it back when the session was closed meanwhile.
-    fn replace(&self, core: Arc<Core>) -> std::result::Result<(), Arc<Core>> {
+    /// Puts a new core in the place of a lost one; `false` when the session was closed meanwhile.
+    fn replace(&self, core: Arc<Core>) -> bool {
         let mut current = self.core.write();
-        match &self.healing {
-            Some(healing) if !healing.is_closed() => {
-                let lost = std::mem::replace(&mut *current, core);
-                drop(current);
-                drop(lost);
-                Ok(())
-            }
-            _ => Err(core),
+        if self.healing.as_ref().is_none_or(Healing::is_closed) {
+            return false;
         }
+        let lost = std::mem::replace(&mut *current, core);
+        drop(current);
+        drop(lost);
+        true
     }
 }
 

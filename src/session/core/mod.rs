@@ -231,14 +231,14 @@ impl Core {
     }
 
     pub(crate) fn subscribe(&self, subscriber: Sender<SessionState>) {
-        self.status.lock().subscribers.push(subscriber);
+        self.status.lock().subscribe(subscriber);
     }
 
     /// Subscribes one who has not heard of the present state; `false` when nobody listens there any more.
     pub(super) fn tell_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
         let mut status = self.status.lock();
         let listens = subscriber.send(status.announced).is_ok();
-        status.subscribers.push(subscriber);
+        status.subscribe(subscriber);
         listens
     }
 
@@ -453,6 +453,13 @@ impl Status {
         match self.contact_begins_after.take() {
             Some(begun) => self.lease.heard_of(begun, now),
             None => self.lease.contact(now),
+        }
+    }
+
+    /// Subscribes one who may have done so already: during a healing two threads see to it.
+    fn subscribe(&mut self, subscriber: Sender<SessionState>) {
+        if !self.subscribers.iter().any(|other| other.same_channel(&subscriber)) {
+            self.subscribers.push(subscriber);
         }
     }
 
