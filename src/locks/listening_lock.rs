@@ -40,7 +40,7 @@ impl Place {
     /// Makes a new request, and starts it, where the current one is such that this is wanted; `None` when the lock is
     /// closed.
     fn renew(&self, is_wanted: impl FnOnce(Option<&Request>) -> bool) -> Option<()> {
-        let request = {
+        let (request, _ended) = {
             let mut current = self.current.lock();
             if self.support.is_closed() {
                 return None;
@@ -51,12 +51,22 @@ impl Place {
             let terms = locking::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()), self.access);
             let observer = Arc::<ListenerSlot>::clone(&self.listener);
             let request = Request::new(self.support.session(), terms, observer);
-            *current = Some(Arc::clone(&request));
-            request
+            // That one is dropped outside the lock: it may be the last handle of a client.
+            let ended = current.replace(Arc::clone(&request));
+            (request, ended)
         };
         // Outside the lock: on a worker, the request begins on this thread.
-        request.start();
+        self.start(&request);
         Some(())
+    }
+
+    /// Starts a request. If its session was lost before, and healed before this could be seen, it is made again here: nobody
+    /// else will.
+    fn start(&self, request: &Arc<Request>) {
+        request.start();
+        if !Arc::ptr_eq(request.core(), &self.support.session().core()) {
+            self.rejoin();
+        }
     }
 }
 
@@ -208,5 +218,48 @@ impl ListeningLock {
 impl Drop for ListeningLock {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use crossbeam_channel::unbounded;
+
+    use crate::sim::SimulatedZooKeeper;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_request_that_starts_when_its_session_has_been_healed_already_is_made_again() {
+        let server = SimulatedZooKeeper::new();
+        let (made, clients) = unbounded();
+        let of_factory = server.clone();
+        let session = Session::from_client_factory(move || {
+            let client = of_factory.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            Ok(client)
+        });
+        let session = session.unwrap();
+        let dir = ZNodePath::parse("/locks/it").unwrap();
+        let support = ProtocolSupport::new(&session);
+        let lock = ListeningLock::new(support, dir, Access::Exclusive, locking::default_data(), None);
+        let place = &lock.place;
+        let terms = locking::terms(&place.dir, &place.support, locking::default_data(), place.access);
+        let request = Request::new(&session, terms, lock.observer());
+        *place.current.lock() = Some(Arc::clone(&request));
+        let healed = session.healing().unwrap().next();
+        clients.recv().unwrap().expire();
+        assert!(healed.recv_timeout(LONG).is_err_and(|error| error.is_disconnected()));
+        place.rejoin();
+        place.start(&request);
+        let deadline = Instant::now() + LONG;
+        while !lock.is_owner() {
+            assert!(Instant::now() < deadline, "it never joins again");
+            thread::yield_now();
+        }
     }
 }
