@@ -123,7 +123,11 @@ pub(crate) fn over_losses<T>(
     let Some(healing) = session.healing() else { return attempt() };
     loop {
         let healed = healing.next();
+        let core = session.core();
         match attempt() {
+            // Of several locks, one was lost with its lease while another was waited for. The session lives, and brings no
+            // healing.
+            Err(error) if error.is_session_lost() && core.end_reason().is_none() => {}
             Err(error) if error.is_session_lost() => match patience.wait_for(&healed) {
                 Waited::TimedOut => return Ok(None),
                 Waited::Cancelled => return Err(cancelled(dir)),

@@ -368,6 +368,33 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_ends_on_a_session_that_lives_begins_anew_too() {
+        let field = Field::new();
+        let client = field.server.connect(Duration::from_secs(1));
+        let of_factory = client.clone();
+        let session = Session::from_client_factory(move || Ok(of_factory.clone())).unwrap();
+        let ahead = field.occupy(DIRS[1]);
+        let lock = MultiLock::new(&session, DIRS).unwrap();
+        let (release, held) = crossbeam_channel::bounded::<()>(0);
+        client.before_next(SimOperation::SetData, move || {
+            let _ = held.recv();
+        });
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock.lock());
+            field.await_requests([1, 2, 0]);
+            // Reads are signs of life, and prove nothing.
+            eventually("the lease ends", || {
+                session.core().read(|client| client.exists("/", false)).unwrap();
+                field.requests() == [0, 2, 0]
+            });
+            drop(release);
+            field.server.delete(&ahead);
+            field.await_requests([1, 1, 1]);
+            assert!(waiting.join().unwrap().is_ok());
+        });
+    }
+
+    #[test]
     fn a_session_that_heals_itself_begins_anew() {
         let field = Field::new();
         let (made, clients) = crossbeam_channel::unbounded();
