@@ -35,9 +35,16 @@ impl Request {
     pub(super) fn run(self: Arc<Self>) {
         while self.step() == Next::Again || self.must_look_again() {}
         self.observer.hand_on();
-        if self.has_ended() {
+        if self.has_come_to_rest() {
             self.core.leave(self.id);
         }
+    }
+
+    /// Whether the request has ended and nobody moves it. While foreign code was called another worker may have begun to,
+    /// who has something to delete perhaps, and then leaves.
+    fn has_come_to_rest(&self) -> bool {
+        let state = self.state.lock();
+        !state.moving && matches!(state.phase, Phase::Ended { .. })
     }
 
     /// Called when there is nothing to do: parks the request, unless it was woken meanwhile.
