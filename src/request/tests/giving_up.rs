@@ -1,0 +1,142 @@
+//! Requests given up, at every step.
+
+use super::*;
+
+#[test]
+fn a_request_withdrawn_at_any_step_leaves_no_znode_and_calls_nobody_unpaired() {
+    for operation in STEPS {
+        for before in [true, false] {
+            let zk = SimulatedZooKeeper::new();
+            zk.create(DIR, b"");
+            let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
+            let party = Party::join(&zk);
+            let (lock, calls) = party.listening();
+            let lock = Arc::new(lock);
+            let at_step = Arc::clone(&lock);
+            // On the worker that makes the call, as a listener would.
+            let withdraw = move || at_step.close();
+            match before {
+                true => party.client.before_next(operation, withdraw),
+                false => party.client.after_next(operation, withdraw),
+            }
+            let _ = lock.lock();
+            zk.delete(&ahead);
+            lock.close();
+            eventually("no znode is left", || zk.children(DIR).is_empty());
+            drop(lock);
+            let told: Vec<Call> = calls.try_iter().collect();
+            assert!(
+                matches!(told.as_slice(), [] | [Call::Acquired, Call::Released]),
+                "{operation:?} before={before}: {told:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_request_withdrawn_while_its_create_hangs_is_undone_when_it_comes_back() {
+    for lost in [false, true] {
+        let zk = SimulatedZooKeeper::new();
+        zk.create(DIR, b"");
+        let party = Party::join(&zk);
+        party.client.swallow_next(SimOperation::Create, Effect::After);
+        assert!(party.blocking().try_lock_for(Duration::from_millis(20)).unwrap().is_none());
+        eventually("the create has come through", || zk.children(DIR).len() == 1);
+        if lost {
+            party.client.disconnect();
+            party.client.reconnect();
+        }
+        party.client.release();
+        eventually("it is undone", || zk.children(DIR).is_empty());
+    }
+}
+
+#[test]
+fn a_request_given_up_at_any_moment_of_its_retries_leaves_no_znode() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let party = Party::join(&zk);
+    let lock = party.blocking();
+    for round in 0..300 {
+        party.client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss);
+        let _ = lock.try_lock_for(Duration::from_micros(round)).unwrap();
+    }
+    eventually("no znode is left", || zk.children(DIR).is_empty());
+}
+
+#[test]
+fn a_znode_that_may_not_be_read_is_waited_for_whatever_the_server_checks() {
+    for read_checks in [ReadChecks::ReadsOnly, ReadChecks::Events, ReadChecks::EventsAndExists] {
+        let zk = SimulatedZooKeeper::new();
+        zk.set_read_checks(read_checks);
+        zk.create(DIR, b"");
+        let (party, other) = (Party::join(&zk), Party::join(&zk));
+        let no_read = Acl::new(Permission::DELETE, "world", "anyone");
+        let lock = BlockingWriteLock::new(&party.session, DIR, Some(vec![no_read])).unwrap();
+        let guard = lock.lock().unwrap();
+        let (waiting, calls) = other.listening();
+        assert!(!waiting.lock().unwrap(), "{read_checks:?}");
+        // Long enough for the owner to look at its own znode, too.
+        assert!(calls.recv_timeout(Duration::from_millis(300)).is_err(), "{read_checks:?}");
+        assert!(guard.is_owner(), "{read_checks:?}");
+        drop(guard);
+        assert_eq!(next(&calls), Call::Acquired, "{read_checks:?}");
+    }
+}
+
+#[test]
+fn a_call_cancelled_at_any_step_leaves_no_znode() {
+    for step in [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData] {
+        for after in [false, true] {
+            let zk = SimulatedZooKeeper::new();
+            let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
+            let party = Party::join(&zk);
+            let cancel = CancelHandle::new();
+            let pull = {
+                let cancel = cancel.clone();
+                move || cancel.cancel()
+            };
+            match after {
+                false => party.client.before_next(step, pull),
+                true => party.client.after_next(step, pull),
+            }
+            let patience = Patience::lasting(PATIENCE).cancelled_by(&cancel);
+            let outcome = party.blocking().try_lock_with(&patience);
+            assert!(matches!(outcome, Err(LockError::Cancelled { .. })), "{step:?} {after}: {outcome:?}");
+            eventually("only the one ahead is left", || zk.children(DIR).len() == 1);
+            zk.delete(&ahead);
+            assert!(matches!(party.blocking().try_lock_with(&patience), Err(LockError::Cancelled { .. })));
+            assert!(zk.children(DIR).is_empty(), "nothing was asked for");
+        }
+    }
+}
+
+#[test]
+fn a_lock_closed_while_another_thread_locks_it_leaves_nothing_on_its_session() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let party = Party::join(&zk);
+    for _ in 0..300 {
+        let (lock, _calls) = party.listening();
+        thread::scope(|scope| {
+            scope.spawn(|| lock.lock());
+            scope.spawn(|| lock.close());
+        });
+    }
+    eventually("no znode is left", || zk.children(DIR).is_empty());
+    eventually("nobody is left to be woken", || party.session.core().participants().is_empty());
+}
+
+#[test]
+fn an_unlock_whose_deletion_fails_is_made_good() {
+    for when in [Effect::Before, Effect::After] {
+        let zk = SimulatedZooKeeper::new();
+        let party = Party::join(&zk);
+        let guard = party.blocking().lock().unwrap();
+        party.client.cut_next(SimOperation::Delete, when);
+        let error = guard.unlock().unwrap_err();
+        assert!(matches!(error, LockError::DeletePending { .. }), "{error}");
+        party.client.reconnect();
+        eventually("the znode is gone", || zk.children(DIR).is_empty());
+    }
+}

@@ -1,0 +1,92 @@
+//! Sessions that heal themselves.
+
+use super::*;
+
+/// A session whose clients come from a factory, and the newest of these.
+fn self_healing(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
+    let (made, clients) = unbounded();
+    let zk = zk.clone();
+    let session = Session::from_client_factory(move || {
+        let client = zk.connect(LONG);
+        let _ = made.send(Arc::clone(&client));
+        Ok(client)
+    });
+    (session.unwrap(), clients)
+}
+
+#[test]
+fn who_waits_on_a_session_that_heals_itself_waits_on() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
+    let (session, clients) = self_healing(&zk);
+    let (told, calls) = unbounded();
+    let listening = WriteLock::with_listener(&session, DIR, None, Notes(told)).unwrap();
+    assert!(!listening.lock().unwrap());
+    let blocking = BlockingWriteLock::new(&session, DIR, None).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| blocking.lock().map(|guard| guard.is_owner()));
+        for _ in 0..3 {
+            eventually("both stand in the queue", || zk.children(DIR).len() == 3);
+            clients.recv_timeout(PATIENCE).unwrap().expire();
+        }
+        eventually("both stand in the queue", || zk.children(DIR).len() == 3);
+        zk.delete(&ahead);
+        assert_eq!(next(&calls), Call::Acquired, "nothing is told of the losses");
+        listening.unlock().unwrap();
+        assert!(waiting.join().unwrap().unwrap());
+    });
+    assert_eq!(next(&calls), Call::Released);
+}
+
+#[test]
+fn who_holds_on_a_session_that_heals_itself_has_lost() {
+    let zk = SimulatedZooKeeper::new();
+    let (session, clients) = self_healing(&zk);
+    let states = session.subscribe();
+    let (told, calls) = unbounded();
+    let lock = WriteLock::with_listener(&session, DIR, None, Notes(told)).unwrap();
+    assert!(lock.lock().unwrap());
+    clients.recv_timeout(PATIENCE).unwrap().expire();
+    assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Lost(LossReason::SessionExpired)));
+    assert_eq!(states.recv_timeout(PATIENCE), Ok(SessionState::Lost));
+    assert_eq!(states.recv_timeout(PATIENCE), Ok(SessionState::Connected));
+    assert!(!lock.is_owner());
+    assert!(zk.children(DIR).is_empty(), "nobody joined again for it");
+    assert!(lock.lock().unwrap(), "but it may");
+    assert_eq!(next(&calls), Call::Acquired);
+}
+
+#[test]
+fn what_a_lost_session_left_in_the_queue_is_deleted_on_the_next() {
+    let zk = SimulatedZooKeeper::new();
+    let (session, clients) = self_healing(&zk);
+    let lock = BlockingWriteLock::new(&session, DIR, None).unwrap();
+    let guard = lock.lock().unwrap();
+    let left = guard.id().to_owned();
+    // The client gives up, as it does when it was too busy to ping, and the session lives on for its timeout.
+    clients.recv_timeout(PATIENCE).unwrap().give_up();
+    assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(LossReason::SessionExpired));
+    assert!(lock.try_lock_for(PATIENCE).unwrap().is_some(), "without waiting for the end of the old session");
+    assert!(!zk.exists(&left));
+}
+
+#[test]
+fn closing_a_session_that_heals_itself_ends_the_healing() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    zk.create_sequential(DIR, "x-other-lock-", None);
+    let (session, clients) = self_healing(&zk);
+    let lock = BlockingWriteLock::new(&session, DIR, None).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| lock.lock().map(drop));
+        eventually("it stands in the queue", || zk.children(DIR).len() == 2);
+        session.close();
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(error.is_closed(), "{error:?}");
+    });
+    assert!(lock.lock().unwrap_err().is_closed());
+    clients.recv_timeout(PATIENCE).unwrap();
+    assert!(clients.recv_timeout(PATIENCE).is_err(), "the factory is gone, and made no other");
+    assert_eq!(session.state(), SessionState::Lost);
+}

@@ -1,0 +1,86 @@
+//! Races with the one ahead in the queue.
+
+use super::*;
+
+#[test]
+fn a_predecessor_that_vanishes_between_listing_and_watch_is_noticed() {
+    for operation in [SimOperation::GetData, SimOperation::GetChildren] {
+        let zk = SimulatedZooKeeper::new();
+        zk.create(DIR, b"");
+        let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
+        let party = Party::join(&zk);
+        let gone = zk.clone();
+        match operation {
+            SimOperation::GetData => party.client.before_next(operation, move || gone.delete(&ahead)),
+            _ => party.client.after_next(operation, move || gone.delete(&ahead)),
+        }
+        let (lock, calls) = party.listening();
+        lock.lock().unwrap();
+        assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
+        assert!(lock.is_owner());
+        assert_eq!(zk.watch_count(), 0, "a watch on a znode that is gone would stay");
+    }
+}
+
+#[test]
+fn a_predecessor_that_vanishes_as_soon_as_it_is_watched_is_noticed() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
+    let party = Party::join(&zk);
+    let gone = zk.clone();
+    party.client.after_next(SimOperation::GetData, move || gone.delete(&ahead));
+    assert!(party.blocking().try_lock_for(PATIENCE).unwrap().is_some());
+}
+
+#[test]
+fn a_change_of_the_predecessors_data_is_no_release() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
+    let party = Party::join(&zk);
+    let (lock, calls) = party.listening();
+    assert!(!lock.lock().unwrap());
+    for _ in 0..3 {
+        let watches = zk.watch_count();
+        zk.set_data(&ahead, b"changed");
+        eventually("the watch is set again", || zk.watch_count() == watches);
+    }
+    assert!(calls.try_recv().is_err() && !lock.is_owner());
+    zk.delete(&ahead);
+    assert_eq!(next(&calls), Call::Acquired);
+}
+
+#[test]
+fn a_watch_that_fires_after_the_unlock_acquires_nothing() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
+    let party = Party::join(&zk);
+    let (lock, calls) = party.listening();
+    assert!(!lock.lock().unwrap());
+    lock.unlock().unwrap();
+    zk.delete(&ahead);
+    let other = party.blocking();
+    assert!(other.try_lock_for(PATIENCE).unwrap().is_some(), "nobody is in the queue");
+    assert!(!lock.is_owner());
+    assert!(calls.try_recv().is_err());
+}
+
+#[test]
+fn a_queue_across_the_wrap_of_the_counter_stays_in_order() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    zk.set_sequence(DIR, i32::MAX - 2);
+    let party = Party::join(&zk);
+    let locks: Vec<_> = (0..6).map(|_| party.listening()).collect();
+    for (lock, _) in &locks {
+        lock.lock().unwrap();
+    }
+    assert!(zk.children(DIR).iter().any(|name| name.ends_with("--2147483648")), "{:?}", zk.children(DIR));
+    for (position, (lock, calls)) in locks.iter().enumerate() {
+        assert_eq!(next(calls), Call::Acquired, "number {position}");
+        assert!(locks.iter().enumerate().all(|(other, (lock, _))| lock.is_owner() == (other == position)));
+        lock.unlock().unwrap();
+    }
+}

@@ -1,0 +1,91 @@
+//! The end of a session, at every step.
+
+use super::*;
+
+#[test]
+fn a_session_that_ends_at_any_step_fails_the_call_and_hangs_nobody() {
+    for operation in [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData] {
+        for before in [true, false] {
+            let zk = SimulatedZooKeeper::new();
+            zk.create(DIR, b"");
+            zk.create_sequential(DIR, "x-other-lock-", None);
+            let party = Party::join(&zk);
+            let expiring = Arc::clone(&party.client);
+            match before {
+                true => party.client.before_next(operation, move || expiring.expire()),
+                false => party.client.after_next(operation, move || expiring.expire()),
+            }
+            let error = party.blocking().lock().unwrap_err();
+            assert!(error.is_session_lost(), "{operation:?} before={before}: {error}");
+            assert_eq!(party.session.state(), SessionState::Lost);
+            assert_eq!(zk.children(DIR).len(), 1);
+        }
+    }
+}
+
+#[test]
+fn an_expiry_that_is_noticed_late_is_told_once() {
+    let zk = SimulatedZooKeeper::new();
+    let party = Party::join(&zk);
+    let (lock, calls) = party.listening();
+    assert!(lock.lock().unwrap());
+    assert_eq!(next(&calls), Call::Acquired);
+    party.client.disconnect();
+    party.client.expire_silently();
+    party.client.reconnect();
+    assert_eq!(next(&calls), Call::Lost(LossReason::SessionExpired));
+    assert!(!lock.is_owner());
+    lock.unlock().unwrap();
+    drop(lock);
+    assert!(calls.try_recv().is_err());
+}
+
+#[test]
+fn a_lease_ends_by_the_clock_when_nothing_is_heard() {
+    let zk = SimulatedZooKeeper::new();
+    let timeout = Duration::from_millis(800);
+    let party = Party::join_for(&zk, timeout);
+    let (lock, calls) = party.listening();
+    assert!(lock.lock().unwrap());
+    assert_eq!(next(&calls), Call::Acquired);
+    let waiting = Party::join_for(&zk, timeout);
+    let (waiter, waiter_calls) = waiting.listening();
+    assert!(!waiter.lock().unwrap());
+    party.client.swallow();
+    waiting.client.swallow();
+    assert_eq!(next(&calls), Call::Lost(LossReason::LeaseExpired));
+    assert!(!lock.is_owner());
+    assert_eq!(next(&waiter_calls), Call::Dropped(LossReason::LeaseExpired));
+    assert_eq!(waiting.session.state(), SessionState::Lost);
+    party.client.release();
+    waiting.client.release();
+}
+
+#[test]
+fn a_session_lives_on_while_it_is_idle() {
+    let zk = SimulatedZooKeeper::new();
+    let timeout = Duration::from_millis(600);
+    let party = Party::join_for(&zk, timeout);
+    let guard = party.blocking().lock().unwrap();
+    let until = Instant::now() + 3 * timeout;
+    let kept_alive = zk.calls(SimOperation::SetData);
+    while Instant::now() < until {
+        assert!(guard.is_owner());
+        thread::yield_now();
+    }
+    assert!(zk.calls(SimOperation::SetData) >= kept_alive + 3);
+}
+
+#[test]
+fn an_owner_whose_lease_ended_has_lost_even_if_the_session_comes_back() {
+    let zk = SimulatedZooKeeper::new();
+    let party = Party::join_for(&zk, Duration::from_secs(2));
+    let guard = party.blocking().lock().unwrap();
+    party.client.disconnect();
+    assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(LossReason::LeaseExpired));
+    party.client.reconnect();
+    eventually("the session is back", || party.session.state() == SessionState::Connected);
+    assert!(!guard.is_owner());
+    eventually("its znode is removed", || zk.children(DIR).is_empty());
+    assert!(party.blocking().try_lock().unwrap().is_some());
+}
