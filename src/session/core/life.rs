@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use zookeeper::ZkResult;
 
-use super::{Core, Status, was_answered};
+use super::calls::was_answered;
+use super::{Core, Status};
 use crate::error::LossReason;
 use crate::session::clock::Moment;
 use crate::session::participants::Wake;

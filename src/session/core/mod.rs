@@ -3,6 +3,7 @@
 //! Events of the client come in on the client's own threads, so everything done there is short and makes no call; what
 //! may block is submitted to the runtime.
 
+mod calls;
 mod life;
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 use uuid::Uuid;
-use zookeeper::{Acl, CreateMode, ZkError, ZkResult};
+use zookeeper::ZkResult;
 
 use super::SessionState;
 use super::clock::Moment;
@@ -26,6 +27,8 @@ use super::runtime::Runtime;
 use crate::client::{ClientEvent, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::recipe::path::ZNodePath;
+
+pub(crate) use calls::Sight;
 
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
@@ -40,17 +43,6 @@ pub(crate) struct Core {
     ended: Receiver<Infallible>,
     /// Disconnected when the client has been let go and the threads are ending.
     finished: Receiver<Infallible>,
-}
-
-/// What came of an attempt to watch a znode.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// It is there with these data, which were written so many times since its creation.
-    Watched { data: Vec<u8>, version: i32 },
-    /// It is there, but READ is denied: servers since 3.8.4 set the watch and then tell nothing of it.
-    Unreadable,
-    /// It is not there, and no watch was left where READ is granted.
-    Gone,
 }
 
 #[derive(Debug)]
@@ -313,102 +305,6 @@ impl Core {
         }
     }
 
-    // ---- calls to the client; they may block, so only workers make them
-
-    pub(crate) fn read<T>(
-        self: &Arc<Self>,
-        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
-    ) -> ZkResult<T> {
-        self.check_alive()?;
-        let result = call(&*self.client);
-        if was_answered(&result) {
-            self.status.lock().lease.contact(self.runtime.now());
-        }
-        self.note_expiry(&result);
-        result
-    }
-
-    /// Lists a directory as it is after everything that this session has sent before, on whichever connection: a read alone
-    /// may be answered by a server that lags behind.
-    pub(crate) fn list_after_write(self: &Arc<Self>, dir: &ZNodePath) -> ZkResult<Vec<String>> {
-        self.prove_life()?;
-        self.read(|client| client.get_children(dir.as_str(), false))
-    }
-
-    /// A call that goes through the quorum: its answer extends the lease.
-    pub(crate) fn write<T>(
-        self: &Arc<Self>,
-        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
-    ) -> ZkResult<T> {
-        self.check_alive()?;
-        let term = self.current_term();
-        let sent = self.runtime.now();
-        let result = call(&*self.client);
-        if was_answered(&result) {
-            self.take_proof(&term, sent);
-        }
-        self.note_expiry(&result);
-        result
-    }
-
-    fn take_proof(self: &Arc<Self>, term: &Arc<Term>, sent: Moment) {
-        let now = self.runtime.now();
-        let mut status = self.status.lock();
-        let too_late_for_some = status.lease.answered(term, sent, now);
-        // After a long silence the new end may come before what was waited for so far.
-        self.schedule_next_tick(&mut status, now);
-        status.announce(now);
-        drop(status);
-        if too_late_for_some {
-            self.wake_everybody(Wake::CheckLease);
-        }
-    }
-
-    /// On a session that has ended there is nothing left to call for but the deletion of what outlives it here.
-    fn check_alive(&self) -> ZkResult<()> {
-        let has_ended = self.end_reason().is_some();
-        if has_ended && !self.outlives_us() { Err(ZkError::SessionExpired) } else { Ok(()) }
-    }
-
-    fn note_expiry<T>(self: &Arc<Self>, result: &ZkResult<T>) {
-        if matches!(result, Err(ZkError::SessionExpired)) {
-            self.end(LossReason::SessionExpired);
-        }
-    }
-
-    /// Creates a persistent znode, and those above it that are missing. One that is there already is fine.
-    pub(crate) fn ensure_path(self: &Arc<Self>, path: &ZNodePath, acl: &[Acl]) -> ZkResult<()> {
-        let mut missing = vec![path.clone()];
-        while let Some(next) = missing.last() {
-            match self.write(|client| client.create(next.as_str(), &[], acl, CreateMode::Persistent)) {
-                Ok(_) | Err(ZkError::NodeExists) => drop(missing.pop()),
-                // A parent that is deleted again and again makes this go on, a step for each deletion.
-                Err(ZkError::NoNode) => match next.parent() {
-                    Some(parent) => missing.push(parent),
-                    None => return Err(ZkError::NoNode),
-                },
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks at a znode and leaves a watch there for the participant.
-    pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<Sight> {
-        self.participants.watch(path, id);
-        match self.read(|client| client.get_data(path.as_str(), true)) {
-            Ok((data, stat)) => Ok(Sight::Watched { data, version: stat.version }),
-            Err(ZkError::NoNode) => Ok(Sight::Gone),
-            Err(ZkError::NoAuth) => match self.read(|client| client.exists(path.as_str(), true)) {
-                // Servers since 3.8.4 refuse this too when it is there.
-                Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(Sight::Unreadable),
-                Ok(None) => Ok(Sight::Gone),
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
-        }
-    }
-
     // ---- participants
 
     /// Adds a participant, which hears at once if the session has ended meanwhile.
@@ -488,21 +384,6 @@ impl Status {
             self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
         }
     }
-}
-
-/// Whether the quorum has handled the request, even if only to refuse it.
-fn was_answered<T>(result: &ZkResult<T>) -> bool {
-    matches!(
-        result,
-        Ok(_)
-            | Err(ZkError::NoNode
-                | ZkError::NodeExists
-                | ZkError::BadVersion
-                | ZkError::NotEmpty
-                | ZkError::NoAuth
-                | ZkError::InvalidACL
-                | ZkError::NoChildrenForEphemerals)
-    )
 }
 
 impl fmt::Debug for Core {
