@@ -1,6 +1,9 @@
 //! Requests given up, at every step.
 
+use std::fmt;
+
 use super::*;
+use crate::MultiLock;
 
 #[test]
 fn a_request_withdrawn_at_any_step_leaves_no_znode_and_calls_nobody_unpaired() {
@@ -84,8 +87,8 @@ fn a_znode_that_may_not_be_read_is_waited_for_whatever_the_server_checks() {
     }
 }
 
-#[test]
-fn a_call_cancelled_at_any_step_leaves_no_znode() {
+/// Has a call of this kind cancelled at each of its steps while it waits behind another.
+fn assert_cancellable<G: fmt::Debug>(call: impl Fn(&Party, &Patience) -> Result<Option<G>, LockError>) {
     for step in [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData] {
         for after in [false, true] {
             let zk = SimulatedZooKeeper::new();
@@ -101,14 +104,24 @@ fn a_call_cancelled_at_any_step_leaves_no_znode() {
                 true => party.client.after_next(step, pull),
             }
             let patience = Patience::lasting(PATIENCE).cancelled_by(&cancel);
-            let outcome = party.blocking().try_lock_with(&patience);
+            let outcome = call(&party, &patience);
             assert!(matches!(outcome, Err(LockError::Cancelled { .. })), "{step:?} {after}: {outcome:?}");
             eventually("only the one ahead is left", || zk.children(DIR).len() == 1);
             zk.delete(&ahead);
-            assert!(matches!(party.blocking().try_lock_with(&patience), Err(LockError::Cancelled { .. })));
+            assert!(matches!(call(&party, &patience), Err(LockError::Cancelled { .. })));
             assert!(zk.children(DIR).is_empty(), "nothing was asked for");
         }
     }
+}
+
+#[test]
+fn a_call_cancelled_at_any_step_leaves_no_znode() {
+    assert_cancellable(|party, patience| party.blocking().try_lock_with(patience));
+    assert_cancellable(|party, patience| party.sharing().try_read_with(patience));
+    assert_cancellable(|party, patience| party.sharing().try_write_with(patience));
+    assert_cancellable(|party, patience| {
+        MultiLock::new(&party.session, [DIR]).unwrap().try_lock_with(patience)
+    });
 }
 
 #[test]
