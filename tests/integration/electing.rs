@@ -1,8 +1,5 @@
 //! Candidates: who leads, what ends a leadership, and what comes after it.
 
-use std::env;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +14,7 @@ use crate::fixtures::{LONG, Onlooker, SHORT, connect, next, session, unique_dir}
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::{deadline, eventually};
+use crate::twin::Twin;
 
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -135,34 +133,23 @@ fn a_closure_that_returns_steps_down_and_stands_again_behind_the_others() {
 #[test]
 fn a_leader_that_is_killed_is_followed() {
     const NAME: &str = "electing::a_leader_that_is_killed_is_followed";
-    const CHILD: &str = "ZK_TEST_CANDIDATE";
-    if let Some(place) = env::var_os(CHILD) {
-        let place = place.into_string().unwrap();
-        let (connect_string, dir) = place.split_once(' ').unwrap();
-        let (candidate, said) = stand(&connect(connect_string, SHORT), dir);
+    if let Some((connect_string, dir)) = Twin::place() {
+        let (candidate, said) = stand(&connect(&connect_string, SHORT), &dir);
         await_leading(&said);
-        println!("\nleading");
-        candidate.wait(&Patience::lasting(deadline()));
+        Twin::say("leading");
+        candidate.wait(&Patience::unlimited());
         return;
     }
 
     let dir = unique_dir("killed");
-    let place = format!("{} {dir}", server::shared().connect_string());
-    let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", NAME, "--nocapture"])
-        .env(CHILD, place)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap() == "leading"));
+    let mut twin = Twin::start(NAME, &dir);
+    assert_eq!(twin.hear(), "leading");
     let session = session(server::shared());
     let (candidate, said) = stand(&session, &dir);
     Onlooker::at(server::shared()).await_children(&dir, 2);
     assert!(said.try_recv().is_err() && !candidate.is_leader());
 
-    child.kill().unwrap();
-    child.wait().unwrap();
+    twin.kill();
     await_leading(&said);
     assert!(candidate.is_leader());
 }

@@ -12,6 +12,7 @@
 mod support;
 
 mod fixtures;
+mod twin;
 
 mod connecting;
 mod directories;

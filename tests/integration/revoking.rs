@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use zookeeper_recipes_lock::{
     BlockingWriteLock, LockError, LockGuard, LossReason, Revocation, Revoker, Session, WriteLock,
 };
@@ -11,6 +12,7 @@ use crate::fixtures::{Call, LONG, Notes, Onlooker, connect, next, session, uniqu
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
+use crate::twin::Twin;
 
 /// A grace that is over soon.
 const SHORT_GRACE: Duration = Duration::from_millis(200);
@@ -148,6 +150,30 @@ fn a_holder_that_cannot_be_reached_loses_the_lock_and_is_told_when_it_can() {
     relay.heal();
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner() && next_guard.is_owner());
+}
+
+/// Runs itself in a process of its own, which holds the lock and is then stopped.
+#[test]
+fn a_holder_that_is_stopped_loses_the_lock_and_is_told_when_it_goes_on() {
+    const NAME: &str = "revoking::a_holder_that_is_stopped_loses_the_lock_and_is_told_when_it_goes_on";
+    if let Some((connect_string, dir)) = Twin::place() {
+        let session = connect(&connect_string, LONG);
+        let guard = hold(&session, &dir);
+        Twin::say(guard.id());
+        Twin::say(&format!("{:?}", next(guard.lost())));
+        assert!(!guard.is_owner());
+        return;
+    }
+
+    let dir = unique_dir("stopped");
+    let mut twin = Twin::start(NAME, &dir);
+    let id = twin.hear();
+    twin.process().pause();
+    assert_eq!(revoker().force_revocation_after(&id, SHORT_GRACE).unwrap(), Revocation::Forced);
+    let next_guard = hold(&session(server::shared()), &dir);
+    twin.process().signal(Signal::CONT);
+    assert_eq!(twin.hear(), "NodeDeleted");
+    assert!(next_guard.is_owner());
 }
 
 #[test]

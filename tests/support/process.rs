@@ -59,6 +59,11 @@ impl Drop for Supervisor {
 pub struct Process(Pid);
 
 impl Process {
+    /// A child that has not been waited for.
+    pub fn of(child: &Child) -> Process {
+        Process(Pid::from_child(child))
+    }
+
     /// Its process id.
     pub fn pid(self) -> u32 {
         self.0.as_raw_nonzero().get().unsigned_abs()

@@ -1,8 +1,5 @@
 //! The read-write lock under faults: connections cut and silent, sessions that end, processes that are killed.
 
-use std::env;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 
@@ -13,6 +10,7 @@ use crate::fixtures::{LONG, Onlooker, SHORT, connect, next, session, unique_dir}
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::eventually;
+use crate::twin::Twin;
 
 #[test]
 fn readers_and_writers_hold_and_wait_on_through_a_reconnect() {
@@ -92,12 +90,10 @@ fn a_writer_in_a_silent_partition_stops_owning_before_a_reader_begins() {
 #[test]
 fn a_reader_that_is_killed_lets_the_writer_in_after_its_session_and_disturbs_no_other_reader() {
     const NAME: &str = "sharing::faults::a_reader_that_is_killed_lets_the_writer_in_after_its_session_and_disturbs_no_other_reader";
-    const CHILD: &str = "ZK_TEST_READER_CHILD";
-    if let Ok(place) = env::var(CHILD) {
-        let (connect_string, dir) = place.split_once('/').unwrap();
-        let session = connect(connect_string, SHORT);
-        let reading = lock_on(&session, &format!("/{dir}")).read().unwrap();
-        println!("\nreading: {}", reading.id());
+    if let Some((connect_string, dir)) = Twin::place() {
+        let session = connect(&connect_string, SHORT);
+        let reading = lock_on(&session, &dir).read().unwrap();
+        Twin::say(reading.id());
         loop {
             thread::park();
         }
@@ -106,38 +102,17 @@ fn a_reader_that_is_killed_lets_the_writer_in_after_its_session_and_disturbs_no_
     let dir = unique_dir("reader-killed");
     let session = session(server::shared());
     let lock = lock_on(&session, &dir);
-    let place = format!("{}{dir}", server::shared().connect_string());
-    let mut child = Killed(
-        Command::new(env::current_exe().unwrap())
-            .args(["--exact", NAME, "--nocapture"])
-            .env(CHILD, place)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap(),
-    );
-    let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
-    let killed =
-        lines.map_while(Result::ok).find_map(|line| Some(line.strip_prefix("reading: ")?.to_owned()));
+    let mut twin = Twin::start(NAME, &dir);
     let onlooker = Onlooker::at(server::shared());
-    assert!(onlooker.exists(&killed.unwrap()));
+    assert!(onlooker.exists(&twin.hear()));
     let kept = lock.read().unwrap();
     let writer = Waiting::join(&lock, false);
-    drop(child);
+    twin.kill();
     kept.fencing_token().unwrap();
     assert!(kept.is_owner());
     kept.unlock().unwrap();
     writer.await_acquired();
     onlooker.await_children(&dir, 1);
-}
-
-/// A process that is killed at the end, also when the test fails.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
