@@ -151,6 +151,6 @@ fn session_of(request: &LockInfo) -> String {
 fn data_of(request: &LockInfo) -> String {
     match request.data() {
         None => "(READ denied)".to_owned(),
-        Some(_) => request.data_lossy().chars().take(24).flat_map(char::escape_debug).collect(),
+        Some(_) => request.data_lossy().chars().flat_map(char::escape_debug).take(24).collect(),
     }
 }
