@@ -47,7 +47,12 @@ impl BlockingLock {
         let attempt = self.start(tidings)?;
         match attempt.claim.wait_until_placed()? {
             Some(Standing::Owner) => attempt.into_guard().map(Some),
-            _ => Ok(None),
+            _ => {
+                // Waited for, so that the next attempt, for reading perhaps, is not refused because of this one. A deletion
+                // that fails goes on in the background.
+                let _ = locking::release(&attempt.claim);
+                Ok(None)
+            }
         }
     }
 

@@ -73,8 +73,8 @@ impl BlockingWriteLock {
         self.lock.lock()
     }
 
-    /// Acquires the lock if nobody holds it or waits for it, and returns `None` otherwise. Blocks for the server's answers
-    /// only.
+    /// Acquires the lock if nobody holds it or waits for it, and returns `None` otherwise, with its request out of the queue
+    /// again. Blocks for the server's answers only.
     ///
     /// # Errors
     /// As [`lock`](BlockingWriteLock::lock).

@@ -40,6 +40,19 @@ fn readers_hold_at_once_and_a_writer_alone() {
 }
 
 #[test]
+fn what_was_refused_stands_in_nobodys_way() {
+    let zk = SimulatedZooKeeper::new();
+    let party = Party::join(&zk);
+    let _reading = party.sharing().read().unwrap();
+    let (_never, slowly) = unbounded::<()>();
+    party.client.before_next(SimOperation::Delete, move || {
+        let _ = slowly.recv_timeout(Duration::from_millis(50));
+    });
+    assert!(party.sharing().try_write().unwrap().is_none());
+    assert!(party.sharing().try_read().unwrap().is_some());
+}
+
+#[test]
 fn an_exclusive_lock_on_the_directory_is_a_writer() {
     let zk = SimulatedZooKeeper::new();
     let party = Party::join(&zk);
