@@ -23,10 +23,12 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::Sender;
+use log::Level;
 use parking_lot::{Condvar, Mutex};
 use zookeeper::{Acl, ZkResult};
 
 use crate::error::{LockError, LossReason, Operation, Result};
+use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
@@ -312,10 +314,13 @@ impl Request {
         let Some(rest) = self.end(&mut state, Ending::Withdrawn) else { return };
         if was_owner {
             self.observer.post(Event::Released);
-            log::info!("released {}", self.name_of(&state));
         }
+        let name = self.name_of(&state);
         drop(state);
         self.clean_up(rest, first);
+        if was_owner {
+            logging::info!("released {name}");
+        }
     }
 
     /// Ends the request because the lock, or the place in the queue, was taken away.
@@ -339,17 +344,16 @@ impl Request {
         let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
         let Some(rest) = self.end(&mut state, how) else { return };
         self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
-        let what = if was_owner { "lost" } else { "dropped from the queue:" };
-        let level = if reason == LossReason::SessionClosed { log::Level::Info } else { log::Level::Warn };
-        match &error {
-            Some(error) => log::log!(level, "{what} {}: {reason}: {error}", self.name_of(&state)),
-            None => log::log!(level, "{what} {}: {reason}", self.name_of(&state)),
-        }
+        let name = self.name_of(&state);
+        let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         state.error = error;
         drop(state);
         // Before the cleaning up, after which the session's threads may go.
         Arc::clone(self).hand_on_soon();
         self.clean_up(rest, None);
+        let what = if was_owner { "lost" } else { "dropped from the queue:" };
+        let level = if reason == LossReason::SessionClosed { Level::Info } else { Level::Warn };
+        logging::log!(level, "{what} {name}: {reason}{cause}");
     }
 
     /// Makes the request an ended one and returns what is left to do about it; `None` when it had ended before.
@@ -374,13 +378,14 @@ impl Request {
     }
 
     fn log_suspension(&self) {
-        let state = self.state.lock();
-        match &state.phase {
-            Phase::Owner { znode, .. } => {
-                log::warn!("suspended {znode}: no contact, owned until the lease ends")
-            }
-            Phase::Queued { znode, .. } => log::info!("suspended {znode}: no contact, waiting for it"),
-            Phase::Joining(_) | Phase::Ended { .. } => {}
+        let (is_owner, znode) = match &self.state.lock().phase {
+            Phase::Owner { znode, .. } => (true, znode.clone()),
+            Phase::Queued { znode, .. } => (false, znode.clone()),
+            Phase::Joining(_) | Phase::Ended { .. } => return,
+        };
+        match is_owner {
+            true => logging::warn!("suspended {znode}: no contact, owned until the lease ends"),
+            false => logging::info!("suspended {znode}: no contact, waiting for it"),
         }
     }
 

@@ -9,6 +9,8 @@ use zookeeper::{ZkError, ZkResult};
 
 use super::{Event, Phase, Request, Terms};
 use crate::error::{LockError, LossReason, Operation};
+use crate::logging;
+use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
@@ -20,6 +22,9 @@ const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
 /// How often a znode that may not be read is looked at, in place of a watch that a server may not report.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
+
+/// How soon a look that failed is tried again, at least, whatever the retry policy.
+const SHORTEST_RETRY: Duration = Duration::from_millis(10);
 
 /// How soon a request whose turn has come looks again for the session's proof of life.
 const LEASE_LOOK: Duration = Duration::from_millis(100);
@@ -33,7 +38,7 @@ enum Next {
 
 impl Request {
     pub(super) fn run(self: Arc<Self>) {
-        while self.step() == Next::Again || self.must_look_again() {}
+        while self.step_contained() == Next::Again || self.must_look_again() {}
         self.observer.hand_on();
         if self.has_come_to_rest() {
             self.core.leave(self.id);
@@ -53,6 +58,19 @@ impl Request {
         let again = std::mem::take(&mut state.again) && !matches!(state.phase, Phase::Ended { .. });
         state.moving = again;
         again
+    }
+
+    /// Makes a step. What a step that panics has sent is as unknown as after a lost reply.
+    fn step_contained(self: &Arc<Self>) -> Next {
+        contain(|| self.step()).unwrap_or_else(|message| {
+            let dir = &self.terms.dir;
+            logging::error!("a request in {dir} panicked, and looks again: {message}");
+            let is_placed = matches!(self.state.lock().phase, Phase::Queued { .. } | Phase::Owner { .. });
+            match is_placed {
+                true => self.look_failed(Operation::LIST, dir, ZkError::ConnectionLoss),
+                false => self.join_failed(Operation::CREATE, ZkError::ConnectionLoss),
+            }
+        })
     }
 
     fn step(self: &Arc<Self>) -> Next {
@@ -116,7 +134,7 @@ impl Request {
             return Next::Again;
         };
         let znode = dir.child(name);
-        log::debug!("found {znode} again, whose creation was not confirmed");
+        logging::debug!("found {znode} again, whose creation was not confirmed");
         if self.joined(&znode) { self.decide(&znode, &term, Ok(listed)) } else { Next::Park }
     }
 
@@ -129,7 +147,8 @@ impl Request {
             return false;
         }
         state.phase = Phase::Queued { znode: znode.clone(), seen: false };
-        log::info!("joined {znode}");
+        drop(state);
+        logging::info!("joined {znode}");
         true
     }
 
@@ -152,9 +171,11 @@ impl Request {
         };
         joining.unconfirmed = true;
         let error = LockError::client(operation, &self.terms.dir, error);
-        log::debug!("attempt {} to join {} failed: {error}", joining.failed.failures() + 1, self.terms.dir);
+        let message = error.to_string();
         let next = joining.failed.failed(error, &self.terms.retry, &self.core);
+        let attempts = joining.failed.failures();
         drop(state);
+        logging::debug!("attempt {attempts} to join {} failed: {message}", self.terms.dir);
         match next {
             Ok(delay) => self.look_again_after(delay),
             Err(first_error) => {
@@ -213,7 +234,7 @@ impl Request {
         self.observer.post(Event::Acquired);
         self.settled.notify_all();
         drop(state);
-        log::info!("acquired {znode}");
+        logging::info!("acquired {znode}");
         self.look_again_after(OWN_WATCH_DELAY);
         Next::Park
     }
@@ -235,12 +256,8 @@ impl Request {
     fn wait_for(self: &Arc<Self>, ahead: &ZNodePath) -> Next {
         match self.watch(ahead) {
             Ok(Sight::Watched { .. } | Sight::Unreadable) => {
-                let mut state = self.state.lock();
-                if let Phase::Queued { seen, znode } = &mut state.phase {
-                    if !std::mem::replace(seen, true) {
-                        log::debug!("{znode} waits for {ahead}");
-                    }
-                    self.settled.notify_all();
+                if let Some(znode) = self.placed() {
+                    logging::debug!("{znode} waits for {ahead}");
                 }
                 Next::Park
             }
@@ -250,10 +267,20 @@ impl Request {
         }
     }
 
+    /// Takes note that the request stands behind another; returns its znode when that is news.
+    fn placed(&self) -> Option<ZNodePath> {
+        let mut state = self.state.lock();
+        let Phase::Queued { seen, znode } = &mut state.phase else { return None };
+        let is_news = !std::mem::replace(seen, true);
+        let znode = is_news.then(|| znode.clone());
+        self.settled.notify_all();
+        znode
+    }
+
     /// A create that had seemed lost came through after all, next to its repetition. It would block others, or us.
     fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
         let duplicate = self.terms.dir.child(name);
-        log::warn!("deleting {duplicate}, a second znode of one request");
+        logging::warn!("deleting {duplicate}, a second znode of one request");
         match self.core.write(|client| client.delete(duplicate.as_str(), None)) {
             Ok(()) | Err(ZkError::NoNode) => Next::Again,
             Err(error) => self.look_failed(Operation::DELETE, &duplicate, error),
@@ -282,10 +309,13 @@ impl Request {
     fn tell_of_revocation(&self) {
         let mut state = self.state.lock();
         let Phase::Owner { znode, told_of_revocation } = &mut state.phase else { return };
-        if !std::mem::replace(told_of_revocation, true) {
-            log::info!("somebody asks to release {znode}");
-            self.observer.post(Event::RevocationRequested);
+        if std::mem::replace(told_of_revocation, true) {
+            return;
         }
+        self.observer.post(Event::RevocationRequested);
+        let znode = znode.clone();
+        drop(state);
+        logging::info!("somebody asks to release {znode}");
     }
 
     /// An owner whose lease has lasted until now goes on under the term of the contact in which its znode was seen;
@@ -334,7 +364,9 @@ impl Request {
             // The end of the session ends the request, and says why.
             ZkError::SessionExpired => {}
             error if !is_passing(error) => self.fail(LockError::client(operation, path, error)),
-            _ if self.core.in_contact() => self.look_again_after(self.terms.retry.delay()),
+            _ if self.core.in_contact() => {
+                self.look_again_after(self.terms.retry.delay().max(SHORTEST_RETRY));
+            }
             _ => {}
         }
         Next::Park

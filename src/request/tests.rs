@@ -118,6 +118,16 @@ fn next(calls: &Receiver<Call>) -> Call {
     calls.recv_timeout(PATIENCE).unwrap()
 }
 
+/// Has the client panic in its next call of this operation, before or after the effect of the call.
+fn panic_in_next(client: &SimulatedClient, operation: SimOperation, when: Effect) {
+    // Without the hook, which would print it.
+    let panic = || std::panic::resume_unwind(Box::new("a client panics on purpose"));
+    match when {
+        Effect::Before => client.before_next(operation, panic),
+        Effect::After => client.after_next(operation, panic),
+    }
+}
+
 fn operations(zk: &SimulatedZooKeeper) -> Vec<SimOperation> {
     zk.log().iter().map(|call| call.operation).collect()
 }

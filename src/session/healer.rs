@@ -5,7 +5,6 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -19,6 +18,8 @@ use super::runtime::Threads;
 use super::{Handle, SessionState, check_timeout, open_core};
 use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
+use crate::logging;
+use crate::panics::contain;
 
 /// How soon a factory that failed is asked again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -127,12 +128,15 @@ pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
 
 /// Asks the factory, which is the application's.
 fn ask(factory: &Arc<Factory>) -> Result<Arc<dyn ZooKeeperClient>> {
-    let client = catch_unwind(AssertUnwindSafe(|| factory())).unwrap_or_else(|_| {
-        let tried = "the client of the factory (the factory panicked)".to_owned();
+    let made = contain(|| {
+        let client = factory()?;
+        check_timeout(client.session_timeout())?;
+        Ok(client)
+    });
+    made.unwrap_or_else(|message| {
+        let tried = format!("the client of the factory (the factory panicked: {message})");
         Err(LockError::Connect { tried, timeout: Duration::ZERO })
-    })?;
-    check_timeout(client.session_timeout())?;
-    Ok(client)
+    })
 }
 
 /// Starts the thread that replaces each lost core, until the handle is closed or dropped.
@@ -169,7 +173,7 @@ fn replace_when_lost(
     while matches!(closed.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
         match make(factory) {
             Ok(core) => return install(handle, lost, core),
-            Err(error) => log::warn!("no new ZooKeeper session yet: {error}"),
+            Err(error) => logging::warn!("no new ZooKeeper session yet: {error}"),
         }
         pause = RETRY;
     }
@@ -186,7 +190,7 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
         core.end(LossReason::SessionClosed);
         return None;
     };
-    log::info!("a new ZooKeeper session takes the place of the lost one");
+    logging::info!("a new ZooKeeper session takes the place of the lost one");
     handle.healing.as_ref()?.healed(&core);
     Some(core)
 }

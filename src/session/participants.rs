@@ -102,10 +102,10 @@ impl Participants {
 
 impl fmt::Debug for Participants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let table = self.table.lock();
-        f.debug_struct("Participants")
-            .field("all", &table.all.len())
-            .field("watched_paths", &table.watching.len())
-            .finish()
+        let (all, watched_paths) = {
+            let table = self.table.lock();
+            (table.all.len(), table.watching.len())
+        };
+        f.debug_struct("Participants").field("all", &all).field("watched_paths", &watched_paths).finish()
     }
 }

@@ -13,6 +13,8 @@ use zookeeper::{ZkError, ZkResult};
 
 use super::core::Core;
 use super::participants::{Participant, ParticipantId, Wake};
+use crate::logging;
+use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
 
 /// How soon a deletion is tried again that failed although there seems to be contact.
@@ -67,7 +69,7 @@ impl Removal {
     }
 
     fn try_now(self: Arc<Self>) {
-        let result = self.delete();
+        let result = contain_call("a deletion", || self.delete());
         let (again, first) = {
             let mut attempts = self.attempts.lock();
             attempts.under_way = false;
@@ -79,16 +81,19 @@ impl Removal {
         }
         match result {
             Ok(()) | Err(ZkError::NoNode) => {
-                log::debug!("removed {}", self.target);
+                logging::debug!("removed {}", self.target);
                 self.core.leave(self.id);
             }
             Err(ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved) => {
-                log::warn!("{} is still to be removed: connection lost", self.target);
+                logging::warn!("{} is still to be removed: connection lost", self.target);
                 if again { self.try_soon() } else { self.try_later() }
             }
             Err(ZkError::SessionExpired) => self.core.leave(self.id),
             Err(error) => {
-                log::warn!("{} cannot be removed and stays until its session ends: {error:?}", self.target);
+                logging::warn!(
+                    "{} cannot be removed and stays until its session ends: {error:?}",
+                    self.target
+                );
                 self.core.leave(self.id);
             }
         }

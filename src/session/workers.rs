@@ -14,6 +14,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::job::{Job, run_guarded};
+use crate::logging;
 
 /// How many requests of one session can be under way at once. One connection handles them one after the other, so more
 /// would not be faster.
@@ -87,7 +88,7 @@ impl Workers {
         let Err(job) = self.try_submit(job) else { return };
         let thread = thread::Builder::new().name("zk-lock-worker".to_owned());
         if let Err(error) = thread.spawn(move || run_guarded(job)) {
-            log::error!("a listener is not told, as a thread could not be started: {error}");
+            logging::error!("a listener is not told, as a thread could not be started: {error}");
         }
     }
 
@@ -123,11 +124,14 @@ impl Workers {
 
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = self.shared.queue.lock();
+        let (workers, idle, jobs) = {
+            let queue = self.shared.queue.lock();
+            (queue.workers, queue.idle, queue.jobs.len())
+        };
         f.debug_struct("Workers")
-            .field("workers", &queue.workers)
-            .field("idle", &queue.idle)
-            .field("jobs", &queue.jobs.len())
+            .field("workers", &workers)
+            .field("idle", &idle)
+            .field("jobs", &jobs)
             .finish()
     }
 }
@@ -147,7 +151,7 @@ impl Shared {
 
     fn add_worker(self: &Arc<Self>, generation: u64) {
         if let Err(error) = self.spawn(generation) {
-            log::warn!("a further worker thread could not be started, the others take its work: {error}");
+            logging::warn!("a further worker thread could not be started, the others take its work: {error}");
             self.queue.lock().retire(generation);
         }
     }

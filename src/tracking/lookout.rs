@@ -14,6 +14,8 @@ use zookeeper::{ZkError, ZkResult};
 
 use super::board::{Board, View};
 use super::{Look, Subject, Watching};
+use crate::logging;
+use crate::panics::contain_call;
 use crate::session::{Core, Moment, Participant, Wake};
 
 /// How soon a look is tried again that failed although there seems to be contact.
@@ -94,7 +96,7 @@ impl<S: Subject> Lookout<S> {
     /// One look. The next, if there is one to come at once, waits for its turn as everybody's work does.
     fn run(self: Arc<Self>) {
         self.watching.begin();
-        let looked = self.subject.look(&self.watching);
+        let looked = contain_call("a look at a znode", || self.subject.look(&self.watching));
         let again = self.take_in(looked);
         if self.goes_on(again) {
             self.submit();
@@ -119,7 +121,7 @@ impl<S: Subject> Lookout<S> {
             }
             Err(error) => {
                 if self.show(View::Refused(error)) {
-                    log::warn!("{} cannot be watched: {error:?}", self.subject.path());
+                    logging::warn!("{} cannot be watched: {error:?}", self.subject.path());
                 }
                 self.look_after(REFUSED_LOOK);
             }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use zookeeper::{Acl, CreateMode, ZkError, ZkResult};
 
-use super::Core;
+use super::{Core, log_change};
 use crate::client::ZooKeeperClient;
 use crate::error::LossReason;
+use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
 use crate::session::clock::Moment;
 use crate::session::lease::Term;
@@ -29,7 +30,7 @@ impl Core {
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
     ) -> ZkResult<T> {
         self.check_alive()?;
-        let result = call(&*self.client);
+        let result = contain_call("the ZooKeeper client", || call(&*self.client));
         if was_answered(&result) {
             self.status.lock().lease.contact(self.runtime.now());
         }
@@ -52,7 +53,7 @@ impl Core {
         self.check_alive()?;
         let term = self.current_term();
         let sent = self.runtime.now();
-        let result = call(&*self.client);
+        let result = contain_call("the ZooKeeper client", || call(&*self.client));
         if was_answered(&result) {
             self.take_proof(&term, sent);
         }
@@ -66,8 +67,9 @@ impl Core {
         let too_late_for_some = status.lease.answered(term, sent, now);
         // After a long silence the new end may come before what was waited for so far.
         self.schedule_next_tick(&mut status, now);
-        status.announce(now);
+        let news = status.announce(now);
         drop(status);
+        log_change(news);
         if too_late_for_some {
             self.wake_everybody(Wake::CheckLease);
         }

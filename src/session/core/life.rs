@@ -6,8 +6,9 @@ use std::time::Duration;
 use zookeeper::ZkResult;
 
 use super::calls::was_answered;
-use super::{Core, Status};
+use super::{Core, Status, log_change};
 use crate::error::LossReason;
+use crate::logging;
 use crate::session::clock::Moment;
 use crate::session::participants::Wake;
 
@@ -45,7 +46,7 @@ impl Core {
     /// sees to it that it is called again when the time demands more.
     pub(super) fn tick(self: &Arc<Self>) {
         let now = self.now();
-        let (prove, lease_ended) = {
+        let (news, prove, lease_ended) = {
             let mut status = self.status.lock();
             if status.end.is_some() {
                 return;
@@ -58,9 +59,9 @@ impl Core {
             status.proof_under_way |= prove;
             status.next_tick.take_if(|scheduled| *scheduled <= now);
             self.schedule_next_tick(&mut status, now);
-            status.announce(now);
-            (prove, status.lease.current().end() <= now)
+            (status.announce(now), prove, status.lease.current().end() <= now)
         };
+        log_change(news);
         if prove {
             self.submit(|core| {
                 // A failure is tried again by the clock.
@@ -114,11 +115,12 @@ impl Core {
             }
             status.end = Some(reason);
             status.lease.finish();
-            status.announce(self.runtime.now());
+            // Logged below with the reason.
+            let _ = status.announce(self.runtime.now());
         }
         match reason {
-            LossReason::SessionClosed => log::info!("ZooKeeper session closed"),
-            _ => log::warn!("ZooKeeper session lost: {reason}"),
+            LossReason::SessionClosed => logging::info!("ZooKeeper session closed"),
+            _ => logging::warn!("ZooKeeper session lost: {reason}"),
         }
         self.runtime.abandon();
         // On a worker: this may be a thread of the client's, with its locks held, and what is told may drop foreign things.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 use uuid::Uuid;
-use zookeeper::ZkResult;
+use zookeeper::{ZkError, ZkResult};
 
 use super::SessionState;
 use super::clock::Moment;
@@ -26,6 +26,7 @@ use super::removal::{Removal, Target};
 use super::runtime::Runtime;
 use crate::client::{ClientEvent, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
+use crate::logging;
 use crate::recipe::path::ZNodePath;
 
 pub(crate) use calls::Sight;
@@ -133,13 +134,13 @@ impl Core {
     }
 
     fn on_connect(self: &Arc<Self>) {
-        let ended = {
+        let (news, ended) = {
             let now = self.runtime.now();
             let mut status = self.status.lock();
             status.begin_contact(now);
-            status.announce(now);
-            status.end.is_some()
+            (status.announce(now), status.end.is_some())
         };
+        log_change(news);
         if ended {
             // Only deletions on a session that outlives us are left; no proof is needed for those.
             return self.wake_everybody(Wake::Reconnected);
@@ -150,7 +151,7 @@ impl Core {
 
     fn on_disconnect(self: &Arc<Self>) {
         let now = self.runtime.now();
-        let old_term = {
+        let (news, old_term) = {
             let mut status = self.status.lock();
             if !status.in_contact {
                 return;
@@ -160,9 +161,9 @@ impl Core {
             status.recheck_due = true;
             let old_term = Arc::clone(status.lease.current());
             status.lease.break_off(now);
-            status.announce(now);
-            old_term
+            (status.announce(now), old_term)
         };
+        log_change(news);
         self.at(old_term.end(), |core| core.wake_everybody(Wake::CheckLease));
         // Not on the client's thread: each of them writes to the log.
         self.submit(|core| core.wake_everybody(Wake::Suspended));
@@ -298,10 +299,9 @@ impl Core {
         let (operation, path) = (operation.name, path.to_string());
         match self.end_reason() {
             Some(LossReason::SessionClosed) => LockError::Closed { operation, path },
-            reason => {
-                let reason = reason.unwrap_or(LossReason::SessionExpired);
-                LockError::SessionLost { operation, path, reason }
-            }
+            Some(reason) => LockError::SessionLost { operation, path, reason },
+            // The job that was to answer has panicked, and nobody knows what it did before.
+            None => LockError::ConnectionLoss { operation, path, source: ZkError::ConnectionLoss },
         }
     }
 
@@ -369,20 +369,27 @@ impl Status {
         }
     }
 
-    /// Tells the subscribers of a change; to be called after every one.
-    fn announce(&mut self, now: Moment) {
+    /// Notifies the subscribers of a change; to be called after every one. Returns the change, to be logged when the
+    /// status is unlocked.
+    #[must_use]
+    fn announce(&mut self, now: Moment) -> Option<SessionState> {
         let state = self.state(now);
-        if state != self.announced {
-            self.announced = state;
-            match state {
-                SessionState::Connected => log::info!("ZooKeeper session connected"),
-                SessionState::Suspended => log::warn!("ZooKeeper session suspended: no contact"),
-                // Its end is logged with the reason.
-                SessionState::Lost => {}
-            }
-            // An unbounded channel: this never waits. One whose receiver is gone is forgotten.
-            self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
+        if state == self.announced {
+            return None;
         }
+        self.announced = state;
+        // An unbounded channel: this never waits. One whose receiver is gone is forgotten.
+        self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
+        Some(state)
+    }
+}
+
+fn log_change(news: Option<SessionState>) {
+    match news {
+        Some(SessionState::Connected) => logging::info!("ZooKeeper session connected"),
+        Some(SessionState::Suspended) => logging::warn!("ZooKeeper session suspended: no contact"),
+        // Its end is logged with the reason.
+        Some(SessionState::Lost) | None => {}
     }
 }
 

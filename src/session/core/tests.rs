@@ -9,6 +9,9 @@ use zookeeper::{Acl, CreateMode, Stat, ZkResult};
 
 use crate::Session;
 use crate::client::{EventSink, ZooKeeperClient};
+use crate::error::Operation;
+use crate::recipe::path::ZNodePath;
+use crate::session::Core;
 use crate::sim::{SimulatedClient, SimulatedZooKeeper};
 
 /// A client that tells its events under a lock of its own, which its other calls take too.
@@ -83,4 +86,14 @@ fn a_client_that_tells_an_event_is_not_called_back() {
     simulated.disconnect();
     simulated.reconnect();
     assert!(!client.was_called_back.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_call_that_panics_has_an_unknown_outcome() {
+    let session = Session::from_client(SimulatedZooKeeper::new().connect(Duration::from_secs(30))).unwrap();
+    let path = ZNodePath::parse("/a").unwrap();
+    // Without the hook, which would print it.
+    let panics = |_: &Arc<Core>| std::panic::resume_unwind(Box::new("on purpose"));
+    let error = session.core().call::<()>(Operation::LOCK, &path, panics).unwrap_err();
+    assert!(error.is_connection_loss(), "{error}");
 }
