@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 use zookeeper_recipes_lock::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
     Acl, BlockingWriteLock, Candidate, LeaderWatch, Leadership, LockDirectory, LockGuard, LockListener,
@@ -246,6 +246,8 @@ fn use_locks(session: &Session, round: u64) {
 /// Something goes wrong for a client.
 fn fail(server: &SimulatedZooKeeper, stranger: &SimulatedClient, client: &SimulatedClient, number: u64) {
     match number % 7 {
+        // One that no call has met yet.
+        1..=3 if client.pending_faults() > 0 => {}
         0 => client.disconnect(),
         1 => client.fail_next(SimOperation::Delete, Effect::Before, ZkError::ConnectionLoss),
         2 => client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss),
@@ -327,6 +329,69 @@ fn may_wait(record: &Record<'_>) -> bool {
 }
 
 #[test]
+fn a_refused_deletion_is_logged_when_it_is_first_refused_and_when_it_works() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let client = server.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if record.level() <= Level::Info && line.contains("/locks/refused/") {
+                let _ = log.send((record.level(), line));
+            }
+        });
+        let guard = BlockingWriteLock::new(&session, "/locks/refused", None).unwrap().lock().unwrap();
+        for _ in 0..3 {
+            client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+        }
+        drop(guard);
+        let lines: Vec<_> = logged
+            .iter()
+            .filter(|(_, line)| line.contains("remove"))
+            .take_while(|(level, _)| *level != Level::Info)
+            .collect();
+        drop(reacting);
+        assert!(server.children("/locks/refused").is_empty());
+        let [(Level::Warn, line)] = lines.as_slice() else { panic!("{lines:?}") };
+        assert!(line.contains("NoAuth"), "{line}");
+    });
+}
+
+#[test]
+fn a_refusal_is_a_warning_only_for_a_request_that_has_waited() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let ahead = server.create_sequential("/locks/dropped", "x-ahead-lock-", None);
+        let client = server.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if line.contains("/locks/dropped") {
+                let _ = log.send((record.level(), line));
+            }
+        });
+        let refuse = || client.fail_next(SimOperation::GetChildren, Effect::Before, ZkError::NoAuth);
+        let drop_of = |znode: &str| {
+            let line = logged.iter().find(|(_, line)| line.starts_with("dropped") && line.contains(znode));
+            line.map(|(level, _)| level)
+        };
+        refuse();
+        let lock = BlockingWriteLock::new(&session, "/locks/dropped", None).unwrap();
+        assert!(lock.try_lock().unwrap_err().is_access_denied());
+        assert_eq!(drop_of(""), Some(Level::Debug), "the caller has the error");
+        let waiting = WriteLock::with_listener(&session, "/locks/dropped", None, Deaf).unwrap();
+        assert!(!waiting.lock().unwrap());
+        let znode = waiting.id().unwrap();
+        refuse();
+        server.delete(&ahead);
+        assert_eq!(drop_of(&znode), Some(Level::Warn));
+        drop(reacting);
+    });
+}
+
+#[test]
 fn a_logger_that_panics_strands_nothing() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
@@ -347,7 +412,6 @@ fn a_logger_that_panics_strands_nothing() {
             let lock = BlockingWriteLock::new(session, DIR, None).unwrap();
             let guard = lock.try_lock_for(LONG).unwrap().expect("nobody else holds the lock");
             assert!(guard.is_owner());
-            guard.unlock().unwrap();
         }
         eventually("no znode is left", || server.children(DIR).is_empty());
         sessions.iter().for_each(Session::close);

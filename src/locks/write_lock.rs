@@ -121,8 +121,8 @@ impl WriteLock {
     ///
     /// # Errors
     /// - [`DeletePending`](crate::LockError::DeletePending): contact was lost; the deletion goes on in the background.
-    /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server; then the znode stays until
-    ///   the session ends.
+    /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server: released, but the znode blocks
+    ///   others. The deletion is tried again in the background until it works or the session ends.
     pub fn unlock(&self) -> Result<()> {
         self.lock.unlock()
     }

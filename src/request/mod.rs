@@ -116,6 +116,13 @@ enum Phase {
     },
 }
 
+impl Phase {
+    /// Whether the request owns the lock, is known to stand behind another, or has ended.
+    fn is_placed(&self) -> bool {
+        !matches!(self, Phase::Joining(_) | Phase::Queued { seen: false, .. })
+    }
+}
+
 #[derive(Default)]
 struct Joining {
     /// The reply to a create was lost: the znode may be there, and is looked for before another is made.
@@ -247,7 +254,7 @@ impl Request {
     /// Whether [`wait_until_placed`](Request::wait_until_placed) would return at once.
     #[cfg(test)]
     pub(crate) fn is_placed(&self) -> bool {
-        !matches!(self.state.lock().phase, Phase::Joining(_) | Phase::Queued { seen: false, .. })
+        self.state.lock().phase.is_placed()
     }
 
     /// Why the request ended.
@@ -341,6 +348,8 @@ impl Request {
     fn end_unasked(self: &Arc<Self>, reason: LossReason, error: Option<LockError>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
+        // Before that its caller waits for it, and gets the error.
+        let was_placed = state.phase.is_placed();
         let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
         let Some(rest) = self.end(&mut state, how) else { return };
         self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
@@ -352,7 +361,11 @@ impl Request {
         Arc::clone(self).hand_on_soon();
         self.clean_up(rest, None);
         let what = if was_owner { "lost" } else { "dropped from the queue:" };
-        let level = if reason == LossReason::SessionClosed { Level::Info } else { Level::Warn };
+        let level = match reason {
+            _ if !was_placed => Level::Debug,
+            LossReason::SessionClosed => Level::Info,
+            _ => Level::Warn,
+        };
         logging::log!(level, "{what} {name}: {reason}{cause}");
     }
 

@@ -14,6 +14,7 @@ use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
+use crate::retry::is_passing;
 use crate::session::{Participant, Sight, Target, Term, Wake};
 
 /// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
@@ -417,9 +418,4 @@ impl Request {
         let core = Arc::clone(&self.core);
         core.submit_or_spawn(move || self.observer.hand_on());
     }
-}
-
-/// Whether the call may succeed when it is made again on this session.
-fn is_passing(error: ZkError) -> bool {
-    matches!(error, ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved)
 }

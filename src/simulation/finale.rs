@@ -185,7 +185,8 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
         drop(lock);
         scheduler.act(number, Action::Drop);
     }
-    let_pass(scheduler, Duration::from_secs(5))?;
+    // A deletion that has failed often is tried again after half a minute.
+    let_pass(scheduler, BOUND)?;
     for (number, record) in world.state().locks.iter().enumerate() {
         if record.last == Some(Callback::Acquired) {
             return Err(format!("lock {number} was never told that it is over"));

@@ -16,6 +16,7 @@ use super::board::{Board, View};
 use super::{Look, Subject, Watching};
 use crate::logging;
 use crate::panics::contain_call;
+use crate::retry::is_passing;
 use crate::session::{Core, Moment, Participant, Wake};
 
 /// How soon a look is tried again that failed although there seems to be contact.
@@ -113,7 +114,7 @@ impl<S: Subject> Lookout<S> {
             Ok(Look::ChangedMeanwhile) => return true,
             // The end of the session ends the tracking, and says why.
             Err(ZkError::SessionExpired) => {}
-            Err(ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved) => {
+            Err(error) if is_passing(error) => {
                 // Without contact there is nothing to see until it is back, which wakes every participant.
                 if self.core().in_contact() {
                     self.look_after(RETRY);
