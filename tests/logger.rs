@@ -392,6 +392,37 @@ fn a_refusal_is_a_warning_only_for_a_request_that_has_waited() {
 }
 
 #[test]
+fn a_persistent_znode_that_blocks_is_a_warning_once_for_each_session() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let backup = server.create_sequential("/locks/blocked", "backup-", None);
+        let (_clients, sessions) = two_sessions(&server);
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if record.level() == Level::Warn && line.contains("persistent") {
+                let _ = log.send(line);
+            }
+        });
+        for session in &sessions {
+            let lock = WriteLock::new(session, "/locks/blocked", None).unwrap();
+            for _ in 0..2 {
+                assert!(!lock.lock().unwrap());
+                lock.unlock().unwrap();
+            }
+        }
+        // One that goes with its session is none.
+        let ephemeral = server.create_sequential("/locks/free", "x-other-lock-", Some(7));
+        let lock = WriteLock::new(&sessions[0], "/locks/free", None).unwrap();
+        assert!(!lock.lock().unwrap());
+        drop(reacting);
+        let lines: Vec<String> = logged.try_iter().collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines.iter().all(|line| line.contains(&backup) && !line.contains(&ephemeral)), "{lines:?}");
+    });
+}
+
+#[test]
 fn a_logger_that_panics_strands_nothing() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();

@@ -256,9 +256,15 @@ impl Request {
     /// Watches the one ahead, and nobody else: one release wakes one waiter.
     fn wait_for(self: &Arc<Self>, ahead: &ZNodePath) -> Next {
         match self.watch(ahead) {
-            Ok(Sight::Watched { .. } | Sight::Unreadable) => {
+            Ok(sight @ (Sight::Watched { .. } | Sight::Unreadable)) => {
                 if let Some(znode) = self.placed() {
                     logging::debug!("{znode} waits for {ahead}");
+                }
+                let is_persistent = matches!(sight, Sight::Watched { is_persistent: true, .. });
+                if is_persistent && self.core.mentions_first(ahead) {
+                    logging::warn!(
+                        "requests wait for {ahead}, which is persistent: no session's end deletes it"
+                    );
                 }
                 Next::Park
             }
@@ -298,7 +304,7 @@ impl Request {
         match sight {
             Sight::Gone => self.lose(LossReason::NodeDeleted),
             _ if !self.renew(&term) => self.lose_lease(),
-            Sight::Watched { data, version } if revocation::is_requested(&data, version) => {
+            Sight::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
                 self.tell_of_revocation();
             }
             Sight::Watched { .. } | Sight::Unreadable => {}

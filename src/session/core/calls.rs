@@ -16,8 +16,9 @@ use crate::session::participants::{ParticipantId, Wake};
 /// What came of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// It is there with these data, which were written so many times since its creation.
-    Watched { data: Vec<u8>, version: i32 },
+    /// It is there with these data, which were written so many times since its creation. A persistent one stays when its
+    /// creator's session ends.
+    Watched { data: Vec<u8>, version: i32, is_persistent: bool },
     /// It is there, but READ is denied: servers since 3.8.4 set the watch and then tell nothing of it.
     Unreadable,
     /// It is not there, and no watch was left where READ is granted.
@@ -108,7 +109,10 @@ impl Core {
     pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<Sight> {
         self.participants.watch(path, id);
         match self.read(|client| client.get_data(path.as_str(), true)) {
-            Ok((data, stat)) => Ok(Sight::Watched { data, version: stat.version }),
+            Ok((data, stat)) => {
+                let is_persistent = stat.ephemeral_owner == 0;
+                Ok(Sight::Watched { data, version: stat.version, is_persistent })
+            }
             Err(ZkError::NoNode) => Ok(Sight::Gone),
             Err(ZkError::NoAuth) => match self.read(|client| client.exists(path.as_str(), true)) {
                 // Servers since 3.8.4 refuse this too when it is there.

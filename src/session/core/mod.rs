@@ -8,6 +8,7 @@ mod life;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -31,6 +32,9 @@ use crate::recipe::path::ZNodePath;
 
 pub(crate) use calls::Sight;
 
+/// How many znodes are remembered that the log has mentioned.
+const MOST_MENTIONED: usize = 1000;
+
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
     /// What the client said when it was taken: it is not called back from its events.
@@ -38,6 +42,8 @@ pub(crate) struct Core {
     runtime: Arc<dyn Runtime>,
     status: Mutex<Status>,
     participants: Participants,
+    /// Znodes that the log has mentioned, for what it says once.
+    mentioned: Mutex<HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
     orphans: Mutex<Vec<Target>>,
     /// Disconnected when the session has ended, for those who wait for something else meanwhile.
@@ -99,6 +105,7 @@ impl Core {
             runtime,
             status: Mutex::new(status),
             participants: Participants::default(),
+            mentioned: Mutex::default(),
             orphans: Mutex::default(),
             ended,
             finished,
@@ -303,6 +310,15 @@ impl Core {
             // The job that was to answer has panicked, and nobody knows what it did before.
             None => LockError::ConnectionLoss { operation, path, source: ZkError::ConnectionLoss },
         }
+    }
+
+    /// Whether the log has not mentioned this znode yet, which it does now.
+    pub(crate) fn mentions_first(&self, path: &ZNodePath) -> bool {
+        let mut mentioned = self.mentioned.lock();
+        if mentioned.len() == MOST_MENTIONED {
+            mentioned.clear();
+        }
+        mentioned.insert(path.clone())
     }
 
     // ---- participants
