@@ -14,7 +14,7 @@ use super::random::Random;
 use super::runtime::SimulatedRuntime;
 use super::scheduler::{DIRS, Scheduler};
 use super::world::{ClientState, World};
-use crate::session::Moment;
+use crate::session::{FirstContact, Moment};
 use crate::{Session, ZooKeeperClient};
 
 /// What was broken, and the steps up to it.
@@ -118,8 +118,8 @@ fn open_client(world: &Arc<World>) {
     };
     let wire: Arc<dyn ZooKeeperClient> = Wire::new(world, number, quiet_time);
     let runtime = Arc::new(SimulatedRuntime { world: Arc::clone(world), client: number });
-    let session = Session::open(Ok(wire), runtime, Some(world.now()), "the simulation", timeout)
-        .expect("there is contact");
+    let contact = FirstContact::by(world.now(), timeout, "the simulation");
+    let session = Session::open(Ok(wire), runtime, Some(world.now()), &contact).expect("there is contact");
     world.note(format!("client {number} opens a session of {timeout:?}"));
     {
         let mut state = world.state();
