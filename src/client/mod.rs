@@ -51,10 +51,18 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// A session timeout, with a report delay of half of it, which is never too short.
+    /// A session timeout, with the report delay of the longest ticks that servers may have which grant it.
     #[must_use]
     pub fn new(session_timeout: Duration) -> Granted {
-        Granted { session_timeout, report_delay: session_timeout / 2 }
+        Granted { session_timeout, report_delay: Duration::ZERO }.with_tick(Duration::MAX)
+    }
+
+    /// Sets the report delay for servers with ticks of this length: a full tick, and a tenth of one for timers that are late.
+    ///
+    /// Servers grant no session timeout below two ticks, so a longer tick counts as half of the session timeout.
+    #[must_use]
+    pub fn with_tick(self, tick: Duration) -> Granted {
+        self.with_report_delay(tick.min(self.session_timeout / 2) * 11 / 10)
     }
 
     /// Sets the report delay.
@@ -153,11 +161,11 @@ pub trait ZooKeeperClient: Send + Sync {
     ///
     /// A follower reports to the leader which of its clients were active, once every half tick of the servers' clock
     /// (a tick is 2 s by default), and an observer may report to a follower, as often: a full tick covers both. The default
-    /// is half of the session timeout, which is never shorter than that, as long as servers grant no less than two ticks; a
+    /// is that of [`Granted::new`], which is never shorter than that, as long as servers grant no less than two ticks; a
     /// shorter time makes for fewer keep-alives. Too short a time breaks mutual exclusion when a server dies. With zero, the
     /// leader has heard of it by the time of the answer.
     fn report_delay(&self) -> Duration {
-        self.session_timeout() / 2
+        Granted::new(self.session_timeout()).report_delay
     }
 
     /// Returns for how long the connection wants to be left alone once in every session timeout.

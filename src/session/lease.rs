@@ -188,16 +188,20 @@ impl Lease {
 
     /// When a request is due to keep the lease from ending, on a connection that wants to be left alone for `quiet`.
     pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
-        let Granted { session_timeout, report_delay, .. } = self.granted;
         if let Some(awaiting) = self.awaiting {
-            return awaiting.after(report_delay);
+            return awaiting.after(self.granted.report_delay);
         }
         let must = if self.has_room_to_wait() {
-            self.current.end().before(report_delay.saturating_add(self.slack()))
+            self.next_due_before(self.current.end())
         } else {
-            self.last_write.map_or(Moment::from_nanos(0), |sent| sent.after(self.period()))
+            self.next_period()
         };
-        must.min(self.last_contact.after(quiet.max(session_timeout / 3)))
+        must.min(self.last_contact.after(quiet.max(self.granted.session_timeout / 3)))
+    }
+
+    /// When a keep-alive is due that is to be confirmed before the lease ends at that moment.
+    fn next_due_before(&self, end: Moment) -> Moment {
+        end.before(self.granted.report_delay.saturating_add(self.slack()))
     }
 
     /// Whether a keep-alive and its confirmation, one report delay later, leave time for the next ones. If not,
@@ -206,11 +210,15 @@ impl Lease {
         self.span() >= self.granted.report_delay.saturating_mul(2).saturating_add(2 * self.slack())
     }
 
-    /// The time between keep-alives where they cannot wait for one another: each confirms one that is
-    /// older than the report delay by up to a period, and holds for a further period.
-    fn period(&self) -> Duration {
+    /// When a keep-alive is due where they cannot wait for one another. Each confirms a pair that is older than the report
+    /// delay by up to a period, and what it proves must hold for a further period.
+    fn next_period(&self) -> Moment {
+        let (Some(write), Some(pair)) = (self.last_write, self.unconfirmed.back()) else {
+            return Moment::from_nanos(0);
+        };
         let spare = self.span().saturating_sub(self.granted.report_delay).saturating_sub(self.slack());
-        (spare / 2).max(self.granted.session_timeout / MIN_PERIOD_DIVISOR)
+        let least = write.after(self.granted.session_timeout / MIN_PERIOD_DIVISOR);
+        write.min(pair.sent).after(spare / 2).max(least)
     }
 
     /// How long a proof holds.
@@ -314,12 +322,15 @@ impl Lease {
 
     /// Asks for a confirmation of the newest pair; `false` when a new one is needed.
     pub(crate) fn await_confirmation(&mut self, now: Moment) -> bool {
-        if self.awaiting.is_some() || !self.has_room_to_wait() {
-            // What is awaited is due. A later request must not put it off, perhaps beyond the end of the lease.
+        if self.awaiting.is_some() {
+            // Its time has come. A later request must not put it off, perhaps beyond the end of the lease.
             return false;
         }
-        let newest = self.unconfirmed.back().map(|pair| pair.answered);
-        self.awaiting = newest.filter(|answered| now < answered.after(self.granted.report_delay));
+        let worthwhile = self.unconfirmed.back().filter(|pair| {
+            let confirmed = pair.answered.after(self.granted.report_delay);
+            now < confirmed && confirmed <= self.next_due_before(pair.sent.after(self.span()))
+        });
+        self.awaiting = worthwhile.map(|pair| pair.answered);
         self.awaiting.is_some()
     }
 
@@ -511,6 +522,37 @@ mod tests {
         }
         assert_eq!(term.end(), second(96 + 31), "a pair, and a report delay before the last write");
         assert!(lease.unconfirmed.len() <= 5, "{:?}", lease.unconfirmed);
+    }
+
+    #[test]
+    fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
+        let (mut lease, term) = opened();
+        lease.write(second(26), second(26));
+        // It makes a pair with the request that opened the session, which a confirmation would not extend.
+        assert!(lease.keep_alive_due(QUIET) > second(26));
+        assert!(!lease.await_confirmation(second(27)), "{lease:?}");
+        lease.read_and_write(second(27), second(27));
+        assert!(lease.await_confirmation(second(28)));
+        lease.read_and_write(second(29), second(29));
+        assert_eq!(term.end(), second(27 + 31));
+    }
+
+    #[test]
+    fn single_writes_do_not_put_a_keep_alive_off_where_the_report_delay_is_long() {
+        let half = granted(TIMEOUT, TIMEOUT / 2);
+        let mut lease = Lease::unproven(half, second(0));
+        lease.connected(half, Some(second(0)), second(0));
+        lease.read_and_write(second(0), second(0));
+        let term = Arc::clone(lease.current());
+        for now in 1..100 {
+            if now % 5 == 0 {
+                lease.write(second(now), second(now));
+            }
+            if lease.keep_alive_due(QUIET) <= second(now) && !lease.await_confirmation(second(now)) {
+                lease.read_and_write(second(now), second(now));
+            }
+            assert!(lease.admits_owners(&term, second(now)), "second {now}: {lease:?}");
+        }
     }
 
     #[test]

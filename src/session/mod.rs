@@ -29,6 +29,8 @@ use crate::client::{Adapter, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Result};
 
 pub(crate) use self::clock::Moment;
+#[cfg(test)]
+pub(crate) use self::core::KEEP_ALIVE_PATH;
 pub(crate) use self::core::{Core, Sight};
 use self::healer::Factory;
 pub(crate) use self::healer::{Healing, Rejoin};

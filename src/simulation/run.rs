@@ -89,10 +89,15 @@ fn open_client(world: &Arc<World>) {
             connected: true,
             connection: 0,
             partitioned: false,
+            deposed: false,
             slow_until: Moment::from_nanos(0),
             over: false,
             pings: state.random.one_in(2),
-            heard: Heard::new(world.now(), state.random.of(&[timeout / 4, timeout / 10])),
+            heard: Heard::new(
+                world.now(),
+                state.random.of(&[timeout / 2, timeout / 4, timeout / 10]),
+                state.random.one_in(4),
+            ),
         };
         let client = ClientState {
             simulated: world.zookeeper.connect(timeout),
@@ -113,6 +118,7 @@ fn open_client(world: &Arc<World>) {
             paused_until: Moment::from_nanos(0),
             calls_to_fail: 0,
         };
+        client.simulated.grant(client.granted());
         state.clients.push(client);
         (state.clients.len() - 1, timeout, quiet_time)
     };

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::report_delay;
 use crate::client::Granted;
 use crate::client::connect_string::ConnectString;
 use crate::client::handshake::{Greeting, greet_all};
@@ -88,8 +87,8 @@ impl Ensemble {
     fn learn(&self, answers: &[(usize, Greeting)]) {
         let mut granted = self.granted.lock();
         for (_, greeting) in answers {
-            let new = Granted::new(greeting.session_timeout)
-                .with_report_delay(report_delay(greeting.session_timeout, greeting.shortest_timeout));
+            // Two ticks are the shortest session timeout, unless a server is configured otherwise.
+            let new = Granted::new(greeting.session_timeout).with_tick(greeting.shortest_timeout / 2);
             let least = granted.map_or(new, |known| Granted {
                 session_timeout: known.session_timeout.min(new.session_timeout),
                 report_delay: known.report_delay.max(new.report_delay),

@@ -46,8 +46,8 @@ const AFTER_PING: Duration = Duration::from_millis(200);
 /// How soon a close that failed is tried again.
 const CLOSE_RETRY: Duration = Duration::from_millis(100);
 
-/// The shortest session timeout that servers grant by default.
-const DEFAULT_SHORTEST: Duration = Duration::from_secs(4);
+/// A tick of a server by default.
+const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 pub(crate) struct Adapter {
     /// `None` once closed.
@@ -90,8 +90,7 @@ impl Adapter {
 
     /// Uses a handle that stays the application's.
     pub(crate) fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<dyn ZooKeeperClient> {
-        let granted =
-            Granted::new(session_timeout).with_report_delay(report_delay(session_timeout, DEFAULT_SHORTEST));
+        let granted = Granted::new(session_timeout).with_tick(DEFAULT_TICK);
         let hub = Arc::new(Hub::of_a_handle_in_use(granted));
         let weak = Arc::downgrade(&hub);
         let subscription = zk.add_listener(move |state| {
@@ -234,12 +233,6 @@ impl fmt::Debug for Adapter {
             .field("granted", &self.hub.granted())
             .finish_non_exhaustive()
     }
-}
-
-/// A tick of the servers' clock and a tenth of that, given the shortest session timeout that they grant, which is
-/// two ticks unless they are configured otherwise.
-fn report_delay(session_timeout: Duration, shortest_timeout: Duration) -> Duration {
-    (shortest_timeout / 2).min(session_timeout / 2) * 11 / 10
 }
 
 /// Closes the session, over outages. A handle that is merely dropped during one reconnects when the outage is over, and

@@ -13,7 +13,7 @@ use crate::session::participants::Wake;
 
 /// The path of the write that proves the session alive. It changes nothing: the znode does not exist, and if it did,
 /// not at this version. A read would prove less (see the lease).
-const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
+pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 
 /// How soon a proof is tried again that failed although there seems to be contact.
 const PROOF_RETRY: Duration = Duration::from_millis(100);

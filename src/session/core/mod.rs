@@ -29,6 +29,8 @@ use crate::error::{LockError, LossReason, Operation, Result};
 use crate::recipe::path::ZNodePath;
 
 pub(crate) use calls::Sight;
+#[cfg(test)]
+pub(crate) use life::KEEP_ALIVE_PATH;
 
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
