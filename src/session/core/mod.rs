@@ -37,6 +37,8 @@ pub(crate) struct Core {
     /// What the client said when it was taken: it is not called back from its events.
     quiet_time: Duration,
     runtime: Arc<dyn Runtime>,
+    /// The process that opened the session. One that it forks has a copy of everything but the threads.
+    process: u32,
     status: Mutex<Status>,
     participants: Participants,
     /// What could not be deleted before the session ended, for a session that follows.
@@ -99,6 +101,7 @@ impl Core {
             quiet_time: client.quiet_time(),
             client,
             runtime,
+            process: std::process::id(),
             status: Mutex::new(status),
             participants: Participants::default(),
             orphans: Mutex::default(),
@@ -238,6 +241,11 @@ impl Core {
     /// Whether a lock may be taken under the term.
     pub(crate) fn admits_owners(&self, term: &Term) -> bool {
         self.status.lock().lease.admits_owners(term, self.runtime.now())
+    }
+
+    /// Whether this is the process that opened the session, and not one that it has forked.
+    pub(crate) fn is_in_its_process(&self) -> bool {
+        std::process::id() == self.process
     }
 
     pub(crate) fn now(&self) -> Moment {
