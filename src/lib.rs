@@ -106,7 +106,7 @@ pub mod sim;
 mod simulation;
 mod tracking;
 
-pub use client::{ClientEvent, EventSink, ZooKeeperClient};
+pub use client::{ClientEvent, EventSink, Granted, ZooKeeperClient};
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{LockError, LossReason, Result};
 pub use locks::{

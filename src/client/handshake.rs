@@ -7,12 +7,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::thread;
 use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, unbounded};
 
 /// An answer longer than this is not from a ZooKeeper server.
 const LONGEST_ANSWER: usize = 1024;
 
-/// What one server said.
+/// What one server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
     pub(crate) address: SocketAddr,
@@ -21,11 +24,34 @@ pub(crate) struct Greeting {
     pub(crate) shortest_timeout: Duration,
 }
 
+/// Asks all servers at once, each given as `host:port`, on a thread each, until `deadline`. The answers come in the order in which
+/// they are given, with the position of the server in the list.
+///
+/// A name may take longer to resolve than the deadline; its thread ends when it is resolved.
+pub(crate) fn greet_all(
+    servers: &[String],
+    session_timeout: Duration,
+    deadline: Instant,
+) -> Receiver<(usize, io::Result<Greeting>)> {
+    let (sender, answers) = unbounded();
+    for (position, server) in servers.iter().enumerate() {
+        let (server, of_thread) = (server.clone(), sender.clone());
+        let thread = thread::Builder::new().name("zk-lock-greet".to_owned());
+        let spawned = thread.spawn(move || {
+            let _ = of_thread.send((position, greet(&server, session_timeout, deadline)));
+        });
+        if let Err(error) = spawned {
+            let _ = sender.send((position, Err(error)));
+        }
+    }
+    answers
+}
+
 /// Asks one server, given as `host:port`, at each of its addresses, until `deadline`.
 ///
 /// # Errors
 /// Why the last of its addresses did not answer.
-pub(crate) fn greet(server: &str, session_timeout: Duration, deadline: Instant) -> io::Result<Greeting> {
+fn greet(server: &str, session_timeout: Duration, deadline: Instant) -> io::Result<Greeting> {
     let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in server.to_socket_addrs()? {
         let ask = |timeout| greet_address(address, timeout, deadline);
@@ -128,7 +154,6 @@ fn granted_timeout(answer: &[u8]) -> io::Result<Duration> {
 mod tests {
     use super::*;
     use std::net::TcpListener;
-    use std::thread;
 
     fn serve(answer: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

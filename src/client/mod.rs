@@ -24,8 +24,9 @@ pub type EventSink = Arc<dyn Fn(ClientEvent) + Send + Sync>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientEvent {
-    /// Contact with a server, on the session that this client was made for.
-    Connected,
+    /// Contact with a server, on the session that this client was made for, and what that server grants: a server does
+    /// so anew on every connection, so it may be less than before.
+    Connected(Granted),
     /// No contact; the session may live. Watches are gone unless the client sets them again by itself, so whoever
     /// waits for one must look again after the next [`Connected`](ClientEvent::Connected).
     Disconnected,
@@ -36,6 +37,39 @@ pub enum ClientEvent {
         /// The full path of the znode.
         path: String,
     },
+}
+
+/// What a server grants a session on one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Granted {
+    /// How long the server keeps the session without hearing from it. Never longer than the truth: a
+    /// value too long breaks mutual exclusion.
+    pub session_timeout: Duration,
+    /// As [`ZooKeeperClient::report_delay`].
+    pub report_delay: Duration,
+}
+
+impl Granted {
+    /// A session timeout, with the report delay of the longest ticks that servers may have which grant it.
+    #[must_use]
+    pub fn new(session_timeout: Duration) -> Granted {
+        Granted { session_timeout, report_delay: Duration::ZERO }.with_tick(Duration::MAX)
+    }
+
+    /// Sets the report delay for servers with ticks of this length: a full tick, and a tenth of one for timers that are late.
+    ///
+    /// Servers grant no session timeout below two ticks, so a longer tick counts as half of the session timeout.
+    #[must_use]
+    pub fn with_tick(self, tick: Duration) -> Granted {
+        self.with_report_delay(tick.min(self.session_timeout / 2) * 11 / 10)
+    }
+
+    /// Sets the report delay.
+    #[must_use]
+    pub fn with_report_delay(self, report_delay: Duration) -> Granted {
+        Granted { report_delay, ..self }
+    }
 }
 
 /// The ZooKeeper calls that the recipes stand on.
@@ -58,7 +92,9 @@ pub enum ClientEvent {
 ///   it. Setting it twice on one path fires once.
 /// - Events are delivered in the order in which they happened, and
 ///   [`Disconnected`](ClientEvent::Disconnected) before any call fails because of it, and before the client asks a server to
-///   take the session up again: the new connection proves the session alive from that event on.
+///   take the session up again: a write that is answered on the new connection proves the session alive from that event on.
+/// - [`Connected`](ClientEvent::Connected) may come later than the connection: until then calls are answered and prove
+///   nothing.
 pub trait ZooKeeperClient: Send + Sync {
     /// Creates a znode and returns its path, with the sequence number where `mode` is a sequential one.
     ///
@@ -118,17 +154,19 @@ pub trait ZooKeeperClient: Send + Sync {
     /// session, before any other call. Every change after the returned answer is told to the sink.
     fn subscribe(&self, sink: EventSink) -> bool;
 
-    /// Returns the session timeout that the server granted: how long it keeps the session without hearing from it.
+    /// Returns the session timeout that the server granted on the present connection: how long it keeps the session
+    /// without hearing from it.
     fn session_timeout(&self) -> Duration;
 
     /// Returns after which time the ensemble's leader is sure to have heard of a request's session.
     ///
     /// A follower reports to the leader which of its clients were active, once every half tick of the servers' clock
-    /// (1 s by default). The default is a quarter of the session timeout, which is never shorter than that; a shorter time
-    /// makes for fewer keep-alives. Too short a time breaks mutual exclusion when a follower dies. With zero, the leader
-    /// has heard of it by the time of the answer.
+    /// (a tick is 2 s by default), and an observer may report to a follower, as often: a full tick covers both. The default
+    /// is that of [`Granted::new`], which is never shorter than that, as long as servers grant no less than two ticks; a
+    /// shorter time makes for fewer keep-alives. Too short a time breaks mutual exclusion when a server dies. With zero, the
+    /// leader has heard of it by the time of the answer.
     fn report_delay(&self) -> Duration {
-        self.session_timeout() / 4
+        Granted::new(self.session_timeout()).report_delay
     }
 
     /// Returns for how long the connection wants to be left alone once in every session timeout.

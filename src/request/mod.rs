@@ -193,6 +193,10 @@ impl Request {
     // ---- what the lock asks
 
     pub(crate) fn is_owner(&self) -> bool {
+        // Before any lock, which a thread that the child does not have may hold for ever.
+        if !self.core.is_in_its_process() {
+            return false;
+        }
         let held_under = self.held_under.lock();
         held_under.as_ref().is_some_and(|term| term.covers(self.core.now()))
     }

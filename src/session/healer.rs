@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::core::Core;
 use super::runtime::Runtime;
 use super::runtime::Threads;
-use super::{Handle, SessionState, check_timeout, open_core};
+use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
 use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
 use crate::logging;
@@ -123,7 +123,8 @@ pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
     let opened_after = Some(threads.now());
     let client = ask(factory);
     let patience = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
-    open_core(client, threads, opened_after, "the client of the factory", patience)
+    let contact = FirstContact::by(threads.now(), patience, "the client of the factory");
+    open_core(client, threads, opened_after, &contact)
 }
 
 /// Asks the factory, which is the application's.

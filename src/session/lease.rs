@@ -1,16 +1,26 @@
 //! The lease: until when the server provably keeps the session, and with it every lock that this process owns.
 //!
-//! The leader of the ensemble ends a session one session timeout after it has last *heard* of it, and of a client that
-//! is connected to a follower it hears in two ways only:
-//! - when the session is opened, and when the client reconnects: the follower asks the leader, which takes note;
-//! - from the follower's answers to the leader's pings, one every half tick, which name the sessions that were active.
+//! The leader of the ensemble ends a session one session timeout after it has last *heard* of it. It
+//! hears of a client that is connected to a follower in two ways only:
+//! - when the session is opened, and when the client reconnects: the follower asks the leader;
+//! - from the reports of the follower, which name the sessions that were active since the report
+//!   before. They go out every half tick. An observer that hangs on a follower reports to that one, so
+//!   its reports take two half ticks.
 //!
-//! A request alone proves less than it seems, even one that goes through the leader: if the follower dies before its next
-//! report, the leader counts from the report before. So a request that was *sent* at one time proves the session alive for
-//! a session timeout from then on only once a later request that passed through the leader has been answered: sent after
-//! the earlier one's *answer* by more than the time between two reports, which travel the same way. It confirms the earlier
-//! one. Reads prove nothing: a follower that has lost its leader answers them for a while after the leader has ended the
-//! session.
+//! So an answer proves less than it seems, even to a request that goes through the leader: if the follower
+//! dies before its next report, the leader counts from the report before. What proves that the
+//! session lives until one session timeout after a moment:
+//! - *Two requests*, one after the other, the older sent at that moment, and both answered. Any request
+//!   marks the session as active; of two, at least one is in the next report (a mark that races with a
+//!   report can be lost).
+//! - *A write*, sent on the same connection a full report delay after those two were answered, and answered
+//!   itself. It passes through the leader on the way that the report took before it. A read would prove
+//!   nothing: a server that has lost its leader answers reads for a while after the new leader has ended
+//!   the session.
+//!
+//! A reconnect alone proves nothing for the same reason. It counts once the first write on that
+//! connection has been answered. The session timeout and the report delay that count are those of the
+//! connection as it is now, since a server grants them anew on every reconnect.
 //!
 //! A margin covers clock drift.
 
@@ -20,12 +30,16 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::clock::Moment;
+use crate::client::Granted;
 
 /// The part of the session timeout that a lease gives away for clock drift, as a divisor.
 const MARGIN_DIVISOR: u32 = 32;
 
 /// The part of the session timeout by which a lease is renewed before it must be, as a divisor.
 const SLACK_DIVISOR: u32 = 16;
+
+/// The least part of the session timeout between two keep-alives, as a divisor.
+const MIN_PERIOD_DIVISOR: u32 = 64;
 
 /// One unbroken stretch of proof: it is extended again and again, and once it has ended it stays ended.
 ///
@@ -68,6 +82,11 @@ impl Term {
             .is_ok()
     }
 
+    /// Has the term end at that moment at the latest.
+    fn cap(&self, end: Moment) {
+        self.end.fetch_min(end.as_nanos(), Ordering::AcqRel);
+    }
+
     fn finish(&self) {
         self.end.store(FINISHED, Ordering::Release);
     }
@@ -76,39 +95,57 @@ impl Term {
 /// The session's lease: its current term, what is to prove the next, and whether there can be one.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    session_timeout: Duration,
-    /// After which time a follower has reported to the leader.
-    report_delay: Duration,
+    /// What the server of the current connection grants.
+    granted: Granted,
     current: Arc<Term>,
     /// Terms that were broken off, for as long as somebody may hold a lock under one.
     broken_off: Vec<Weak<Term>>,
-    /// Answered requests that nothing has confirmed yet, oldest first.
+    /// Counts the times at which contact began or ended. Requests of different counts prove nothing together.
+    connection: u64,
+    /// The session was opened, or taken up again, on this connection and after this moment. Nothing is
+    /// proven by that before a write on the connection is answered.
+    taken_up_after: Option<Moment>,
+    /// The last request that was answered on this connection; the next one makes a pair with it.
+    last: Option<Exchange>,
+    /// Pairs of answered requests that no write has confirmed yet, oldest first.
     unconfirmed: VecDeque<Exchange>,
-    /// When the request was answered that waits to be confirmed.
+    /// When the pair was answered that waits to be confirmed.
     awaiting: Option<Moment>,
+    /// When the last answered write on this connection was sent.
+    last_write: Option<Moment>,
     /// When there was last a sign of the other side.
     last_contact: Moment,
     over: bool,
 }
 
-/// A request and its answer. The ensemble had it in between: what is proven counts from the sending, and the time within
-/// which it is reported from the answer.
+/// A request and its answer, or two: the first sending and the last answer. The ensemble had it in between, so what
+/// is proven counts from the sending, and the report delay from the answer.
 #[derive(Clone, Copy, Debug)]
 struct Exchange {
     sent: Moment,
     answered: Moment,
 }
 
+/// When a request was sent, and on which connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending {
+    at: Moment,
+    connection: u64,
+}
+
 impl Lease {
-    /// A lease without proof; the contact counts from now.
-    pub(crate) fn unproven(session_timeout: Duration, report_delay: Duration, now: Moment) -> Lease {
+    /// A lease without proof and without a connection; the contact counts from now.
+    pub(crate) fn unproven(granted: Granted, now: Moment) -> Lease {
         Lease {
-            session_timeout,
-            report_delay,
+            granted,
             current: Term::unproven(),
             broken_off: Vec::new(),
+            connection: 0,
+            taken_up_after: None,
+            last: None,
             unconfirmed: VecDeque::new(),
             awaiting: None,
+            last_write: None,
             last_contact: now,
             over: false,
         }
@@ -118,88 +155,183 @@ impl Lease {
         &self.current
     }
 
-    /// When the session is given up unless there is a sign of the other side before.
-    pub(crate) fn given_up_at(&self) -> Moment {
-        self.last_contact.after(self.session_timeout)
+    pub(crate) fn session_timeout(&self) -> Duration {
+        self.granted.session_timeout
     }
 
-    /// Whether a lock may be taken under the term: it lasts, and can still be extended before it ends. An owner under one
-    /// that cannot be would have lost the lock before it could do anything with it.
+    /// Whether a write proves something only after others that came before it.
+    pub(crate) fn needs_pairs(&self) -> bool {
+        !self.granted.report_delay.is_zero()
+    }
+
+    /// When the session is given up unless there is a sign of the other side before.
+    pub(crate) fn given_up_at(&self) -> Moment {
+        self.last_contact.after(self.granted.session_timeout)
+    }
+
+    /// Until when the last answered write on this connection shows that there is contact with the ensemble. A lease
+    /// needs more than that.
+    pub(crate) fn last_write_holds_until(&self) -> Moment {
+        self.last_write.map_or(Moment::from_nanos(0), |sent| sent.after(self.span()))
+    }
+
+    pub(crate) fn last_contact(&self) -> Moment {
+        self.last_contact
+    }
+
+    /// Whether a lock may be taken under the term: it lasts, and can still be extended before it ends. An owner under
+    /// one that cannot be would have lost the lock before it could do anything with it.
     pub(crate) fn admits_owners(&self, term: &Term, now: Moment) -> bool {
-        let oldest = self.unconfirmed.front().map_or(now, |exchange| exchange.answered);
-        term.covers(now) && term.covers(oldest.after(self.report_delay))
+        let oldest = self.unconfirmed.front().map_or(now, |pair| pair.answered);
+        term.covers(now) && term.covers(oldest.after(self.granted.report_delay))
     }
 
     /// When a request is due to keep the lease from ending, on a connection that wants to be left alone for `quiet`.
     pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
         if let Some(awaiting) = self.awaiting {
-            return awaiting.after(self.report_delay);
+            return awaiting.after(self.granted.report_delay);
         }
-        let ahead = self.report_delay.saturating_add(self.session_timeout / SLACK_DIVISOR);
-        let must = self.current.end().before(ahead);
-        must.min(self.last_contact.after(quiet.max(self.session_timeout / 3)))
+        let must = if self.has_room_to_wait() {
+            self.next_due_before(self.current.end())
+        } else {
+            self.next_period()
+        };
+        must.min(self.last_contact.after(quiet.max(self.granted.session_timeout / 3)))
+    }
+
+    /// When a keep-alive is due that is to be confirmed before the lease ends at that moment.
+    fn next_due_before(&self, end: Moment) -> Moment {
+        end.before(self.granted.report_delay.saturating_add(self.slack()))
+    }
+
+    /// Whether a keep-alive and its confirmation, one report delay later, leave time for the next ones. If not,
+    /// keep-alives come at short intervals, and each confirms an older one.
+    fn has_room_to_wait(&self) -> bool {
+        self.span() >= self.granted.report_delay.saturating_mul(2).saturating_add(2 * self.slack())
+    }
+
+    /// When a keep-alive is due where they cannot wait for one another. Each confirms a pair that is older than the report
+    /// delay by up to a period, and what it proves must hold for a further period.
+    fn next_period(&self) -> Moment {
+        let (Some(write), Some(pair)) = (self.last_write, self.unconfirmed.back()) else {
+            return Moment::from_nanos(0);
+        };
+        let spare = self.span().saturating_sub(self.granted.report_delay).saturating_sub(self.slack());
+        let least = write.after(self.granted.session_timeout / MIN_PERIOD_DIVISOR);
+        write.min(pair.sent).after(spare / 2).max(least)
+    }
+
+    /// How long a proof holds.
+    fn span(&self) -> Duration {
+        self.granted.session_timeout - self.granted.session_timeout / MARGIN_DIVISOR
+    }
+
+    fn slack(&self) -> Duration {
+        self.granted.session_timeout / SLACK_DIVISOR
     }
 
     /// Takes note of a sign of the other side that proves nothing.
-    pub(crate) fn contact(&mut self, now: Moment) {
+    fn contact(&mut self, now: Moment) {
         self.last_contact = self.last_contact.max(now);
     }
 
-    /// Takes up that the leader itself has heard of the session at that moment or later: it was opened, or taken up again
-    /// on a new connection.
-    pub(crate) fn heard_of(&mut self, heard: Moment, now: Moment) {
-        self.contact(now);
-        let term = Arc::clone(&self.current);
-        self.extend(&term, heard, now);
-    }
-
-    /// Takes up the answer to a request that passed through the leader, sent under `term` and answered by `now`.
+    /// Contact has begun, with a server that grants this. The session was opened, or taken up again, after
+    /// `taken_up_after`; `None` when that was some time ago.
     ///
-    /// Returns whether it came too late for the owners under that term: its end is final for them, and those to come
-    /// start anew.
-    pub(crate) fn answered(&mut self, term: &Arc<Term>, sent: Moment, now: Moment) -> bool {
+    /// Returns the moment at which the terms of before end now, if that may be earlier: a shorter session timeout
+    /// counts from the moment at which the server granted it.
+    pub(crate) fn connected(
+        &mut self,
+        granted: Granted,
+        taken_up_after: Option<Moment>,
+        now: Moment,
+    ) -> Option<Moment> {
+        let is_shorter = granted.session_timeout < self.granted.session_timeout;
+        self.granted = granted;
         self.contact(now);
-        if self.report_delay.is_zero() {
-            return self.extend(term, sent, now);
+        self.begin_connection();
+        self.taken_up_after = taken_up_after;
+        if !is_shorter {
+            return None;
         }
-        let confirmed = self.take_confirmed(sent);
-        self.note(Exchange { sent, answered: now });
-        let Some(confirmed) = confirmed else { return false };
-        if self.awaiting.is_some_and(|awaiting| awaiting <= confirmed.answered) {
-            self.awaiting = None;
-        }
-        self.extend(term, confirmed.sent, now)
-    }
-
-    /// Returns the newest request that was reported before a server on the same connection got one sent at this moment.
-    fn take_confirmed(&mut self, sent: Moment) -> Option<Exchange> {
-        let report_delay = self.report_delay;
-        let reported = |exchange: &Exchange| exchange.answered.after(report_delay) <= sent;
-        let count = self.unconfirmed.partition_point(reported);
-        self.unconfirmed.drain(..count).next_back()
-    }
-
-    /// Asks for a confirmation of the newest request; `false` when there is none young enough to be worth it.
-    pub(crate) fn await_confirmation(&mut self, now: Moment) -> bool {
-        if self.awaiting.is_some() {
-            // Its time has come. A later request must not put it off, perhaps beyond the end of the lease.
-            return false;
-        }
-        let newest = self.unconfirmed.back().map(|exchange| exchange.answered);
-        self.awaiting = newest.filter(|answered| now < answered.after(self.report_delay));
-        self.awaiting.is_some()
+        let end = taken_up_after.unwrap_or(now).after(self.span());
+        self.current.cap(end);
+        self.broken_off.iter().filter_map(Weak::upgrade).for_each(|term| term.cap(end));
+        Some(end)
     }
 
     /// Contact was lost: what is proven from now on belongs to a new term.
-    pub(crate) fn break_off(&mut self, now: Moment) {
+    pub(crate) fn disconnected(&mut self, now: Moment) {
         self.contact(now);
-        self.unconfirmed.clear();
-        self.awaiting = None;
+        self.begin_connection();
         if !self.over {
             self.broken_off.retain(|term| term.strong_count() > 0);
             self.broken_off.push(Arc::downgrade(&self.current));
             self.current = Term::unproven();
         }
+    }
+
+    fn begin_connection(&mut self) {
+        self.connection += 1;
+        self.taken_up_after = None;
+        self.last = None;
+        self.last_write = None;
+        self.unconfirmed.clear();
+        self.awaiting = None;
+    }
+
+    /// To be called before a request is sent.
+    pub(crate) fn sending(&self, now: Moment) -> Sending {
+        Sending { at: now, connection: self.connection }
+    }
+
+    /// Takes up the answer to a request that any server may have given.
+    pub(crate) fn read_answered(&mut self, sending: Sending, now: Moment) {
+        self.contact(now);
+        if sending.connection == self.connection {
+            self.note(Exchange { sent: sending.at, answered: now });
+        }
+    }
+
+    /// Takes up the answer to a request that passed through the leader.
+    ///
+    /// Returns whether it came too late for the owners under the current term: its end is final for them, and those to
+    /// come start anew.
+    pub(crate) fn write_answered(&mut self, sending: Sending, now: Moment) -> bool {
+        self.contact(now);
+        if sending.connection != self.connection {
+            return false;
+        }
+        self.last_write = self.last_write.max(Some(sending.at));
+        let proven = self.taken_up_after.take().max(self.take_confirmed(sending.at));
+        self.note(Exchange { sent: sending.at, answered: now });
+        proven.is_some_and(|proven| self.extend(proven, now))
+    }
+
+    /// Returns the moment since which the session is proven to be known to the leader by a write sent at `sent`.
+    fn take_confirmed(&mut self, sent: Moment) -> Option<Moment> {
+        if !self.needs_pairs() {
+            return Some(sent);
+        }
+        let report_delay = self.granted.report_delay;
+        let count = self.unconfirmed.partition_point(|pair| pair.answered.after(report_delay) <= sent);
+        let newest = self.unconfirmed.drain(..count).max_by_key(|pair| pair.sent)?;
+        self.awaiting.take_if(|awaiting| *awaiting <= newest.answered);
+        Some(newest.sent)
+    }
+
+    /// Asks for a confirmation of the newest pair; `false` when a new one is needed.
+    pub(crate) fn await_confirmation(&mut self, now: Moment) -> bool {
+        if self.awaiting.is_some() {
+            // Its time has come. A later request must not put it off, perhaps beyond the end of the lease.
+            return false;
+        }
+        let worthwhile = self.unconfirmed.back().filter(|pair| {
+            let confirmed = pair.answered.after(self.granted.report_delay);
+            now < confirmed && confirmed <= self.next_due_before(pair.sent.after(self.span()))
+        });
+        self.awaiting = worthwhile.map(|pair| pair.answered);
+        self.awaiting.is_some()
     }
 
     /// Ends the lease and every term of it at once, for good.
@@ -211,17 +343,20 @@ impl Lease {
         }
     }
 
-    /// Remembers a request. Few suffice: each is to stand for those shortly after it.
+    /// Remembers a request, as a pair with the one before it. Few pairs suffice: each is to stand for those shortly
+    /// after it.
     fn note(&mut self, exchange: Exchange) {
-        if self.unconfirmed.back().is_none_or(|last| last.sent.after(self.report_delay / 4) <= exchange.sent)
-        {
-            self.unconfirmed.push_back(exchange);
+        let Some(before) = self.last.replace(exchange) else { return };
+        let pair = Exchange { sent: before.sent.min(exchange.sent), answered: exchange.answered };
+        let spacing = self.granted.report_delay / 16;
+        if self.unconfirmed.back().is_none_or(|last| last.sent.after(spacing) <= pair.sent) {
+            self.unconfirmed.push_back(pair);
         }
     }
 
-    fn extend(&mut self, term: &Arc<Term>, proven: Moment, now: Moment) -> bool {
-        let end = proven.after(self.session_timeout - self.session_timeout / MARGIN_DIVISOR);
-        if self.over || term.extend(now, end) || !Arc::ptr_eq(term, &self.current) {
+    fn extend(&mut self, proven: Moment, now: Moment) -> bool {
+        let end = proven.after(self.span());
+        if self.over || self.current.extend(now, end) {
             return false;
         }
         self.current = Term::until(end);
@@ -241,17 +376,46 @@ mod tests {
         Moment::from_nanos(0).after(Duration::from_secs(100 + seconds))
     }
 
-    /// A lease of a session that was opened at second 0.
+    fn granted(session_timeout: Duration, report_delay: Duration) -> Granted {
+        Granted::new(session_timeout).with_report_delay(report_delay)
+    }
+
+    /// A lease on a server that leads, so that nothing has to be reported.
+    fn of_the_leader() -> Lease {
+        Lease::unproven(granted(TIMEOUT, Duration::ZERO), second(0))
+    }
+
+    /// A lease of a session that was opened at second 0, where a write was answered.
     fn opened() -> (Lease, Arc<Term>) {
-        let mut lease = Lease::unproven(TIMEOUT, REPORT, second(0));
-        lease.heard_of(second(0), second(0));
+        let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
+        lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(0));
+        lease.write(second(0), second(0));
         let term = Arc::clone(lease.current());
         (lease, term)
     }
 
+    impl Lease {
+        /// A write that is sent and answered on the present connection.
+        fn write(&mut self, sent: Moment, answered: Moment) -> bool {
+            let sending = self.sending(sent);
+            self.write_answered(sending, answered)
+        }
+
+        fn read(&mut self, sent: Moment, answered: Moment) {
+            let sending = self.sending(sent);
+            self.read_answered(sending, answered);
+        }
+
+        /// What a session does to prove that it lives.
+        fn read_and_write(&mut self, sent: Moment, answered: Moment) -> bool {
+            self.read(sent, answered);
+            self.write(answered, answered)
+        }
+    }
+
     #[test]
     fn nothing_is_owned_before_the_first_proof() {
-        let lease = Lease::unproven(TIMEOUT, REPORT, second(0));
+        let lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
         assert!(!lease.current().covers(second(0)));
         assert!(lease.keep_alive_due(QUIET) <= second(0));
     }
@@ -265,36 +429,58 @@ mod tests {
     }
 
     #[test]
-    fn a_request_extends_the_lease_only_when_a_later_one_confirms_it() {
+    fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
+        let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
+        lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(1));
+        lease.read(second(2), second(2));
+        assert!(!lease.current().covers(second(2)), "a leader that was deposed answers reads");
+        let sent_before = lease.sending(second(2));
+        lease.disconnected(second(3));
+        lease.connected(granted(TIMEOUT, REPORT), Some(second(3)), second(4));
+        lease.write_answered(sent_before, second(5));
+        assert!(!lease.current().covers(second(5)), "that write was on the connection before");
+        lease.write(second(6), second(7));
+        assert_eq!(lease.current().end(), second(3 + 31));
+    }
+
+    #[test]
+    fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
         let (mut lease, term) = opened();
-        lease.answered(&term, second(10), second(11));
+        lease.read_and_write(second(10), second(11));
         assert_eq!(term.end(), second(31), "a follower may die before it reports this");
-        lease.answered(&term, second(11), second(12));
+        lease.write(second(12), second(12));
         assert_eq!(term.end(), second(31), "too soon to know of the report");
-        lease.answered(&term, second(12), second(20));
-        assert_eq!(
-            term.end(),
-            second(31),
-            "the first may have reached the follower as late as its answer came"
-        );
-        lease.answered(&term, second(22), second(23));
-        assert_eq!(term.end(), second(12 + 31));
+        lease.read(second(15), second(15));
+        assert_eq!(term.end(), second(31), "a read confirms nothing");
+        lease.write(second(13), second(20));
+        assert_eq!(term.end(), second(10 + 31));
+    }
+
+    #[test]
+    fn a_single_request_before_the_report_extends_no_lease() {
+        let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
+        lease.connected(granted(TIMEOUT, REPORT), None, second(0));
+        lease.write(second(1), second(1));
+        lease.write(second(9), second(9));
+        assert!(!lease.current().covers(second(9)), "the mark that the first one left may be lost");
+        lease.write(second(12), second(12));
+        assert_eq!(lease.current().end(), second(1 + 31), "of two requests one is reported");
     }
 
     #[test]
     fn a_request_counts_from_its_sending_not_from_its_answer() {
-        let mut lease = Lease::unproven(TIMEOUT, Duration::ZERO, second(0));
+        let mut lease = of_the_leader();
         let term = Arc::clone(lease.current());
-        lease.answered(&term, second(1), second(9));
+        lease.write(second(1), second(9));
         assert_eq!(term.end(), second(32));
     }
 
     #[test]
     fn an_older_proof_never_shortens_a_term() {
-        let mut lease = Lease::unproven(TIMEOUT, Duration::ZERO, second(0));
+        let mut lease = of_the_leader();
         let term = Arc::clone(lease.current());
-        lease.answered(&term, second(4), second(5));
-        lease.answered(&term, second(1), second(6));
+        lease.write(second(4), second(5));
+        lease.write(second(1), second(6));
         assert_eq!(term.end(), second(4 + 31));
     }
 
@@ -302,10 +488,10 @@ mod tests {
     fn a_keep_alive_is_due_after_the_quiet_time_and_its_confirmation_after_the_report() {
         let (mut lease, term) = opened();
         assert_eq!(lease.keep_alive_due(QUIET), second(20));
-        lease.answered(&term, second(20), second(21));
+        lease.read_and_write(second(20), second(21));
         assert!(lease.await_confirmation(second(21)));
         assert_eq!(lease.keep_alive_due(QUIET), second(23));
-        lease.answered(&term, second(23), second(24));
+        lease.read_and_write(second(23), second(24));
         assert_eq!(term.end(), second(20 + 31));
         assert_eq!(lease.keep_alive_due(QUIET), second(24 + 20), "quiet counts from the answer");
     }
@@ -313,11 +499,12 @@ mod tests {
     #[test]
     fn a_confirmation_that_is_awaited_is_not_put_off_by_later_requests() {
         let (mut lease, term) = opened();
-        lease.answered(&term, second(20), second(21));
+        lease.read_and_write(second(20), second(21));
         assert!(lease.await_confirmation(second(21)));
-        lease.answered(&term, second(22), second(22));
+        lease.write(second(22), second(22));
         assert_eq!(lease.keep_alive_due(QUIET), second(23));
         assert!(!lease.await_confirmation(second(23)), "it is due");
+        drop(term);
     }
 
     #[test]
@@ -327,22 +514,68 @@ mod tests {
     }
 
     #[test]
-    fn traffic_needs_no_keep_alive() {
+    fn writes_need_no_keep_alive() {
         let (mut lease, term) = opened();
         for now in 1..100 {
-            lease.answered(&term, second(now), second(now));
+            lease.write(second(now), second(now));
             assert!(lease.keep_alive_due(QUIET) > second(now));
         }
-        assert_eq!(term.end(), second(97 + 31));
+        assert_eq!(term.end(), second(96 + 31), "a pair, and a report delay before the last write");
         assert!(lease.unconfirmed.len() <= 5, "{:?}", lease.unconfirmed);
     }
 
     #[test]
+    fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
+        let (mut lease, term) = opened();
+        lease.write(second(26), second(26));
+        // It makes a pair with the request that opened the session, which a confirmation would not extend.
+        assert!(lease.keep_alive_due(QUIET) > second(26));
+        assert!(!lease.await_confirmation(second(27)), "{lease:?}");
+        lease.read_and_write(second(27), second(27));
+        assert!(lease.await_confirmation(second(28)));
+        lease.read_and_write(second(29), second(29));
+        assert_eq!(term.end(), second(27 + 31));
+    }
+
+    #[test]
+    fn single_writes_do_not_put_a_keep_alive_off_where_the_report_delay_is_long() {
+        let half = granted(TIMEOUT, TIMEOUT / 2);
+        let mut lease = Lease::unproven(half, second(0));
+        lease.connected(half, Some(second(0)), second(0));
+        lease.read_and_write(second(0), second(0));
+        let term = Arc::clone(lease.current());
+        for now in 1..100 {
+            if now % 5 == 0 {
+                lease.write(second(now), second(now));
+            }
+            if lease.keep_alive_due(QUIET) <= second(now) && !lease.await_confirmation(second(now)) {
+                lease.read_and_write(second(now), second(now));
+            }
+            assert!(lease.admits_owners(&term, second(now)), "second {now}: {lease:?}");
+        }
+    }
+
+    #[test]
+    fn reads_alone_do_not_put_a_keep_alive_off() {
+        for report_delay in [REPORT, TIMEOUT / 2] {
+            let mut lease = Lease::unproven(granted(TIMEOUT, report_delay), second(0));
+            lease.connected(granted(TIMEOUT, report_delay), Some(second(0)), second(0));
+            lease.read_and_write(second(0), second(0));
+            let busy = (1..31).find(|now| {
+                lease.read(second(*now), second(*now));
+                let is_due = lease.keep_alive_due(QUIET) <= second(*now);
+                is_due && !lease.await_confirmation(second(*now))
+            });
+            assert!(busy.is_some(), "no keep-alive is due although no write comes: {lease:?}");
+        }
+    }
+
+    #[test]
     fn a_term_that_has_ended_is_final_and_a_late_proof_starts_another() {
-        let mut lease = Lease::unproven(TIMEOUT, Duration::ZERO, second(0));
+        let mut lease = of_the_leader();
         let old = Arc::clone(lease.current());
-        lease.answered(&old, second(0), second(0));
-        assert!(lease.answered(&old, second(6), second(40)));
+        lease.write(second(0), second(0));
+        assert!(lease.write(second(6), second(40)));
         assert!(!old.covers(second(33)));
         assert!(lease.current().covers(second(33)));
     }
@@ -350,35 +583,62 @@ mod tests {
     #[test]
     fn after_a_disconnect_the_old_term_runs_on_and_proof_goes_to_the_new_one() {
         let (mut lease, old) = opened();
-        lease.answered(&old, second(1), second(1));
-        lease.break_off(second(2));
+        lease.read_and_write(second(1), second(1));
+        lease.disconnected(second(2));
         let new = Arc::clone(lease.current());
         assert!(old.covers(second(30)) && !new.covers(second(2)));
-        lease.heard_of(second(2), second(9));
+        lease.connected(granted(TIMEOUT, REPORT), Some(second(2)), second(8));
+        lease.write(second(9), second(9));
         assert_eq!(new.end(), second(2 + 31));
         assert_eq!(old.end(), second(31));
         assert_eq!(lease.given_up_at(), second(9 + 32));
         // What was sent on the old connection is confirmed by nothing on the new one.
-        lease.answered(&new, second(10), second(10));
+        lease.write(second(10), second(10));
         assert_eq!(new.end(), second(2 + 31));
+    }
+
+    #[test]
+    fn a_shorter_timeout_that_a_reconnect_brings_ends_the_old_terms_sooner() {
+        let (mut lease, old) = opened();
+        lease.disconnected(second(10));
+        let shorter = granted(Duration::from_secs(8), REPORT);
+        let end = second(10).after(Duration::from_millis(7750));
+        assert_eq!(lease.connected(shorter, Some(second(10)), second(12)), Some(end));
+        assert_eq!(old.end(), end);
+        lease.write(second(13), second(13));
+        assert_eq!(lease.current().end(), end);
+        assert_eq!(lease.given_up_at(), second(13 + 8));
+    }
+
+    #[test]
+    fn a_longer_timeout_that_a_reconnect_brings_leaves_the_old_terms_alone() {
+        let (mut lease, old) = opened();
+        lease.disconnected(second(10));
+        let longer = granted(2 * TIMEOUT, REPORT);
+        assert_eq!(lease.connected(longer, Some(second(10)), second(12)), None);
+        assert_eq!(old.end(), second(31));
+        lease.write(second(13), second(13));
+        assert_eq!(lease.current().end(), second(10 + 62));
     }
 
     #[test]
     fn a_term_that_ends_before_it_can_be_extended_admits_no_owners() {
         let (mut lease, term) = opened();
+        lease.write(second(0), second(0));
         assert!(lease.admits_owners(&term, second(28)));
+        lease.unconfirmed.clear();
         assert!(term.covers(second(29)) && !lease.admits_owners(&term, second(29)));
-        lease.answered(&term, second(27), second(28));
-        assert!(lease.admits_owners(&term, second(29)), "a request sent at second 30 confirms it in time");
+        lease.read_and_write(second(27), second(28));
+        assert!(lease.admits_owners(&term, second(29)), "a write sent at second 30 confirms it in time");
         assert!(lease.admits_owners(&term, second(30)));
         assert!(!lease.admits_owners(&term, second(31)));
     }
 
     #[test]
     fn a_proof_so_old_that_its_term_ends_at_once_admits_no_owners() {
-        let (mut lease, first) = opened();
-        lease.answered(&first, second(1), second(1));
-        assert!(lease.answered(&first, second(20), second(31)));
+        let (mut lease, _) = opened();
+        lease.read_and_write(second(1), second(1));
+        assert!(lease.write(second(20), second(31)));
         let late = Arc::clone(lease.current());
         assert!(late.covers(second(31)) && !lease.admits_owners(&late, second(31)));
     }
@@ -391,21 +651,22 @@ mod tests {
         quiet: Duration,
         round_trip: Duration,
     ) -> Duration {
-        let mut lease = Lease::unproven(timeout, report, second(0));
-        lease.heard_of(second(0), second(0));
-        let term = Arc::clone(lease.current());
+        let mut lease = Lease::unproven(granted(timeout, report), second(0));
+        lease.connected(granted(timeout, report), Some(second(0)), second(0));
         let mut now = second(0).after(round_trip);
-        lease.answered(&term, second(0), now);
+        lease.read_and_write(second(0), now);
+        let term = Arc::clone(lease.current());
         let mut least = timeout;
         while now < second(0).after(10 * timeout) {
             now = lease.keep_alive_due(quiet).max(now);
             if !lease.await_confirmation(now) {
-                let sent = now;
+                lease.read(now, now.after(round_trip));
+                let sent = now.after(round_trip);
                 now = sent.after(round_trip);
                 let left = term.end().since(now);
                 assert!(lease.admits_owners(&term, now), "{left:?} left, {lease:?}");
                 least = least.min(left);
-                lease.answered(&term, sent, now);
+                lease.write(sent, now);
             }
             assert!(lease.admits_owners(&term, now), "{lease:?}");
         }
@@ -416,19 +677,18 @@ mod tests {
     fn an_idle_session_admits_owners_at_any_time() {
         for timeout in [1, 2, 4, 6, 10, 20, 40, 60, 120].map(Duration::from_secs) {
             let quiet = timeout * 2 / 3 + Duration::from_millis(200);
-            let reports =
-                [50, 250, 1000, 5000].map(|half_tick| Duration::from_millis(half_tick).min(timeout / 4));
-            let of_adapter = reports.map(|report| (report * 11 / 10, quiet));
-            for (report, quiet) in of_adapter.into_iter().chain([(timeout / 4, Duration::ZERO)]) {
-                // Two round trips, and what delays a timer, fit into the slack of a sixteenth.
-                assert!(keep_when_idle(timeout, report, quiet, timeout / 40) >= timeout / 80);
+            let ticks = [100, 500, 2000, 10_000].map(|tick| Duration::from_millis(tick).min(timeout / 2));
+            let of_adapter = ticks.map(|tick| (tick * 11 / 10, quiet));
+            for (report, quiet) in of_adapter.into_iter().chain([(timeout / 2, Duration::ZERO)]) {
+                // Three round trips, and what delays a timer, fit into the slack of a sixteenth.
+                assert!(keep_when_idle(timeout, report, quiet, timeout / 80) >= timeout / 160);
             }
         }
     }
 
     #[test]
     fn a_report_that_never_comes_is_waited_for_without_an_overflow() {
-        let lease = Lease::unproven(TIMEOUT, Duration::MAX, second(0));
+        let lease = Lease::unproven(granted(TIMEOUT, Duration::MAX), second(0));
         assert!(lease.keep_alive_due(QUIET) <= second(0));
     }
 
@@ -437,18 +697,20 @@ mod tests {
         let (mut lease, term) = opened();
         lease.finish();
         assert!(!term.covers(second(1)));
-        assert!(!lease.answered(&term, second(1), second(4)));
-        lease.heard_of(second(5), second(5));
+        assert!(!lease.write(second(1), second(4)));
+        lease.connected(granted(TIMEOUT, REPORT), Some(second(5)), second(5));
+        lease.write(second(5), second(5));
         assert!(!lease.current().covers(second(5)));
     }
 
     #[test]
     fn a_finished_lease_ends_the_terms_before_the_last_disconnect_too() {
         let (mut lease, first) = opened();
-        lease.break_off(second(1));
-        lease.heard_of(second(1), second(2));
+        lease.disconnected(second(1));
+        lease.connected(granted(TIMEOUT, REPORT), Some(second(1)), second(2));
+        lease.write(second(2), second(2));
         let second_term = Arc::clone(lease.current());
-        lease.break_off(second(3));
+        lease.disconnected(second(3));
         lease.finish();
         assert!(!first.covers(second(4)) && !second_term.covers(second(4)));
     }

@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, select, unbounded};
 use parking_lot::RwLock;
 use zookeeper::ZooKeeper;
 
@@ -29,6 +29,8 @@ use crate::client::{Adapter, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Result};
 
 pub(crate) use self::clock::Moment;
+#[cfg(test)]
+pub(crate) use self::core::KEEP_ALIVE_PATH;
 pub(crate) use self::core::{Core, Sight};
 use self::healer::Factory;
 pub(crate) use self::healer::{Healing, Rejoin};
@@ -47,8 +49,9 @@ pub(crate) use self::workers::off_duty;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long [`Session::close`] waits for the server's confirmation.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long [`Session::close`] waits for the server's confirmation, in all and while nothing is heard of the server.
+const MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
+const MAX_CLOSE_SILENCE: Duration = Duration::from_secs(1);
 
 /// How soon a first request is tried again when contact is lost while connecting.
 const CONNECT_RETRY: Duration = Duration::from_millis(100);
@@ -56,10 +59,10 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 /// What is known of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionState {
-    /// In contact, and proven alive within the last session timeout.
+    /// In contact, and a write that was sent within the last session timeout was answered.
     Connected,
-    /// Out of contact, or without proof for too long. The session may live; locks held are still owned until their lease
-    /// ends.
+    /// Out of contact, or no write was answered for too long. The session may live; locks held are still owned until
+    /// their lease ends.
     Suspended,
     /// The session has ended and cannot come back, nor can any lock or request made on it. Connect a new one.
     Lost,
@@ -112,16 +115,19 @@ impl Session {
         check_timeout(session_timeout)?;
         let servers = ConnectString::parse(connect_string)?;
         let threads = Threads::start()?;
-        let opened_after = Some(threads.now());
+        let begun = threads.now();
         let client = Adapter::connect(&servers, session_timeout);
-        Session::open(client, threads, opened_after, &servers.to_string(), session_timeout)
+        let contact = FirstContact::by(begun, session_timeout, servers.to_string());
+        Session::open(client, threads, Some(begun), &contact)
     }
 
     /// Uses a handle that the application has already.
     ///
     /// The handle stays the application's: closing this session, or dropping it, deletes the znodes of its locks and
-    /// leaves the rest alone. `session_timeout` must be what the server granted, not what was asked for, as the client
-    /// does not tell: never more than 20 of the server's ticks (40 s by default). A value too long breaks mutual exclusion.
+    /// leaves the rest alone. The handle does not say which session timeout a server has granted, and each server grants
+    /// its own on every reconnect. So `session_timeout` must be the smallest that any server of the ensemble grants to this
+    /// handle: never more than 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after
+    /// the next change of the configuration. A value too long breaks mutual exclusion. Ticks of 2 s at most are assumed.
     ///
     /// The default watcher of the handle sees no events of the locks.
     ///
@@ -132,10 +138,14 @@ impl Session {
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;
         let client = Ok(Adapter::borrow(zk, session_timeout));
-        Session::open(client, threads, None, "the given ZooKeeper handle", session_timeout)
+        let contact = FirstContact::by(threads.now(), session_timeout, "the given ZooKeeper handle");
+        Session::open(client, threads, None, &contact)
     }
 
     /// Uses any other client.
+    ///
+    /// Nobody knows how old its session is, so the first lock on it is owned at the earliest one
+    /// [`report_delay`](ZooKeeperClient::report_delay) after this.
     ///
     /// # Errors
     /// [`InvalidArgument`](LockError::InvalidArgument) for a session timeout out of bounds,
@@ -143,17 +153,18 @@ impl Session {
     pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
-        Session::open(Ok(client), Threads::start()?, None, "the given client", session_timeout)
+        let threads = Threads::start()?;
+        let contact = FirstContact::by(threads.now(), session_timeout, "the given client");
+        Session::open(Ok(client), threads, None, &contact)
     }
 
     pub(crate) fn open(
         client: Result<Arc<dyn ZooKeeperClient>>,
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,
-        tried: &str,
-        patience: Duration,
+        contact: &FirstContact,
     ) -> Result<Session> {
-        let core = open_core(client, runtime, opened_after, tried, patience)?;
+        let core = open_core(client, runtime, opened_after, contact)?;
         Ok(Session { handle: Arc::new(Handle { core: RwLock::new(core), healing: None }) })
     }
 
@@ -217,7 +228,7 @@ impl Session {
         changes
     }
 
-    /// Returns the session timeout that the server granted.
+    /// Returns the session timeout that the server granted: on the present connection, as each server grants its own.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.core().session_timeout()
@@ -226,16 +237,23 @@ impl Session {
     /// Closes the session: locks held are released, waiting calls return an error, listeners and guards are told
     /// [`SessionClosed`](LossReason::SessionClosed). Idempotent; every handle is concerned.
     ///
-    /// Returns when the server has confirmed, or at once without contact, and after five seconds at most; then it goes
-    /// on in the background. A process that ends without it, or without unlocking its guards, may leave znodes that block
-    /// others until the session timeout: dropping the last handle does not wait for the server.
+    /// Returns when the server has confirmed, or at once without contact, after a second in which the server is silent, and
+    /// after five seconds in any case; then it goes on in the background. A process that ends without it, or without unlocking its
+    /// guards, may leave znodes that block others until the session timeout: dropping the last handle does not wait for the
+    /// server.
     pub fn close(&self) {
         let core = self.handle.close();
-        let in_contact = core.in_contact();
+        let is_lost = core.end_reason().is_some_and(LossReason::is_session_loss);
+        let begun = core.now();
         core.end(LossReason::SessionClosed);
-        if in_contact {
+        let mut waits = core.in_contact() && !is_lost;
+        while waits {
             // Nothing is ever sent: it is disconnected when all is done.
-            let _ = core.finished().recv_timeout(CLOSE_PATIENCE);
+            let outcome = core.finished().recv_timeout(MAX_CLOSE_SILENCE);
+            let now = core.now();
+            let is_silent = now.since(core.last_contact()) >= MAX_CLOSE_SILENCE;
+            waits =
+                outcome == Err(RecvTimeoutError::Timeout) && !is_silent && now.since(begun) < MAX_CLOSE_WAIT;
         }
     }
 
@@ -287,17 +305,33 @@ impl Drop for Handle {
     }
 }
 
-/// Starts a core and waits for the first proof that its session lives.
+/// What a new session waits for, and how long.
+pub(crate) struct FirstContact {
+    tried: String,
+    timeout: Duration,
+    deadline: Moment,
+}
+
+impl FirstContact {
+    pub(crate) fn by(begun: Moment, timeout: Duration, tried: impl Into<String>) -> FirstContact {
+        FirstContact { tried: tried.into(), timeout, deadline: begun.after(timeout) }
+    }
+
+    fn failed(&self, why: &str) -> LockError {
+        LockError::Connect { tried: format!("{} ({why})", self.tried), timeout: self.timeout }
+    }
+}
+
+/// Starts a core and waits for the first answer to a write.
 fn open_core(
     client: Result<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
     opened_after: Option<Moment>,
-    tried: &str,
-    patience: Duration,
+    contact: &FirstContact,
 ) -> Result<Arc<Core>> {
     let client = client.inspect_err(|_| runtime.shut_down())?;
     let core = Core::start(client, runtime, opened_after);
-    match prove_first_contact(&core, tried, patience) {
+    match await_first_contact(&core, contact) {
         Ok(()) => Ok(core),
         Err(error) => {
             core.end(LossReason::SessionClosed);
@@ -306,27 +340,27 @@ fn open_core(
     }
 }
 
-fn prove_first_contact(core: &Arc<Core>, tried: &str, patience: Duration) -> Result<()> {
-    let deadline = core.now().after(patience);
-    let (proof, proven) = unbounded();
-    loop {
-        let proof = proof.clone();
+fn await_first_contact(core: &Arc<Core>, contact: &FirstContact) -> Result<()> {
+    let (subscriber, states) = unbounded();
+    core.subscribe(subscriber);
+    let (attempt, attempts) = unbounded();
+    let mut why = "no answer".to_owned();
+    while core.state() == SessionState::Suspended && core.now() < contact.deadline {
+        let attempt = attempt.clone();
         core.submit(move |core| {
-            let _ = proof.send(core.prove_life());
+            let _ = attempt.send(core.prove_life());
         });
-        let outcome = match proven.recv_timeout(deadline.since(core.now())) {
-            Ok(Ok(())) if core.current_term().covers(core.now()) => return Ok(()),
-            // The leader is not yet sure to have heard of us; a later answer tells.
-            Ok(Ok(())) => format!("{tried} (no proof that the session lives)"),
-            Ok(Err(error)) => format!("{tried} ({error:?})"),
-            Err(_) => format!("{tried} (no answer)"),
-        };
-        let pause = CONNECT_RETRY.min(deadline.since(core.now()));
-        let ended = !matches!(core.ended().recv_timeout(pause), Err(RecvTimeoutError::Timeout));
-        if ended || core.now() >= deadline {
-            return Err(LockError::Connect { tried: outcome, timeout: patience });
+        select! {
+            recv(states) -> _ => continue,
+            recv(attempts) -> outcome => if let Ok(Err(error)) = outcome {
+                why = format!("{error:?}");
+            },
+            default(contact.deadline.since(core.now())) => break,
         }
+        // An answer that came before the client said that there is contact does not count.
+        let _ = states.recv_timeout(CONNECT_RETRY.min(contact.deadline.since(core.now())));
     }
+    if core.state() == SessionState::Connected { Ok(()) } else { Err(contact.failed(&why)) }
 }
 
 fn check_timeout(timeout: Duration) -> Result<()> {

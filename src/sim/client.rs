@@ -27,7 +27,6 @@ use crate::client::{EventSink, ZooKeeperClient};
 pub struct SimulatedClient {
     pub(super) shared: Arc<Shared>,
     pub(super) session: i64,
-    session_timeout: Duration,
 }
 
 impl SimulatedClient {
@@ -37,8 +36,10 @@ impl SimulatedClient {
         state.last_session += 1;
         let session = state.last_session;
         state.sessions.insert(session);
-        state.clients.insert(session, Client { contact: Contact::Connected, ..Client::default() });
-        Arc::new(SimulatedClient { shared: Arc::clone(shared), session, session_timeout })
+        // No report delay: there is one server, which leads.
+        let client = Client { contact: Contact::Connected, session_timeout, ..Client::default() };
+        state.clients.insert(session, client);
+        Arc::new(SimulatedClient { shared: Arc::clone(shared), session })
     }
 
     /// Returns the id of this client's session.
@@ -205,13 +206,12 @@ impl ZooKeeperClient for SimulatedClient {
         connected
     }
 
-    /// None: there is one server, which leads.
     fn report_delay(&self) -> Duration {
-        Duration::ZERO
+        self.client(&mut self.shared.lock()).report_delay
     }
 
     fn session_timeout(&self) -> Duration {
-        self.session_timeout
+        self.client(&mut self.shared.lock()).session_timeout
     }
 
     fn close(&self) {
@@ -250,9 +250,6 @@ impl Drop for SimulatedClient {
 
 impl fmt::Debug for SimulatedClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimulatedClient")
-            .field("session", &self.session)
-            .field("session_timeout", &self.session_timeout)
-            .finish_non_exhaustive()
+        f.debug_struct("SimulatedClient").field("session", &self.session).finish_non_exhaustive()
     }
 }

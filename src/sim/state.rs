@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -13,7 +14,7 @@ use super::faults::Script;
 use super::log::Log;
 use super::tree::{Change, Tree};
 use super::watches::Watches;
-use crate::client::{ClientEvent, EventSink};
+use crate::client::{ClientEvent, EventSink, Granted};
 
 /// Far from the small numbers that a test invents for foreign sessions.
 const FIRST_SESSION: i64 = 0x0100_0000_0000_0001;
@@ -50,6 +51,9 @@ pub(super) struct Client {
     /// The paths whose watches fired behind a network that swallows.
     pub(super) held: Vec<String>,
     pub(super) sink: Option<EventSink>,
+    /// What the server grants at the next reconnect.
+    pub(super) session_timeout: Duration,
+    pub(super) report_delay: Duration,
     pub(super) identities: Vec<Identity>,
     pub(super) script: Script,
 }
@@ -131,6 +135,12 @@ impl Drop for Delivery<'_> {
     fn drop(&mut self) {
         self.0.lock().deliverer = None;
         self.0.changed.notify_all();
+    }
+}
+
+impl Client {
+    pub(super) fn granted(&self) -> Granted {
+        Granted::new(self.session_timeout).with_report_delay(self.report_delay)
     }
 }
 

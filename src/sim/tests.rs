@@ -14,9 +14,13 @@ use parking_lot::Mutex;
 use zookeeper::{Acl, CreateMode, ZkError};
 
 use super::{Effect, ReadChecks, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::client::{ClientEvent, ZooKeeperClient};
+use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
+
+/// What the server of a client with that timeout grants: it leads.
+const CONNECTED: ClientEvent =
+    ClientEvent::Connected(Granted { session_timeout: TIMEOUT, report_delay: Duration::ZERO });
 
 /// What a client's sink got.
 #[derive(Clone, Default)]

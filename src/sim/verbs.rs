@@ -6,7 +6,7 @@ use super::access::Identity;
 use super::client::SimulatedClient;
 use super::faults::{Effect, Fault, FaultKind, Plan, SimOperation};
 use super::state::{Client, Contact, State};
-use crate::client::ClientEvent;
+use crate::client::{ClientEvent, Granted};
 
 /// Contact and session.
 impl SimulatedClient {
@@ -30,11 +30,19 @@ impl SimulatedClient {
             Contact::Disconnected if !state.sessions.contains(&self.session) => state.lose(self.session),
             Contact::Disconnected => {
                 self.client(&mut state).contact = Contact::Connected;
-                state.tell(self.session, ClientEvent::Connected);
+                let granted = self.client(&mut state).granted();
+                state.tell(self.session, ClientEvent::Connected(granted));
             }
             Contact::Connected | Contact::Lost | Contact::Closed => {}
         }
         self.shared.deliver(state);
+    }
+
+    /// Sets what the server grants at the next [`reconnect`](SimulatedClient::reconnect).
+    pub fn grant(&self, granted: Granted) {
+        let mut state = self.shared.lock();
+        let client = self.client(&mut state);
+        (client.session_timeout, client.report_delay) = (granted.session_timeout, granted.report_delay);
     }
 
     /// Lets the session expire on the server: its ephemeral znodes go at once. The client learns of it at its next

@@ -21,6 +21,8 @@ pub(super) enum Wait {
     Send,
     /// That the reply of this number arrives, or is lost.
     Reply(u64),
+    /// That the connection of this number is lost, whose server cannot commit the request.
+    Loss(u64),
     /// That the client has told of the lost contact because of which the call fails.
     Told,
     /// Something of the library's. Evaluated while nobody holds any lock.

@@ -30,6 +30,9 @@ pub(super) fn strike(world: &Arc<World>) {
     if faults.disconnects {
         possible.extend([Fault::Disconnect, Fault::Reconnect, Fault::Reconnect]);
     }
+    if faults.deposed {
+        possible.extend([Fault::Disconnect, Fault::Reconnect]);
+    }
     if faults.partitions {
         possible.extend([Fault::Partition, Fault::Heal, Fault::Reconnect]);
     }
@@ -91,6 +94,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
         client.lose_the_rest();
         client.link.connected = false;
         client.link.partitioned = false;
+        client.link.deposed = false;
         Arc::clone(&client.simulated)
     };
     world.note(format!("client {number} is disconnected"));
@@ -100,7 +104,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
 pub(super) fn reconnect(world: &World, number: usize) {
     let lives = lives(world, number);
     let now = world.now();
-    let simulated = {
+    let (simulated, granted, deposed) = {
         let mut state = world.state();
         let client = &mut state.clients[number];
         // It tells of the loss before it looks for another server.
@@ -111,11 +115,30 @@ pub(super) fn reconnect(world: &World, number: usize) {
         link.connected = lives;
         link.over = !lives;
         link.connection += 1;
-        state.hear_of_connection(number, now);
-        Arc::clone(&state.clients[number].simulated)
+        let in_trouble = world.in_trouble();
+        let deposed = in_trouble && world.profile.faults.deposed && lives && state.random.one_in(3);
+        if !deposed {
+            if in_trouble && world.profile.faults.regrants {
+                grant_anew(&mut state, number);
+            }
+            state.hear_of_connection(number, now);
+        }
+        let client = &mut state.clients[number];
+        client.link.deposed = deposed;
+        (Arc::clone(&client.simulated), client.granted(), deposed)
     };
-    world.note(format!("client {number} connects again"));
+    let to = if deposed { " to a leader that was deposed" } else { "" };
+    world.note(format!("client {number} connects again{to}; {:?} granted", granted.session_timeout));
+    simulated.grant(granted);
     simulated.reconnect();
+}
+
+/// Draws another session timeout, of two ticks at least, for a client that connects again.
+fn grant_anew(state: &mut super::world::State, number: usize) {
+    let client = &state.clients[number];
+    let (now, shortest) = (client.session_timeout, 2 * client.link.heard.tick);
+    let granted = state.random.of(&[now, now / 2, now / 4, 2 * now]);
+    state.clients[number].session_timeout = granted.max(shortest);
 }
 
 /// Swallows what either side sends.

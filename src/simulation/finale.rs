@@ -59,8 +59,13 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
             state.clients[number].link.slow_until = world.now();
             state.clients[number].calls_to_fail = 0;
         }
-        let cut = world.state().random.one_in(2);
-        if cut && world.state().clients[number].link.partitioned {
+        let cut = {
+            let mut state = world.state();
+            let chosen = state.random.one_in(2);
+            let link = &state.clients[number].link;
+            link.deposed || (chosen && link.partitioned)
+        };
+        if cut {
             faults::disconnect(world, number);
         }
         faults::heal(world, number);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::baton::Wait;
 use super::world::{ClientState, State};
-use crate::client::ClientEvent;
+use crate::client::{ClientEvent, Granted};
 use crate::session::Moment;
 
 /// One client's connection.
@@ -16,6 +16,9 @@ pub(super) struct Link {
     pub(super) connection: u64,
     /// The network swallows what either side sends, and neither knows.
     pub(super) partitioned: bool,
+    /// The server is a leader that was deposed and does not know: it takes up sessions and answers reads, and the
+    /// ensemble hears nothing of that.
+    pub(super) deposed: bool,
     /// Until when replies take their time.
     pub(super) slow_until: Moment,
     /// The client library knows that the session has ended, or was closed itself.
@@ -37,13 +40,23 @@ pub(super) struct Heard {
     connected: Moment,
     /// When it was active since, as far back as a report may be lost.
     active: VecDeque<Moment>,
-    /// The longest time between two reports.
-    pub(super) report_delay: Duration,
+    /// The last mark of its activity was lost, in a race with a report; the next one is not.
+    lost_a_mark: bool,
+    /// The length of a tick of the servers.
+    pub(super) tick: Duration,
+    /// The client's server is an observer, which reports to a follower.
+    observer: bool,
 }
 
 impl Heard {
-    pub(super) fn new(now: Moment, report_delay: Duration) -> Heard {
-        Heard { last: now, grace: Duration::ZERO, connected: now, active: VecDeque::new(), report_delay }
+    pub(super) fn new(now: Moment, tick: Duration, observer: bool) -> Heard {
+        let (grace, active) = (Duration::ZERO, VecDeque::new());
+        Heard { last: now, grace, connected: now, active, lost_a_mark: false, tick, observer }
+    }
+
+    /// How old the last report to the leader may be: one goes out every half tick, and an observer's goes two ways.
+    fn longest_report(&self) -> Duration {
+        if self.observer { self.tick } else { self.tick / 2 }
     }
 
     fn note_connection(&mut self, now: Moment) {
@@ -52,10 +65,15 @@ impl Heard {
         self.active.clear();
     }
 
-    pub(super) fn note_activity(&mut self, now: Moment) {
+    /// A request marks the session as active, unless the mark is lost in a race.
+    pub(super) fn note_activity(&mut self, now: Moment, races: bool) {
+        self.lost_a_mark = races && !self.lost_a_mark;
+        if self.lost_a_mark {
+            return;
+        }
         self.last = now;
         self.active.push_back(now);
-        while self.active.get(1).is_some_and(|next| next.after(self.report_delay) <= now) {
+        while self.active.get(1).is_some_and(|next| next.after(self.longest_report()) <= now) {
             self.active.pop_front();
         }
     }
@@ -83,6 +101,13 @@ pub(super) enum Fate {
     Lost,
 }
 
+impl Link {
+    /// Whether what the ensemble sends comes through.
+    fn delivers(&self) -> bool {
+        !self.partitioned && !self.deposed
+    }
+}
+
 impl State {
     pub(super) fn send_off(&mut self, fate: Fate) -> Arrival {
         self.last_stamp += 1;
@@ -103,15 +128,15 @@ impl State {
 
     /// The ensemble hears nothing of the client from now on. Perhaps its server dies, with the last report unmade.
     pub(super) fn silence(&mut self, client: usize, server_dies: bool, now: Moment) {
-        let report_delay = self.clients[client].link.heard.report_delay.as_nanos() as u64;
-        let made_before = Duration::from_nanos(self.random.below(report_delay));
+        let longest = self.clients[client].link.heard.longest_report().as_nanos() as u64;
+        let made_before = Duration::from_nanos(self.random.below(longest));
         let client = &mut self.clients[client];
         let is_always_active = client.is_heard_of(now);
         let heard = &mut client.link.heard;
         if is_always_active {
             heard.last = now;
         }
-        if server_dies && client.link.connected && !client.link.partitioned {
+        if server_dies && client.link.connected && !client.link.partitioned && !client.link.deposed {
             heard.lose_a_report(made_before, now, is_always_active);
         }
     }
@@ -142,6 +167,11 @@ impl State {
 }
 
 impl ClientState {
+    /// What its server grants.
+    pub(super) fn granted(&self) -> Granted {
+        Granted::new(self.session_timeout).with_tick(self.link.heard.tick)
+    }
+
     /// Loses what has not arrived.
     pub(super) fn lose_the_rest(&mut self) {
         self.events.retain(|(arrival, _)| arrival.fate == Fate::Arrived);
@@ -155,7 +185,8 @@ impl ClientState {
     /// Whether the client library's pings reach the ensemble all the time.
     fn is_heard_of(&self, now: Moment) -> bool {
         let link = &self.link;
-        link.pings && link.connected && !link.partitioned && !link.over && self.paused_until <= now
+        let is_served = link.connected && !link.partitioned && !link.deposed && !link.over;
+        link.pings && is_served && self.paused_until <= now
     }
 
     /// When the server ends the session if it hears nothing more; `None` while it goes on hearing of it.
@@ -174,6 +205,9 @@ impl ClientState {
                 let arrives = through && self.link.slow_until <= now;
                 arrives || self.replies.get(number).is_none_or(|reply| reply.fate != Fate::OnItsWay)
             }
+            Wait::Loss(connection) => {
+                !self.link.connected || self.link.over || self.link.connection != *connection
+            }
             Wait::Told => !self.events.iter().any(|(_, event)| *event == ClientEvent::Disconnected),
         }
     }
@@ -184,7 +218,7 @@ impl ClientState {
             && self
                 .events
                 .front()
-                .is_some_and(|(arrival, _)| !self.link.partitioned || arrival.fate == Fate::Arrived)
+                .is_some_and(|(arrival, _)| self.link.delivers() || arrival.fate == Fate::Arrived)
     }
 
     /// What a partition held back arrives when it heals.

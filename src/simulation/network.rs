@@ -16,24 +16,19 @@ use super::link::Fate;
 use super::world::{World, short};
 use crate::client::{ClientEvent, EventSink, ZooKeeperClient};
 use crate::recipe::znode_name::generated_sequence;
+use crate::session::KEEP_ALIVE_PATH;
 use crate::sim::SimulatedClient;
 
 pub(super) struct Wire {
     world: Arc<World>,
     client: usize,
     simulated: Arc<SimulatedClient>,
-    session_timeout: Duration,
-    report_delay: Duration,
     quiet_time: Duration,
 }
 
 impl Wire {
     pub(super) fn new(world: &Arc<World>, client: usize, quiet_time: Duration) -> Arc<Wire> {
-        let (simulated, session_timeout, report_delay) = {
-            let state = world.state();
-            let client = &state.clients[client];
-            (Arc::clone(&client.simulated), client.session_timeout, client.link.heard.report_delay)
-        };
+        let simulated = Arc::clone(&world.state().clients[client].simulated);
         let weak: Weak<World> = Arc::downgrade(world);
         simulated.subscribe(Arc::new(move |event| {
             if let Some(world) = weak.upgrade() {
@@ -47,7 +42,7 @@ impl Wire {
             }
         }));
         let world = Arc::clone(world);
-        Arc::new(Wire { world, client, simulated, session_timeout, report_delay, quiet_time })
+        Arc::new(Wire { world, client, simulated, quiet_time })
     }
 
     fn call<T: Debug>(
@@ -72,12 +67,16 @@ impl Wire {
             self.world.note(format!("{what} {} fails before its effect", short(path)));
             return Err(ZkError::ConnectionLoss);
         }
+        if let Some(connection) = self.connection_without_a_quorum(what) {
+            pause(Wait::Loss(connection));
+            return self.lose(what, path, ZkError::ConnectionLoss);
+        }
         let result = effect(&self.simulated);
         let line = format!("{what} {} -> {}", short(path), outcome(&result));
-        match what {
-            // A keep-alive.
-            "write" => self.world.note_routine(line),
-            _ => self.world.note(line),
+        if path == KEEP_ALIVE_PATH {
+            self.world.note_routine(line)
+        } else {
+            self.world.note(line)
         }
         let number = self.send_reply();
         pause(Wait::Reply(number));
@@ -123,6 +122,14 @@ impl Wire {
         Err(error)
     }
 
+    /// The connection of a write that its server cannot commit.
+    fn connection_without_a_quorum(&self, what: &str) -> Option<u64> {
+        let is_write = matches!(what, "create" | "delete" | "write");
+        let state = self.world.state();
+        let link = &state.clients[self.client].link;
+        (is_write && link.deposed).then_some(link.connection)
+    }
+
     fn fails_by_itself(&self) -> bool {
         let mut state = self.world.state();
         let hit = state.random.one_in(2);
@@ -138,10 +145,13 @@ impl Wire {
     fn send_reply(&self) -> u64 {
         let now = self.world.now();
         let mut state = self.world.state();
-        state.draw_grace(self.client);
-        state.clients[self.client].link.heard.note_activity(now);
+        if !state.clients[self.client].link.deposed {
+            state.draw_grace(self.client);
+            let races = !self.world.profile.is_calm() && state.random.one_in(8);
+            state.clients[self.client].link.heard.note_activity(now, races);
+        }
         if self.world.profile.faults.slow_replies && self.world.in_trouble() {
-            let longest = self.session_timeout.as_nanos() as u64 / 8;
+            let longest = state.clients[self.client].session_timeout.as_nanos() as u64 / 8;
             let delay = Duration::from_nanos(state.random.below(longest));
             let link = &mut state.clients[self.client].link;
             link.slow_until = link.slow_until.max(now.after(delay));
@@ -210,11 +220,11 @@ impl ZooKeeperClient for Wire {
     }
 
     fn session_timeout(&self) -> Duration {
-        self.session_timeout
+        self.simulated.session_timeout()
     }
 
     fn report_delay(&self) -> Duration {
-        self.report_delay
+        self.simulated.report_delay()
     }
 
     fn quiet_time(&self) -> Duration {

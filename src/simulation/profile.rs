@@ -32,6 +32,10 @@ pub(super) struct Faults {
     pub(super) deletions: bool,
     pub(super) failing_calls: bool,
     pub(super) slow_replies: bool,
+    /// Servers that grant another session timeout on a reconnect.
+    pub(super) regrants: bool,
+    /// Leaders that were deposed and do not know.
+    pub(super) deposed: bool,
 }
 
 /// How likely each kind of step is, relative to the others.
@@ -59,6 +63,8 @@ impl Profile {
             deletions: !calm && random.one_in(3),
             failing_calls: !calm && random.one_in(3),
             slow_replies: !calm && random.one_in(4),
+            regrants: !calm && random.one_in(3),
+            deposed: !calm && random.one_in(3),
         };
         let weights = Weights {
             thread: random.of(&[10, 30, 100]),
@@ -99,6 +105,8 @@ impl Faults {
             || self.deletions
             || self.failing_calls
             || self.slow_replies
+            || self.regrants
+            || self.deposed
     }
 }
 

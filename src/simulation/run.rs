@@ -14,7 +14,7 @@ use super::random::Random;
 use super::runtime::SimulatedRuntime;
 use super::scheduler::{DIRS, Scheduler};
 use super::world::{ClientState, World};
-use crate::session::Moment;
+use crate::session::{FirstContact, Moment};
 use crate::{Session, ZooKeeperClient};
 
 /// What was broken, and the steps up to it.
@@ -89,10 +89,15 @@ fn open_client(world: &Arc<World>) {
             connected: true,
             connection: 0,
             partitioned: false,
+            deposed: false,
             slow_until: Moment::from_nanos(0),
             over: false,
             pings: state.random.one_in(2),
-            heard: Heard::new(world.now(), state.random.of(&[timeout / 4, timeout / 10])),
+            heard: Heard::new(
+                world.now(),
+                state.random.of(&[timeout / 2, timeout / 4, timeout / 10]),
+                state.random.one_in(4),
+            ),
         };
         let client = ClientState {
             simulated: world.zookeeper.connect(timeout),
@@ -113,13 +118,14 @@ fn open_client(world: &Arc<World>) {
             paused_until: Moment::from_nanos(0),
             calls_to_fail: 0,
         };
+        client.simulated.grant(client.granted());
         state.clients.push(client);
         (state.clients.len() - 1, timeout, quiet_time)
     };
     let wire: Arc<dyn ZooKeeperClient> = Wire::new(world, number, quiet_time);
     let runtime = Arc::new(SimulatedRuntime { world: Arc::clone(world), client: number });
-    let session = Session::open(Ok(wire), runtime, Some(world.now()), "the simulation", timeout)
-        .expect("there is contact");
+    let contact = FirstContact::by(world.now(), timeout, "the simulation");
+    let session = Session::open(Ok(wire), runtime, Some(world.now()), &contact).expect("there is contact");
     world.note(format!("client {number} opens a session of {timeout:?}"));
     {
         let mut state = world.state();

@@ -289,9 +289,9 @@ impl<'a> Scheduler<'a> {
         let tells = state.random.one_in(2);
         let client = &state.clients[number];
         let simulated = Arc::clone(&client.simulated);
-        let (connected, partitioned, over) =
-            (client.link.connected, client.link.partitioned, client.link.over);
-        let in_contact = connected && !partitioned && !over;
+        let link = &client.link;
+        let over = link.over;
+        let in_contact = link.connected && !link.partitioned && !link.deposed && !over;
         if in_contact {
             state.cut_stream(number);
             let client = &mut state.clients[number];

@@ -21,6 +21,7 @@ mod electing;
 mod ensemble;
 mod faults;
 mod kit;
+mod lease;
 mod listening;
 mod locking;
 mod multi;

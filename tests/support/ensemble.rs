@@ -45,6 +45,48 @@ impl Ensemble {
         Self { nodes }
     }
 
+    /// Starts three voting servers and, as the last, an observer that hangs on the first of them, which follows.
+    pub fn with_observer(options: &ServerOptions) -> Self {
+        for _ in 0..TRIES {
+            let ensemble = Self::launch_with_observer(options);
+            if !ensemble.lost_a_port() {
+                return ensemble;
+            }
+        }
+        panic!("in each of {TRIES} tries a free port was taken before the server had it");
+    }
+
+    fn launch_with_observer(options: &ServerOptions) -> Self {
+        const OBSERVER: usize = 4;
+        let mut common = options.clone();
+        common.config.extend(["initLimit=20".to_owned(), "syncLimit=10".to_owned()]);
+        for id in 1..=OBSERVER {
+            let (quorum, election) = (free_port(), free_port());
+            let role = if id == OBSERVER { ":observer" } else { "" };
+            common.config.push(format!("server.{id}=127.0.0.1:{quorum}:{election}{role}"));
+        }
+        let master_port = format!("observerMasterPort={}", free_port());
+        let prepare = |id| {
+            let mut options = common.clone();
+            if id == 1 || id == OBSERVER {
+                options.config.push(master_port.clone());
+            }
+            if id == OBSERVER {
+                options.config.push("peerType=observer".to_owned());
+            }
+            Server::prepare(id, &options)
+        };
+        let ensemble = Self { nodes: (1..=OBSERVER).map(prepare).collect() };
+        // Two of the voters elect one of themselves, so that the first follows.
+        for batch in [&ensemble.nodes[1..3], &ensemble.nodes[..1], &ensemble.nodes[3..]] {
+            batch.iter().for_each(Server::launch);
+            let settled =
+                holds_within(2 * deadline(), || batch.iter().all(Server::serves) || ensemble.lost_a_port());
+            assert!(settled, "not all servers serve:\n{}", ensemble.logs());
+        }
+        ensemble
+    }
+
     fn lost_a_port(&self) -> bool {
         self.nodes.iter().any(Server::lost_its_port)
     }

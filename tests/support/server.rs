@@ -118,6 +118,14 @@ impl Server {
         *self.state.lock() = State::Running(self.supervisor.lock().start());
     }
 
+    /// Replaces a line of the configuration, which counts from the next start on.
+    pub fn reconfigure(&self, line: &str, new: &str) {
+        let config = self.dir().join("zoo.cfg");
+        let text = fs::read_to_string(&config).expect("the file is ours");
+        assert!(text.lines().any(|other| other == line), "no line {line} in:\n{text}");
+        fs::write(&config, text.replace(line, new)).expect("the file is ours");
+    }
+
     /// `127.0.0.1:port`.
     pub fn connect_string(&self) -> String {
         format!("127.0.0.1:{}", self.port)

@@ -3,19 +3,38 @@
 //! The crate calls in from its io thread and its event thread, holding locks of its own. Everything here is short and
 //! calls nothing of the crate's.
 
-use parking_lot::Mutex;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 use zookeeper::{WatchedEvent, WatchedEventType, ZkError, ZkResult, ZkState};
 
-use crate::client::{ClientEvent, EventSink};
+use super::ensemble::Ensemble;
+use crate::client::{ClientEvent, EventSink, Granted};
 
-#[derive(Default)]
+/// How soon the servers are asked again of which none has answered.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
 pub(super) struct Hub {
+    terms: Terms,
     state: Mutex<State>,
+    /// Signalled at every change of the state.
+    changed: Condvar,
 }
 
-#[derive(Default)]
+/// What is known of that which servers grant.
+pub(super) enum Terms {
+    /// By the application's word.
+    Fixed(Granted),
+    /// By asking them after every reconnect.
+    Asked(Arc<Ensemble>),
+}
+
 struct State {
     contact: Contact,
+    /// All servers were asked already for the connection that comes next.
+    is_asked: bool,
     /// Counts the handle's changes of state, to see whether one came in during a call.
     changes: u64,
     /// The handle has ended and does nothing any more.
@@ -23,12 +42,13 @@ struct State {
     sink: Option<EventSink>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contact {
     /// A handle that was in use before: it has not told its state yet.
-    #[default]
     Unknown,
     Connecting,
+    /// There is a connection, and the servers are asked what they grant.
+    Reached,
     Connected,
     /// Contact was lost; the handle has not begun to connect again.
     Disconnected,
@@ -43,10 +63,25 @@ pub(super) struct BeforeCall {
 }
 
 impl Hub {
-    /// The hub of a handle that has just begun to connect.
-    pub(super) fn connecting() -> Hub {
-        let state = State { contact: Contact::Connecting, ..State::default() };
-        Hub { state: Mutex::new(state) }
+    /// The hub of a handle that has just begun to connect, perhaps after all servers were asked.
+    pub(super) fn connecting(terms: Terms, is_asked: bool) -> Hub {
+        Hub::new(Contact::Connecting, terms, is_asked)
+    }
+
+    pub(super) fn of_a_handle_in_use(granted: Granted) -> Hub {
+        Hub::new(Contact::Unknown, Terms::Fixed(granted), true)
+    }
+
+    fn new(contact: Contact, terms: Terms, is_asked: bool) -> Hub {
+        let state = State { contact, is_asked, changes: 0, ended: false, sink: None };
+        Hub { terms, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub(super) fn granted(&self) -> Granted {
+        match &self.terms {
+            Terms::Fixed(granted) => *granted,
+            Terms::Asked(ensemble) => ensemble.granted(),
+        }
     }
 
     pub(super) fn subscribe(&self, sink: EventSink) -> bool {
@@ -65,27 +100,77 @@ impl Hub {
         let sink = state.sink.take();
         drop(state);
         drop(sink);
+        self.changed.notify_all();
     }
 
     /// A change of the handle's state, on its io thread.
     #[allow(deprecated, reason = "the crate reports a loss of contact and an expiry with a deprecated state")]
-    pub(super) fn on_state(&self, new: ZkState) {
+    pub(super) fn on_state(self: &Arc<Self>, new: ZkState) {
         let mut state = self.state.lock();
         state.changes += 1;
+        self.changed.notify_all();
         state.ended |= new == ZkState::Closed;
-        let next = match new {
-            ZkState::Connected => Contact::Connected,
-            ZkState::Connecting => Contact::Connecting,
+        match new {
+            ZkState::Connected => self.reached(&mut state),
+            ZkState::Connecting => state.change_to(Contact::Connecting),
             // Reported after `Connecting`, this is how the crate says that the session has expired and that it goes on
             // with a new one. It says the same when a server hangs up in the middle of its answer to the connect
             // request, which is rare, and taken for the worse.
-            ZkState::NotConnected if state.contact == Contact::Connecting => Contact::Lost,
-            ZkState::NotConnected => Contact::Disconnected,
-            ZkState::Closed | ZkState::AuthFailed => Contact::Lost,
+            ZkState::NotConnected if state.contact == Contact::Connecting => state.change_to(Contact::Lost),
+            ZkState::NotConnected => state.change_to(Contact::Disconnected),
+            ZkState::Closed | ZkState::AuthFailed => state.change_to(Contact::Lost),
             // No contact that a lock could use. Not asked for, so never seen.
-            ZkState::ConnectedReadOnly | ZkState::Associating => Contact::Disconnected,
-        };
-        state.change_to(next);
+            ZkState::ConnectedReadOnly | ZkState::Associating => state.change_to(Contact::Disconnected),
+        }
+    }
+
+    /// There is a connection. The session hears of it when it is known what servers grant now.
+    fn reached(self: &Arc<Self>, state: &mut State) {
+        match &self.terms {
+            Terms::Asked(ensemble) if !state.is_asked => {
+                state.change_to(Contact::Reached);
+                self.ask(Arc::clone(ensemble), state.changes);
+            }
+            _ => state.connected(self.granted()),
+        }
+        state.is_asked = false;
+    }
+
+    /// Asks the servers, on a thread for as long as it takes, what they grant.
+    fn ask(self: &Arc<Self>, ensemble: Arc<Ensemble>, connection: u64) {
+        let hub = Arc::downgrade(self);
+        let thread = thread::Builder::new().name("zk-lock-ask".to_owned());
+        let asking = thread.spawn(move || {
+            loop {
+                let answers = ensemble.ask(Instant::now() + ensemble.granted().session_timeout / 4);
+                let Some(hub) = hub.upgrade() else { return };
+                match answers {
+                    Ok(_) => return hub.learnt(connection, ensemble.granted()),
+                    Err(_) if hub.stays_reached(connection) => {}
+                    Err(_) => return,
+                }
+            }
+        });
+        if let Err(error) = asking {
+            log::error!("no thread could be started to ask the servers for their session timeout: {error}");
+        }
+    }
+
+    /// What servers grant is known, if that is still of interest.
+    fn learnt(&self, connection: u64, granted: Granted) {
+        let mut state = self.state.lock();
+        if state.changes == connection && state.contact == Contact::Reached {
+            state.connected(granted);
+        }
+    }
+
+    /// Waits for a moment; returns whether the handle has this connection then.
+    fn stays_reached(&self, connection: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.changes == connection && state.contact == Contact::Reached {
+            self.changed.wait_for(&mut state, ASK_AGAIN);
+        }
+        state.changes == connection && state.contact == Contact::Reached
     }
 
     /// A watch event, on the handle's event thread.
@@ -117,7 +202,7 @@ impl Hub {
     }
 
     /// Says what the result of a call means, given what happened meanwhile.
-    pub(super) fn after_call<T>(&self, before: BeforeCall, result: ZkResult<T>) -> ZkResult<T> {
+    pub(super) fn after_call<T>(self: &Arc<Self>, before: BeforeCall, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.state.lock();
         if state.contact == Contact::Lost {
             return Err(ZkError::SessionExpired);
@@ -126,14 +211,14 @@ impl Hub {
         match (&result, state.contact) {
             (Err(ZkError::SessionExpired), _) => state.change_to(Contact::Lost),
             // The crate tells a loss of contact before it fails the calls under way. If it did not, its io thread is gone.
-            (Err(ZkError::ConnectionLoss), Contact::Connected) if unchanged => {
+            (Err(ZkError::ConnectionLoss), Contact::Connected | Contact::Reached) if unchanged => {
                 log::warn!("the ZooKeeper client's io thread has ended");
                 state.change_to(Contact::Lost);
                 return Err(ZkError::SessionExpired);
             }
             (Err(ZkError::ConnectionLoss), _) => {}
             // An answer: there is contact, although the handle's own word came before anybody listened.
-            (_, Contact::Unknown | Contact::Connecting) if unchanged => state.change_to(Contact::Connected),
+            (_, Contact::Unknown | Contact::Connecting) if unchanged => self.reached(&mut state),
             _ => {}
         }
         result
@@ -141,19 +226,24 @@ impl Hub {
 }
 
 impl State {
+    fn connected(&mut self, granted: Granted) {
+        if !matches!(self.contact, Contact::Lost | Contact::Connected) {
+            self.contact = Contact::Connected;
+            self.tell(ClientEvent::Connected(granted));
+        }
+    }
+
+    /// Changes to anything but `Connected`.
     fn change_to(&mut self, next: Contact) {
-        let before = std::mem::replace(&mut self.contact, next);
+        let before = self.contact;
         if before == Contact::Lost {
-            self.contact = Contact::Lost;
             return;
         }
+        self.contact = next;
         let had_contact = matches!(before, Contact::Connected | Contact::Unknown);
         match next {
             Contact::Lost => self.tell(ClientEvent::SessionLost),
-            Contact::Connected if before != Contact::Connected => self.tell(ClientEvent::Connected),
-            Contact::Connecting | Contact::Disconnected if had_contact => {
-                self.tell(ClientEvent::Disconnected)
-            }
+            _ if had_contact => self.tell(ClientEvent::Disconnected),
             _ => {}
         }
     }
@@ -170,10 +260,28 @@ impl State {
 #[allow(deprecated, reason = "the crate's own states")]
 mod tests {
     use super::*;
+    use crate::client::connect_string::ConnectString;
     use crossbeam_channel::{Receiver, unbounded};
-    use std::sync::Arc;
 
-    fn hub(hub: Hub) -> (Hub, Receiver<ClientEvent>) {
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    const CONNECTED: ClientEvent =
+        ClientEvent::Connected(Granted { session_timeout: TIMEOUT, report_delay: Duration::ZERO });
+
+    fn granted() -> Granted {
+        Granted::new(TIMEOUT).with_report_delay(Duration::ZERO)
+    }
+
+    fn connecting() -> Hub {
+        Hub::connecting(Terms::Fixed(granted()), true)
+    }
+
+    fn in_use() -> Hub {
+        Hub::of_a_handle_in_use(granted())
+    }
+
+    fn hub(hub: Hub) -> (Arc<Hub>, Receiver<ClientEvent>) {
+        let hub = Arc::new(hub);
         let (events, received) = unbounded();
         hub.subscribe(Arc::new(move |event| drop(events.send(event))));
         (hub, received)
@@ -185,35 +293,29 @@ mod tests {
 
     #[test]
     fn a_disconnect_and_a_reconnect_are_told_once_each() {
-        let (hub, events) = hub(Hub::connecting());
+        let (hub, events) = hub(connecting());
         for state in [ZkState::Connected, ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
             hub.on_state(state);
         }
-        assert_eq!(
-            told(&events),
-            [ClientEvent::Connected, ClientEvent::Disconnected, ClientEvent::Connected]
-        );
+        assert_eq!(told(&events), [CONNECTED, ClientEvent::Disconnected, CONNECTED]);
     }
 
     #[test]
     fn a_silent_new_session_is_a_lost_session() {
-        let (hub, events) = hub(Hub::connecting());
+        let (hub, events) = hub(connecting());
         for state in [ZkState::Connected, ZkState::Connecting, ZkState::NotConnected] {
             hub.on_state(state);
         }
         for state in [ZkState::Connecting, ZkState::Connected] {
             hub.on_state(state);
         }
-        assert_eq!(
-            told(&events),
-            [ClientEvent::Connected, ClientEvent::Disconnected, ClientEvent::SessionLost]
-        );
+        assert_eq!(told(&events), [CONNECTED, ClientEvent::Disconnected, ClientEvent::SessionLost]);
         assert_eq!(hub.before_call().unwrap_err(), ZkError::SessionExpired);
     }
 
     #[test]
     fn what_a_call_brought_from_another_session_does_not_count() {
-        let (hub, _events) = hub(Hub::connecting());
+        let (hub, _events) = hub(connecting());
         hub.on_state(ZkState::Connected);
         let before = hub.before_call().unwrap();
         for state in [ZkState::Connecting, ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
@@ -224,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_loss_that_the_handle_did_not_tell_means_that_its_thread_is_gone() {
-        let (hub, events) = hub(Hub::connecting());
+        let (hub, events) = hub(connecting());
         hub.on_state(ZkState::Connected);
         let before = hub.before_call().unwrap();
         let result = hub.after_call::<()>(before, Err(ZkError::ConnectionLoss));
@@ -234,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_loss_that_the_handle_told_is_a_passing_one() {
-        let (hub, _events) = hub(Hub::connecting());
+        let (hub, _events) = hub(connecting());
         hub.on_state(ZkState::Connected);
         let before = hub.before_call().unwrap();
         hub.on_state(ZkState::Connecting);
@@ -244,27 +346,60 @@ mod tests {
 
     #[test]
     fn an_answer_is_contact_even_if_the_handle_said_so_before_anybody_listened() {
-        for start in [Hub::default(), Hub::connecting()] {
+        for start in [in_use(), connecting()] {
             let (hub, events) = hub(start);
             let before = hub.before_call().unwrap();
             hub.after_call::<()>(before, Err(ZkError::NoNode)).unwrap_err();
-            assert_eq!(told(&events), [ClientEvent::Connected]);
+            assert_eq!(told(&events), [CONNECTED]);
         }
     }
 
     #[test]
     fn a_closed_handle_is_a_lost_session() {
-        let (hub, events) = hub(Hub::default());
+        let (hub, events) = hub(in_use());
         hub.on_state(ZkState::Closed);
         assert_eq!(told(&events), [ClientEvent::SessionLost]);
     }
 
     #[test]
     fn a_late_subscriber_hears_of_a_loss() {
-        let hub = Hub::connecting();
+        let hub = Arc::new(connecting());
         hub.on_state(ZkState::Closed);
         let (events, received) = unbounded();
         assert!(!hub.subscribe(Arc::new(move |event| drop(events.send(event)))));
         assert_eq!(told(&received), [ClientEvent::SessionLost]);
+    }
+
+    /// Servers that cannot be reached, and granted this when they could.
+    fn asked() -> (Arc<Hub>, Receiver<ClientEvent>) {
+        let servers = ConnectString::parse("127.0.0.1:1").unwrap();
+        let ensemble = Ensemble::new(servers, TIMEOUT);
+        hub(Hub::connecting(Terms::Asked(Arc::new(ensemble)), true))
+    }
+
+    #[test]
+    fn a_reconnect_is_told_when_the_servers_have_said_what_they_grant() {
+        let (hub, events) = asked();
+        hub.on_state(ZkState::Connected);
+        for state in [ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
+            hub.on_state(state);
+        }
+        let told = told(&events);
+        assert!(matches!(told[..], [ClientEvent::Connected(_), ClientEvent::Disconnected]), "{told:?}");
+        let connection = hub.state.lock().changes;
+        hub.learnt(connection - 1, granted());
+        assert!(events.is_empty(), "that was asked for an older connection");
+        hub.learnt(connection, granted());
+        assert_eq!(events.try_recv(), Ok(CONNECTED));
+    }
+
+    #[test]
+    fn a_connection_that_is_lost_before_the_servers_have_answered_is_not_told() {
+        let (hub, events) = asked();
+        for state in [ZkState::Connected, ZkState::Connecting, ZkState::Connected, ZkState::Connecting] {
+            hub.on_state(state);
+        }
+        let told = told(&events);
+        assert!(matches!(told[..], [ClientEvent::Connected(_), ClientEvent::Disconnected]), "{told:?}");
     }
 }

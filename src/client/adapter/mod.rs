@@ -7,6 +7,8 @@
 //!   from a passing loss.
 //! - It does not set watches again after a reconnect: the port's contract says so, and the session looks again.
 //! - It keeps a closure for each watch call, failed ones included: [`watches`] makes one for a path at most.
+//! - It does not say what a server grants: all of them are [asked](ensemble), again after every reconnect, before the
+//!   session hears of it.
 //! - It gives up for good at a disconnect when it has not pinged for a session timeout, and it pings only after two
 //!   thirds of one without any traffic: [`quiet_time`](ZooKeeperClient::quiet_time) asks for that gap.
 //! - Connecting panics where the first address fails at once, resolves names only once, and says neither which session
@@ -17,11 +19,11 @@
 //!
 //! Calls block for as long as packets are swallowed. That is the port's contract too; the session's workers bear it.
 
+mod ensemble;
 mod hub;
 mod watches;
 
 use std::fmt;
-use std::net::ToSocketAddrs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -29,14 +31,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
-use uuid::Uuid;
 use zookeeper::{Acl, CreateMode, Stat, Subscription, WatchedEvent, ZkError, ZkResult, ZooKeeper};
 
-use self::hub::Hub;
+use self::ensemble::Ensemble;
+use self::hub::{Hub, Terms};
 use self::watches::Watches;
 use super::connect_string::ConnectString;
-use super::handshake::{Greeting, greet};
-use super::{EventSink, ZooKeeperClient};
+use super::{EventSink, Granted, ZooKeeperClient};
 use crate::error::{LockError, Result};
 
 /// How much longer than the crate's own idle time before a ping ours is: the crate's timer ticks in tenths of a second.
@@ -45,15 +46,13 @@ const AFTER_PING: Duration = Duration::from_millis(200);
 /// How soon a close that failed is tried again.
 const CLOSE_RETRY: Duration = Duration::from_millis(100);
 
-/// The shortest session timeout that servers grant by default.
-const DEFAULT_SHORTEST: Duration = Duration::from_secs(4);
+/// A tick of a server by default.
+const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 pub(crate) struct Adapter {
     /// `None` once closed.
     zk: Mutex<Option<Arc<ZooKeeper>>>,
     hub: Arc<Hub>,
-    session_timeout: Duration,
-    report_delay: Duration,
     ownership: Ownership,
 }
 
@@ -91,7 +90,8 @@ impl Adapter {
 
     /// Uses a handle that stays the application's.
     pub(crate) fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<dyn ZooKeeperClient> {
-        let hub = Arc::new(Hub::default());
+        let granted = Granted::new(session_timeout).with_tick(DEFAULT_TICK);
+        let hub = Arc::new(Hub::of_a_handle_in_use(granted));
         let weak = Arc::downgrade(&hub);
         let subscription = zk.add_listener(move |state| {
             if let Some(hub) = weak.upgrade() {
@@ -102,8 +102,6 @@ impl Adapter {
         Arc::new(Adapter {
             zk: Mutex::new(Some(zk)),
             hub,
-            session_timeout,
-            report_delay: report_delay(session_timeout, DEFAULT_SHORTEST),
             ownership: Ownership::Borrowed { subscription: Mutex::new(Some(subscription)), watches },
         })
     }
@@ -183,17 +181,17 @@ impl ZooKeeperClient for Adapter {
     }
 
     fn session_timeout(&self) -> Duration {
-        self.session_timeout
+        self.hub.granted().session_timeout
     }
 
     fn report_delay(&self) -> Duration {
-        self.report_delay
+        self.hub.granted().report_delay
     }
 
     /// A little more than two thirds of the session timeout, after which the crate pings. With requests more often it
     /// would never ping, and give up at the first disconnect.
     fn quiet_time(&self) -> Duration {
-        self.session_timeout * 2 / 3 + AFTER_PING
+        self.session_timeout() * 2 / 3 + AFTER_PING
     }
 
     fn owns_session(&self) -> bool {
@@ -209,7 +207,7 @@ impl ZooKeeperClient for Adapter {
             }
         }
         if self.owns_session() {
-            close_for_good(&zk, &self.hub, self.session_timeout);
+            close_for_good(&zk, &self.hub, self.session_timeout());
         }
     }
 }
@@ -218,7 +216,7 @@ impl Drop for Adapter {
     fn drop(&mut self) {
         self.hub.detach();
         let Some(zk) = self.zk.get_mut().take() else { return };
-        let (owned, hub, patience) = (self.owns_session(), Arc::clone(&self.hub), self.session_timeout);
+        let (owned, hub, patience) = (self.owns_session(), Arc::clone(&self.hub), self.session_timeout());
         // May block, be it because it is the last handle. Without a thread for it, it is dropped here.
         let _ = thread::Builder::new().name("zk-lock-close".to_owned()).spawn(move || {
             if owned {
@@ -232,15 +230,9 @@ impl fmt::Debug for Adapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Adapter")
             .field("owned", &self.owns_session())
-            .field("session_timeout", &self.session_timeout)
+            .field("granted", &self.hub.granted())
             .finish_non_exhaustive()
     }
-}
-
-/// Half a tick of the servers' clock and a tenth of that, given the shortest session timeout that they grant, which is
-/// two ticks unless they are configured otherwise.
-fn report_delay(session_timeout: Duration, shortest_timeout: Duration) -> Duration {
-    (shortest_timeout / 4).min(session_timeout / 4) * 11 / 10
 }
 
 /// Closes the session, over outages. A handle that is merely dropped during one reconnects when the outage is over, and
@@ -259,12 +251,9 @@ fn open(
     session_timeout: Duration,
     deadline: Instant,
 ) -> std::result::Result<Adapter, String> {
-    let (greeting, others) = greet_one(servers, session_timeout, deadline)?;
-    let mut addresses = vec![greeting.address.to_string()];
-    addresses.extend(others);
-    let connect_string = format!("{}{}", addresses.join(","), servers.chroot());
-
-    let hub = Arc::new(Hub::connecting());
+    let ensemble = Ensemble::new(servers.clone(), session_timeout);
+    let (connect_string, all_answered) = ensemble.find(deadline)?;
+    let hub = Arc::new(Hub::connecting(Terms::Asked(Arc::new(ensemble)), all_answered));
     let of_watcher = Arc::downgrade(&hub);
     let on_watch = move |event: WatchedEvent| {
         if let Some(hub) = of_watcher.upgrade() {
@@ -279,41 +268,5 @@ fn open(
             hub.on_state(state);
         }
     });
-    Ok(Adapter {
-        zk: Mutex::new(Some(Arc::new(zk))),
-        hub,
-        session_timeout: greeting.session_timeout,
-        report_delay: report_delay(greeting.session_timeout, greeting.shortest_timeout),
-        ownership: Ownership::Owned,
-    })
-}
-
-/// Returns the greeting of the first server that serves, beginning anywhere so that not all clients flock to one, and the
-/// addresses of the others.
-fn greet_one(
-    servers: &ConnectString,
-    session_timeout: Duration,
-    deadline: Instant,
-) -> std::result::Result<(Greeting, Vec<String>), String> {
-    let mut order: Vec<&String> = servers.servers().iter().collect();
-    let start = Uuid::new_v4().as_u128() % order.len() as u128;
-    order.rotate_left(start as usize);
-    let mut failures = Vec::new();
-    for (position, server) in order.iter().enumerate() {
-        let left = (order.len() - position) as u32;
-        let share = Instant::now() + deadline.saturating_duration_since(Instant::now()) / left;
-        match greet(server, session_timeout, share) {
-            Ok(greeting) => {
-                order.remove(position);
-                return Ok((greeting, order.into_iter().filter_map(|server| resolve(server)).collect()));
-            }
-            Err(error) => failures.push(format!("{server} ({error})")),
-        }
-    }
-    Err(failures.join(", "))
-}
-
-/// The first address of a server, or `None` for one whose name cannot be resolved, which the crate would not bear.
-fn resolve(server: &str) -> Option<String> {
-    server.to_socket_addrs().ok()?.next().map(|address| address.to_string())
+    Ok(Adapter { zk: Mutex::new(Some(Arc::new(zk))), hub, ownership: Ownership::Owned })
 }

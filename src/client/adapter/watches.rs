@@ -99,7 +99,13 @@ impl Drop for Closure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Granted;
+    use std::time::Duration;
     use zookeeper::{KeeperState, WatchedEventType};
+
+    fn watches() -> Watches {
+        Watches::new(&Arc::new(Hub::of_a_handle_in_use(Granted::new(Duration::from_secs(30)))))
+    }
 
     fn event() -> WatchedEvent {
         WatchedEvent {
@@ -111,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_path_has_one_closure_until_it_has_fired() {
-        let watches = Watches::new(&Arc::default());
+        let watches = watches();
         let closure = watches.arm("/a").unwrap();
         assert!(watches.arm("/a").is_none());
         assert!(watches.arm_children("/a").is_some());
@@ -122,14 +128,14 @@ mod tests {
 
     #[test]
     fn a_closure_that_was_dropped_unheard_is_replaced() {
-        let watches = Watches::new(&Arc::default());
+        let watches = watches();
         drop(watches.arm("/a").unwrap());
         assert!(watches.arm("/a").is_some());
     }
 
     #[test]
     fn a_fired_closure_that_goes_late_leaves_its_successor_alone() {
-        let watches = Watches::new(&Arc::default());
+        let watches = watches();
         let first = watches.arm("/a").unwrap();
         first.handle(event());
         let _second = watches.arm("/a").unwrap();

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use zookeeper::{Acl, CreateMode, ZkError, ZkResult};
 
-use super::{Core, log_change};
+use super::Core;
 use crate::client::ZooKeeperClient;
 use crate::error::LossReason;
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
-use crate::session::clock::Moment;
-use crate::session::lease::Term;
+use crate::session::lease::Sending;
 use crate::session::participants::{ParticipantId, Wake};
 
 /// What came of an attempt to watch a znode.
@@ -26,14 +25,16 @@ pub(crate) enum Sight {
 }
 
 impl Core {
+    /// A call that any server may answer: its answer helps to extend the lease.
     pub(crate) fn read<T>(
         self: &Arc<Self>,
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
     ) -> ZkResult<T> {
         self.check_alive()?;
+        let sending = self.sending();
         let result = contain_call("the ZooKeeper client", || call(&*self.client));
         if was_answered(&result) {
-            self.status.lock().lease.contact(self.runtime.now());
+            self.status.lock().lease.read_answered(sending, self.runtime.now());
         }
         self.note_expiry(&result);
         result
@@ -52,28 +53,30 @@ impl Core {
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
     ) -> ZkResult<T> {
         self.check_alive()?;
-        let term = self.current_term();
-        let sent = self.runtime.now();
+        let sending = self.sending();
         let result = contain_call("the ZooKeeper client", || call(&*self.client));
         if was_answered(&result) {
-            self.take_proof(&term, sent);
+            self.take_proof(sending);
         }
         self.note_expiry(&result);
         result
     }
 
-    fn take_proof(self: &Arc<Self>, term: &Arc<Term>, sent: Moment) {
-        let now = self.runtime.now();
-        let mut status = self.status.lock();
-        let too_late_for_some = status.lease.answered(term, sent, now);
-        // After a long silence the new end may come before what was waited for so far.
-        self.schedule_next_tick(&mut status, now);
-        let news = status.announce(now);
-        drop(status);
-        log_change(news);
+    fn sending(&self) -> Sending {
+        self.status.lock().lease.sending(self.runtime.now())
+    }
+
+    fn take_proof(self: &Arc<Self>, sending: Sending) {
+        let (too_late_for_some, announced) = self.update(|status, now| {
+            let too_late_for_some = status.lease.write_answered(sending, now);
+            // After a long silence the new end may come before what was waited for so far.
+            self.schedule_next_tick(status, now);
+            too_late_for_some
+        });
         if too_late_for_some {
             self.wake_everybody(Wake::CheckLease);
         }
+        announced.log();
     }
 
     /// On a session that has ended there is nothing left to call for but the deletion of what outlives it here.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zookeeper::ZkResult;
 
 use super::calls::was_answered;
-use super::{Core, Status, log_change};
+use super::{Core, Status};
 use crate::error::LossReason;
 use crate::logging;
 use crate::session::clock::Moment;
@@ -14,19 +14,19 @@ use crate::session::participants::Wake;
 
 /// The path of the write that proves the session alive. It changes nothing: the znode does not exist, and if it did,
 /// not at this version. A read would prove less (see the lease).
-const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
+pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 
 /// How soon a proof is tried again that failed although there seems to be contact.
 const PROOF_RETRY: Duration = Duration::from_millis(100);
 
 impl Core {
-    /// Makes a request, on the calling worker, that helps to prove that the session lives.
+    /// Makes the requests, on the calling worker, that help to prove that the session lives.
     pub(crate) fn prove_life(self: &Arc<Self>) -> ZkResult<()> {
+        let mut proof = Proof { core: self, was_answered: false };
         let term = self.current_term();
-        let result = self.write(|client| client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX)).map(drop));
+        let result = self.touch_and_write();
         let recheck = {
             let mut status = self.status.lock();
-            status.proof_under_way = false;
             // An answer from before a disconnect says nothing of what came after it.
             let is_of_this_contact = status.in_contact && Arc::ptr_eq(&term, status.lease.current());
             was_answered(&result) && is_of_this_contact && std::mem::take(&mut status.recheck_due)
@@ -34,43 +34,52 @@ impl Core {
         if recheck {
             self.wake_everybody(Wake::Reconnected);
         }
-        if was_answered(&result) {
-            self.tick();
-            return Ok(());
+        proof.was_answered = was_answered(&result);
+        if proof.was_answered { Ok(()) } else { result }
+    }
+
+    /// A write that changes nothing, and where the lease asks for pairs of requests, a read before it.
+    fn touch_and_write(self: &Arc<Self>) -> ZkResult<()> {
+        if self.status.lock().lease.needs_pairs() {
+            self.read(|client| client.exists(KEEP_ALIVE_PATH, false))?;
         }
-        self.at(self.now().after(PROOF_RETRY), Core::tick);
-        result
+        self.write(|client| client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX)).map(drop))
     }
 
     /// Does what the time demands (a keep-alive, telling owners that their lease has ended, giving the session up) and
     /// sees to it that it is called again when the time demands more.
     pub(super) fn tick(self: &Arc<Self>) {
-        let now = self.now();
-        let (news, prove, lease_ended) = {
-            let mut status = self.status.lock();
-            if status.end.is_some() {
-                return;
+        let (due, announced) = self.update(|status, now| self.take_what_is_due(status, now));
+        match due {
+            Due::Nothing => {}
+            Due::End => self.end(LossReason::LeaseExpired),
+            Due::Work { proof, lease_ended } => {
+                if proof {
+                    self.submit(|core| {
+                        // A failure is tried again by the clock.
+                        let _ = core.prove_life();
+                    });
+                }
+                if lease_ended {
+                    self.wake_everybody(Wake::CheckLease);
+                }
             }
-            if now >= status.lease.given_up_at() {
-                drop(status);
-                return self.end(LossReason::LeaseExpired);
-            }
-            let prove = status.in_contact && !status.proof_under_way && self.is_proof_due(&mut status, now);
-            status.proof_under_way |= prove;
-            status.next_tick.take_if(|scheduled| *scheduled <= now);
-            self.schedule_next_tick(&mut status, now);
-            (status.announce(now), prove, status.lease.current().end() <= now)
-        };
-        log_change(news);
-        if prove {
-            self.submit(|core| {
-                // A failure is tried again by the clock.
-                let _ = core.prove_life();
-            });
         }
-        if lease_ended {
-            self.wake_everybody(Wake::CheckLease);
+        announced.log();
+    }
+
+    fn take_what_is_due(self: &Arc<Self>, status: &mut Status, now: Moment) -> Due {
+        if status.end.is_some() {
+            return Due::Nothing;
         }
+        if now >= status.lease.given_up_at() {
+            return Due::End;
+        }
+        let proof = status.in_contact && !status.proof_under_way && self.is_proof_due(status, now);
+        status.proof_under_way |= proof;
+        status.next_tick.take_if(|scheduled| *scheduled <= now);
+        self.schedule_next_tick(status, now);
+        Due::Work { proof, lease_ended: status.lease.current().end() <= now }
     }
 
     fn is_proof_due(&self, status: &mut Status, now: Moment) -> bool {
@@ -86,7 +95,12 @@ impl Core {
 
     pub(super) fn schedule_next_tick(self: &Arc<Self>, status: &mut Status, now: Moment) {
         let lease = &status.lease;
-        let times = [lease.current().end(), lease.given_up_at(), lease.keep_alive_due(self.quiet_time)];
+        let times = [
+            lease.current().end(),
+            lease.last_write_holds_until(),
+            lease.given_up_at(),
+            lease.keep_alive_due(self.quiet_time),
+        ];
         if let Some(next) = times.into_iter().filter(|time| *time > now).min() {
             self.schedule_tick(status, next);
         }
@@ -108,23 +122,24 @@ impl Core {
 
     /// Ends the session for good: owners are told, waiters get an error, threads go.
     pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
-        {
-            let mut status = self.status.lock();
-            if status.end.is_some() {
-                return;
+        let (is_first, _logged_below) = self.update(|status, _now| {
+            let is_first = status.end.is_none();
+            if is_first {
+                status.end = Some(reason);
+                status.lease.finish();
             }
-            status.end = Some(reason);
-            status.lease.finish();
-            // Logged below with the reason.
-            let _ = status.announce(self.runtime.now());
-        }
-        match reason {
-            LossReason::SessionClosed => logging::info!("ZooKeeper session closed"),
-            _ => logging::warn!("ZooKeeper session lost: {reason}"),
+            is_first
+        });
+        if !is_first {
+            return;
         }
         self.runtime.abandon();
         // On a worker: this may be a thread of the client's, with its locks held, and what is told may drop foreign things.
         self.submit(move |core| core.complete_end(reason));
+        match reason {
+            LossReason::SessionClosed => logging::info!("ZooKeeper session closed"),
+            _ => logging::warn!("ZooKeeper session lost: {reason}"),
+        }
     }
 
     fn complete_end(self: &Arc<Self>, reason: LossReason) {
@@ -154,5 +169,33 @@ impl Core {
             drop(finish_signal);
         });
         self.runtime.shut_down();
+    }
+}
+
+/// What the time demands.
+enum Due {
+    Nothing,
+    /// The session has been silent for too long.
+    End,
+    Work {
+        proof: bool,
+        lease_ended: bool,
+    },
+}
+
+/// A proof under way. When it goes, by a panic too, the next may begin: when it is due, or soon after one that failed.
+struct Proof<'a> {
+    core: &'a Arc<Core>,
+    was_answered: bool,
+}
+
+impl Drop for Proof<'_> {
+    fn drop(&mut self) {
+        self.core.status.lock().proof_under_way = false;
+        if self.was_answered {
+            self.core.tick();
+        } else {
+            self.core.at(self.core.now().after(PROOF_RETRY), Core::tick);
+        }
     }
 }

@@ -25,12 +25,14 @@ use super::lease::{Lease, Term};
 use super::participants::{Participant, ParticipantId, Participants, Wake};
 use super::removal::{Removal, Target};
 use super::runtime::Runtime;
-use crate::client::{ClientEvent, ZooKeeperClient};
+use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 
 pub(crate) use calls::Sight;
+#[cfg(test)]
+pub(crate) use life::KEEP_ALIVE_PATH;
 
 /// How many znodes are remembered that the log has mentioned.
 const MOST_MENTIONED: usize = 1000;
@@ -40,6 +42,8 @@ pub(crate) struct Core {
     /// What the client said when it was taken: it is not called back from its events.
     quiet_time: Duration,
     runtime: Arc<dyn Runtime>,
+    /// The process that opened the session. One that it forks has a copy of everything but the threads.
+    process: u32,
     status: Mutex<Status>,
     participants: Participants,
     /// Znodes that the log has mentioned, for what it says once.
@@ -56,6 +60,8 @@ pub(crate) struct Core {
 struct Status {
     lease: Lease,
     in_contact: bool,
+    /// Events that came before the client had said whether there is contact; `None` once it has.
+    early: Option<Vec<ClientEvent>>,
     /// The leader hears of the session when contact begins: not before this moment.
     contact_begins_after: Option<Moment>,
     /// Contact was lost: the participants must look again once the session is known to live.
@@ -83,11 +89,10 @@ impl Core {
     ) -> Arc<Core> {
         let (end_signal, ended) = bounded(0);
         let (finish_signal, finished) = bounded(0);
-        let now = runtime.now();
-        let lease = Lease::unproven(client.session_timeout(), client.report_delay(), now);
         let status = Status {
-            lease,
+            lease: Lease::unproven(granted_by(&*client), runtime.now()),
             in_contact: false,
+            early: Some(Vec::new()),
             contact_begins_after: opened_after,
             recheck_due: false,
             proof_under_way: false,
@@ -103,6 +108,7 @@ impl Core {
             quiet_time: client.quiet_time(),
             client,
             runtime,
+            process: std::process::id(),
             status: Mutex::new(status),
             participants: Participants::default(),
             mentioned: Mutex::default(),
@@ -121,14 +127,38 @@ impl Core {
                 core.on_event(event);
             }
         }));
-        if in_contact {
-            self.status.lock().begin_contact(self.runtime.now());
+        let first = in_contact.then(|| ClientEvent::Connected(granted_by(&*self.client)));
+        // Events that come meanwhile queue up behind it.
+        let mut next = first.or_else(|| self.next_early());
+        while let Some(event) = next {
+            self.handle(event);
+            next = self.next_early();
+        }
+    }
+
+    /// The next event that waits for the listening to begin, which begins when there is none.
+    fn next_early(&self) -> Option<ClientEvent> {
+        let mut status = self.status.lock();
+        let early = status.early.as_mut().filter(|early| !early.is_empty());
+        match early {
+            Some(early) => Some(early.remove(0)),
+            None => {
+                status.early = None;
+                None
+            }
         }
     }
 
     fn on_event(self: &Arc<Self>, event: ClientEvent) {
+        if let Some(early) = &mut self.status.lock().early {
+            return early.push(event);
+        }
+        self.handle(event);
+    }
+
+    fn handle(self: &Arc<Self>, event: ClientEvent) {
         match event {
-            ClientEvent::Connected => self.on_connect(),
+            ClientEvent::Connected(granted) => self.on_connect(granted),
             ClientEvent::Disconnected => self.on_disconnect(),
             ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
             ClientEvent::NodeChanged { path } => {
@@ -140,40 +170,53 @@ impl Core {
         }
     }
 
-    fn on_connect(self: &Arc<Self>) {
-        let (news, ended) = {
-            let now = self.runtime.now();
-            let mut status = self.status.lock();
-            status.begin_contact(now);
-            (status.announce(now), status.end.is_some())
-        };
-        log_change(news);
+    fn on_connect(self: &Arc<Self>, granted: Granted) {
+        let ((ended, terms_end), announced) = self.update(|status, now| {
+            status.in_contact = true;
+            let taken_up_after = status.contact_begins_after.take();
+            let terms_end = status.lease.connected(granted, taken_up_after, now);
+            (status.end.is_some(), terms_end)
+        });
+        if let Some(end) = terms_end {
+            self.at(end, |core| core.wake_everybody(Wake::CheckLease));
+        }
         if ended {
             // Only deletions on a session that outlives us are left; no proof is needed for those.
-            return self.wake_everybody(Wake::Reconnected);
+            self.wake_everybody(Wake::Reconnected);
+        } else {
+            // The proof that this makes due wakes the participants when it has come.
+            self.tick();
         }
-        // The proof that this makes due wakes the participants when it has come.
-        self.tick();
+        announced.log();
     }
 
     fn on_disconnect(self: &Arc<Self>) {
-        let now = self.runtime.now();
-        let (news, old_term) = {
-            let mut status = self.status.lock();
+        let (old_term, announced) = self.update(|status, now| {
             if !status.in_contact {
-                return;
+                return None;
             }
             status.in_contact = false;
             status.contact_begins_after = Some(now);
             status.recheck_due = true;
             let old_term = Arc::clone(status.lease.current());
-            status.lease.break_off(now);
-            (status.announce(now), old_term)
-        };
-        log_change(news);
-        self.at(old_term.end(), |core| core.wake_everybody(Wake::CheckLease));
-        // Not on the client's thread: each of them writes to the log.
-        self.submit(|core| core.wake_everybody(Wake::Suspended));
+            status.lease.disconnected(now);
+            Some(old_term)
+        });
+        if let Some(old_term) = old_term {
+            self.at(old_term.end(), |core| core.wake_everybody(Wake::CheckLease));
+            // Not on the client's thread: each of them writes to the log.
+            self.submit(|core| core.wake_everybody(Wake::Suspended));
+        }
+        announced.log();
+    }
+
+    /// Changes the status, and sends the subscribers the state that follows from that. The change is to be logged when
+    /// everything else is done: a logger is code of the application's, which may block, call in here, or panic.
+    fn update<T>(&self, change: impl FnOnce(&mut Status, Moment) -> T) -> (T, Announced) {
+        let now = self.runtime.now();
+        let mut status = self.status.lock();
+        let changed = change(&mut status, now);
+        (changed, status.announce(now))
     }
 
     // ---- what others ask
@@ -190,8 +233,13 @@ impl Core {
         self.status.lock().in_contact
     }
 
+    /// When the server was last heard of.
+    pub(crate) fn last_contact(&self) -> Moment {
+        self.status.lock().lease.last_contact()
+    }
+
     pub(crate) fn session_timeout(&self) -> Duration {
-        self.client.session_timeout()
+        self.status.lock().lease.session_timeout()
     }
 
     pub(crate) fn current_term(&self) -> Arc<Term> {
@@ -201,6 +249,11 @@ impl Core {
     /// Whether a lock may be taken under the term.
     pub(crate) fn admits_owners(&self, term: &Term) -> bool {
         self.status.lock().lease.admits_owners(term, self.runtime.now())
+    }
+
+    /// Whether this is the process that opened the session, and not one that it has forked.
+    pub(crate) fn is_in_its_process(&self) -> bool {
+        std::process::id() == self.process
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -360,14 +413,6 @@ impl Core {
 }
 
 impl Status {
-    fn begin_contact(&mut self, now: Moment) {
-        self.in_contact = true;
-        match self.contact_begins_after.take() {
-            Some(begun) => self.lease.heard_of(begun, now),
-            None => self.lease.contact(now),
-        }
-    }
-
     /// Subscribes one who may have done so already: during a healing two threads see to it.
     fn subscribe(&mut self, subscriber: Sender<SessionState>) {
         if !self.subscribers.iter().any(|other| other.same_channel(&subscriber)) {
@@ -378,35 +423,44 @@ impl Status {
     fn state(&self, now: Moment) -> SessionState {
         if self.end.is_some() {
             SessionState::Lost
-        } else if self.in_contact && self.lease.current().covers(now) {
+        } else if self.in_contact && now < self.lease.last_write_holds_until() {
             SessionState::Connected
         } else {
             SessionState::Suspended
         }
     }
 
-    /// Notifies the subscribers of a change; to be called after every one. Returns the change, to be logged when the
-    /// status is unlocked.
-    #[must_use]
-    fn announce(&mut self, now: Moment) -> Option<SessionState> {
+    /// Sends the subscribers the state if it has changed.
+    fn announce(&mut self, now: Moment) -> Announced {
         let state = self.state(now);
         if state == self.announced {
-            return None;
+            return Announced(None);
         }
         self.announced = state;
         // An unbounded channel: this never waits. One whose receiver is gone is forgotten.
         self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
-        Some(state)
+        Announced(Some(state))
     }
 }
 
-fn log_change(news: Option<SessionState>) {
-    match news {
-        Some(SessionState::Connected) => logging::info!("ZooKeeper session connected"),
-        Some(SessionState::Suspended) => logging::warn!("ZooKeeper session suspended: no contact"),
-        // Its end is logged with the reason.
-        Some(SessionState::Lost) | None => {}
+/// The state that was announced, if it changed, for the log.
+#[must_use = "a change of the state is logged"]
+struct Announced(Option<SessionState>);
+
+impl Announced {
+    fn log(self) {
+        match self.0 {
+            Some(SessionState::Connected) => logging::info!("ZooKeeper session connected"),
+            Some(SessionState::Suspended) => logging::warn!("ZooKeeper session suspended: no contact"),
+            // Its end is logged with the reason.
+            Some(SessionState::Lost) | None => {}
+        }
     }
+}
+
+/// What the client says of its present connection.
+fn granted_by(client: &dyn ZooKeeperClient) -> Granted {
+    Granted::new(client.session_timeout()).with_report_delay(client.report_delay())
 }
 
 impl fmt::Debug for Core {

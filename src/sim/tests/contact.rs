@@ -1,5 +1,5 @@
 use super::*;
-use ClientEvent::{Connected, Disconnected, SessionLost};
+use ClientEvent::{Disconnected, SessionLost};
 
 fn outcome(client: &SimulatedClient) -> Result<(), ZkError> {
     client.set_data("/a", b"", None).map(drop)
@@ -14,6 +14,17 @@ fn a_new_client_is_connected_with_a_session_of_its_own() {
     assert_eq!(zookeeper.sessions(), [client.session_id(), other.session_id()]);
     assert_eq!((other.session_timeout(), other.quiet_time()), (3 * TIMEOUT / 2, Duration::ZERO));
     assert_eq!(events.take(), []);
+}
+
+#[test]
+fn a_reconnect_says_what_the_server_grants_then() {
+    let (_zookeeper, client, events) = connected();
+    let less = Granted::new(TIMEOUT / 2).with_report_delay(TIMEOUT / 8);
+    client.disconnect();
+    client.grant(less);
+    client.reconnect();
+    assert_eq!(events.take(), [Disconnected, ClientEvent::Connected(less)]);
+    assert_eq!((client.session_timeout(), client.report_delay()), (TIMEOUT / 2, TIMEOUT / 8));
 }
 
 #[test]
@@ -34,7 +45,7 @@ fn a_disconnect_costs_the_watches_and_leaves_the_session() {
     zookeeper.set_data("/a", b"1");
     client.reconnect();
     client.reconnect();
-    assert_eq!(events.take(), [Connected]);
+    assert_eq!(events.take(), [CONNECTED]);
     assert_eq!(zookeeper.stat("/a").unwrap().version, 1);
     assert!(zookeeper.exists("/e"));
     assert_eq!(outcome(&client), Ok(()));
