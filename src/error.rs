@@ -101,8 +101,10 @@ pub enum LockError {
         path: String,
     },
 
-    /// The lock directory has handed out its last sequence number, 2147483647, to more than one request, so that nobody
-    /// can tell which came first. The request is withdrawn. Delete the directory when it is empty: the numbers start anew.
+    /// The sequence numbers of the lock directory have come to their end, 2147483647. Servers may
+    /// repeat numbers there, so they do not say whether this request or another one came first. The
+    /// request is withdrawn. Delete the directory when it is empty: the numbers of a new one start
+    /// at 0.
     #[error("the directory of '{path}' has no sequence numbers left; delete it when nobody holds the lock")]
     SequenceExhausted {
         /// The znode of the request.

@@ -295,10 +295,13 @@ fn stranger(world: &World) {
             let (dir, prefix) = {
                 let mut state = world.state();
                 let reads = world.profile.shares && state.random.one_in(2);
-                let prefix = if reads { "read-stranger-" } else { "x-stranger-lock-" };
+                state.strangers_so_far += 1;
+                // At the end of the counter two may have the same number, but not the same name.
+                let name = format!("stranger{}", state.strangers_so_far);
+                let prefix = if reads { format!("read-{name}-") } else { format!("x-{name}-lock-") };
                 (DIRS[state.random.index(world.profile.dirs)], prefix)
             };
-            let path = world.zookeeper.create_sequential(dir, prefix, None);
+            let path = world.zookeeper.create_sequential(dir, &prefix, None);
             world.note(format!("a stranger joins: {}", short(&path)));
             world.state().strangers.push(path);
         }

@@ -279,7 +279,7 @@ impl Ear {
         let record = &mut state.locks[self.lock];
         record.told_of_revocation = false;
         let before = record.last.replace(callback);
-        let client = record.client;
+        let (client, dir) = (record.client, record.dir);
         let held = before == Some(Callback::Acquired);
         let ends = matches!(callback, Callback::Released | Callback::Lost(_));
         if ends != held {
@@ -292,8 +292,8 @@ impl Ear {
             LossReason::SessionExpired => !lives,
             LossReason::NodeDeleted => state.robbed.contains(&session),
             LossReason::LeaseExpired => !world.profile.is_calm(),
-            // After so many attempts to join.
-            LossReason::Refused => !held && !world.profile.is_calm(),
+            // After so many attempts to join, or at the end of the counter.
+            LossReason::Refused => !held && (!world.profile.is_calm() || state.exhausted.contains(dir)),
             _ => true,
         };
         (!true_reason).then(|| format!("{callback:?} is told without cause"))

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::random::Random;
+use crate::sim::SequenceEnd;
 
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
@@ -17,6 +18,8 @@ pub(super) struct Profile {
     pub(super) steps: usize,
     /// Where the queues' sequence numbers start.
     pub(super) first_sequence: i32,
+    /// What the server does when they come to their end.
+    pub(super) sequence_end: SequenceEnd,
     pub(super) faults: Faults,
     pub(super) weights: Weights,
     /// Whether callbacks act themselves.
@@ -78,7 +81,7 @@ impl Profile {
             user: random.of(&[3, 10, 20]),
             fault: if faults.any() { random.of(&[1, 2, 5, 10]) } else { 0 },
         };
-        Profile {
+        let mut profile = Profile {
             clients: random.of(&[2, 2, 2, 3, 4]),
             later_clients: random.index(3),
             locks_per_client: random.of(&[1, 1, 2, 3]),
@@ -86,10 +89,16 @@ impl Profile {
             shares: random.one_in(2),
             steps: random.of(&[80, 150, 300]),
             first_sequence: random.of(&[0, 0, 99_999, i32::MAX - 2]),
+            sequence_end: SequenceEnd::Wraps,
             faults,
             weights,
             callbacks_act: random.one_in(3),
+        };
+        if profile.first_sequence == i32::MAX - 2 {
+            let ends = [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes, SequenceEnd::Mixes];
+            profile.sequence_end = random.of(&ends);
         }
+        profile
     }
 
     pub(super) fn is_calm(&self) -> bool {

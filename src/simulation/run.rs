@@ -46,6 +46,7 @@ pub(super) type Verdict = Result<(), String>;
 
 fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
+    world.zookeeper.set_sequence_end(world.profile.sequence_end);
     for dir in &DIRS[..world.profile.dirs] {
         if world.profile.first_sequence != 0 {
             world.zookeeper.set_sequence(dir, world.profile.first_sequence);

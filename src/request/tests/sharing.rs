@@ -1,6 +1,7 @@
 //! Readers and writers in one queue.
 
 use super::*;
+use crate::sim::SequenceEnd;
 use crate::{NamingScheme, ReadLock, ReadWriteLock};
 
 impl Party {
@@ -111,10 +112,10 @@ fn a_reader_goes_on_waiting_when_only_the_nearest_writer_leaves() {
 }
 
 #[test]
-fn a_queue_of_readers_and_writers_is_served_in_its_order_across_the_wrap() {
+fn a_queue_of_readers_and_writers_is_served_in_its_order_across_zero() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    zk.set_sequence(DIR, i32::MAX - 1);
+    zk.set_sequence(DIR, -2);
     let party = Party::join(&zk);
     let first = party.sharing().write().unwrap();
     let readers = [party.listening_to_read(), party.listening_to_read()];
@@ -132,6 +133,30 @@ fn a_queue_of_readers_and_writers_is_served_in_its_order_across_the_wrap() {
         reader.unlock().unwrap();
     }
     assert_eq!(next(&writer_calls), Call::Acquired);
+}
+
+#[test]
+fn readers_at_the_end_of_the_counter_share_and_refuse_writers() {
+    for end in [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes] {
+        let zk = SimulatedZooKeeper::new();
+        zk.create(DIR, b"");
+        zk.set_sequence(DIR, i32::MAX - 1);
+        zk.set_sequence_end(end);
+        let party = Party::join(&zk);
+        let first = party.sharing().write().unwrap();
+        let readers = [party.listening_to_read(), party.listening_to_read()];
+        for (reader, _) in &readers {
+            assert!(!reader.lock().unwrap());
+        }
+        let refusal = party.sharing().write().unwrap_err();
+        assert!(matches!(refusal, LockError::SequenceExhausted { .. }), "{end:?}: {refusal}");
+        eventually("the refused writer is gone", || zk.children(DIR).len() == 3);
+        drop(first);
+        for (reader, calls) in &readers {
+            assert_eq!(next(calls), Call::Acquired, "{end:?}");
+            assert!(reader.is_owner());
+        }
+    }
 }
 
 #[test]
