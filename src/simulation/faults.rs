@@ -30,8 +30,11 @@ pub(super) fn strike(world: &Arc<World>) {
     if faults.disconnects {
         possible.extend([Fault::Disconnect, Fault::Reconnect, Fault::Reconnect]);
     }
-    if faults.deposed {
+    if faults.deposed || faults.regrants {
         possible.extend([Fault::Disconnect, Fault::Reconnect]);
+    }
+    if faults.regrants {
+        possible.push(Fault::Heal);
     }
     if faults.partitions {
         possible.extend([Fault::Partition, Fault::Heal, Fault::Reconnect]);
@@ -104,7 +107,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
 pub(super) fn reconnect(world: &World, number: usize) {
     let lives = lives(world, number);
     let now = world.now();
-    let (simulated, granted, deposed) = {
+    let (simulated, granted, deposed, shortly) = {
         let mut state = world.state();
         let client = &mut state.clients[number];
         // It tells of the loss before it looks for another server.
@@ -117,6 +120,8 @@ pub(super) fn reconnect(world: &World, number: usize) {
         link.connection += 1;
         let in_trouble = world.in_trouble();
         let deposed = in_trouble && world.profile.faults.deposed && lives && state.random.one_in(3);
+        // Long enough to learn what is granted, and no longer.
+        let shortly = in_trouble && world.profile.faults.regrants && state.random.one_in(3);
         if !deposed {
             if in_trouble && world.profile.faults.regrants {
                 grant_anew(&mut state, number);
@@ -125,12 +130,15 @@ pub(super) fn reconnect(world: &World, number: usize) {
         }
         let client = &mut state.clients[number];
         client.link.deposed = deposed;
-        (Arc::clone(&client.simulated), client.granted(), deposed)
+        (Arc::clone(&client.simulated), client.granted(), deposed, shortly)
     };
     let to = if deposed { " to a leader that was deposed" } else { "" };
     world.note(format!("client {number} connects again{to}; {:?} granted", granted.session_timeout));
     simulated.grant(granted);
     simulated.reconnect();
+    if shortly {
+        cut_off(world, number, false);
+    }
 }
 
 /// Draws another session timeout, of two ticks at least, for a client that connects again.
