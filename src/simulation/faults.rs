@@ -46,8 +46,10 @@ pub(super) fn strike(world: &Arc<World>) {
         possible.extend([Fault::Pause, Fault::Leap]);
     }
     if faults.deletions {
-        possible.extend([Fault::DeleteRequest, Fault::AskToLetGo, Fault::DeleteDir]);
-        possible.extend([Fault::Stranger, Fault::Stranger]);
+        possible.extend([Fault::DeleteRequest, Fault::Stranger, Fault::Stranger]);
+        if !world.profile.unreadable {
+            possible.extend([Fault::AskToLetGo, Fault::DeleteDir]);
+        }
     }
     if faults.failing_calls {
         possible.push(Fault::FailCalls);

@@ -14,6 +14,8 @@ pub(super) struct Profile {
     pub(super) dirs: usize,
     /// Whether there are readers and writers, beside those who ask for everything.
     pub(super) shares: bool,
+    /// Whether the ACL of the requests lets nobody read them, so that they are looked at by the clock.
+    pub(super) unreadable: bool,
     /// The steps before the faults stop.
     pub(super) steps: usize,
     /// Where the queues' sequence numbers start.
@@ -90,6 +92,7 @@ impl Profile {
             steps: random.of(&[80, 150, 300]),
             first_sequence: random.of(&[0, 0, 99_999, i32::MAX - 2]),
             sequence_end: SequenceEnd::Wraps,
+            unreadable: false,
             faults,
             weights,
             callbacks_act: random.one_in(3),
@@ -98,6 +101,7 @@ impl Profile {
             let ends = [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes, SequenceEnd::Mixes];
             profile.sequence_end = random.of(&ends);
         }
+        profile.unreadable = !profile.shares && random.one_in(4);
         profile
     }
 

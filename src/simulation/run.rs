@@ -52,6 +52,12 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
             world.zookeeper.set_sequence(dir, world.profile.first_sequence);
         }
     }
+    if world.profile.unreadable {
+        // With the ACL of the requests nobody could list them.
+        for dir in DIRS[..world.profile.dirs].iter().filter(|dir| !world.zookeeper.exists(dir)) {
+            world.zookeeper.create(dir, b"");
+        }
+    }
     for _ in 0..world.profile.clients {
         open_client(&world);
     }
@@ -96,8 +102,8 @@ fn open_client(world: &Arc<World>) {
             pings: state.random.one_in(2),
             heard: Heard::new(
                 world.now(),
-                state.random.of(&[timeout / 2, timeout / 4, timeout / 10]),
-                state.random.one_in(4),
+                state.random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
+                state.random.one_in(2),
             ),
         };
         let client = ClientState {
