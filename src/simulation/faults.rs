@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::baton::{Wait, pause as pause_thread};
+use super::link::Fate;
 use super::scheduler::DIRS;
 use super::world::{World, short};
+use crate::client::ClientEvent;
 use crate::request::Request;
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +41,7 @@ pub(super) fn strike(world: &Arc<World>) {
     if faults.partitions {
         possible.extend([Fault::Partition, Fault::Heal, Fault::Reconnect]);
     }
-    if faults.slow_replies {
+    if faults.slow_replies || faults.deaths {
         possible.extend([Fault::Heal, Fault::Reconnect]);
     }
     if faults.pauses {
@@ -138,8 +140,23 @@ pub(super) fn reconnect(world: &World, number: usize) {
     world.note(format!("client {number} connects again{to}; {:?} granted", granted.session_timeout));
     simulated.grant(granted);
     simulated.reconnect();
+    if deposed {
+        fire_watches(world, number);
+    }
     if shortly {
         cut_off(world, number, false);
+    }
+}
+
+/// A client that sets its watches again may be told of changes that it knows.
+fn fire_watches(world: &World, number: usize) {
+    let session = world.state().clients[number].simulated.session_id();
+    for path in requests(world) {
+        if world.zookeeper.stat(&path).is_some_and(|stat| stat.ephemeral_owner == session) {
+            let mut state = world.state();
+            let arrival = state.send_off(Fate::Arrived);
+            state.clients[number].events.push_back((arrival, ClientEvent::NodeChanged { path }));
+        }
     }
 }
 
@@ -268,12 +285,17 @@ fn ask_to_let_go(world: &World) {
     world.zookeeper.set_data(&path, b"unlock");
 }
 
+/// What stands in the queues.
+fn requests(world: &World) -> Vec<String> {
+    let in_dir = |dir: &&str| -> Vec<String> {
+        world.zookeeper.children(dir).into_iter().map(|name| format!("{dir}/{name}")).collect()
+    };
+    DIRS.iter().flat_map(in_dir).collect()
+}
+
 /// One of our requests in the queues.
 fn some_request(world: &World) -> Option<String> {
-    let all: Vec<String> = DIRS
-        .iter()
-        .flat_map(|dir| world.zookeeper.children(dir).into_iter().map(move |name| format!("{dir}/{name}")))
-        .collect();
+    let all = requests(world);
     if all.is_empty() {
         return None;
     }

@@ -83,7 +83,7 @@ impl Wire {
         if let Err(error) = self.receive(number) {
             return self.lose(what, path, error);
         }
-        self.perhaps_lose_the_server();
+        self.perhaps_lose_the_server(path);
         if self.fails_by_itself() {
             self.world.note(format!("{what} {} fails after its effect", short(path)));
             return Err(ZkError::ConnectionLoss);
@@ -161,10 +161,14 @@ impl Wire {
         arrival.stamp
     }
 
-    /// Where replies are slow a server may die with the last of them, before it has reported what it did.
-    fn perhaps_lose_the_server(&self) {
-        let strikes = self.world.profile.faults.slow_replies && self.world.in_trouble();
-        if strikes && self.world.state().random.one_in(8) {
+    /// A server may die with its reply, before it has reported what it did: most often when that seems to prove something.
+    fn perhaps_lose_the_server(&self, path: &str) {
+        let faults = self.world.profile.faults;
+        if !self.world.in_trouble() || !(faults.deaths || faults.slow_replies) {
+            return;
+        }
+        let one_in = if path == KEEP_ALIVE_PATH { 2 } else { 8 };
+        if self.world.state().random.one_in(one_in) {
             faults::lose_server(&self.world, self.client);
         }
     }

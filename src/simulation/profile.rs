@@ -37,6 +37,8 @@ pub(super) struct Faults {
     pub(super) deletions: bool,
     pub(super) failing_calls: bool,
     pub(super) slow_replies: bool,
+    /// Servers that die with their last reply.
+    pub(super) deaths: bool,
     /// Servers that grant another session timeout on a reconnect.
     pub(super) regrants: bool,
     /// Leaders that were deposed and do not know.
@@ -68,6 +70,7 @@ impl Profile {
             deletions: !calm && random.one_in(3),
             failing_calls: !calm && random.one_in(3),
             slow_replies: !calm && random.one_in(4),
+            deaths: !calm && random.one_in(3),
             regrants: !calm && random.one_in(3),
             deposed: !calm && random.one_in(3),
         };
@@ -118,6 +121,7 @@ impl Faults {
             || self.deletions
             || self.failing_calls
             || self.slow_replies
+            || self.deaths
             || self.regrants
             || self.deposed
     }
