@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use zookeeper::{Acl, CreateMode, Stat, ZkResult};
 
-use crate::Session;
-use crate::client::{EventSink, ZooKeeperClient};
+use crate::client::{EventSink, Granted, ZooKeeperClient};
+use crate::session::runtime::{Runtime, Threads};
+use crate::session::{FirstContact, KEEP_ALIVE_PATH};
 use crate::sim::{SimulatedClient, SimulatedZooKeeper};
+use crate::{Session, SessionState};
 
 /// A client that tells its events under a lock of its own, which its other calls take too.
 struct LockedClient {
@@ -83,4 +85,87 @@ fn a_client_that_tells_an_event_is_not_called_back() {
     simulated.disconnect();
     simulated.reconnect();
     assert!(!client.was_called_back.load(Ordering::SeqCst));
+}
+
+/// A client of which contact is lost while somebody subscribes to its events.
+struct Unsteady(Arc<SimulatedClient>);
+
+impl ZooKeeperClient for Unsteady {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        self.0.create(path, data, acl, mode)
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.0.delete(path, version)
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.0.exists(path, watch)
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.0.get_children(path, watch)
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.0.get_data(path, watch)
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.0.set_data(path, data, version)
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        let in_contact = self.0.subscribe(sink);
+        self.0.disconnect();
+        in_contact
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.0.session_timeout()
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+#[test]
+fn contact_that_is_lost_while_a_session_subscribes_counts_as_lost() {
+    let simulated = SimulatedZooKeeper::new().connect(Duration::from_secs(1));
+    let refused = Session::from_client(Arc::new(Unsteady(simulated)));
+    assert!(refused.is_err(), "without contact no session is opened: {refused:?}");
+}
+
+#[test]
+fn a_session_of_unknown_age_is_opened_without_a_proof_that_its_lease_needs() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let client = zookeeper.connect(Duration::from_secs(3600));
+    client.grant(Granted::new(Duration::from_secs(3600)));
+    let begun = Instant::now();
+    let session = Session::from_client(client).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(600), "{:?}", begun.elapsed());
+    assert_eq!(session.state(), SessionState::Connected);
+}
+
+#[test]
+fn a_session_that_took_long_to_open_is_not_suspended_after_it() {
+    let timeout = Duration::from_secs(2);
+    let zookeeper = SimulatedZooKeeper::new();
+    let client = zookeeper.connect(timeout);
+    client.grant(Granted::new(timeout));
+    let threads = Threads::start().unwrap();
+    let contact = FirstContact::by(threads.now(), timeout, "the simulation");
+    // Opened so long ago that its lease ends before a proof can extend it.
+    let opened_after = threads.now().before(timeout * 9 / 10);
+    let session = Session::open(Ok(client), threads, Some(opened_after), &contact).unwrap();
+    let states = session.subscribe();
+    let writes = || zookeeper.log().iter().filter(|call| call.path == KEEP_ALIVE_PATH).count();
+    let before = writes();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while writes() < before + 8 {
+        assert!(Instant::now() < deadline, "the session is kept alive");
+        std::thread::yield_now();
+    }
+    assert_eq!(states.try_iter().collect::<Vec<_>>(), []);
 }
