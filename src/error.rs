@@ -66,17 +66,19 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// Contact was lost during an attempt, and what another client has done since hides whether that attempt took effect.
-    /// Read, and go on from what is there.
+    /// Contact was lost during an attempt, and nothing shows whether it took effect: another client
+    /// has changed the znode or its siblings since, or READ is denied. Read, and go on from what is
+    /// there.
     #[error(
-        "{operation} '{path}': the reply was lost, and another client's change hides the outcome; read again"
+        "{operation} '{path}': the reply was lost, and what is there now does not show the outcome; read it and go on \
+         from there"
     )]
     OutcomeUnknown {
         /// What was attempted.
         operation: &'static str,
         /// On which znode.
         path: String,
-        /// The answer to the repetition.
+        /// How the reply was lost, or why the outcome could not be read.
         #[source]
         source: ZkError,
     },
