@@ -243,7 +243,7 @@ pub enum LockError {
     #[error("a thread could not be started; check the process's limits")]
     Thread {
         /// The system's error.
-        #[from]
+        #[source]
         source: std::io::Error,
     },
 }
@@ -266,6 +266,11 @@ impl LockError {
             ZkError::InvalidACL => LockError::InvalidAcl { operation, path, source },
             _ => LockError::Client { operation, path, source },
         }
+    }
+
+    /// For a thread that the system did not start.
+    pub(crate) fn thread(source: std::io::Error) -> LockError {
+        LockError::Thread { source }
     }
 
     /// Whether contact was lost while the session may live: the same call can succeed later.
@@ -370,6 +375,24 @@ mod tests {
             "create '/a': access denied; the ACL grants this client no CREATE permission there"
         );
         assert!(error.source().is_some());
+    }
+
+    #[test]
+    fn no_other_error_is_converted_to_a_lock_error() {
+        struct Probe<T>(std::marker::PhantomData<T>);
+        trait Fallback {
+            const IS_CONVERTED: bool = false;
+        }
+        impl<T> Fallback for Probe<T> {}
+        impl<T> Probe<T>
+        where
+            LockError: From<T>,
+        {
+            const IS_CONVERTED: bool = true;
+        }
+        const { assert!(Probe::<LockError>::IS_CONVERTED, "an error is converted to itself") };
+        const { assert!(!Probe::<ZkError>::IS_CONVERTED) };
+        const { assert!(!Probe::<std::io::Error>::IS_CONVERTED) };
     }
 
     #[test]

@@ -105,13 +105,14 @@ impl Candidate {
         let (running, ended) = bounded(0);
         let mut campaign = Campaign { shared: Arc::clone(&shared), election, lead: Box::new(lead) };
         let told = Arc::clone(&shared);
-        thread::Builder::new().name("zk-lock-leader".to_owned()).spawn(move || {
+        let started = thread::Builder::new().name("zk-lock-leader".to_owned()).spawn(move || {
             let outcome = campaign.run();
             // Before the end is told, as it holds what is the application's.
             drop(campaign);
             told.end(outcome);
             drop(running);
-        })?;
+        });
+        started.map_err(LockError::thread)?;
         Ok(Candidate { shared, ended })
     }
 

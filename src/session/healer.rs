@@ -144,13 +144,13 @@ pub(super) fn start(
 ) -> Result<()> {
     let handle = Arc::downgrade(handle);
     let thread = thread::Builder::new().name("zk-lock-healer".to_owned());
-    thread.spawn(move || {
+    let started = thread.spawn(move || {
         let mut core = core;
         while let Some(next) = replace_when_lost(&handle, &core, &factory, &closed) {
             core = next;
         }
-    })?;
-    Ok(())
+    });
+    started.map(drop).map_err(LockError::thread)
 }
 
 /// Returns the core that took the place of the lost one; `None` when there will be no more.
