@@ -127,7 +127,7 @@ impl WriteLock {
     ///   [`RequestDeleted`](crate::LockError::RequestDeleted) or
     ///   [`Closed`](crate::LockError::Closed): the lock was owned, and taken away before this call,
     ///   so what was done under it may have overlapped with the next owner. Reported once, by the
-    ///   first `unlock` after it, unless [`lock`](WriteLock::lock) was called in between.
+    ///   first `unlock` after it, unless [`lock`](WriteLock::lock) has joined the queue again in between.
     /// - [`DeletePending`](crate::LockError::DeletePending): contact was lost; the deletion goes on in the background.
     /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server; then the znode stays until
     ///   the session ends.
