@@ -161,10 +161,15 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// The server refused the ACL that a new znode was to have: it is empty, has a scheme or an id that the server does not
-    /// know, or asks for the credentials of a connection (`auth`) that has none.
+    /// The server refused the ACL that a new znode was to have. There are two causes:
+    /// - The ACL is empty, or has a scheme or an id that the server does not know. Correct it.
+    /// - It grants rights to the client that creates the znode (scheme `auth`, as in
+    ///   [`Acl::creator_all`](crate::Acl::creator_all)), and the client has no identity. Authenticate
+    ///   the connection before, as by `add_auth`.
     #[error(
-        "{operation} '{path}': the server refuses the ACL of the new znode; check its schemes and ids, and that it is not empty"
+        "{operation} '{path}': the server refuses the ACL of the new znode; either the ACL is empty or has an unknown \
+         scheme or id: correct it; or it is for its creator (scheme 'auth', as in creator_all), and this client has no \
+         identity: authenticate the connection first (add_auth)"
     )]
     InvalidAcl {
         /// What was attempted.
@@ -393,6 +398,15 @@ mod tests {
         const { assert!(Probe::<LockError>::IS_CONVERTED, "an error is converted to itself") };
         const { assert!(!Probe::<ZkError>::IS_CONVERTED) };
         const { assert!(!Probe::<std::io::Error>::IS_CONVERTED) };
+    }
+
+    #[test]
+    fn a_refused_acl_names_both_causes_and_the_cures() {
+        let message = LockError::client(Operation::CREATE, "/a", ZkError::InvalidACL).to_string();
+        assert!(message.starts_with("create '/a': "), "{message}");
+        for part in ["empty", "unknown scheme", "no identity", "correct it", "authenticate"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
     }
 
     #[test]
