@@ -232,6 +232,23 @@ pub enum LockError {
         path: String,
     },
 
+    /// The server refused the operation with a code that the client library does not know: a quota
+    /// is exceeded, the server throttles its clients, or it does not implement the operation.
+    /// Nothing was done. Try again later, but not for ever: only the first two can pass.
+    #[error(
+        "{operation} '{path}': the server refuses; a quota is exceeded, or requests are throttled: check the quota and \
+         try again later; or the operation is not implemented by a server of that version"
+    )]
+    Refused {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode.
+        path: String,
+        /// The client's error.
+        #[source]
+        source: ZkError,
+    },
+
     /// The server refused the operation for another reason.
     #[error("{operation} '{path}' failed; see the source for the server's answer")]
     Client {
@@ -269,6 +286,8 @@ impl LockError {
                 LockError::AccessDenied { operation, path, permission, source }
             }
             ZkError::InvalidACL => LockError::InvalidAcl { operation, path, source },
+            // For every code that the library has no name for.
+            ZkError::Unimplemented => LockError::Refused { operation, path, source },
             _ => LockError::Client { operation, path, source },
         }
     }
@@ -410,6 +429,16 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_refusal_may_pass_and_names_quota_and_throttling() {
+        let error = LockError::client(Operation::CREATE, "/a", ZkError::Unimplemented);
+        assert!(error.is_recoverable() && !error.is_normal(), "{error:?}");
+        let message = error.to_string();
+        for part in ["create '/a': ", "quota", "throttl", "try again later", "not implemented"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+
+    #[test]
     fn every_client_error_has_its_variant() {
         let made_of = |source| LockError::client(Operation::LIST, "/a", source);
         assert!(made_of(ZkError::ConnectionLoss).is_connection_loss());
@@ -417,6 +446,7 @@ mod tests {
         assert!(made_of(ZkError::SessionExpired).is_session_lost());
         assert!(made_of(ZkError::AuthFailed).is_access_denied());
         assert!(matches!(made_of(ZkError::InvalidACL), LockError::InvalidAcl { .. }));
+        assert!(matches!(made_of(ZkError::Unimplemented), LockError::Refused { .. }));
         assert!(matches!(made_of(ZkError::NoNode), LockError::Client { .. }));
     }
 }
