@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
-use super::landmark::Landmark;
+use super::landmark::{Landmark, Seen};
 use crate::client::ZooKeeperClient;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::find_own;
@@ -43,7 +43,7 @@ pub(super) trait Call: Send + Sync + 'static {
 }
 
 /// What is known of attempts that were not answered.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Verdict<T> {
     TookEffect(T),
     NoEffect,
@@ -72,6 +72,10 @@ pub(super) struct Written {
     pub(super) is_marked: bool,
 }
 
+fn parent_of(path: &ZNodePath) -> ZNodePath {
+    path.parent().unwrap_or_else(ZNodePath::root)
+}
+
 fn read(core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Option<(Vec<u8>, Stat)>> {
     match core.read(|client| client.get_data(path.as_str(), false)) {
         Ok(found) => Ok(Some(found)),
@@ -89,7 +93,7 @@ pub(super) struct Create {
 
 impl Create {
     /// Whether a znode that was created since the first attempt is the one that this call creates;
-    /// `None` where that cannot be told any more.
+    /// `None` where that is not known any more.
     fn is_own(&self, data: &[u8], stat: &Stat) -> Option<bool> {
         let has_own_data = data == self.written.data;
         if self.written.is_marked && has_own_data {
@@ -113,7 +117,7 @@ impl Call for Create {
 
     /// The parent: its history shows that a child came and went.
     fn subject(&self, path: &ZNodePath) -> ZNodePath {
-        path.parent().unwrap_or_else(ZNodePath::root)
+        parent_of(path)
     }
 
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {
@@ -128,7 +132,7 @@ impl Call for Create {
         now: &Landmark,
     ) -> Verdict<String> {
         let Some((data, stat)) = found else {
-            return Verdict::on_missing_child(&self.subject(path), before, now);
+            return Verdict::on_missing_child(&parent_of(path), before, now);
         };
         if before.seen.is_some_and(|seen| stat.czxid <= seen.pzxid) {
             // It was there before, and was in the way all the time.
@@ -170,11 +174,11 @@ impl Call for CreateSequential {
     }
 
     fn subject(&self, path: &ZNodePath) -> ZNodePath {
-        path.parent().unwrap_or_else(ZNodePath::root)
+        parent_of(path)
     }
 
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {
-        let dir = self.subject(path);
+        let dir = parent_of(path);
         match core.read(|client| client.get_children(dir.as_str(), false)) {
             Ok(children) => Ok(find_own(path.name(), &children).map(|name| dir.child(name))),
             Err(ZkError::NoNode) => Ok(None),
@@ -191,7 +195,7 @@ impl Call for CreateSequential {
     ) -> Verdict<String> {
         match found {
             Some(znode) => Verdict::TookEffect(znode.to_string()),
-            None => Verdict::on_missing_child(&self.subject(path), before, now),
+            None => Verdict::on_missing_child(&parent_of(path), before, now),
         }
     }
 }
@@ -199,6 +203,15 @@ impl Call for CreateSequential {
 /// Deletes a znode.
 pub(super) struct Delete {
     pub(super) version: Option<i32>,
+}
+
+impl Delete {
+    /// Whether the server would have deleted the znode as it was then. One that may not be read
+    /// counts as such, unless it had to be at a version.
+    fn applies_to(&self, seen: Option<Seen>) -> bool {
+        let is_at_version = |version| seen.is_some_and(|seen| seen.version == version);
+        self.version.is_none_or(is_at_version) && seen.is_none_or(|seen| seen.children == 0)
+    }
 }
 
 impl Call for Delete {
@@ -215,12 +228,12 @@ impl Call for Delete {
 
     fn judge(&self, path: &ZNodePath, _found: (), before: &Landmark, now: &Landmark) -> Verdict<()> {
         match (before.path == *path, now.path == *path) {
-            // By this call, or by another client first: the server keeps no trace of that.
-            (true, false) => Verdict::TookEffect(()),
+            // Gone by this call, or by another client first: the server keeps no trace of that.
+            (true, false) if self.applies_to(before.seen) => Verdict::TookEffect(()),
             (true, true) if now.same_as(before).is_some() => Verdict::NoEffect,
             // It came, perhaps before the landmark was read, and was deleted.
             (false, false) => Verdict::no_effect_below(1, now.changes_since(before)),
-            (_, true) => Verdict::Unknown,
+            _ => Verdict::Unknown,
         }
     }
 }

@@ -22,6 +22,7 @@ pub(super) struct Seen {
     pub(super) czxid: i64,
     pub(super) pzxid: i64,
     pub(super) version: i32,
+    pub(super) children: i32,
     cversion: i32,
 }
 
@@ -52,7 +53,7 @@ impl Landmark {
         (self.path == before.path && now.czxid == then.czxid).then_some((then, now))
     }
 
-    /// Counts the children that were created or deleted since; `None` where that cannot be told.
+    /// Counts the children that were created or deleted since; `None` where that is not known.
     pub(super) fn changes_since(&self, before: &Landmark) -> Option<u32> {
         let (then, now) = self.same_as(before)?;
         if now.pzxid == then.pzxid {
@@ -67,7 +68,7 @@ impl Landmark {
 
 impl From<&Stat> for Seen {
     fn from(stat: &Stat) -> Seen {
-        let Stat { czxid, pzxid, version, cversion, .. } = *stat;
-        Seen { czxid, pzxid, version, cversion }
+        let Stat { czxid, pzxid, version, cversion, num_children: children, .. } = *stat;
+        Seen { czxid, pzxid, version, children, cversion }
     }
 }

@@ -41,7 +41,7 @@ use crate::session::{Core, Session};
 /// | `create`, sequential | a child's name has the call's GUID | fewer than 2 children of the parent were created or deleted meanwhile |
 /// | [`set_data`](RecoverableZooKeeper::set_data) at a version | the data have the call's mark | the znode is the same, and that version was not replaced, or was by other data |
 /// | `set_data` at any version | the data have the call's mark | the znode is the same, and nothing was written |
-/// | [`delete`](RecoverableZooKeeper::delete) | the znode was there before, and is gone | the znode is the same; or it was missing, and none has come |
+/// | [`delete`](RecoverableZooKeeper::delete) | the znode was there before, without children and at that version, and is gone | the znode is the same; or it was missing, and none has come |
 /// | [`exists`](RecoverableZooKeeper::exists), [`get_data`](RecoverableZooKeeper::get_data), [`get_children`](RecoverableZooKeeper::get_children) | | always |
 ///
 /// Otherwise it fails with [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): an act of another
@@ -168,7 +168,7 @@ impl RecoverableZooKeeper {
     /// - [`Client`](crate::LockError::Client) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. Nothing was deleted by this call.
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and another znode
-    ///   is there now.
+    ///   is there now; or none is, and the one before had children or another version.
     ///
     /// Otherwise as [`create`](RecoverableZooKeeper::create).
     pub fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {

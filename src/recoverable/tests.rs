@@ -431,6 +431,28 @@ fn delete_succeeds_when_the_znode_is_gone() {
 }
 
 #[test]
+fn delete_of_a_znode_that_had_children_is_unknown_once_it_is_gone() {
+    for when in EFFECTS {
+        let field = Field::new();
+        field.server.create("/a/b", b"");
+        field.lose_and(SimOperation::Delete, when, |server| {
+            server.delete("/a/b");
+            server.delete("/a");
+        });
+        assert!(is_unknown(field.zookeeper.delete("/a", None)), "{when:?}");
+    }
+}
+
+#[test]
+fn delete_at_a_version_that_the_znode_did_not_have_is_unknown_once_it_is_gone() {
+    for when in EFFECTS {
+        let field = Field::new();
+        field.lose_and(SimOperation::Delete, when, |server| server.delete("/a"));
+        assert!(is_unknown(field.zookeeper.delete("/a", Some(7))), "{when:?}");
+    }
+}
+
+#[test]
 fn set_data_at_a_version_that_was_replaced_before_the_call_is_refused() {
     let field = Field::new();
     field.server.set_data("/a", b"older");

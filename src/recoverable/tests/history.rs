@@ -2,6 +2,7 @@
 //! another client acts at every possible moment.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,8 +85,8 @@ const ACTS: [Act; 11] = [
 struct Other(SimulatedZooKeeper);
 
 impl Other {
-    /// Returns whether a znode of the call's name was deleted.
-    fn act(&self, act: Act) -> bool {
+    /// Returns the znodes of the call's name that were deleted.
+    fn act(&self, act: Act) -> Vec<Stat> {
         match act {
             Act::Create => self.create(),
             Act::Set => self.set(),
@@ -113,7 +114,7 @@ impl Other {
             Act::CreateSibling => drop(self.0.create_sequential(DIR, "sibling-", None)),
             Act::ComeAndGoBeside => self.0.delete(&self.0.create_sequential(DIR, "sibling-", None)),
         }
-        false
+        Vec::new()
     }
 
     fn create(&self) {
@@ -126,22 +127,25 @@ impl Other {
         self.znodes().iter().for_each(|znode| self.0.set_data(znode, b"other"));
     }
 
-    fn delete(&self) -> bool {
-        let znodes = self.znodes();
-        znodes.iter().for_each(|znode| self.0.delete(znode));
-        !znodes.is_empty()
+    fn delete(&self) -> Vec<Stat> {
+        let delete = |znode: String| {
+            let stat = self.0.stat(&znode);
+            self.0.delete(&znode);
+            stat
+        };
+        self.znodes().into_iter().filter_map(delete).collect()
     }
 
-    fn delete_directory(&self) -> bool {
-        let children = self.0.children(DIR);
-        children.iter().for_each(|name| self.0.delete(&format!("{DIR}/{name}")));
+    fn delete_directory(&self) -> Vec<Stat> {
+        let deleted = self.delete();
+        self.0.children(DIR).iter().for_each(|name| self.0.delete(&format!("{DIR}/{name}")));
         if self.0.exists(DIR) {
             self.0.delete(DIR);
         }
-        !children.is_empty()
+        deleted
     }
 
-    fn replace(&self) -> bool {
+    fn replace(&self) -> Vec<Stat> {
         let deleted = self.delete();
         self.0.create(ZNODE, b"other");
         deleted
@@ -168,6 +172,8 @@ struct Scripted {
     other: Other,
     script: Mutex<Script>,
     seen: Mutex<Seen>,
+    /// The creation of the znode that was there, at version 1, before the call.
+    present: Mutex<Option<i64>>,
 }
 
 #[derive(Debug, Default)]
@@ -177,7 +183,8 @@ struct Seen {
     /// How often the call took effect.
     effects: usize,
     others_acts: usize,
-    others_deletions: usize,
+    /// The versions that each znode had during the call which the other client deleted.
+    versions_deleted: Vec<RangeInclusive<i32>>,
 }
 
 impl Scripted {
@@ -207,11 +214,19 @@ impl Scripted {
     fn interfere(&self, moment: (usize, bool)) {
         let act = self.script.lock().acts.get(&moment).copied();
         if let Some(act) = act {
-            let deleted = self.other.act(act);
+            let deleted = self.other.act(act).into_iter().map(|stat| self.versions_of(&stat));
             let mut seen = self.seen.lock();
             seen.others_acts += 1;
-            seen.others_deletions += usize::from(deleted);
+            seen.versions_deleted.extend(deleted);
         }
+    }
+}
+
+impl Scripted {
+    /// The versions that a znode has had since the call began.
+    fn versions_of(&self, stat: &Stat) -> RangeInclusive<i32> {
+        let was_there = *self.present.lock() == Some(stat.czxid);
+        if was_there { 1..=stat.version } else { 0..=stat.version }
     }
 }
 
@@ -290,6 +305,7 @@ impl Fixture {
             other: Other(server.clone()),
             script: Mutex::default(),
             seen: Mutex::default(),
+            present: Mutex::default(),
         });
         let session = Session::from_client(Arc::<Scripted>::clone(&client)).unwrap();
         Fixture { server, client, session }
@@ -310,6 +326,7 @@ impl Fixture {
         if is_plain {
             zookeeper = zookeeper.with_plain_data();
         }
+        *self.client.present.lock() = self.server.stat(ZNODE).map(|stat| stat.czxid);
         *self.client.seen.lock() = Seen::default();
         *self.client.script.lock() = script;
         let outcome = call.make(&zookeeper);
@@ -336,9 +353,13 @@ impl Fixture {
 impl Run {
     /// The rule that the outcome breaks.
     fn broken_rule(&self) -> Option<&'static str> {
-        let Seen { lost, effects, others_acts, others_deletions, .. } = self.seen;
+        let Seen { lost, effects, others_acts, ref versions_deleted, .. } = self.seen;
         // Who deleted a znode that is gone leaves no trace; the docs say so.
-        let is_gone = matches!(self.call, Call::Delete(_)) && effects == 0 && others_deletions > 0;
+        let could_be_own = |versions: &RangeInclusive<i32>| match self.call {
+            Call::Delete(version) => version.is_none_or(|version| versions.contains(&version)),
+            Call::Create(_) | Call::SetData(_) => false,
+        };
+        let is_gone = effects == 0 && versions_deleted.iter().any(could_be_own);
         match &self.outcome {
             _ if effects > 1 => Some("it took effect more than once"),
             Ok(()) if effects == 1 || is_gone => None,
