@@ -231,7 +231,7 @@ impl LockDirectory {
         let mut expired = self.contenders()?;
         let now = SystemTime::now();
         expired.retain(|request| {
-            let may_reap = self.reaps_live_sessions || reaping::is_ownerless(request);
+            let may_reap = self.reaps_live_sessions || request.is_persistent();
             may_reap && reaping::is_expired(request, older_than, now)
         });
         let delete = move |core: &Arc<Core>| reaping::delete_all(core, expired);

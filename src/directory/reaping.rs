@@ -19,11 +19,6 @@ pub(super) fn is_expired(request: &LockInfo, older_than: Duration, now: SystemTi
     is_old && request.kind() != LockKind::Other
 }
 
-/// Whether no session holds a request that could still go on to use the lock.
-pub(super) fn is_ownerless(request: &LockInfo) -> bool {
-    request.ephemeral_owner() == Some(0)
-}
-
 /// Deletes requests, on a worker, and returns those that were deleted here.
 ///
 /// From the back of the queue to its head: so none of them acquires the lock because of the deletion of another.

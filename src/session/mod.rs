@@ -194,7 +194,7 @@ impl Session {
     /// [`connect_self_healing`](Session::connect_self_healing) does.
     ///
     /// The factory is called on a thread of the session's; it may block, and should not for longer than a session timeout.
-    /// When it fails, or panics, it is called again after a second. Each call must open a session: the lease of its client
+    /// When it fails, or panics, it is called again, soon at first and later every three seconds. Each call must open a session: the lease of its client
     /// counts from the call, so one that was opened earlier could own locks that the server has given to others.
     ///
     /// # Errors

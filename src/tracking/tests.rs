@@ -79,13 +79,17 @@ fn a_znode_that_is_there_is_known_when_the_tracker_is() {
 }
 
 #[test]
-fn what_a_recoverable_client_writes_is_seen_without_its_mark() {
+fn data_are_shown_whole_and_without_a_mark_on_demand() {
     let (zk, _client, session) = connected();
     let writer = RecoverableZooKeeper::new(&session, RetryPolicy::default());
     zk.create("/config", b"");
     writer.create(PATH, b"10", Acl::open_unsafe(), CreateMode::Persistent).unwrap();
-    assert_ne!(zk.data(PATH).unwrap(), b"10");
-    assert_eq!(seen(&tracker(&session)).as_deref(), Some("10"));
+    let node = tracker(&session).current().unwrap().unwrap();
+    assert_eq!(node.data(), zk.data(PATH).unwrap());
+    assert_eq!(node.unmarked_data(), b"10");
+    zk.set_data(PATH, b"11");
+    let node = tracker(&session).current().unwrap().unwrap();
+    assert_eq!((node.data(), node.unmarked_data()), (&b"11"[..], &b"11"[..]));
 }
 
 #[test]

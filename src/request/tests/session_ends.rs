@@ -35,7 +35,7 @@ fn an_expiry_that_is_noticed_late_is_told_once() {
     party.client.reconnect();
     assert_eq!(next(&calls), Call::Lost(LossReason::SessionExpired));
     assert!(!lock.is_owner());
-    lock.unlock().unwrap();
+    assert!(lock.unlock().unwrap_err().is_session_lost());
     drop(lock);
     assert!(calls.try_recv().is_err());
 }
