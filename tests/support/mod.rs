@@ -17,4 +17,7 @@ pub mod net;
 pub mod process;
 pub mod relay;
 pub mod server;
+
+// In `src`, as the unit tests wait with it too.
+#[path = "../../src/testing/wait.rs"]
 pub mod wait;

@@ -30,7 +30,7 @@ fn a_predecessor_that_vanishes_as_soon_as_it_is_watched_is_noticed() {
     let party = Party::join(&zk);
     let gone = zk.clone();
     party.client.after_next(SimOperation::GetData, move || gone.delete(&ahead));
-    assert!(party.blocking().try_lock_for(PATIENCE).unwrap().is_some());
+    assert!(party.blocking().try_lock_for(deadline()).unwrap().is_some());
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_watch_that_fires_after_the_unlock_acquires_nothing() {
     lock.unlock().unwrap();
     zk.delete(&ahead);
     let other = party.blocking();
-    assert!(other.try_lock_for(PATIENCE).unwrap().is_some(), "nobody is in the queue");
+    assert!(other.try_lock_for(deadline()).unwrap().is_some(), "nobody is in the queue");
     assert!(!lock.is_owner());
     assert!(calls.try_recv().is_err());
 }

@@ -31,7 +31,7 @@ fn readers_hold_at_once_and_a_writer_alone() {
     assert!(theirs.sharing().try_write().unwrap().is_none());
     assert!(ours.sharing().try_read().unwrap().is_some());
     drop(readers);
-    let writer = ours.sharing().try_write_for(PATIENCE).unwrap().unwrap();
+    let writer = ours.sharing().try_write_for(deadline()).unwrap().unwrap();
     assert!(writer.is_owner());
     assert!(theirs.sharing().try_read().unwrap().is_none());
     assert!(ours.sharing().try_write().unwrap().is_none());
