@@ -278,6 +278,36 @@ mod tests {
     }
 
     #[test]
+    fn abandoned_workers_end_and_leave_the_counts() {
+        let workers = Workers::start().unwrap();
+        let (release, stuck) = bounded::<()>(0);
+        let (began, at_work) = unbounded();
+        for _ in 0..3 {
+            let (stuck, began) = (stuck.clone(), began.clone());
+            workers.submit(Box::new(move || {
+                began.send(()).unwrap();
+                let _ = stuck.recv();
+            }));
+        }
+        for _ in 0..3 {
+            next(&at_work);
+        }
+        workers.abandon();
+        assert_eq!(workers.shared.queue.lock().workers, 1);
+        drop(release);
+        // Each worker has two handles, and this test one.
+        eventually("the stuck ones end", || Arc::strong_count(&workers.shared) == 3);
+        eventually("the new one is idle", || workers.shared.queue.lock().idle == 1);
+        assert_eq!(workers.shared.queue.lock().workers, 1);
+        workers.abandon();
+        eventually("the idle one ends", || Arc::strong_count(&workers.shared) == 3);
+        workers.shut_down();
+        eventually("none is left", || Arc::strong_count(&workers.shared) == 1);
+        let queue = workers.shared.queue.lock();
+        assert_eq!((queue.workers, queue.idle), (0, 0));
+    }
+
+    #[test]
     fn foreign_code_that_blocks_takes_no_workers_place() {
         let workers = Workers::start().unwrap();
         let (release, blocked) = bounded::<()>(0);

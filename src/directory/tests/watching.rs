@@ -125,6 +125,7 @@ fn a_change_of_leader_during_an_outage_is_seen_after_it() {
 fn an_onlooker_learns_of_everybody_who_comes_and_goes() {
     let place = Place::new();
     let watch = place.directory.watch_queue().unwrap();
+    assert_eq!(watch.dir(), DIR);
     assert!(watch.names().unwrap().is_empty());
     let requests: Vec<String> = (0..3).map(|_| place.request("x-lock-", b"")).collect();
     eventually("all have come", || watch.names().unwrap().len() == 3);
