@@ -2,7 +2,10 @@
 //!
 //! The tests in `tests/` and the benchmarks share [`wait`] and [`panics`], through `tests/support`.
 
-#[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+#[allow(unreachable_pub, reason = "shared with other binaries")]
+mod panics;
+mod tests;
+#[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
 pub(crate) mod wait;
 mod watchdog;
 
@@ -14,6 +17,7 @@ pub(crate) use self::wait::{deadline, eventually};
 
 /// To be called before threads of a session are started: ends the run where a test cannot fail by itself.
 pub(crate) fn begin() {
+    panics::watch();
     watchdog::watch_this_test();
 }
 
