@@ -154,8 +154,8 @@ fn a_failed_connect_leaves_no_thread(server: &Server) {
     assert_no_threads("zk-lock-");
 }
 
-/// The client library's handle comes when the call has returned, and during an outage. A handle that is merely dropped
-/// then waits for the server, or keeps its session after the outage.
+/// The client library's handle comes when the call has returned, and during an outage. A handle that
+/// is merely dropped then waits for the server, or keeps its session after the outage.
 fn a_connect_that_succeeds_after_its_deadline_leaves_no_session(server: &Server) {
     let relay = Relay::to(server.connect_string());
     let (begins, go_on) = Gate::close();

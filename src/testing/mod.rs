@@ -1,4 +1,5 @@
-//! What the unit tests share: waits with a deadline, and what ends the run when a test cannot say so itself.
+//! What the unit tests share: waits with a deadline, and what ends the run when a test cannot say
+//! so itself.
 //!
 //! The tests in `tests/` and the benchmarks share [`wait`] and [`panics`], through `tests/support`.
 
@@ -15,7 +16,8 @@ use crossbeam_channel::{Receiver, bounded};
 
 pub(crate) use self::wait::{deadline, eventually};
 
-/// To be called before threads of a session are started: ends the run where a test cannot fail by itself.
+/// To be called before threads of a session are started: ends the run where a test cannot fail by
+/// itself.
 pub(crate) fn begin() {
     panics::watch();
     watchdog::watch_this_test();

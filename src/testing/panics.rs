@@ -1,8 +1,9 @@
 //! A panic on a thread of the crate fails the run.
 //!
-//! The crate catches such a panic, or loses a thread in the background: no assertion of a test sees it. So it ends the
-//! process, with its message. A test that makes such a thread panic says so in the message: `on purpose`. One that needs
-//! another payload uses [`std::panic::resume_unwind`], which calls no hook.
+//! The crate catches such a panic, or loses a thread in the background: no assertion of a test sees
+//! it. So it ends the process, with its message. A test that makes such a thread panic says so in
+//! the message: `on purpose`. One that needs another payload uses [`std::panic::resume_unwind`],
+//! which calls no hook.
 
 use std::any::Any;
 use std::backtrace::Backtrace;

@@ -1,6 +1,8 @@
-//! A limit for every test that has a session: a call that never returns ends the run and names its test.
+//! A limit for every test that has a session: a call that never returns ends the run and names its
+//! test.
 //!
-//! The calls of a lock wait for as long as the lock does, and no test asserts that each of them returns.
+//! The calls of a lock wait for as long as the lock does, and no test asserts that each of them
+//! returns.
 
 use std::io::{self, Write};
 use std::process;
@@ -42,7 +44,8 @@ struct Registration {
 
 impl Registration {
     fn of_a_test() -> Option<Registration> {
-        // The test harness gives a test a thread and its path as a name; threads of other kinds have no such names.
+        // The test harness gives a test a thread and its path as a name; threads of other kinds
+        // have no such names.
         let name = thread::current().name().filter(|name| name.contains("::"))?.to_owned();
         RUNNING.lock().push(Test { name: name.clone(), begun: Instant::now() });
         Some(Registration { name })
