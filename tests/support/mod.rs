@@ -1,6 +1,7 @@
 //! The test kit: real ZooKeeper servers, a network that fails on command, and waits with a deadline.
 //!
-//! Shared by the integration tests and the benchmarks. Of the crate under test it knows the names of its threads.
+//! Shared by the integration tests and the benchmarks. Of the crate under test it knows the names of
+//! its threads.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary and benchmark uses a part of the kit")]
 #![allow(
