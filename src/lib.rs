@@ -99,6 +99,8 @@ mod session;
 pub mod sim;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod testing;
 mod tracking;
 
 pub use client::{ClientEvent, EventSink, Granted, ZooKeeperClient};

@@ -230,13 +230,13 @@ impl Drop for ListeningLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use crossbeam_channel::unbounded;
 
     use crate::recipe::naming_scheme::NamingScheme;
     use crate::sim::{SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::testing::{deadline, eventually, next};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -277,11 +277,7 @@ mod tests {
         }
 
         fn await_end(&self) {
-            let deadline = Instant::now() + LONG;
-            while self.lock.id().is_some() {
-                assert!(Instant::now() < deadline, "the end of the request is not noticed");
-                thread::yield_now();
-            }
+            eventually("the end of the request is noticed", || self.lock.id().is_none());
         }
     }
 
@@ -362,14 +358,10 @@ mod tests {
         let request = Request::new(&session, terms, lock.observer());
         *place.current.lock() = Some(Arc::clone(&request));
         let healed = session.healing().unwrap().next();
-        clients.recv().unwrap().expire();
-        assert!(healed.recv_timeout(LONG).is_err_and(|error| error.is_disconnected()));
+        next(&clients).expire();
+        assert!(healed.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
         place.rejoin();
         place.start(&request);
-        let deadline = Instant::now() + LONG;
-        while !lock.is_owner() {
-            assert!(Instant::now() < deadline, "it never joins again");
-            thread::yield_now();
-        }
+        eventually("it joins again", || lock.is_owner());
     }
 }

@@ -237,12 +237,12 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Instant;
 
     use crossbeam_channel::unbounded;
 
     use crate::Session;
     use crate::sim::{SimOperation, SimulatedZooKeeper};
+    use crate::testing::{deadline, eventually, next};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -256,19 +256,15 @@ mod tests {
         let session = Session::from_client_factory(move || {
             let client = of_factory.connect(LONG);
             let _ = made.send(Arc::clone(&client));
-            let _ = may_go.recv();
+            let _ = may_go.recv_timeout(deadline());
             Ok(client)
         });
         let session = session.unwrap();
-        clients.recv().unwrap().expire();
-        let second = clients.recv_timeout(LONG).unwrap();
+        next(&clients).expire();
+        let second = next(&clients);
         drop(session);
         go.send(()).unwrap();
-        let deadline = Instant::now() + LONG;
-        while server.sessions().contains(&second.session_id()) {
-            assert!(Instant::now() < deadline, "the second session is never closed");
-            thread::yield_now();
-        }
+        eventually("the second session is closed", || !server.sessions().contains(&second.session_id()));
         assert_eq!(server.calls(SimOperation::Close), 1);
     }
 
@@ -338,9 +334,9 @@ mod tests {
         });
         let session = session.unwrap();
         let changes = session.subscribe();
-        clients.recv().unwrap().expire();
-        assert_eq!(changes.recv_timeout(LONG), Ok(SessionState::Lost));
-        assert_eq!(changes.recv_timeout(LONG), Ok(SessionState::Connected));
+        next(&clients).expire();
+        assert_eq!(next(&changes), SessionState::Lost);
+        assert_eq!(next(&changes), SessionState::Connected);
         session.core().end(LossReason::SessionClosed);
     }
 

@@ -72,6 +72,8 @@ struct Queue {
 impl Workers {
     /// Starts with one worker, which stays, so that work can always be done.
     pub(crate) fn start() -> io::Result<Workers> {
+        #[cfg(test)]
+        crate::testing::begin();
         let shared = Arc::new(Shared { queue: Mutex::default(), work: Condvar::new() });
         shared.queue.lock().workers = 1;
         shared.spawn(0)?;
@@ -220,11 +222,10 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     use crossbeam_channel::{bounded, unbounded};
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    use crate::testing::{deadline, eventually, next};
 
     #[test]
     fn jobs_that_wait_for_one_another_all_run() {
@@ -238,7 +239,7 @@ mod tests {
         // All four are at work at once before the first can end.
         drop(meet);
         for _ in 0..4 {
-            assert!(finished.recv_timeout(PATIENCE).unwrap());
+            assert!(next(&finished));
         }
         workers.shut_down();
     }
@@ -249,7 +250,7 @@ mod tests {
         let (done, finished) = unbounded();
         workers.submit(Box::new(|| panic!("on purpose")));
         workers.submit(Box::new(move || done.send(()).unwrap()));
-        finished.recv_timeout(PATIENCE).unwrap();
+        next(&finished);
         workers.shut_down();
     }
 
@@ -266,14 +267,44 @@ mod tests {
             }));
         }
         for _ in 0..MOST_WORKERS {
-            at_work.recv_timeout(PATIENCE).unwrap();
+            next(&at_work);
         }
         let (done, finished) = unbounded();
         workers.submit(Box::new(move || done.send(()).unwrap()));
         workers.abandon();
-        finished.recv_timeout(PATIENCE).unwrap();
+        next(&finished);
         drop(release);
         workers.shut_down();
+    }
+
+    #[test]
+    fn abandoned_workers_end_and_leave_the_counts() {
+        let workers = Workers::start().unwrap();
+        let (release, stuck) = bounded::<()>(0);
+        let (began, at_work) = unbounded();
+        for _ in 0..3 {
+            let (stuck, began) = (stuck.clone(), began.clone());
+            workers.submit(Box::new(move || {
+                began.send(()).unwrap();
+                let _ = stuck.recv();
+            }));
+        }
+        for _ in 0..3 {
+            next(&at_work);
+        }
+        workers.abandon();
+        assert_eq!(workers.shared.queue.lock().workers, 1);
+        drop(release);
+        // Each worker has two handles, and this test one.
+        eventually("the stuck ones end", || Arc::strong_count(&workers.shared) == 3);
+        eventually("the new one is idle", || workers.shared.queue.lock().idle == 1);
+        assert_eq!(workers.shared.queue.lock().workers, 1);
+        workers.abandon();
+        eventually("the idle one ends", || Arc::strong_count(&workers.shared) == 3);
+        workers.shut_down();
+        eventually("none is left", || Arc::strong_count(&workers.shared) == 1);
+        let queue = workers.shared.queue.lock();
+        assert_eq!((queue.workers, queue.idle), (0, 0));
     }
 
     #[test]
@@ -288,7 +319,7 @@ mod tests {
         }
         let (done, finished) = unbounded();
         workers.submit(Box::new(move || done.send(()).unwrap()));
-        finished.recv_timeout(PATIENCE).unwrap();
+        next(&finished);
         drop(release);
         workers.shut_down();
     }
@@ -306,19 +337,12 @@ mod tests {
                 })
             });
         }));
-        at_work.recv_timeout(PATIENCE).unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        let eventually = |holds: &dyn Fn() -> bool| {
-            while !holds() {
-                assert!(Instant::now() < deadline, "{workers:?}");
-                thread::yield_now();
-            }
-        };
+        next(&at_work);
         workers.shut_down();
         // Those who took its place end; five handles are with the one that is off duty, at most.
-        eventually(&|| Arc::strong_count(&workers.shared) <= 5);
+        eventually("the others end", || Arc::strong_count(&workers.shared) <= 5);
         drop(release);
-        eventually(&|| Arc::strong_count(&workers.shared) == 1);
+        eventually("none is left", || Arc::strong_count(&workers.shared) == 1);
         assert_eq!(workers.shared.queue.lock().workers, 0);
     }
 
@@ -328,7 +352,7 @@ mod tests {
         workers.shut_down();
         let (done, finished) = unbounded();
         workers.submit_or_spawn(Box::new(move || done.send(()).unwrap()));
-        finished.recv_timeout(PATIENCE).unwrap();
+        next(&finished);
     }
 
     #[test]
@@ -342,7 +366,7 @@ mod tests {
         workers.shut_down();
         drop(done);
         let mut count = 0;
-        while finished.recv_timeout(PATIENCE).is_ok() {
+        while finished.recv_timeout(deadline()).is_ok() {
             count += 1;
         }
         assert_eq!(count, 100);

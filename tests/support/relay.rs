@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `cut` | closed; what was held back is lost | relayed |
 //! | `refuse` | closed; what was held back is lost | refused |
+//! | `black_out` | closed; what was held back is lost | taken; nothing passes |
 //! | `swallow` | stay open; nothing passes, in either direction | taken; nothing passes |
 //! | `hold_replies` | requests pass, replies do not | the same |
 //! | `…_from(request)` | the same, from this request of a client on | the same |
@@ -59,7 +60,14 @@ impl Relay {
 
     /// Closes the connections; new ones are relayed.
     pub fn cut(&self) {
-        self.network.close_all();
+        self.network.close_all(Passes::ALL);
+        self.listen();
+    }
+
+    /// Closes the connections; new ones are taken, and nothing passes. A client that connects again
+    /// without a pause waits for an answer then, where `refuse` would have it use up a processor.
+    pub fn black_out(&self) {
+        self.network.close_all(Passes::NOTHING);
         self.listen();
     }
 
@@ -69,12 +77,12 @@ impl Relay {
         if let Some(acceptor) = self.acceptor.lock().take() {
             acceptor.stop(self.network.address);
         }
-        self.network.close_all();
+        self.network.close_all(Passes::ALL);
     }
 
     /// Lets nothing through in either direction, and closes nothing: the network without a word.
     pub fn swallow(&self) {
-        self.network.set(Passes { requests: false, replies: false });
+        self.network.set(Passes::NOTHING);
         self.listen();
     }
 
@@ -194,6 +202,7 @@ struct Passes {
 
 impl Passes {
     const ALL: Self = Self { requests: true, replies: true };
+    const NOTHING: Self = Self { requests: false, replies: false };
 }
 
 /// The rule of the moment and the connections under it.
@@ -253,9 +262,10 @@ impl Network {
         }
     }
 
-    fn close_all(&self) {
+    /// Closes the connections, under this rule for those to come.
+    fn close_all(&self, passes: Passes) {
         let mut state = self.state.lock();
-        state.passes = Passes::ALL;
+        state.passes = passes;
         state.stranded.clear();
         let links = mem::take(&mut state.links);
         drop(state);

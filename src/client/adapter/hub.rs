@@ -355,6 +355,17 @@ mod tests {
     }
 
     #[test]
+    fn a_handle_that_still_connects_loses_no_contact_and_one_in_use_may() {
+        for (start, expected) in [(connecting(), vec![]), (in_use(), vec![ClientEvent::Disconnected])] {
+            let (hub, events) = hub(start);
+            hub.on_state(ZkState::Connecting);
+            assert_eq!(told(&events), expected);
+            hub.on_state(ZkState::Connected);
+            assert_eq!(told(&events), [CONNECTED]);
+        }
+    }
+
+    #[test]
     fn a_closed_handle_is_a_lost_session() {
         let (hub, events) = hub(in_use());
         hub.on_state(ZkState::Closed);

@@ -96,7 +96,7 @@ fn a_downgrade_leaves_the_place_in_the_queue_empty_at_no_step() {
                 false => field.party.client.after_next(step, look),
             }
             let reader = writer.downgrade().unwrap();
-            let children = looks.recv_timeout(PATIENCE).unwrap();
+            let children = next(&looks);
             assert!(
                 children.iter().any(|name| name.ends_with("-0000000000")),
                 "{step:?} {before}: {children:?}"
@@ -237,7 +237,7 @@ fn a_downgraded_reader_is_told_of_its_loss_like_any_other() {
     eventually("the session is back", || field.party.session.state() == SessionState::Connected);
     assert!(reader.is_owner());
     field.zk.delete(reader.id());
-    assert_eq!(reader.lost().recv_timeout(PATIENCE), Ok(LossReason::NodeDeleted));
+    assert_eq!(next(reader.lost()), LossReason::NodeDeleted);
     assert!(!reader.is_owner());
     assert!(matches!(reader.unlock(), Err(LockError::RequestDeleted { .. })));
     eventually("the next writer owns", || field.next.is_owner());

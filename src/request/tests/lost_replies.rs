@@ -79,7 +79,7 @@ fn a_second_znode_ahead_of_the_own_one_is_deleted() {
         late.set_sequence(DIR, -5);
         late.create_sequential(DIR, &name[..name.len() - 10], Some(session));
     });
-    let guard = party.blocking().try_lock_for(PATIENCE).unwrap().unwrap();
+    let guard = party.blocking().try_lock_for(deadline()).unwrap().unwrap();
     assert!(guard.is_owner());
     assert_eq!(zk.children(DIR).len(), 1);
 }
