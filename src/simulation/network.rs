@@ -147,7 +147,7 @@ impl Wire {
         let mut state = self.world.state();
         if !state.clients[self.client].link.deposed {
             state.draw_grace(self.client);
-            let races = !self.world.profile.is_calm() && state.random.one_in(8);
+            let races = !self.world.profile.is_calm() && state.random.one_in(3);
             state.clients[self.client].link.heard.note_activity(now, races);
         }
         if self.world.profile.faults.slow_replies && self.world.in_trouble() {
