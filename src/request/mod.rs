@@ -32,7 +32,9 @@ use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
-use crate::session::{Core, Moment, Participant, ParticipantId, Session, Target, Term, Wake};
+use crate::session::{
+    Core, Listing, ListingReader, Moment, Participant, ParticipantId, Session, Target, Term, Wake,
+};
 
 pub(crate) use downgrade::Downgrade;
 
@@ -89,7 +91,11 @@ struct State {
     /// Whether a worker is moving the request, and whether it must look once more before it parks.
     moving: bool,
     again: bool,
+    /// The znode whose watch wakes the request. `None` for one that must list the queue, or look at its own znode, before it
+    /// knows anything.
     watched: Option<ZNodePath>,
+    /// A listing that others have brought.
+    listing: Option<Arc<Listing>>,
     /// When the request is to look again by itself; one time is enough.
     next_look: Option<Moment>,
     /// The reply to a create was lost once.
@@ -170,6 +176,7 @@ impl Request {
                 moving: false,
                 again: false,
                 watched: None,
+                listing: None,
                 next_look: None,
                 reply_lost: false,
                 error: None,
@@ -387,11 +394,16 @@ impl Request {
         };
         *self.held_under.lock() = None;
         state.phase = Phase::Ended { znode, how };
+        state.listing = None;
+        self.forget_watch(state);
+        self.settled.notify_all();
+        Some(Rest { left_behind, still_moving: state.moving })
+    }
+
+    fn forget_watch(&self, state: &mut State) {
         if let Some(watched) = state.watched.take() {
             self.core.participants().unwatch(&watched, self.id);
         }
-        self.settled.notify_all();
-        Some(Rest { left_behind, still_moving: state.moving })
     }
 
     fn log_suspension(&self) {
@@ -449,7 +461,13 @@ impl Drop for Claim {
 impl Participant for Request {
     fn wake(self: Arc<Self>, why: Wake) {
         match why {
-            Wake::LookAgain | Wake::Reconnected => self.look(),
+            Wake::LookAgain | Wake::Reconnected => {
+                self.forget_watch(&mut self.state.lock());
+                self.look();
+            }
+            // One that is still joining has a time of its own.
+            Wake::Routine if self.znode().is_none() => {}
+            Wake::Routine => self.look(),
             Wake::Suspended => self.log_suspension(),
             Wake::CheckLease => {
                 let over = {
@@ -462,6 +480,19 @@ impl Participant for Request {
             }
             Wake::SessionEnded(reason) => self.lose(reason),
         }
+    }
+}
+
+impl ListingReader for Request {
+    fn take(self: Arc<Self>, listing: &Arc<Listing>) {
+        {
+            let mut state = self.state.lock();
+            if !matches!(state.phase, Phase::Queued { .. }) {
+                return;
+            }
+            state.listing = Some(Arc::clone(listing));
+        }
+        self.look();
     }
 }
 

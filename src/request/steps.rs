@@ -2,7 +2,7 @@
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is `join` and `evaluate` here.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use zookeeper::{ZkError, ZkResult};
@@ -15,7 +15,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
 use crate::retry::is_passing;
-use crate::session::{Participant, Sight, Target, Term, Wake};
+use crate::session::{Listing, Listings, Priority, Sight, Target, Term};
 
 /// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
 /// A deletion by another is noticed within this time and the server's word.
@@ -78,13 +78,17 @@ impl Request {
         enum Step {
             Join { unconfirmed: bool },
             Evaluate(ZNodePath),
+            WaitFor(ZNodePath),
             Verify(ZNodePath),
         }
         let step = {
             let state = self.state.lock();
             match &state.phase {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
-                Phase::Queued { znode, .. } => Step::Evaluate(znode.clone()),
+                Phase::Queued { znode, .. } => match &state.watched {
+                    None => Step::Evaluate(znode.clone()),
+                    Some(ahead) => Step::WaitFor(ahead.clone()),
+                },
                 Phase::Owner { znode, .. } => Step::Verify(znode.clone()),
                 Phase::Ended { .. } => return Next::Park,
             }
@@ -93,6 +97,7 @@ impl Request {
             Step::Join { unconfirmed: true } => self.find_again(),
             Step::Join { unconfirmed: false } => self.join(),
             Step::Evaluate(znode) => self.evaluate(&znode),
+            Step::WaitFor(ahead) => self.wait_for(&ahead),
             Step::Verify(znode) => self.verify(&znode),
         }
     }
@@ -104,7 +109,10 @@ impl Request {
         match self.core.write(|client| client.create_and_list(dir.as_str(), prefix, data, acl)) {
             Ok((path, listed)) => {
                 let znode = ZNodePath::from_server(path);
-                if self.joined(&znode) { self.decide(&znode, &term, listed) } else { Next::Park }
+                if !self.joined(&znode) {
+                    return Next::Park;
+                }
+                self.decide(&znode, &Listing { term, children: listed })
             }
             Err(ZkError::NoNode) => match self.core.ensure_path(dir, acl) {
                 Ok(()) => Next::Again,
@@ -136,7 +144,10 @@ impl Request {
         };
         let znode = dir.child(name);
         logging::debug!("found {znode} again, whose creation was not confirmed");
-        if self.joined(&znode) { self.decide(&znode, &term, Ok(listed)) } else { Next::Park }
+        if !self.joined(&znode) {
+            return Next::Park;
+        }
+        self.decide(&znode, &Listing { term, children: Ok(listed) })
     }
 
     /// Takes up the znode; `false` when the request was given up meanwhile, and the znode is deleted again.
@@ -187,24 +198,31 @@ impl Request {
         Next::Park
     }
 
-    /// Lists the queue and acts on what it says.
+    /// Lists the queue and acts on what it says. If others have a listing under way, the next one brings the request here
+    /// again.
     fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
-        let term = self.core.current_term();
-        let listed = self.core.read(|client| client.get_children(self.terms.dir.as_str(), false));
-        self.decide(znode, &term, listed)
+        let brought = self.state.lock().listing.take();
+        let listing = brought.or_else(|| {
+            let reader: Weak<Request> = Arc::downgrade(self);
+            Listings::list(&self.core, &self.terms.dir, self.id, reader)
+        });
+        match listing {
+            Some(listing) => self.decide(znode, &listing),
+            None => Next::Park,
+        }
     }
 
-    fn decide(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<Term>, listed: ZkResult<Vec<String>>) -> Next {
-        let children = match listed {
-            Ok(children) => children,
-            Err(ZkError::NoNode) => Vec::new(),
-            Err(error) => return self.look_failed(Operation::LIST, &self.terms.dir, error),
+    fn decide(self: &Arc<Self>, znode: &ZNodePath, listing: &Listing) -> Next {
+        let children = match &listing.children {
+            Ok(children) => children.as_slice(),
+            Err(ZkError::NoNode) => &[],
+            Err(error) => return self.look_failed(Operation::LIST, &self.terms.dir, *error),
         };
-        if let Some(duplicate) = find_duplicate(&self.terms.prefix, znode.name(), &children) {
+        if let Some(duplicate) = find_duplicate(&self.terms.prefix, znode.name(), children) {
             return self.delete_duplicate(duplicate);
         }
-        match decide(self.terms.access, znode.name(), &children) {
-            Decision::Owner => self.acquire(znode, term),
+        match decide(self.terms.access, znode.name(), children) {
+            Decision::Owner => self.acquire(znode, &listing.term),
             Decision::Exhausted => {
                 self.fail(LockError::SequenceExhausted { path: znode.to_string() });
                 Next::Park
@@ -255,23 +273,23 @@ impl Request {
 
     /// Watches the one ahead, and nobody else: one release wakes one waiter.
     fn wait_for(self: &Arc<Self>, ahead: &ZNodePath) -> Next {
-        match self.watch(ahead) {
-            Ok(sight @ (Sight::Watched { .. } | Sight::Unreadable)) => {
-                if let Some(znode) = self.placed() {
-                    logging::debug!("{znode} waits for {ahead}");
-                }
-                let is_persistent = matches!(sight, Sight::Watched { is_persistent: true, .. });
-                if is_persistent && self.core.mentions_first(ahead) {
-                    logging::warn!(
-                        "requests wait for {ahead}, which is persistent: no session's end deletes it"
-                    );
-                }
-                Next::Park
-            }
+        let sight = match self.watch(ahead) {
+            Ok(sight) => sight,
+            Err(error) => return self.look_failed(Operation::WATCH, ahead, error),
+        };
+        if sight == Sight::Gone {
             // It went between the listing and the watch. The Java recipe waits for ever here.
-            Ok(Sight::Gone) => Next::Again,
-            Err(error) => self.look_failed(Operation::WATCH, ahead, error),
+            self.forget_watch(&mut self.state.lock());
+            return Next::Again;
         }
+        if let Some(znode) = self.placed() {
+            logging::debug!("{znode} waits for {ahead}");
+        }
+        let is_persistent = matches!(sight, Sight::Watched { is_persistent: true, .. });
+        if is_persistent && self.core.mentions_first(ahead) {
+            logging::warn!("requests wait for {ahead}, which is persistent: no session's end deletes it");
+        }
+        Next::Park
     }
 
     /// Takes note that the request stands behind another; returns its znode when that is news.
@@ -355,7 +373,9 @@ impl Request {
             self.core.participants().unwatch(&before, self.id);
         }
         let sight = self.core.watch(path, self.id);
-        if self.has_ended() {
+        // It may have ended, or been woken, while the call was under way, which had registered it again.
+        let is_watched = self.state.lock().watched.as_ref() == Some(path);
+        if !is_watched {
             self.core.participants().unwatch(path, self.id);
         }
         let sight = sight?;
@@ -394,30 +414,29 @@ impl Request {
             // One that was overtaken by a sooner one has nothing left to do.
             let is_due = request.state.lock().next_look.take_if(|next| *next == at).is_some();
             if is_due {
-                request.wake(Wake::LookAgain);
+                request.look();
             }
         });
     }
 
     pub(super) fn look(self: Arc<Self>) {
-        if self.begin_to_move() {
-            self.run_soon();
+        if let Some(priority) = self.begin_to_move() {
+            let core = Arc::clone(&self.core);
+            core.submit_as(priority, move |_| self.run());
         }
     }
 
-    /// Claims the moving of the request; `false` when it has ended, or when somebody is at it and will look once more.
-    pub(super) fn begin_to_move(&self) -> bool {
+    /// Claims the moving of the request, and says how urgent it is; `None` when it has ended, or when somebody is at it and
+    /// will look once more.
+    fn begin_to_move(&self) -> Option<Priority> {
         let mut state = self.state.lock();
-        if matches!(state.phase, Phase::Ended { .. }) {
-            return false;
-        }
+        let priority = match &state.phase {
+            Phase::Ended { .. } => return None,
+            Phase::Owner { .. } => Priority::Owner,
+            Phase::Joining(_) | Phase::Queued { .. } => Priority::Other,
+        };
         state.again = state.moving;
-        !std::mem::replace(&mut state.moving, true)
-    }
-
-    pub(super) fn run_soon(self: Arc<Self>) {
-        let core = Arc::clone(&self.core);
-        core.submit(move |_| self.run());
+        (!std::mem::replace(&mut state.moving, true)).then_some(priority)
     }
 
     pub(super) fn hand_on_soon(self: Arc<Self>) {

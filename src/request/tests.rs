@@ -1,5 +1,6 @@
 //! The protocol, step by step, on the simulated ZooKeeper: what a real server cannot do on command.
 
+mod crowds;
 mod downgrade;
 mod giving_up;
 mod healing;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper::{Acl, Permission, ZkError};
 
+use crate::session::KEEP_ALIVE_PATH;
 use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::{
     BlockingWriteLock, CancelHandle, LockError, LockListener, LossReason, Patience, ProtocolSupport,
@@ -128,8 +130,10 @@ fn panic_in_next(client: &SimulatedClient, operation: SimOperation, when: Effect
     }
 }
 
+/// The calls so far, without those that keep the session alive.
 fn operations(zk: &SimulatedZooKeeper) -> Vec<SimOperation> {
-    zk.log().iter().map(|call| call.operation).collect()
+    let log = zk.log();
+    log.iter().filter(|call| call.path != KEEP_ALIVE_PATH).map(|call| call.operation).collect()
 }
 
 // ---- the number of calls

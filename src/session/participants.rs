@@ -14,6 +14,8 @@ use crate::recipe::path::ZNodePath;
 pub(crate) enum Wake {
     /// A watch that it registered fired, or a time that it asked for has come.
     LookAgain,
+    /// Some time has passed: a watch may be gone without an event.
+    Routine,
     /// Contact was lost. Nothing can be done but to say so.
     Suspended,
     /// Contact was lost and is back: every watch is gone and must be set again.

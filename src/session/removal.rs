@@ -175,7 +175,7 @@ impl Participant for Removal {
                 self.try_soon();
             }
             Wake::LookAgain => self.try_soon(),
-            Wake::CheckLease | Wake::Suspended => {}
+            Wake::Routine | Wake::CheckLease | Wake::Suspended => {}
             Wake::SessionEnded(_) if self.core.outlives_us() => self.try_soon(),
             Wake::SessionEnded(_) => {
                 self.core.leave_behind(self.target.clone());

@@ -93,7 +93,7 @@ impl Lookout {
 impl Participant for Lookout {
     fn wake(self: Arc<Self>, why: Wake) {
         match why {
-            Wake::LookAgain | Wake::Reconnected => self.look_soon(),
+            Wake::LookAgain | Wake::Routine | Wake::Reconnected => self.look_soon(),
             Wake::Suspended | Wake::CheckLease | Wake::SessionEnded(_) => {}
         }
     }

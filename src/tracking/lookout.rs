@@ -169,7 +169,7 @@ impl<S: Subject> Lookout<S> {
 impl<S: Subject> Participant for Lookout<S> {
     fn wake(self: Arc<Self>, why: Wake) {
         match why {
-            Wake::LookAgain | Wake::Reconnected => self.look(),
+            Wake::LookAgain | Wake::Routine | Wake::Reconnected => self.look(),
             // What was seen is the best that is known.
             Wake::Suspended | Wake::CheckLease => {}
             Wake::SessionEnded(reason) => {

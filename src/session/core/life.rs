@@ -11,6 +11,7 @@ use crate::error::LossReason;
 use crate::logging;
 use crate::session::clock::Moment;
 use crate::session::participants::Wake;
+use crate::session::runtime::Priority;
 
 /// The path of the write that proves the session alive. It changes nothing: the znode does not exist, and if it did,
 /// not at this version. A read would prove less (see the lease).
@@ -55,7 +56,7 @@ impl Core {
             Due::End => self.end(LossReason::LeaseExpired),
             Due::Work { proof, lease_ended } => {
                 if proof {
-                    self.submit(|core| {
+                    self.submit_as(Priority::Session, |core| {
                         // A failure is tried again by the clock.
                         let _ = core.prove_life();
                     });
@@ -135,7 +136,7 @@ impl Core {
         }
         self.runtime.abandon();
         // On a worker: this may be a thread of the client's, with its locks held, and what is told may drop foreign things.
-        self.submit(move |core| core.complete_end(reason));
+        self.submit_as(Priority::Session, move |core| core.complete_end(reason));
         match reason {
             LossReason::SessionClosed => logging::info!("ZooKeeper session closed"),
             _ => logging::warn!("ZooKeeper session lost: {reason}"),

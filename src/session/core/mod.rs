@@ -5,6 +5,7 @@
 
 mod calls;
 mod life;
+mod routine;
 #[cfg(test)]
 mod tests;
 
@@ -22,9 +23,10 @@ use zookeeper::{ZkError, ZkResult};
 use super::SessionState;
 use super::clock::Moment;
 use super::lease::{Lease, Term};
+use super::listings::Listings;
 use super::participants::{Participant, ParticipantId, Participants, Wake};
 use super::removal::{Removal, Target};
-use super::runtime::Runtime;
+use super::runtime::{Priority, Runtime};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::logging;
@@ -46,6 +48,7 @@ pub(crate) struct Core {
     process: u32,
     status: Mutex<Status>,
     participants: Participants,
+    listings: Listings,
     /// Znodes that the log has mentioned, for what it says once.
     mentioned: Mutex<HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
@@ -111,12 +114,14 @@ impl Core {
             process: std::process::id(),
             status: Mutex::new(status),
             participants: Participants::default(),
+            listings: Listings::default(),
             mentioned: Mutex::default(),
             orphans: Mutex::default(),
             ended,
             finished,
         });
         core.listen();
+        core.look_routinely_later();
         core
     }
 
@@ -275,6 +280,10 @@ impl Core {
         &self.participants
     }
 
+    pub(crate) fn listings(&self) -> &Listings {
+        &self.listings
+    }
+
     pub(crate) fn ended(&self) -> &Receiver<Infallible> {
         &self.ended
     }
@@ -309,8 +318,16 @@ impl Core {
     }
 
     pub(crate) fn submit(self: &Arc<Self>, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
+        self.submit_as(Priority::Other, job);
+    }
+
+    pub(crate) fn submit_as(
+        self: &Arc<Self>,
+        priority: Priority,
+        job: impl FnOnce(&Arc<Core>) + Send + 'static,
+    ) {
         let core = Arc::clone(self);
-        self.runtime.submit(Box::new(move || job(&core)));
+        self.runtime.submit(priority, Box::new(move || job(&core)));
     }
 
     /// The same for a job that must be done even if the session's threads are gone.
