@@ -68,6 +68,9 @@
 //! session's life, `warn` for what an operator should see. The client library logs thousands of lines a second under the
 //! target `zookeeper::` while no server can be reached; with `env_logger`, `RUST_LOG=info,zookeeper::=off` silences it
 //! (with both colons: the filter goes by prefix, and would silence this crate too).
+//!
+//! The logger is called on the session's threads and on those of the callers, while this crate holds no lock: it may call
+//! this crate. It should not wait for a lock, as a thread of the session waits with it. A panic of the logger is caught.
 
 #![forbid(unsafe_code)]
 #![warn(
@@ -86,8 +89,10 @@ mod directory;
 mod error;
 mod error_class;
 mod locks;
+mod logging;
 mod node_tracker;
 mod operation;
+mod panics;
 mod patience;
 mod protocol_support;
 mod recipe;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use zookeeper::{Acl, CreateMode, ZkError};
 
 use crate::error::{LockError, Operation, Result};
+use crate::logging;
 use crate::operation::ZooKeeperOperation;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
@@ -179,7 +180,7 @@ impl ProtocolSupport {
                 Err(error) if error.is_connection_loss() => error,
                 result => return result,
             };
-            log::debug!("attempt {} failed: {error}", counter.failures() + 1);
+            logging::debug!("attempt {} failed: {error}", counter.failures() + 1);
             let delay = counter.failed(error, &policy, &self.session.core())?;
             self.pause(delay);
         }

@@ -81,6 +81,7 @@ impl Granted {
 /// # The contract
 /// - A call blocks until the server has answered or contact is lost. It may block longer when packets are swallowed:
 ///   the session calls from threads that it can abandon.
+/// - A call that panics counts as one whose reply was lost. The session goes on.
 /// - A call whose reply was lost fails with [`ZkError::ConnectionLoss`](crate::ZkError); whether it took effect is
 ///   unknown.
 /// - Once the session cannot come back, every call fails at once with

@@ -22,6 +22,7 @@ pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
 use crate::error::{LockError, Operation, Result};
+use crate::logging;
 use crate::patience::Patience;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::{count_owners, in_order};
@@ -308,7 +309,7 @@ fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
     };
     match removed {
         Ok(()) => {
-            log::info!("removed the empty lock directory {dir}");
+            logging::info!("removed the empty lock directory {dir}");
             Ok(true)
         }
         Err(ZkError::NotEmpty | ZkError::NoNode) => Ok(false),

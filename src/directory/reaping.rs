@@ -9,6 +9,7 @@ use zookeeper::ZkError;
 
 use super::lock_info::LockInfo;
 use crate::error::{LockError, Operation, Result};
+use crate::logging;
 use crate::recipe::kind::LockKind;
 use crate::session::Core;
 
@@ -27,7 +28,7 @@ pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<V
     while let Some(request) = queue.pop() {
         match core.write(|client| client.delete(request.path(), request.version())) {
             Ok(()) => {
-                log::warn!("reaped {request}");
+                logging::warn!("reaped {request}");
                 deleted.push(request);
             }
             // It has gone by itself, has shown a sign of life, or is a directory that only looks like a request.

@@ -12,6 +12,7 @@ use zookeeper::Acl;
 use crate::error::Result;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
+use crate::logging;
 use crate::patience::Patience;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
@@ -148,7 +149,7 @@ impl BlockingWriteLock {
         match guard.unlock() {
             Ok(()) => Ok(result),
             Err(error) if error.is_connection_loss() || error.is_access_denied() => {
-                log::warn!("{error}");
+                logging::warn!("{error}");
                 Ok(result)
             }
             Err(error) => Err(error),

@@ -2,11 +2,9 @@
 //!
 //! Origin: Curator's `LeaderSelector`.
 
-use std::any::Any;
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +16,8 @@ use crate::error::{LockError, Result};
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::leadership::Leadership;
 use crate::locks::lock_guard::LockGuard;
+use crate::logging;
+use crate::panics::contain;
 use crate::patience::{CancelHandle, Patience, Waited};
 use crate::request::Request;
 
@@ -108,7 +108,9 @@ impl Candidate {
         let started = thread::Builder::new().name("zk-lock-leader".to_owned()).spawn(move || {
             let outcome = campaign.run();
             // Before the end is told, as it holds what is the application's.
-            drop(campaign);
+            if let Err(message) = contain(|| drop(campaign)) {
+                logging::error!("the closure of a candidate panicked when it was dropped: {message}");
+            }
             told.end(outcome);
             drop(running);
         });
@@ -181,7 +183,7 @@ impl fmt::Debug for Candidate {
 impl Shared {
     fn end(&self, outcome: Result<()>) {
         let Err(error) = outcome else { return };
-        log::warn!("the candidate for '{}' ends: {error}", self.dir);
+        logging::warn!("the candidate for '{}' ends: {error}", self.dir);
         // Nobody else sets it.
         let _ = self.error.set(error);
     }
@@ -204,7 +206,7 @@ impl Campaign {
                 Ok(Some(guard)) => self.lead(guard)?,
                 // Stopped: the patience has no other end.
                 Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
-                Err(error) if error.is_recoverable() || is_deletion(&error) => log::warn!("{error}"),
+                Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
             Patience::until(earliest).cancelled_by(&stop).wait_for::<Infallible>(&never());
@@ -215,15 +217,15 @@ impl Campaign {
     fn lead(&mut self, guard: LockGuard) -> Result<()> {
         let leadership = Leadership::new(guard, &self.shared.stop);
         *self.shared.leading.lock() = Some(leadership.request());
-        let outcome = catch_unwind(AssertUnwindSafe(|| (self.lead)(&leadership)));
+        // The error is the closure's too, and so is what it says.
+        let outcome = contain(|| (self.lead)(&leadership).map_err(|error| error.to_string()));
         *self.shared.leading.lock() = None;
         let stepped_down = leadership.step_down();
         match outcome {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => log::warn!("the leader of '{}' steps down: {error}", self.shared.dir),
-            Err(panic) => {
-                let (path, message) = (self.shared.dir.clone(), message_of(&*panic));
-                return Err(LockError::LeaderPanicked { path, message });
+            Ok(Err(error)) => logging::warn!("the leader of '{}' steps down: {error}", self.shared.dir),
+            Err(message) => {
+                return Err(LockError::LeaderPanicked { path: self.shared.dir.clone(), message });
             }
         }
         match stepped_down {
@@ -241,14 +243,6 @@ impl Campaign {
 
 fn is_deletion(error: &LockError) -> bool {
     matches!(error, LockError::RequestDeleted { .. })
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "a panic without a message".to_owned(),
-    }
 }
 
 #[cfg(test)]

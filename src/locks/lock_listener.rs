@@ -1,12 +1,13 @@
 //! [`LockListener`]: how an application hears that a lock was acquired, released or lost; and the one place that calls it.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::error::LossReason;
+use crate::logging;
+use crate::panics::contain;
 use crate::request::{Event, Observer};
 use crate::session::{Mailbox, off_duty};
 
@@ -115,8 +116,8 @@ impl ListenerSlot {
             Event::Lost(reason) => listener.lock_lost(reason),
             Event::Dropped(reason) => listener.request_dropped(reason),
         };
-        if catch_unwind(AssertUnwindSafe(|| off_duty(call))).is_err() {
-            log::error!("a lock listener panicked on {event:?}");
+        if let Err(message) = contain(|| off_duty(call)) {
+            logging::error!("a lock listener panicked on {event:?}: {message}");
         }
     }
 }
@@ -140,6 +141,7 @@ impl fmt::Debug for ListenerSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::resume_unwind;
     use std::sync::Weak;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
@@ -173,11 +175,48 @@ mod tests {
 
     impl Drop for Leaver {
         fn drop(&mut self) {
-            // A second panic would end the process, and with it the report of the first.
-            if !thread::panicking() {
-                panic!("on purpose");
-            }
+            panic_unless_panicking();
         }
+    }
+
+    /// Panics with a payload that panics again when it is dropped.
+    struct Bomb(Arc<Counter>);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic_unless_panicking();
+        }
+    }
+
+    impl LockListener for Bomb {
+        fn lock_acquired(&self) {
+            resume_unwind(Box::new(Bomb(Arc::clone(&self.0))));
+        }
+
+        fn lock_released(&self) {
+            self.0.lock_released();
+        }
+    }
+
+    /// A second panic while the first unwinds would abort the process.
+    fn panic_unless_panicking() {
+        if !thread::panicking() {
+            resume_unwind(Box::new("on purpose"));
+        }
+    }
+
+    #[test]
+    fn a_listener_is_called_again_after_a_panic_whose_payload_panics_when_dropped() {
+        let counter = Arc::new(Counter::default());
+        let listener: Arc<dyn LockListener> = Arc::new(Bomb(Arc::clone(&counter)));
+        let slot = ListenerSlot::new(Some(Arc::clone(&listener)), false);
+        for event in [Event::Acquired, Event::Released] {
+            slot.post(event);
+            slot.hand_on();
+        }
+        assert_eq!(counter.0.load(Ordering::SeqCst), 1);
+        // Its drop panics as well.
+        std::mem::forget((slot, listener));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crossbeam_channel::select;
 use zookeeper::{Stat, ZkError, ZkResult};
 
 use crate::error::{LockError, Operation, Result};
+use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation;
@@ -137,7 +138,7 @@ impl Revoker {
         let path = znode.to_string();
         match answer {
             Answer::Asked { czxid } => {
-                log::info!("asked the holder of {znode} to let go");
+                logging::info!("asked the holder of {znode} to let go");
                 Ok(czxid)
             }
             Answer::Gone => Err(LockError::NoSuchRequest { path }),
@@ -155,7 +156,7 @@ impl Revoker {
         if !was_deleted && !reply_lost {
             return Ok(Revocation::Complied);
         }
-        log::warn!("took the lock away from {znode}, whose holder did not let go in time");
+        logging::warn!("took the lock away from {znode}, whose holder did not let go in time");
         Ok(Revocation::Forced)
     }
 

@@ -9,6 +9,7 @@ use zookeeper::{ZkError, ZkResult};
 use super::call::{Call, Verdict};
 use super::landmark::Landmark;
 use crate::error::{LockError, Operation, Result};
+use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
@@ -61,7 +62,7 @@ impl<C: Call> Attempts<C> {
         let now = Landmark::find(core, &self.subject())?;
         let verdict = self.call.judge(&self.path, found, before, &now);
         if matches!(verdict, Verdict::TookEffect(_)) {
-            log::debug!("{} {}: took effect, though its reply was lost", self.operation.name, self.path);
+            logging::debug!("{} {}: took effect, though its reply was lost", self.operation.name, self.path);
         }
         Ok((verdict, now))
     }

@@ -11,6 +11,7 @@ use zookeeper::{CreateMode, ZkError, ZkResult};
 
 use super::{Event, Observer, Phase, Request, Terms};
 use crate::error::{LockError, LossReason, Operation, Result};
+use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::{Participant, ParticipantId, Target, Wake};
@@ -111,7 +112,7 @@ impl Downgrade {
         let _ = request.fencing_token.set(fencing_token);
         request.observer.post(Event::Acquired);
         self.is_complete.store(true, Ordering::Relaxed);
-        log::info!("downgraded {} to {}", self.owners_znode, self.znode);
+        logging::info!("downgraded {} to {}", self.owners_znode, self.znode);
         request.start();
         Ok(request)
     }

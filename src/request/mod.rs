@@ -23,14 +23,18 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::Sender;
+use log::Level;
 use parking_lot::{Condvar, Mutex};
 use zookeeper::{Acl, ZkResult};
 
 use crate::error::{LockError, LossReason, Operation, Result};
+use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
-use crate::session::{Core, Moment, Participant, ParticipantId, Session, Target, Term, Wake};
+use crate::session::{
+    Core, Listing, ListingReader, Moment, Participant, ParticipantId, Session, Target, Term, Wake,
+};
 
 pub(crate) use downgrade::Downgrade;
 
@@ -87,7 +91,11 @@ struct State {
     /// Whether a worker is moving the request, and whether it must look once more before it parks.
     moving: bool,
     again: bool,
+    /// The znode whose watch wakes the request. `None` for one that must list the queue, or look at its own znode, before it
+    /// knows anything.
     watched: Option<ZNodePath>,
+    /// A listing that others have brought.
+    listing: Option<Arc<Listing>>,
     /// When the request is to look again by itself; one time is enough.
     next_look: Option<Moment>,
     /// The reply to a create was lost once.
@@ -112,6 +120,13 @@ enum Phase {
         znode: Option<ZNodePath>,
         how: Ending,
     },
+}
+
+impl Phase {
+    /// Whether the request owns the lock, is known to stand behind another, or has ended.
+    fn is_placed(&self) -> bool {
+        !matches!(self, Phase::Joining(_) | Phase::Queued { seen: false, .. })
+    }
 }
 
 #[derive(Default)]
@@ -161,6 +176,7 @@ impl Request {
                 moving: false,
                 again: false,
                 watched: None,
+                listing: None,
                 next_look: None,
                 reply_lost: false,
                 error: None,
@@ -249,7 +265,7 @@ impl Request {
     /// Whether [`wait_until_placed`](Request::wait_until_placed) would return at once.
     #[cfg(test)]
     pub(crate) fn is_placed(&self) -> bool {
-        !matches!(self.state.lock().phase, Phase::Joining(_) | Phase::Queued { seen: false, .. })
+        self.state.lock().phase.is_placed()
     }
 
     /// Why the request ended.
@@ -316,10 +332,13 @@ impl Request {
         let Some(rest) = self.end(&mut state, Ending::Withdrawn) else { return };
         if was_owner {
             self.observer.post(Event::Released);
-            log::info!("released {}", self.name_of(&state));
         }
+        let name = self.name_of(&state);
         drop(state);
         self.clean_up(rest, first);
+        if was_owner {
+            logging::info!("released {name}");
+        }
     }
 
     /// Ends the request because the lock, or the place in the queue, was taken away.
@@ -340,20 +359,25 @@ impl Request {
     fn end_unasked(self: &Arc<Self>, reason: LossReason, error: Option<LockError>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
+        // Before that its caller waits for it, and gets the error.
+        let was_placed = state.phase.is_placed();
         let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
         let Some(rest) = self.end(&mut state, how) else { return };
         self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
-        let what = if was_owner { "lost" } else { "dropped from the queue:" };
-        let level = if reason == LossReason::SessionClosed { log::Level::Info } else { log::Level::Warn };
-        match &error {
-            Some(error) => log::log!(level, "{what} {}: {reason}: {error}", self.name_of(&state)),
-            None => log::log!(level, "{what} {}: {reason}", self.name_of(&state)),
-        }
+        let name = self.name_of(&state);
+        let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         state.error = error;
         drop(state);
         // Before the cleaning up, after which the session's threads may go.
         Arc::clone(self).hand_on_soon();
         self.clean_up(rest, None);
+        let what = if was_owner { "lost" } else { "dropped from the queue:" };
+        let level = match reason {
+            _ if !was_placed => Level::Debug,
+            LossReason::SessionClosed => Level::Info,
+            _ => Level::Warn,
+        };
+        logging::log!(level, "{what} {name}: {reason}{cause}");
     }
 
     /// Makes the request an ended one and returns what is left to do about it; `None` when it had ended before.
@@ -370,21 +394,27 @@ impl Request {
         };
         *self.held_under.lock() = None;
         state.phase = Phase::Ended { znode, how };
-        if let Some(watched) = state.watched.take() {
-            self.core.participants().unwatch(&watched, self.id);
-        }
+        state.listing = None;
+        self.forget_watch(state);
         self.settled.notify_all();
         Some(Rest { left_behind, still_moving: state.moving })
     }
 
+    fn forget_watch(&self, state: &mut State) {
+        if let Some(watched) = state.watched.take() {
+            self.core.participants().unwatch(&watched, self.id);
+        }
+    }
+
     fn log_suspension(&self) {
-        let state = self.state.lock();
-        match &state.phase {
-            Phase::Owner { znode, .. } => {
-                log::warn!("suspended {znode}: no contact, owned until the lease ends")
-            }
-            Phase::Queued { znode, .. } => log::info!("suspended {znode}: no contact, waiting for it"),
-            Phase::Joining(_) | Phase::Ended { .. } => {}
+        let (is_owner, znode) = match &self.state.lock().phase {
+            Phase::Owner { znode, .. } => (true, znode.clone()),
+            Phase::Queued { znode, .. } => (false, znode.clone()),
+            Phase::Joining(_) | Phase::Ended { .. } => return,
+        };
+        match is_owner {
+            true => logging::warn!("suspended {znode}: no contact, owned until the lease ends"),
+            false => logging::info!("suspended {znode}: no contact, waiting for it"),
         }
     }
 
@@ -431,7 +461,13 @@ impl Drop for Claim {
 impl Participant for Request {
     fn wake(self: Arc<Self>, why: Wake) {
         match why {
-            Wake::LookAgain | Wake::Reconnected => self.look(),
+            Wake::LookAgain | Wake::Reconnected => {
+                self.forget_watch(&mut self.state.lock());
+                self.look();
+            }
+            // One that is still joining has a time of its own.
+            Wake::Routine if self.znode().is_none() => {}
+            Wake::Routine => self.look(),
             Wake::Suspended => self.log_suspension(),
             Wake::CheckLease => {
                 let over = {
@@ -444,6 +480,19 @@ impl Participant for Request {
             }
             Wake::SessionEnded(reason) => self.lose(reason),
         }
+    }
+}
+
+impl ListingReader for Request {
+    fn take(self: Arc<Self>, listing: &Arc<Listing>) {
+        {
+            let mut state = self.state.lock();
+            if !matches!(state.phase, Phase::Queued { .. }) {
+                return;
+            }
+            state.listing = Some(Arc::clone(listing));
+        }
+        self.look();
     }
 }
 

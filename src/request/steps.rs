@@ -2,17 +2,20 @@
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is `join` and `evaluate` here.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use zookeeper::{ZkError, ZkResult};
 
 use super::{Event, Phase, Request, Terms};
 use crate::error::{LockError, LossReason, Operation};
+use crate::logging;
+use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
-use crate::session::{Participant, Sight, Target, Term, Wake};
+use crate::retry::is_passing;
+use crate::session::{Listing, Listings, Priority, Sight, Target, Term};
 
 /// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
 /// A deletion by another is noticed within this time and the server's word.
@@ -20,6 +23,9 @@ const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
 /// How often a znode that may not be read is looked at, in place of a watch that a server may not report.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
+
+/// How soon a look that failed is tried again, at least, whatever the retry policy.
+const SHORTEST_RETRY: Duration = Duration::from_millis(10);
 
 /// How soon a request whose turn has come looks again for the session's proof of life.
 const LEASE_LOOK: Duration = Duration::from_millis(100);
@@ -33,7 +39,7 @@ enum Next {
 
 impl Request {
     pub(super) fn run(self: Arc<Self>) {
-        while self.step() == Next::Again || self.must_look_again() {}
+        while self.step_contained() == Next::Again || self.must_look_again() {}
         self.observer.hand_on();
         if self.has_come_to_rest() {
             self.core.leave(self.id);
@@ -55,17 +61,34 @@ impl Request {
         again
     }
 
+    /// Makes a step. What a step that panics has sent is as unknown as after a lost reply.
+    fn step_contained(self: &Arc<Self>) -> Next {
+        contain(|| self.step()).unwrap_or_else(|message| {
+            let dir = &self.terms.dir;
+            logging::error!("a request in {dir} panicked, and looks again: {message}");
+            let is_placed = matches!(self.state.lock().phase, Phase::Queued { .. } | Phase::Owner { .. });
+            match is_placed {
+                true => self.look_failed(Operation::LIST, dir, ZkError::ConnectionLoss),
+                false => self.join_failed(Operation::CREATE, ZkError::ConnectionLoss),
+            }
+        })
+    }
+
     fn step(self: &Arc<Self>) -> Next {
         enum Step {
             Join { unconfirmed: bool },
             Evaluate(ZNodePath),
+            WaitFor(ZNodePath),
             Verify(ZNodePath),
         }
         let step = {
             let state = self.state.lock();
             match &state.phase {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
-                Phase::Queued { znode, .. } => Step::Evaluate(znode.clone()),
+                Phase::Queued { znode, .. } => match &state.watched {
+                    None => Step::Evaluate(znode.clone()),
+                    Some(ahead) => Step::WaitFor(ahead.clone()),
+                },
                 Phase::Owner { znode, .. } => Step::Verify(znode.clone()),
                 Phase::Ended { .. } => return Next::Park,
             }
@@ -74,6 +97,7 @@ impl Request {
             Step::Join { unconfirmed: true } => self.find_again(),
             Step::Join { unconfirmed: false } => self.join(),
             Step::Evaluate(znode) => self.evaluate(&znode),
+            Step::WaitFor(ahead) => self.wait_for(&ahead),
             Step::Verify(znode) => self.verify(&znode),
         }
     }
@@ -85,7 +109,10 @@ impl Request {
         match self.core.write(|client| client.create_and_list(dir.as_str(), prefix, data, acl)) {
             Ok((path, listed)) => {
                 let znode = ZNodePath::from_server(path);
-                if self.joined(&znode) { self.decide(&znode, &term, listed) } else { Next::Park }
+                if !self.joined(&znode) {
+                    return Next::Park;
+                }
+                self.decide(&znode, &Listing { term, children: listed })
             }
             Err(ZkError::NoNode) => match self.core.ensure_path(dir, acl) {
                 Ok(()) => Next::Again,
@@ -116,8 +143,11 @@ impl Request {
             return Next::Again;
         };
         let znode = dir.child(name);
-        log::debug!("found {znode} again, whose creation was not confirmed");
-        if self.joined(&znode) { self.decide(&znode, &term, Ok(listed)) } else { Next::Park }
+        logging::debug!("found {znode} again, whose creation was not confirmed");
+        if !self.joined(&znode) {
+            return Next::Park;
+        }
+        self.decide(&znode, &Listing { term, children: Ok(listed) })
     }
 
     /// Takes up the znode; `false` when the request was given up meanwhile, and the znode is deleted again.
@@ -129,7 +159,8 @@ impl Request {
             return false;
         }
         state.phase = Phase::Queued { znode: znode.clone(), seen: false };
-        log::info!("joined {znode}");
+        drop(state);
+        logging::info!("joined {znode}");
         true
     }
 
@@ -152,9 +183,11 @@ impl Request {
         };
         joining.unconfirmed = true;
         let error = LockError::client(operation, &self.terms.dir, error);
-        log::debug!("attempt {} to join {} failed: {error}", joining.failed.failures() + 1, self.terms.dir);
+        let message = error.to_string();
         let next = joining.failed.failed(error, &self.terms.retry, &self.core);
+        let attempts = joining.failed.failures();
         drop(state);
+        logging::debug!("attempt {attempts} to join {} failed: {message}", self.terms.dir);
         match next {
             Ok(delay) => self.look_again_after(delay),
             Err(first_error) => {
@@ -165,24 +198,31 @@ impl Request {
         Next::Park
     }
 
-    /// Lists the queue and acts on what it says.
+    /// Lists the queue and acts on what it says. If others have a listing under way, the next one brings the request here
+    /// again.
     fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
-        let term = self.core.current_term();
-        let listed = self.core.read(|client| client.get_children(self.terms.dir.as_str(), false));
-        self.decide(znode, &term, listed)
+        let brought = self.state.lock().listing.take();
+        let listing = brought.or_else(|| {
+            let reader: Weak<Request> = Arc::downgrade(self);
+            Listings::list(&self.core, &self.terms.dir, self.id, reader)
+        });
+        match listing {
+            Some(listing) => self.decide(znode, &listing),
+            None => Next::Park,
+        }
     }
 
-    fn decide(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<Term>, listed: ZkResult<Vec<String>>) -> Next {
-        let children = match listed {
-            Ok(children) => children,
-            Err(ZkError::NoNode) => Vec::new(),
-            Err(error) => return self.look_failed(Operation::LIST, &self.terms.dir, error),
+    fn decide(self: &Arc<Self>, znode: &ZNodePath, listing: &Listing) -> Next {
+        let children = match &listing.children {
+            Ok(children) => children.as_slice(),
+            Err(ZkError::NoNode) => &[],
+            Err(error) => return self.look_failed(Operation::LIST, &self.terms.dir, *error),
         };
-        if let Some(duplicate) = find_duplicate(&self.terms.prefix, znode.name(), &children) {
+        if let Some(duplicate) = find_duplicate(&self.terms.prefix, znode.name(), children) {
             return self.delete_duplicate(duplicate);
         }
-        match decide(self.terms.access, znode.name(), &children) {
-            Decision::Owner => self.acquire(znode, term),
+        match decide(self.terms.access, znode.name(), children) {
+            Decision::Owner => self.acquire(znode, &listing.term),
             Decision::Exhausted => {
                 self.fail(LockError::SequenceExhausted { path: znode.to_string() });
                 Next::Park
@@ -213,7 +253,7 @@ impl Request {
         self.observer.post(Event::Acquired);
         self.settled.notify_all();
         drop(state);
-        log::info!("acquired {znode}");
+        logging::info!("acquired {znode}");
         self.look_again_after(OWN_WATCH_DELAY);
         Next::Park
     }
@@ -233,27 +273,39 @@ impl Request {
 
     /// Watches the one ahead, and nobody else: one release wakes one waiter.
     fn wait_for(self: &Arc<Self>, ahead: &ZNodePath) -> Next {
-        match self.watch(ahead) {
-            Ok(Sight::Watched { .. } | Sight::Unreadable) => {
-                let mut state = self.state.lock();
-                if let Phase::Queued { seen, znode } = &mut state.phase {
-                    if !std::mem::replace(seen, true) {
-                        log::debug!("{znode} waits for {ahead}");
-                    }
-                    self.settled.notify_all();
-                }
-                Next::Park
-            }
+        let sight = match self.watch(ahead) {
+            Ok(sight) => sight,
+            Err(error) => return self.look_failed(Operation::WATCH, ahead, error),
+        };
+        if sight == Sight::Gone {
             // It went between the listing and the watch. The Java recipe waits for ever here.
-            Ok(Sight::Gone) => Next::Again,
-            Err(error) => self.look_failed(Operation::WATCH, ahead, error),
+            self.forget_watch(&mut self.state.lock());
+            return Next::Again;
         }
+        if let Some(znode) = self.placed() {
+            logging::debug!("{znode} waits for {ahead}");
+        }
+        let is_persistent = matches!(sight, Sight::Watched { is_persistent: true, .. });
+        if is_persistent && self.core.mentions_first(ahead) {
+            logging::warn!("requests wait for {ahead}, which is persistent: no session's end deletes it");
+        }
+        Next::Park
+    }
+
+    /// Takes note that the request stands behind another; returns its znode when that is news.
+    fn placed(&self) -> Option<ZNodePath> {
+        let mut state = self.state.lock();
+        let Phase::Queued { seen, znode } = &mut state.phase else { return None };
+        let is_news = !std::mem::replace(seen, true);
+        let znode = is_news.then(|| znode.clone());
+        self.settled.notify_all();
+        znode
     }
 
     /// A create that had seemed lost came through after all, next to its repetition. It would block others, or us.
     fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
         let duplicate = self.terms.dir.child(name);
-        log::warn!("deleting {duplicate}, a second znode of one request");
+        logging::warn!("deleting {duplicate}, a second znode of one request");
         match self.core.write(|client| client.delete(duplicate.as_str(), None)) {
             Ok(()) | Err(ZkError::NoNode) => Next::Again,
             Err(error) => self.look_failed(Operation::DELETE, &duplicate, error),
@@ -270,7 +322,7 @@ impl Request {
         match sight {
             Sight::Gone => self.lose(LossReason::NodeDeleted),
             _ if !self.renew(&term) => self.lose_lease(),
-            Sight::Watched { data, version } if revocation::is_requested(&data, version) => {
+            Sight::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
                 self.tell_of_revocation();
             }
             Sight::Watched { .. } | Sight::Unreadable => {}
@@ -282,10 +334,13 @@ impl Request {
     fn tell_of_revocation(&self) {
         let mut state = self.state.lock();
         let Phase::Owner { znode, told_of_revocation } = &mut state.phase else { return };
-        if !std::mem::replace(told_of_revocation, true) {
-            log::info!("somebody asks to release {znode}");
-            self.observer.post(Event::RevocationRequested);
+        if std::mem::replace(told_of_revocation, true) {
+            return;
         }
+        self.observer.post(Event::RevocationRequested);
+        let znode = znode.clone();
+        drop(state);
+        logging::info!("somebody asks to release {znode}");
     }
 
     /// An owner whose lease has lasted until now goes on under the term of the contact in which its znode was seen;
@@ -318,7 +373,9 @@ impl Request {
             self.core.participants().unwatch(&before, self.id);
         }
         let sight = self.core.watch(path, self.id);
-        if self.has_ended() {
+        // It may have ended, or been woken, while the call was under way, which had registered it again.
+        let is_watched = self.state.lock().watched.as_ref() == Some(path);
+        if !is_watched {
             self.core.participants().unwatch(path, self.id);
         }
         let sight = sight?;
@@ -334,7 +391,9 @@ impl Request {
             // The end of the session ends the request, and says why.
             ZkError::SessionExpired => {}
             error if !is_passing(error) => self.fail(LockError::client(operation, path, error)),
-            _ if self.core.in_contact() => self.look_again_after(self.terms.retry.delay()),
+            _ if self.core.in_contact() => {
+                self.look_again_after(self.terms.retry.delay().max(SHORTEST_RETRY));
+            }
             _ => {}
         }
         Next::Park
@@ -355,39 +414,33 @@ impl Request {
             // One that was overtaken by a sooner one has nothing left to do.
             let is_due = request.state.lock().next_look.take_if(|next| *next == at).is_some();
             if is_due {
-                request.wake(Wake::LookAgain);
+                request.look();
             }
         });
     }
 
     pub(super) fn look(self: Arc<Self>) {
-        if self.begin_to_move() {
-            self.run_soon();
+        if let Some(priority) = self.begin_to_move() {
+            let core = Arc::clone(&self.core);
+            core.submit_as(priority, move |_| self.run());
         }
     }
 
-    /// Claims the moving of the request; `false` when it has ended, or when somebody is at it and will look once more.
-    pub(super) fn begin_to_move(&self) -> bool {
+    /// Claims the moving of the request, and says how urgent it is; `None` when it has ended, or when somebody is at it and
+    /// will look once more.
+    fn begin_to_move(&self) -> Option<Priority> {
         let mut state = self.state.lock();
-        if matches!(state.phase, Phase::Ended { .. }) {
-            return false;
-        }
+        let priority = match &state.phase {
+            Phase::Ended { .. } => return None,
+            Phase::Owner { .. } => Priority::Owner,
+            Phase::Joining(_) | Phase::Queued { .. } => Priority::Other,
+        };
         state.again = state.moving;
-        !std::mem::replace(&mut state.moving, true)
-    }
-
-    pub(super) fn run_soon(self: Arc<Self>) {
-        let core = Arc::clone(&self.core);
-        core.submit(move |_| self.run());
+        (!std::mem::replace(&mut state.moving, true)).then_some(priority)
     }
 
     pub(super) fn hand_on_soon(self: Arc<Self>) {
         let core = Arc::clone(&self.core);
         core.submit_or_spawn(move || self.observer.hand_on());
     }
-}
-
-/// Whether the call may succeed when it is made again on this session.
-fn is_passing(error: ZkError) -> bool {
-    matches!(error, ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved)
 }

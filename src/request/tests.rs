@@ -1,5 +1,6 @@
 //! The protocol, step by step, on the simulated ZooKeeper: what a real server cannot do on command.
 
+mod crowds;
 mod downgrade;
 mod giving_up;
 mod healing;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper::{Acl, Permission, ZkError};
 
+use crate::session::KEEP_ALIVE_PATH;
 use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{deadline, eventually, in_background, next};
 use crate::{
@@ -106,8 +108,20 @@ impl LockListener for Notes {
     }
 }
 
+/// Has the client panic in its next call of this operation, before or after the effect of the call.
+fn panic_in_next(client: &SimulatedClient, operation: SimOperation, when: Effect) {
+    // Without the hook, which would print it.
+    let panic = || std::panic::resume_unwind(Box::new("a client panics on purpose"));
+    match when {
+        Effect::Before => client.before_next(operation, panic),
+        Effect::After => client.after_next(operation, panic),
+    }
+}
+
+/// The calls so far, without those that keep the session alive.
 fn operations(zk: &SimulatedZooKeeper) -> Vec<SimOperation> {
-    zk.log().iter().map(|call| call.operation).collect()
+    let log = zk.log();
+    log.iter().filter(|call| call.path != KEEP_ALIVE_PATH).map(|call| call.operation).collect()
 }
 
 // ---- the number of calls

@@ -5,7 +5,6 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -19,6 +18,8 @@ use super::runtime::Threads;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
 use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
+use crate::logging;
+use crate::panics::contain;
 
 /// How soon a factory that failed is asked again at first; the time doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -131,12 +132,15 @@ pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
 
 /// Asks the factory, which is the application's.
 fn ask(factory: &Arc<Factory>) -> Result<Arc<dyn ZooKeeperClient>> {
-    let client = catch_unwind(AssertUnwindSafe(|| factory())).unwrap_or_else(|_| {
-        let tried = "the client of the factory (the factory panicked)".to_owned();
+    let made = contain(|| {
+        let client = factory()?;
+        check_timeout(client.session_timeout())?;
+        Ok(client)
+    });
+    made.unwrap_or_else(|message| {
+        let tried = format!("the client of the factory (the factory panicked: {message})");
         Err(LockError::Connect { tried, timeout: Duration::ZERO })
-    })?;
-    check_timeout(client.session_timeout())?;
-    Ok(client)
+    })
 }
 
 /// Starts the thread that replaces each lost core, until the handle is closed or dropped.
@@ -179,7 +183,7 @@ fn replace_when_lost(
         };
         let elapsed = lost.now().since(lost_at);
         let level = if outage.is_report_due(elapsed) { log::Level::Warn } else { log::Level::Debug };
-        log::log!(level, "no new ZooKeeper session for {} s: {error}", elapsed.as_secs());
+        logging::log!(level, "no new ZooKeeper session for {} s: {error}", elapsed.as_secs());
         pause = outage.next_pause(lost.chance());
     }
     None
@@ -228,7 +232,7 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
         core.end(LossReason::SessionClosed);
         return None;
     };
-    log::info!("a new ZooKeeper session takes the place of the lost one");
+    logging::info!("a new ZooKeeper session takes the place of the lost one");
     handle.healing.as_ref()?.healed(&core);
     Some(core)
 }

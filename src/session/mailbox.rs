@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
@@ -30,23 +30,33 @@ impl<T> Mailbox<T> {
 
     /// Hands on everything posted; returns at once when another thread, or a caller further up on this one, is doing so.
     ///
-    /// `handle` must not panic: what it calls of others, it guards itself.
+    /// After a panic of `handle`, the items that are left wait for the next call.
     pub(crate) fn hand_on(&self, mut handle: impl FnMut(T)) {
         let mut state = self.state.lock();
         if state.handing_on {
             return;
         }
         state.handing_on = true;
-        while let Some(item) = state.items.pop_front() {
-            parking_lot::MutexGuard::unlocked(&mut state, || handle(item));
+        let mut turn = Turn(state);
+        while let Some(item) = turn.0.items.pop_front() {
+            MutexGuard::unlocked(&mut turn.0, || handle(item));
         }
-        state.handing_on = false;
+    }
+}
+
+/// The handing on by one thread. Ends when it is dropped, also by a panic.
+struct Turn<'a, T>(MutexGuard<'a, State<T>>);
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        self.0.handing_on = false;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     #[test]
     fn items_come_in_order_one_at_a_time_even_when_handing_on_posts_more() {
@@ -62,5 +72,17 @@ mod tests {
             seen.push(item);
         });
         assert_eq!(seen, [1, 2, 3]);
+    }
+
+    #[test]
+    fn items_are_handed_on_after_a_panic() {
+        let mailbox = Mailbox::new();
+        let mut seen = Vec::new();
+        mailbox.post(1);
+        mailbox.post(2);
+        let panicking = || mailbox.hand_on(|_| resume_unwind(Box::new("on purpose")));
+        catch_unwind(AssertUnwindSafe(panicking)).unwrap_err();
+        mailbox.hand_on(|item| seen.push(item));
+        assert_eq!(seen, [2]);
     }
 }

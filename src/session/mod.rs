@@ -8,6 +8,7 @@ mod core;
 mod healer;
 mod job;
 mod lease;
+mod listings;
 mod mailbox;
 mod participants;
 mod removal;
@@ -37,11 +38,12 @@ pub(crate) use self::healer::{Healing, Rejoin};
 #[cfg(test)]
 pub(crate) use self::job::Job;
 pub(crate) use self::lease::Term;
+pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::participants::{Participant, ParticipantId, Wake};
 pub(crate) use self::removal::Target;
-pub(crate) use self::runtime::Runtime;
 use self::runtime::Threads;
+pub(crate) use self::runtime::{Priority, Runtime};
 pub(crate) use self::vigil::Vigil;
 pub(crate) use self::workers::off_duty;
 

@@ -14,6 +14,8 @@ use crate::recipe::path::ZNodePath;
 pub(crate) enum Wake {
     /// A watch that it registered fired, or a time that it asked for has come.
     LookAgain,
+    /// Some time has passed: a watch may be gone without an event.
+    Routine,
     /// Contact was lost. Nothing can be done but to say so.
     Suspended,
     /// Contact was lost and is back: every watch is gone and must be set again.
@@ -102,10 +104,10 @@ impl Participants {
 
 impl fmt::Debug for Participants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let table = self.table.lock();
-        f.debug_struct("Participants")
-            .field("all", &table.all.len())
-            .field("watched_paths", &table.watching.len())
-            .finish()
+        let (all, watched_paths) = {
+            let table = self.table.lock();
+            (table.all.len(), table.watching.len())
+        };
+        f.debug_struct("Participants").field("all", &all).field("watched_paths", &watched_paths).finish()
     }
 }

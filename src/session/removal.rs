@@ -2,7 +2,9 @@
 //! lost.
 //!
 //! An unlock during an outage must not leave a znode that blocks everybody while the session lives, so a deletion is
-//! tried again after every reconnect until it is done or the session has ended.
+//! tried again until it is done or the session has ended: after every reconnect, and now and then in contact. This holds
+//! for one that the server refuses, too: an ACL can be changed back, and the next connection may have the credentials
+//! that this one lacks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +13,17 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use zookeeper::{ZkError, ZkResult};
 
+use super::clock::Moment;
 use super::core::Core;
 use super::participants::{Participant, ParticipantId, Wake};
+use crate::logging;
+use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
 
-/// How soon a deletion is tried again that failed although there seems to be contact.
-const RETRY: Duration = Duration::from_millis(500);
+/// How soon a deletion is tried again that failed although there is contact, and the longest time to which this grows, by
+/// doubling it after each failure.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 /// What is to be deleted.
 #[derive(Clone, Debug)]
@@ -35,17 +42,30 @@ pub(crate) struct Removal {
 }
 
 /// One attempt at a time: of two at once, one would find the znode gone and tell so.
+#[derive(Default)]
 struct Attempts {
     under_way: bool,
     again: bool,
     /// Who waits for the outcome of the first.
     first: Option<Sender<ZkResult<()>>>,
+    /// How the last one failed, which is logged when it changes.
+    failure: Option<ZkError>,
+    /// How many have failed on this connection, and when the next one is due.
+    failures: u32,
+    due: Option<Moment>,
+}
+
+/// What is left to do after an attempt that failed.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Soon,
+    After(Duration),
 }
 
 impl Removal {
     pub(crate) fn start(core: &Arc<Core>, target: Target, first: Option<Sender<ZkResult<()>>>) {
         let id = core.participants().new_id();
-        let attempts = Mutex::new(Attempts { under_way: false, again: false, first });
+        let attempts = Mutex::new(Attempts { first, ..Attempts::default() });
         let removal = Arc::new(Removal { id, core: Arc::clone(core), target, attempts });
         core.participants().add(id, Arc::<Removal>::clone(&removal));
         match core.end_reason() {
@@ -67,40 +87,54 @@ impl Removal {
     }
 
     fn try_now(self: Arc<Self>) {
-        let result = self.delete();
-        let (again, first) = {
-            let mut attempts = self.attempts.lock();
-            attempts.under_way = false;
-            (std::mem::take(&mut attempts.again), attempts.first.take())
-        };
+        let result = contain_call("a deletion", || self.delete());
+        let first = self.attempts.lock().first.take();
         if let Some(first) = first {
-            // Whoever waited for it may have gone.
+            // The receiver may be gone.
             let _ = first.send(result);
         }
         match result {
             Ok(()) | Err(ZkError::NoNode) => {
-                log::debug!("removed {}", self.target);
+                let failed_before = self.attempts.lock().failure.is_some();
+                match failed_before {
+                    true => logging::info!("removed {} after all", self.target),
+                    false => logging::debug!("removed {}", self.target),
+                }
                 self.core.leave(self.id);
-            }
-            Err(ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved) => {
-                log::warn!("{} is still to be removed: connection lost", self.target);
-                if again { self.try_soon() } else { self.try_later() }
             }
             Err(ZkError::SessionExpired) => self.core.leave(self.id),
-            Err(error) => {
-                log::warn!("{} cannot be removed and stays until its session ends: {error:?}", self.target);
-                self.core.leave(self.id);
-            }
+            Err(error) => self.failed(error),
         }
     }
 
-    /// Without contact there is nothing to try until it is back, which wakes every participant.
-    fn try_later(self: Arc<Self>) {
-        if self.core.in_contact() {
-            let due = self.core.now().after(RETRY);
-            let core = Arc::clone(&self.core);
-            core.at(due, move |_| self.try_soon());
+    fn failed(self: Arc<Self>, error: ZkError) {
+        let (is_news, next) = {
+            let mut attempts = self.attempts.lock();
+            (attempts.failure.replace(error) != Some(error), attempts.failed())
+        };
+        if is_news {
+            let target = &self.target;
+            logging::warn!("cannot remove {target} ({error:?}): it blocks others until a retry succeeds");
         }
+        match next {
+            Next::Soon => self.try_soon(),
+            // Without contact there is nothing to try until it is back, which wakes every participant.
+            Next::After(_) if !self.core.in_contact() => {}
+            Next::After(delay) => self.try_after(delay),
+        }
+    }
+
+    fn try_after(self: Arc<Self>, delay: Duration) {
+        let core = Arc::clone(&self.core);
+        let due = core.now().after(delay);
+        self.attempts.lock().due = Some(due);
+        core.at(due, move |_| {
+            // A later failure has set another time.
+            let is_due = self.attempts.lock().due == Some(due);
+            if is_due {
+                self.try_soon();
+            }
+        });
     }
 
     fn delete(&self) -> ZkResult<()> {
@@ -120,11 +154,28 @@ impl Removal {
     }
 }
 
+impl Attempts {
+    /// Ends an attempt that has failed.
+    fn failed(&mut self) -> Next {
+        self.under_way = false;
+        if std::mem::take(&mut self.again) {
+            return Next::Soon;
+        }
+        let delay = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_RETRY);
+        self.failures = self.failures.saturating_add(1);
+        Next::After(delay)
+    }
+}
+
 impl Participant for Removal {
     fn wake(self: Arc<Self>, why: Wake) {
         match why {
-            Wake::LookAgain | Wake::Reconnected => self.try_soon(),
-            Wake::CheckLease | Wake::Suspended => {}
+            Wake::Reconnected => {
+                self.attempts.lock().failures = 0;
+                self.try_soon();
+            }
+            Wake::LookAgain => self.try_soon(),
+            Wake::Routine | Wake::CheckLease | Wake::Suspended => {}
             Wake::SessionEnded(_) if self.core.outlives_us() => self.try_soon(),
             Wake::SessionEnded(_) => {
                 self.core.leave_behind(self.target.clone());
@@ -140,5 +191,18 @@ impl std::fmt::Display for Target {
             Target::ZNode(path) => write!(f, "{path}"),
             Target::Children { dir, prefix } => write!(f, "{dir}/{prefix}*"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_doubles_with_each_failure_up_to_half_a_minute() {
+        let mut attempts = Attempts::default();
+        let delays: Vec<Next> = (0..9).map(|_| attempts.failed()).collect();
+        let millis = [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
+        assert_eq!(delays, millis.map(|millis| Next::After(Duration::from_millis(millis))));
     }
 }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -13,11 +14,21 @@ use super::timer::Timer;
 use super::workers::Workers;
 use crate::error::{LockError, Result};
 
+/// Which of the jobs that wait for a worker comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Priority {
+    /// What the session lives by: its proof, and its end. Such a job never waits for jobs of another kind to end.
+    Session,
+    /// What an owner needs to keep its lock.
+    Owner,
+    Other,
+}
+
 pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
 
     /// Runs a job that may block, soon, on a thread of the session's.
-    fn submit(&self, job: Job);
+    fn submit(&self, priority: Priority, job: Job);
 
     /// Runs a job at that moment or soon after. It must be short and must not block.
     fn at(&self, moment: Moment, job: Job);
@@ -30,6 +41,11 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
 
     /// Ends all threads once the jobs submitted so far are done; timers are dropped.
     fn shut_down(&self);
+
+    /// The longest time for which a session relies on its watches, without a look of its own.
+    fn routine_pause(&self) -> Duration {
+        Duration::from_secs(30)
+    }
 
     /// Makes a GUID that nobody has had before.
     fn new_guid(&self) -> Uuid {
@@ -62,8 +78,8 @@ impl Runtime for Threads {
         SystemClock.now()
     }
 
-    fn submit(&self, job: Job) {
-        self.workers.submit(job);
+    fn submit(&self, priority: Priority, job: Job) {
+        self.workers.submit(priority, job);
     }
 
     fn at(&self, moment: Moment, job: Job) {

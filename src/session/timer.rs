@@ -70,7 +70,8 @@ impl Timer {
 
 impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timer").field("entries", &self.shared.schedule.lock().entries.len()).finish()
+        let entries = self.shared.schedule.lock().entries.len();
+        f.debug_struct("Timer").field("entries", &entries).finish()
     }
 }
 

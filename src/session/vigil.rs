@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::core::{Core, Sight};
 use super::participants::{Participant, ParticipantId, Wake};
+use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
 
 /// How soon a znode is looked at again when no watch tells of it although there seems to be contact.
@@ -65,7 +66,7 @@ impl Lookout {
     }
 
     fn look(self: Arc<Self>) {
-        let sight = self.core.watch(&self.path, self.id);
+        let sight = contain_call("a look at a znode", || self.core.watch(&self.path, self.id));
         if self.is_over.load(Ordering::SeqCst) {
             // It ended while the call was under way, which had registered it again.
             return self.core.participants().unwatch(&self.path, self.id);
@@ -92,7 +93,7 @@ impl Lookout {
 impl Participant for Lookout {
     fn wake(self: Arc<Self>, why: Wake) {
         match why {
-            Wake::LookAgain | Wake::Reconnected => self.look_soon(),
+            Wake::LookAgain | Wake::Routine | Wake::Reconnected => self.look_soon(),
             Wake::Suspended | Wake::CheckLease | Wake::SessionEnded(_) => {}
         }
     }
@@ -108,8 +109,23 @@ impl fmt::Debug for Vigil {
 mod tests {
     use super::*;
     use crate::Session;
-    use crate::sim::SimulatedZooKeeper;
+    use crate::sim::{SimOperation, SimulatedZooKeeper};
     use crate::testing::eventually;
+
+    #[test]
+    fn a_deletion_is_seen_after_a_panic_of_the_client() {
+        let zk = SimulatedZooKeeper::new();
+        zk.create("/a", b"");
+        let client = zk.connect(Duration::from_secs(30));
+        let session = Session::from_client(client.clone()).unwrap();
+        // Without the hook, which would print it.
+        client.before_next(SimOperation::GetData, || {
+            std::panic::resume_unwind(Box::new("a client panics on purpose"));
+        });
+        let vigil = Vigil::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
+        zk.delete("/a");
+        vigil.gone().recv_timeout(Duration::from_secs(30)).unwrap();
+    }
 
     #[test]
     fn a_look_that_comes_after_the_end_leaves_nobody_registered() {

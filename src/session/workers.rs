@@ -2,9 +2,12 @@
 //!
 //! A handful serves any number of locks: a waiting lock occupies none. A call can hang for as long as the network
 //! swallows packets, so nobody ever joins a worker; a session that is lost abandons those that are at work.
+//!
+//! When all of them are busy, a job of the session itself gets a worker beyond their number: an owner in contact with a
+//! healthy server must not lose its lock because many others have work to do.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -14,9 +17,11 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::job::{Job, run_guarded};
+use super::runtime::Priority;
+use crate::logging;
 
-/// How many requests of one session can be under way at once. One connection handles them one after the other, so more
-/// would not be faster.
+/// How many requests of one session can be under way at once, beside its own. One connection handles them one after the
+/// other, so more would not be faster.
 const MOST_WORKERS: usize = 16;
 
 /// How long a worker beyond the first waits for work before it ends.
@@ -34,6 +39,14 @@ pub(crate) fn off_duty<T>(foreign: impl FnOnce() -> T) -> T {
     shared.go_off_duty(generation);
     let _absence = Absence { shared, generation };
     foreign()
+}
+
+/// Runs a job of the session on a worker, which is none of their number meanwhile.
+fn run_aside(job: Job) {
+    let Some((shared, generation)) = EMPLOYER.take() else { return run_guarded(job) };
+    shared.queue.lock().retire(generation);
+    let _absence = Absence { shared, generation };
+    run_guarded(job);
 }
 
 /// Comes back to work when it is dropped, also when the foreign code has panicked.
@@ -60,7 +73,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: Jobs,
     /// Workers of the current generation, and how many of them wait for a job.
     workers: usize,
     idle: usize,
@@ -68,6 +81,10 @@ struct Queue {
     generation: u64,
     closed: bool,
 }
+
+/// The jobs that wait, by their priority.
+#[derive(Default)]
+struct Jobs(BTreeMap<Priority, VecDeque<Job>>);
 
 impl Workers {
     /// Starts with one worker, which stays, so that work can always be done.
@@ -80,26 +97,26 @@ impl Workers {
         Ok(Workers { shared })
     }
 
-    pub(crate) fn submit(&self, job: Job) {
+    pub(crate) fn submit(&self, priority: Priority, job: Job) {
         // One that comes after the end is dropped.
-        let _ = self.try_submit(job);
+        let _ = self.try_submit(priority, job);
     }
 
     pub(crate) fn submit_or_spawn(&self, job: Job) {
-        let Err(job) = self.try_submit(job) else { return };
+        let Err(job) = self.try_submit(Priority::Other, job) else { return };
         let thread = thread::Builder::new().name("zk-lock-worker".to_owned());
         if let Err(error) = thread.spawn(move || run_guarded(job)) {
-            log::error!("a listener is not told, as a thread could not be started: {error}");
+            logging::error!("a listener is not told, as a thread could not be started: {error}");
         }
     }
 
-    fn try_submit(&self, job: Job) -> Result<(), Job> {
+    fn try_submit(&self, priority: Priority, job: Job) -> Result<(), Job> {
         let mut queue = self.shared.queue.lock();
         if queue.closed {
             return Err(job);
         }
-        queue.jobs.push_back(job);
-        self.shared.staff(queue);
+        queue.jobs.push(priority, job);
+        self.shared.staff(queue, priority);
         Ok(())
     }
 
@@ -125,21 +142,24 @@ impl Workers {
 
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = self.shared.queue.lock();
+        let (workers, idle, jobs) = {
+            let queue = self.shared.queue.lock();
+            (queue.workers, queue.idle, queue.jobs.len())
+        };
         f.debug_struct("Workers")
-            .field("workers", &queue.workers)
-            .field("idle", &queue.idle)
-            .field("jobs", &queue.jobs.len())
+            .field("workers", &workers)
+            .field("idle", &idle)
+            .field("jobs", &jobs)
             .finish()
     }
 }
 
 impl Shared {
-    /// Sees to it that somebody takes the newest job.
-    fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
+    /// Sees to it that somebody takes the newest job, which has this priority.
+    fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>, priority: Priority) {
         if queue.jobs.len() <= queue.idle {
             self.work.notify_one();
-        } else if queue.workers < MOST_WORKERS {
+        } else if queue.workers < MOST_WORKERS || priority == Priority::Session {
             queue.workers += 1;
             let generation = queue.generation;
             drop(queue);
@@ -149,7 +169,7 @@ impl Shared {
 
     fn add_worker(self: &Arc<Self>, generation: u64) {
         if let Err(error) = self.spawn(generation) {
-            log::warn!("a further worker thread could not be started, the others take its work: {error}");
+            logging::warn!("a further worker thread could not be started, the others take its work: {error}");
             self.queue.lock().retire(generation);
         }
     }
@@ -158,7 +178,7 @@ impl Shared {
     fn go_off_duty(self: &Arc<Self>, generation: u64) {
         let mut queue = self.queue.lock();
         queue.retire(generation);
-        if queue.workers == 0 || !queue.jobs.is_empty() {
+        if queue.workers == 0 || queue.jobs.len() > 0 {
             queue.workers += 1;
             let generation = queue.generation;
             drop(queue);
@@ -170,21 +190,24 @@ impl Shared {
         let shared = Arc::clone(self);
         thread::Builder::new().name("zk-lock-worker".to_owned()).spawn(move || {
             EMPLOYER.set(Some((Arc::clone(&shared), generation)));
-            while let Some(job) = shared.next_job(generation) {
-                run_guarded(job);
+            while let Some((priority, job)) = shared.next_job(generation) {
+                match priority {
+                    Priority::Session => run_aside(job),
+                    Priority::Owner | Priority::Other => run_guarded(job),
+                }
             }
         })?;
         Ok(())
     }
 
     /// Waits for the next job; `None` ends the worker.
-    fn next_job(&self, generation: u64) -> Option<Job> {
+    fn next_job(&self, generation: u64) -> Option<(Priority, Job)> {
         let mut queue = self.queue.lock();
         loop {
             if queue.generation != generation {
                 return None;
             }
-            if let Some(job) = queue.jobs.pop_front() {
+            if let Some(job) = queue.next_job() {
                 return Some(job);
             }
             if queue.closed || queue.workers > MOST_WORKERS {
@@ -197,7 +220,7 @@ impl Shared {
                 return None;
             }
             queue.idle -= 1;
-            if timed_out && queue.jobs.is_empty() && queue.workers > 1 {
+            if timed_out && queue.jobs.len() == 0 && queue.workers > 1 {
                 queue.retire(generation);
                 return None;
             }
@@ -205,7 +228,28 @@ impl Shared {
     }
 }
 
+impl Jobs {
+    fn push(&mut self, priority: Priority, job: Job) {
+        self.0.entry(priority).or_default().push_back(job);
+    }
+
+    /// Takes the first job of those with this priority or a higher one.
+    fn pop(&mut self, lowest: Priority) -> Option<(Priority, Job)> {
+        self.0.range_mut(..=lowest).find_map(|(priority, jobs)| Some((*priority, jobs.pop_front()?)))
+    }
+
+    fn len(&self) -> usize {
+        self.0.values().map(VecDeque::len).sum()
+    }
+}
+
 impl Queue {
+    /// Takes the next job for a worker. One beyond their number does nothing but what it was started for.
+    fn next_job(&mut self) -> Option<(Priority, Job)> {
+        let lowest = if self.workers > MOST_WORKERS { Priority::Session } else { Priority::Other };
+        self.jobs.pop(lowest)
+    }
+
     fn come_back(&mut self, generation: u64) {
         if self.generation == generation {
             self.workers += 1;
@@ -234,7 +278,7 @@ mod tests {
         let (done, finished) = unbounded();
         for _ in 0..4 {
             let (met, done) = (met.clone(), done.clone());
-            workers.submit(Box::new(move || done.send(met.recv().is_err()).unwrap()));
+            workers.submit(Priority::Other, Box::new(move || done.send(met.recv().is_err()).unwrap()));
         }
         // All four are at work at once before the first can end.
         drop(meet);
@@ -248,8 +292,8 @@ mod tests {
     fn a_job_that_panics_costs_no_worker() {
         let workers = Workers::start().unwrap();
         let (done, finished) = unbounded();
-        workers.submit(Box::new(|| panic!("on purpose")));
-        workers.submit(Box::new(move || done.send(()).unwrap()));
+        workers.submit(Priority::Other, Box::new(|| panic!("on purpose")));
+        workers.submit(Priority::Other, Box::new(move || done.send(()).unwrap()));
         next(&finished);
         workers.shut_down();
     }
@@ -261,16 +305,19 @@ mod tests {
         let (began, at_work) = unbounded();
         for _ in 0..MOST_WORKERS {
             let (stuck, began) = (stuck.clone(), began.clone());
-            workers.submit(Box::new(move || {
-                began.send(()).unwrap();
-                let _ = stuck.recv();
-            }));
+            workers.submit(
+                Priority::Other,
+                Box::new(move || {
+                    began.send(()).unwrap();
+                    let _ = stuck.recv();
+                }),
+            );
         }
         for _ in 0..MOST_WORKERS {
             next(&at_work);
         }
         let (done, finished) = unbounded();
-        workers.submit(Box::new(move || done.send(()).unwrap()));
+        workers.submit(Priority::Other, Box::new(move || done.send(()).unwrap()));
         workers.abandon();
         next(&finished);
         drop(release);
@@ -284,10 +331,13 @@ mod tests {
         let (began, at_work) = unbounded();
         for _ in 0..3 {
             let (stuck, began) = (stuck.clone(), began.clone());
-            workers.submit(Box::new(move || {
-                began.send(()).unwrap();
-                let _ = stuck.recv();
-            }));
+            workers.submit(
+                Priority::Other,
+                Box::new(move || {
+                    began.send(()).unwrap();
+                    let _ = stuck.recv();
+                }),
+            );
         }
         for _ in 0..3 {
             next(&at_work);
@@ -308,17 +358,70 @@ mod tests {
     }
 
     #[test]
+    fn a_job_of_the_session_runs_while_all_workers_are_busy() {
+        let workers = Workers::start().unwrap();
+        let (release, stuck) = bounded::<()>(0);
+        for _ in 0..2 * MOST_WORKERS {
+            let stuck = stuck.clone();
+            workers.submit(Priority::Other, Box::new(move || assert!(stuck.recv().is_err())));
+        }
+        let (done, finished) = unbounded();
+        for round in 0..3 {
+            let done = done.clone();
+            workers.submit(Priority::Session, Box::new(move || done.send(round).unwrap()));
+            assert_eq!(next(&finished), round);
+        }
+        eventually("the workers have come so far", || !(workers.shared.queue.lock().workers > MOST_WORKERS));
+        drop(release);
+        workers.shut_down();
+    }
+
+    #[test]
+    fn jobs_of_owners_come_before_those_of_others() {
+        let workers = Workers::start().unwrap();
+        let (release, stuck) = bounded::<()>(0);
+        let (began, at_work) = unbounded();
+        for _ in 0..MOST_WORKERS {
+            let (stuck, began) = (stuck.clone(), began.clone());
+            workers.submit(
+                Priority::Other,
+                Box::new(move || {
+                    began.send(()).unwrap();
+                    let _ = stuck.recv();
+                }),
+            );
+        }
+        for _ in 0..MOST_WORKERS {
+            next(&at_work);
+        }
+        let order = Arc::new(Mutex::new(Vec::new()));
+        for priority in [Priority::Other, Priority::Owner, Priority::Other, Priority::Owner] {
+            let order = Arc::clone(&order);
+            workers.submit(priority, Box::new(move || order.lock().push(priority)));
+        }
+        // One worker alone does the rest.
+        release.send(()).unwrap();
+        eventually("the workers have come so far", || !(order.lock().len() < 4));
+        assert!(order.lock().is_sorted(), "{order:?}");
+        drop(release);
+        workers.shut_down();
+    }
+
+    #[test]
     fn foreign_code_that_blocks_takes_no_workers_place() {
         let workers = Workers::start().unwrap();
         let (release, blocked) = bounded::<()>(0);
         for _ in 0..3 * MOST_WORKERS {
             let blocked = blocked.clone();
-            workers.submit(Box::new(move || {
-                let _ = off_duty(|| blocked.recv());
-            }));
+            workers.submit(
+                Priority::Other,
+                Box::new(move || {
+                    let _ = off_duty(|| blocked.recv());
+                }),
+            );
         }
         let (done, finished) = unbounded();
-        workers.submit(Box::new(move || done.send(()).unwrap()));
+        workers.submit(Priority::Other, Box::new(move || done.send(()).unwrap()));
         next(&finished);
         drop(release);
         workers.shut_down();
@@ -329,14 +432,17 @@ mod tests {
         let workers = Workers::start().unwrap();
         let (release, blocked) = bounded::<()>(0);
         let (began, at_work) = unbounded();
-        workers.submit(Box::new(move || {
-            let _ = off_duty(|| {
-                off_duty(|| {
-                    began.send(()).unwrap();
-                    blocked.recv()
-                })
-            });
-        }));
+        workers.submit(
+            Priority::Other,
+            Box::new(move || {
+                let _ = off_duty(|| {
+                    off_duty(|| {
+                        began.send(()).unwrap();
+                        blocked.recv()
+                    })
+                });
+            }),
+        );
         next(&at_work);
         workers.shut_down();
         // Those who took its place end; five handles are with the one that is off duty, at most.
@@ -361,7 +467,7 @@ mod tests {
         let (done, finished) = unbounded();
         for _ in 0..100 {
             let done = done.clone();
-            workers.submit(Box::new(move || done.send(()).unwrap()));
+            workers.submit(Priority::Other, Box::new(move || done.send(()).unwrap()));
         }
         workers.shut_down();
         drop(done);

@@ -143,6 +143,16 @@ impl SimulatedZooKeeper {
         granted("set", path, self.act(|state| state.set_data(path, data, None, Requester::Other(0))));
     }
 
+    /// Replaces a znode's ACL, of which no watch tells.
+    ///
+    /// # Panics
+    /// When there is no such znode, or the ACL is bad.
+    #[track_caller]
+    pub fn set_acl(&self, path: &str, acl: &[Acl]) {
+        let set = self.act(|state| state.tree.set_acl(path, acl, &Caller::ANYBODY_ELSE));
+        granted("set the ACL of", path, set);
+    }
+
     /// Sets the number of the next sequential child of `dir`, which is created where it is missing. What comes after
     /// 2147483647 is told by [`set_sequence_end`](SimulatedZooKeeper::set_sequence_end).
     ///

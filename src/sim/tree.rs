@@ -53,6 +53,7 @@ struct ZNode {
     modified: i64,
     children_modified: i64,
     version: i32,
+    acl_version: i32,
     /// Counts the children ever created, not only the sequential ones: the number of the next sequential child.
     sequence: i32,
     /// The number of the next child instead, while the creation of the last one is under way.
@@ -145,6 +146,18 @@ impl Tree {
         Ok((znode.stat(), Change::DataSet(path.to_owned())))
     }
 
+    /// Fires no watch, as on the real server.
+    pub(super) fn set_acl(&mut self, path: &str, acl: &[Acl], caller: &Caller<'_>) -> ZkResult<()> {
+        check_path(path)?;
+        let acl = caller.resolve(acl)?;
+        let znode = self.znodes.get_mut(path).ok_or(ZkError::NoNode)?;
+        caller.check(&znode.acl, Permission::ADMIN)?;
+        self.last_zxid += 1;
+        znode.acl_version = znode.acl_version.wrapping_add(1);
+        znode.acl = acl;
+        Ok(())
+    }
+
     pub(super) fn stat(&self, path: &str) -> ZkResult<Option<Stat>> {
         check_path(path)?;
         Ok(self.znodes.get(path).map(ZNode::stat))
@@ -211,6 +224,7 @@ impl ZNode {
             modified: zxid,
             children_modified: zxid,
             version: 0,
+            acl_version: 0,
             sequence: 0,
             under_way: None,
             children: BTreeSet::new(),
@@ -237,7 +251,7 @@ impl ZNode {
             version: self.version,
             // The server keeps the number of creations and answers with that of all changes.
             cversion: self.sequence.wrapping_mul(2).wrapping_sub(num_children),
-            aversion: 0,
+            aversion: self.acl_version,
             ephemeral_owner: self.owner,
             data_length: i32::try_from(self.data.len()).unwrap_or(i32::MAX),
             num_children,

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::session::Moment;
+
 pub(super) type Body = Box<dyn FnOnce() + Send>;
 
 /// What a paused thread waits for, besides its turn.
@@ -25,6 +27,8 @@ pub(super) enum Wait {
     Loss(u64),
     /// That the client has told of the lost contact because of which the call fails.
     Told,
+    /// That this time has come.
+    Time(Moment),
     /// Something of the library's. Evaluated while nobody holds any lock.
     Until(Box<dyn Fn() -> bool + Send>),
 }

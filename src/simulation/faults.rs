@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use zookeeper::{Acl, Permission};
+
 use super::baton::{Wait, pause as pause_thread};
 use super::link::Fate;
 use super::scheduler::DIRS;
@@ -23,6 +25,9 @@ enum Fault {
     Stranger,
     DeleteDir,
     FailCalls,
+    PanicInCalls,
+    Deny,
+    HideStranger,
 }
 
 /// Lets something go wrong.
@@ -56,6 +61,15 @@ pub(super) fn strike(world: &Arc<World>) {
     if faults.failing_calls {
         possible.push(Fault::FailCalls);
     }
+    if faults.panicking_calls {
+        possible.push(Fault::PanicInCalls);
+    }
+    if faults.denials {
+        possible.push(Fault::Deny);
+    }
+    if faults.hidden_deletions {
+        possible.extend([Fault::Stranger, Fault::Stranger, Fault::HideStranger, Fault::HideStranger]);
+    }
     if possible.is_empty() {
         return;
     }
@@ -80,6 +94,9 @@ pub(super) fn strike(world: &Arc<World>) {
             let calls = state.random.of(&[1, 2, 12]);
             state.clients[client].calls_to_fail += calls;
         }
+        Fault::PanicInCalls => world.state().clients[client].calls_to_panic += 1,
+        Fault::Deny => deny(world, client),
+        Fault::HideStranger => hide_stranger(world),
     }
 }
 
@@ -337,6 +354,30 @@ fn stranger(world: &World) {
             world.note(format!("a stranger joins: {}", short(&path)));
             world.state().strangers.push(path);
         }
+    }
+}
+
+/// Denies a client what it needs the permissions READ and DELETE for, for a while.
+fn deny(world: &World, number: usize) {
+    let now = world.now();
+    let mut state = world.state();
+    let length = some_time(&mut state, number);
+    state.clients[number].denied_until = now.after(length);
+    drop(state);
+    world.note(format!("client {number} is denied READ and DELETE for {length:?}"));
+}
+
+/// Denies everybody READ of another client's request, so that no event tells of its deletion.
+fn hide_stranger(world: &World) {
+    let hidden = {
+        let mut state = world.state();
+        let strangers = state.strangers.len();
+        let chosen = state.random.index(strangers);
+        state.strangers.get(chosen).cloned()
+    };
+    if let Some(path) = hidden {
+        world.note(format!("nobody may read {} any more", short(&path)));
+        world.zookeeper.set_acl(&path, &[Acl::new(Permission::DELETE, "world", "anyone")]);
     }
 }
 

@@ -200,6 +200,7 @@ impl ClientState {
         let through = !self.link.partitioned;
         match wait {
             Wait::Turn | Wait::Until(_) => true,
+            Wait::Time(moment) => *moment <= now,
             Wait::Send => through || !self.link.connected || self.link.over,
             Wait::Reply(number) => {
                 let arrives = through && self.link.slow_until <= now;

@@ -63,6 +63,7 @@ impl Wire {
         if let Err(error) = self.check_contact(begun) {
             return self.lose(what, path, error);
         }
+        self.perhaps_panic(what, path);
         if self.fails_by_itself() {
             self.world.note(format!("{what} {} fails before its effect", short(path)));
             return Err(ZkError::ConnectionLoss);
@@ -71,7 +72,7 @@ impl Wire {
             pause(Wait::Loss(connection));
             return self.lose(what, path, ZkError::ConnectionLoss);
         }
-        let result = effect(&self.simulated);
+        let result = if self.is_denied(what) { Err(ZkError::NoAuth) } else { effect(&self.simulated) };
         let line = format!("{what} {} -> {}", short(path), outcome(&result));
         if path == KEEP_ALIVE_PATH {
             self.world.note_routine(line)
@@ -84,6 +85,8 @@ impl Wire {
             return self.lose(what, path, error);
         }
         self.perhaps_lose_the_server(path);
+        self.perhaps_panic(what, path);
+        self.perhaps_take_a_while(what);
         if self.fails_by_itself() {
             self.world.note(format!("{what} {} fails after its effect", short(path)));
             return Err(ZkError::ConnectionLoss);
@@ -139,6 +142,37 @@ impl Wire {
             return true;
         }
         false
+    }
+
+    fn perhaps_panic(&self, what: &str, path: &str) {
+        let panics = {
+            let mut state = self.world.state();
+            let hit = state.random.one_in(2);
+            let calls = &mut state.clients[self.client].calls_to_panic;
+            let panics = hit && *calls > 0;
+            *calls -= u32::from(panics);
+            panics
+        };
+        if panics {
+            self.world.note(format!("{what} {} panics", short(path)));
+            // Without the hook, which would print it.
+            std::panic::resume_unwind(Box::new("the client panics on purpose"));
+        }
+    }
+
+    /// Whether the server refuses this call at the moment.
+    fn is_denied(&self, what: &str) -> bool {
+        let needs_permission = matches!(what, "delete" | "list" | "watch" | "read" | "exists");
+        needs_permission && self.world.now() < self.world.state().clients[self.client].denied_until
+    }
+
+    /// A long listing occupies the worker that takes it in.
+    fn perhaps_take_a_while(&self, what: &str) {
+        if what == "list" && self.world.profile.is_busy && self.world.in_trouble() {
+            let longest = self.session_timeout().as_nanos() as u64 / 4;
+            let length = Duration::from_nanos(self.world.state().random.below(longest));
+            pause(Wait::Time(self.world.now().after(length)));
+        }
     }
 
     /// The server has heard of the session, and its reply is on its way.

@@ -16,6 +16,8 @@ pub(super) struct Profile {
     pub(super) shares: bool,
     /// Whether the ACL of the requests lets nobody read them, so that they are looked at by the clock.
     pub(super) unreadable: bool,
+    /// Whether listings and other work occupy the workers for a while, which is no fault.
+    pub(super) is_busy: bool,
     /// The steps before the faults stop.
     pub(super) steps: usize,
     /// Where the queues' sequence numbers start.
@@ -43,6 +45,12 @@ pub(super) struct Faults {
     pub(super) regrants: bool,
     /// Leaders that were deposed and do not know.
     pub(super) deposed: bool,
+    /// Calls in which the client panics.
+    pub(super) panicking_calls: bool,
+    /// Servers that refuse deletions and looks for a while.
+    pub(super) denials: bool,
+    /// Deletions of which no event comes.
+    pub(super) hidden_deletions: bool,
 }
 
 /// How likely each kind of step is, relative to the others.
@@ -73,7 +81,11 @@ impl Profile {
             deaths: !calm && random.one_in(3),
             regrants: !calm && random.one_in(3),
             deposed: !calm && random.one_in(3),
+            panicking_calls: !calm && random.one_in(4),
+            denials: !calm && random.one_in(4),
+            hidden_deletions: !calm && random.one_in(6),
         };
+        let is_busy = random.one_in(if calm { 2 } else { 4 });
         let weights = Weights {
             thread: random.of(&[10, 30, 100]),
             network: random.of(&[2, 10, 30, 100]),
@@ -89,7 +101,8 @@ impl Profile {
         let mut profile = Profile {
             clients: random.of(&[2, 2, 2, 3, 4]),
             later_clients: random.index(3),
-            locks_per_client: random.of(&[1, 1, 2, 3]),
+            locks_per_client: if is_busy { 6 } else { random.of(&[1, 1, 2, 3]) },
+            is_busy,
             dirs: random.of(&[1, 1, 1, 2]),
             shares: random.one_in(2),
             steps: random.of(&[80, 150, 300]),
@@ -124,6 +137,9 @@ impl Faults {
             || self.deaths
             || self.regrants
             || self.deposed
+            || self.panicking_calls
+            || self.denials
+            || self.hidden_deletions
     }
 }
 

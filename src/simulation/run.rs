@@ -124,6 +124,8 @@ fn open_client(world: &Arc<World>) {
             link,
             paused_until: Moment::from_nanos(0),
             calls_to_fail: 0,
+            calls_to_panic: 0,
+            denied_until: Moment::from_nanos(0),
         };
         client.simulated.grant(client.granted());
         state.clients.push(client);

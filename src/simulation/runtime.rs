@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 
 use super::baton::{Wait, pause};
-use super::world::World;
-use crate::session::{Job, Moment, Runtime};
+use super::world::{ClientState, World};
+use crate::session::{Job, Moment, Priority, Runtime};
 
 pub(super) struct SimulatedRuntime {
     pub(super) world: Arc<World>,
@@ -20,12 +21,26 @@ pub(super) struct Timer {
     pub(super) job: Job,
 }
 
+impl ClientState {
+    fn add_job(&mut self, priority: Priority, job: Job) {
+        let place = self.jobs.partition_point(|(other, _)| *other <= priority);
+        self.jobs.insert(place, (priority, job));
+    }
+
+    /// Whether there is a job, and a worker for it: for one of the session, there is one beyond the others.
+    pub(super) fn may_work(&self) -> bool {
+        self.jobs.front().is_some_and(|(priority, _)| {
+            self.at_work < self.most_workers + usize::from(*priority == Priority::Session)
+        })
+    }
+}
+
 impl Runtime for SimulatedRuntime {
     fn now(&self) -> Moment {
         self.world.now()
     }
 
-    fn submit(&self, job: Job) {
+    fn submit(&self, priority: Priority, job: Job) {
         let refused = {
             let mut state = self.world.state();
             let client = &mut state.clients[self.client];
@@ -33,7 +48,7 @@ impl Runtime for SimulatedRuntime {
                 // The opening of a session waits on a real thread for what it submits.
                 (true, _) | (_, true) => Some((job, client.opening)),
                 (false, false) => {
-                    client.jobs.push_back(job);
+                    client.add_job(priority, job);
                     None
                 }
             }
@@ -64,7 +79,7 @@ impl Runtime for SimulatedRuntime {
 
     fn submit_or_spawn(&self, job: Job) {
         // Whether a worker does it or a thread of its own makes no difference here.
-        self.world.state().clients[self.client].jobs.push_back(job);
+        self.world.state().clients[self.client].add_job(Priority::Other, job);
     }
 
     fn abandon(&self) {
@@ -82,6 +97,14 @@ impl Runtime for SimulatedRuntime {
             std::mem::take(&mut client.timers)
         };
         drop(dropped);
+    }
+
+    /// Far away, unless there are deletions of which no event comes: a routine look would make up for a lost wake-up.
+    fn routine_pause(&self) -> Duration {
+        match self.world.profile.faults.hidden_deletions {
+            true => Duration::from_secs(30),
+            false => Duration::from_secs(24 * 60 * 60),
+        }
     }
 
     fn new_guid(&self) -> Uuid {

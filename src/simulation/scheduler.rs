@@ -74,6 +74,15 @@ impl<'a> Scheduler<'a> {
         self.take(step);
     }
 
+    /// Lets those go on who only wait for some time to pass.
+    pub(super) fn end_the_waits(&mut self) {
+        for thread in self.threads.values_mut() {
+            if matches!(thread.wait, Wait::Time(_)) {
+                thread.wait = Wait::Turn;
+            }
+        }
+    }
+
     /// Takes a step of those that bring on what has begun; `false` when there is none.
     pub(super) fn step_on(&mut self) -> bool {
         let all_alike = Weights {
@@ -124,7 +133,7 @@ impl<'a> Scheduler<'a> {
                 if client.paused_until > now {
                     continue;
                 }
-                if !client.jobs.is_empty() && client.at_work < client.most_workers {
+                if client.may_work() {
                     steps.push((weights.job, Step::Work(number)));
                 }
                 if client.has_event() {
@@ -168,7 +177,12 @@ impl<'a> Scheduler<'a> {
                 [client.paused_until, client.link.slow_until].map(|end| Some(end).filter(|end| *end > now));
             [timer, end].into_iter().chain(later).flatten().min()
         };
-        state.clients.iter().filter_map(of_client).min()
+        let of_thread = |thread: &Thread| match thread.wait {
+            Wait::Time(moment) => Some(moment.max(state.clients[thread.client].paused_until)),
+            _ => None,
+        };
+        let of_threads = self.threads.values().filter_map(of_thread);
+        state.clients.iter().filter_map(of_client).chain(of_threads).min()
     }
 
     fn take(&mut self, step: Step) {
@@ -190,7 +204,7 @@ impl<'a> Scheduler<'a> {
         let (job, generation) = {
             let mut state = self.world.state();
             let client = &mut state.clients[client];
-            let Some(job) = client.jobs.pop_front() else { return };
+            let Some((_, job)) = client.jobs.pop_front() else { return };
             client.at_work += 1;
             (job, client.generation)
         };

@@ -1,7 +1,9 @@
 //! What users do: threads of the application that make, use and drop locks, and open and close sessions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::baton::{Wait, pause};
 use super::locks::{Action, Callback, LockRecord, WRITE, act, new_lock};
 use super::run::open_client_later;
 use super::scheduler::{DIRS, Scheduler};
@@ -22,6 +24,7 @@ impl Scheduler<'_> {
             3 | 4 => self.make_lock(),
             5 => self.use_lock(Action::Close),
             6..8 => self.use_lock(Action::Drop),
+            8..12 if self.world.profile.is_busy => self.occupy_workers(),
             8..20 => self.use_lock(Action::Unlock),
             20..44 => self.leave_an_owner(),
             _ => self.use_lock(Action::Lock),
@@ -75,6 +78,29 @@ impl Scheduler<'_> {
         };
         if let Some(session) = session {
             new_lock(&self.world, client, &session, dir);
+        }
+    }
+
+    /// Has a session do some other work, as the reading of a long directory is.
+    fn occupy_workers(&mut self) {
+        let (core, lengths) = {
+            let mut state = self.world.state();
+            let clients = state.clients.len();
+            let client = state.random.index(clients);
+            let longest = state.clients[client].session_timeout.as_nanos() as u64 / 2;
+            let jobs = state.random.of(&[1, 4, 16]);
+            let lengths: Vec<_> =
+                (0..jobs).map(|_| Duration::from_nanos(state.random.below(longest))).collect();
+            (state.clients[client].core.upgrade(), lengths)
+        };
+        let Some(core) = core else { return };
+        for length in lengths {
+            let world = Arc::downgrade(&self.world);
+            core.submit(move |core| {
+                if world.upgrade().is_some_and(|world| world.in_trouble()) {
+                    pause(Wait::Time(core.now().after(length)));
+                }
+            });
         }
     }
 

@@ -19,7 +19,7 @@ use crate::Session;
 use crate::client::{ClientEvent, EventSink};
 use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::znode_name::generated_sequence;
-use crate::session::{Core, Job, Moment};
+use crate::session::{Core, Job, Moment, Priority};
 use crate::sim::{SimulatedClient, SimulatedZooKeeper};
 
 /// How many steps a trace goes back.
@@ -67,7 +67,8 @@ pub(super) struct ClientState {
     pub(super) core: std::sync::Weak<Core>,
     pub(super) opening: bool,
 
-    pub(super) jobs: VecDeque<Job>,
+    /// Ordered by their priority.
+    pub(super) jobs: VecDeque<(Priority, Job)>,
     /// Ordered by their time.
     pub(super) timers: Vec<Timer>,
     pub(super) shut_down: bool,
@@ -85,6 +86,10 @@ pub(super) struct ClientState {
     pub(super) paused_until: Moment,
     /// How many of the next calls fail by themselves.
     pub(super) calls_to_fail: u32,
+    /// In how many of the next calls the client panics.
+    pub(super) calls_to_panic: u32,
+    /// Until when the server refuses its looks and deletions.
+    pub(super) denied_until: Moment,
 }
 
 impl World {

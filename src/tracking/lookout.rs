@@ -14,6 +14,9 @@ use zookeeper::{ZkError, ZkResult};
 
 use super::board::{Board, View};
 use super::{Look, Subject, Watching};
+use crate::logging;
+use crate::panics::contain_call;
+use crate::retry::is_passing;
 use crate::session::{Core, Moment, Participant, Wake};
 
 /// How soon a look is tried again that failed although there seems to be contact.
@@ -94,7 +97,7 @@ impl<S: Subject> Lookout<S> {
     /// One look. The next, if there is one to come at once, waits for its turn as everybody's work does.
     fn run(self: Arc<Self>) {
         self.watching.begin();
-        let looked = self.subject.look(&self.watching);
+        let looked = contain_call("a look at a znode", || self.subject.look(&self.watching));
         let again = self.take_in(looked);
         if self.goes_on(again) {
             self.submit();
@@ -111,7 +114,7 @@ impl<S: Subject> Lookout<S> {
             Ok(Look::ChangedMeanwhile) => return true,
             // The end of the session ends the tracking, and says why.
             Err(ZkError::SessionExpired) => {}
-            Err(ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved) => {
+            Err(error) if is_passing(error) => {
                 // Without contact there is nothing to see until it is back, which wakes every participant.
                 if self.core().in_contact() {
                     self.look_after(RETRY);
@@ -119,7 +122,7 @@ impl<S: Subject> Lookout<S> {
             }
             Err(error) => {
                 if self.show(View::Refused(error)) {
-                    log::warn!("{} cannot be watched: {error:?}", self.subject.path());
+                    logging::warn!("{} cannot be watched: {error:?}", self.subject.path());
                 }
                 self.look_after(REFUSED_LOOK);
             }
@@ -166,7 +169,7 @@ impl<S: Subject> Lookout<S> {
 impl<S: Subject> Participant for Lookout<S> {
     fn wake(self: Arc<Self>, why: Wake) {
         match why {
-            Wake::LookAgain | Wake::Reconnected => self.look(),
+            Wake::LookAgain | Wake::Routine | Wake::Reconnected => self.look(),
             // What was seen is the best that is known.
             Wake::Suspended | Wake::CheckLease => {}
             Wake::SessionEnded(reason) => {

@@ -53,6 +53,19 @@ fn a_tracker_follows_its_znode_through_creation_change_and_deletion() {
 }
 
 #[test]
+fn a_tracker_follows_its_znode_after_a_panic_of_the_client() {
+    let (zk, client, session) = connected();
+    zk.create(PATH, b"first");
+    let tracker = tracker(&session);
+    // Without the hook, which would print it.
+    client.before_next(SimOperation::GetData, || {
+        std::panic::resume_unwind(Box::new("a client panics on purpose"));
+    });
+    zk.set_data(PATH, b"second");
+    assert_eq!(next_seen(&tracker).as_deref(), Some("second"));
+}
+
+#[test]
 fn a_znode_that_is_there_is_known_when_the_tracker_is() {
     let (zk, client, session) = connected();
     zk.create(PATH, b"\xff10");

@@ -1,6 +1,12 @@
 //! Replies lost, at every step.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
+use crate::locks::locking;
+use crate::recipe::access::Access;
+use crate::recipe::path::ZNodePath;
+use crate::request::{Event, Observer, Request};
 
 /// Has one call fail in one way while a lock is acquired behind another and released, and checks that nothing of it shows.
 fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
@@ -38,6 +44,69 @@ fn a_call_that_fails_at_any_step_leaves_no_trace() {
 #[test]
 fn a_connection_cut_at_any_step_leaves_no_trace() {
     assert_no_trace_of(SimulatedClient::cut_next);
+}
+
+#[test]
+fn a_client_that_panics_at_any_step_leaves_no_trace() {
+    assert_no_trace_of(panic_in_next);
+}
+
+#[test]
+fn a_client_that_always_panics_fails_the_call_after_its_attempts() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let party = Party::join(&zk);
+    for _ in 0..10 {
+        panic_in_next(&party.client, SimOperation::Create, Effect::Before);
+    }
+    let error = party.blocking().lock().unwrap_err();
+    assert!(error.is_connection_loss(), "{error}");
+    assert_eq!(party.client.pending_faults(), 0, "ten attempts");
+    assert!(party.blocking().try_lock_for(deadline()).unwrap().is_some());
+}
+
+/// An observer that panics at the first event.
+struct PanicsOnce(AtomicBool);
+
+impl Observer for PanicsOnce {
+    fn post(&self, _event: Event) {
+        if self.0.swap(false, Ordering::SeqCst) {
+            std::panic::resume_unwind(Box::new("an observer panics on purpose"));
+        }
+    }
+
+    fn hand_on(&self) {}
+}
+
+#[test]
+fn a_request_goes_on_after_a_step_that_panics() {
+    let zk = SimulatedZooKeeper::new();
+    let party = Party::join(&zk);
+    let support = ProtocolSupport::new(&party.session);
+    support.set_retry_delay(Duration::from_millis(1));
+    let dir = ZNodePath::parse(DIR).unwrap();
+    let terms = locking::terms(&dir, &support, locking::default_data(), Access::Exclusive);
+    let observer = Arc::new(PanicsOnce(AtomicBool::new(true)));
+    let request = Request::new(&party.session, terms, observer);
+    request.start();
+    eventually("it owns", || request.is_owner());
+    zk.delete(request.znode().unwrap().as_str());
+    eventually("the owner looks at its znode", || request.has_ended());
+    eventually("nobody is left to be woken", || party.session.core().participants().is_empty());
+}
+
+#[test]
+fn a_keep_alive_that_panics_is_made_again() {
+    let zk = SimulatedZooKeeper::new();
+    let party = Party::join_for(&zk, Duration::from_millis(600));
+    let guard = party.blocking().lock().unwrap();
+    for when in [Effect::Before, Effect::After] {
+        panic_in_next(&party.client, SimOperation::SetData, when);
+        eventually("the keep-alive panics", || party.client.pending_faults() == 0);
+    }
+    let calls = zk.calls(SimOperation::SetData);
+    eventually("the session is kept alive", || zk.calls(SimOperation::SetData) > calls);
+    assert!(guard.is_owner());
 }
 
 #[test]

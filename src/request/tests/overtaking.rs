@@ -54,6 +54,54 @@ fn a_change_of_the_predecessors_data_is_no_release() {
     assert_eq!(next(&calls), Call::Acquired);
 }
 
+/// Denies everybody READ.
+fn hide(zk: &SimulatedZooKeeper, znode: &str) {
+    zk.set_acl(znode, &[Acl::new(Permission::DELETE, "world", "anyone")]);
+}
+
+#[test]
+fn a_waiter_notices_a_release_of_which_no_event_comes() {
+    for read_checks in [ReadChecks::Events, ReadChecks::EventsAndExists] {
+        let zk = SimulatedZooKeeper::new();
+        zk.set_read_checks(read_checks);
+        let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
+        let party = Party::join(&zk);
+        let (lock, calls) = party.listening();
+        assert!(!lock.lock().unwrap());
+        hide(&zk, &ahead);
+        zk.clear_log();
+        zk.delete(&ahead);
+        assert!(operations(&zk).is_empty() && !lock.is_owner(), "{read_checks:?}: the event is withheld");
+        party.session.core().look_routinely();
+        assert_eq!(next(&calls), Call::Acquired, "{read_checks:?}");
+    }
+}
+
+#[test]
+fn an_owner_notices_a_deletion_of_which_no_event_comes() {
+    let zk = SimulatedZooKeeper::new();
+    let party = Party::join(&zk);
+    let guard = party.blocking().lock().unwrap();
+    eventually("the owner watches its znode", || zk.watch_count() == 1);
+    hide(&zk, guard.id());
+    zk.delete(guard.id());
+    party.session.core().look_routinely();
+    assert_eq!(guard.lost().recv_timeout(deadline()), Ok(LossReason::NodeDeleted));
+}
+
+#[test]
+fn a_routine_look_of_a_waiter_is_one_read_of_its_predecessor() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create_sequential(DIR, "x-other-lock-", None);
+    let party = Party::join(&zk);
+    let (lock, _calls) = party.listening();
+    assert!(!lock.lock().unwrap());
+    zk.clear_log();
+    party.session.core().look_routinely();
+    eventually("it looks", || operations(&zk) == [SimOperation::GetData]);
+    assert_eq!(zk.watch_count(), 1);
+}
+
 #[test]
 fn a_watch_that_fires_after_the_unlock_acquires_nothing() {
     let zk = SimulatedZooKeeper::new();

@@ -1,5 +1,7 @@
 //! What the server refuses.
 
+use std::error::Error;
+
 use super::*;
 
 #[test]
@@ -22,6 +24,77 @@ fn a_refused_listing_leaves_no_znode() {
     let (lock, calls) = party.listening();
     assert!(lock.lock().unwrap_err().is_access_denied());
     assert_eq!(next(&calls), Call::Dropped(LossReason::Refused));
+}
+
+#[test]
+fn a_refused_deletion_is_returned_and_tried_again_until_it_works() {
+    let refusals = [ZkError::NoAuth, ZkError::NotEmpty, ZkError::Unimplemented];
+    let zk = SimulatedZooKeeper::new();
+    for refusal in refusals {
+        let party = Party::join(&zk);
+        for _ in 0..2 {
+            party.client.fail_next(SimOperation::Delete, Effect::Before, refusal);
+        }
+        let error = party.blocking().lock().unwrap().unlock().unwrap_err();
+        assert!(error.source().is_some_and(|source| source.to_string() == refusal.to_string()), "{error}");
+        let others = Party::join(&zk).blocking();
+        assert!(others.try_lock_for(deadline()).unwrap().is_some(), "{refusal:?}");
+        assert_eq!(party.client.pending_faults(), 0, "{refusal:?}");
+        eventually("nothing is left to be removed", || party.session.core().participants().is_empty());
+    }
+}
+
+#[test]
+fn a_refused_deletion_is_tried_again_after_a_reconnect() {
+    let zk = SimulatedZooKeeper::new();
+    let party = Party::join(&zk);
+    // The fourth retry would come after four seconds only.
+    for _ in 0..3 {
+        party.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+    }
+    drop(party.blocking().lock().unwrap());
+    eventually("it is refused three times", || party.client.pending_faults() == 0);
+    let begun = Instant::now();
+    party.client.disconnect();
+    party.client.reconnect();
+    eventually("the znode is gone", || zk.children(DIR).is_empty());
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_throttled_request_is_tried_again_as_often_as_the_policy_says() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let party = Party::join(&zk);
+    for failures in [9, 10] {
+        for _ in 0..failures {
+            party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
+        }
+        match (failures, party.blocking().lock()) {
+            (9, Ok(guard)) => guard.unlock().unwrap(),
+            (10, Err(LockError::Refused { .. })) => {}
+            (_, outcome) => panic!("{failures} failures: {outcome:?}"),
+        }
+        assert_eq!(party.client.pending_faults(), 0);
+    }
+}
+
+#[test]
+fn a_request_in_the_queue_goes_on_when_its_looks_are_throttled() {
+    for operation in [SimOperation::GetChildren, SimOperation::GetData] {
+        let zk = SimulatedZooKeeper::new();
+        let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
+        let party = Party::join(&zk);
+        let (lock, calls) = party.listening();
+        party.client.fail_next(operation, Effect::Before, ZkError::Unimplemented);
+        assert!(!lock.lock().unwrap(), "{operation:?}");
+        party.client.fail_next(operation, Effect::Before, ZkError::Unimplemented);
+        zk.delete(&ahead);
+        assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
+        // The owner looks at its znode, too.
+        eventually("the fault strikes", || party.client.pending_faults() == 0);
+        assert!(lock.is_owner() && calls.is_empty(), "{operation:?}");
+    }
 }
 
 #[test]

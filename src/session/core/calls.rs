@@ -7,6 +7,7 @@ use zookeeper::{Acl, CreateMode, ZkError, ZkResult};
 use super::Core;
 use crate::client::ZooKeeperClient;
 use crate::error::LossReason;
+use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
 use crate::session::lease::Sending;
 use crate::session::participants::{ParticipantId, Wake};
@@ -14,8 +15,9 @@ use crate::session::participants::{ParticipantId, Wake};
 /// What came of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// It is there with these data, which were written so many times since its creation.
-    Watched { data: Vec<u8>, version: i32 },
+    /// It is there with these data, which were written so many times since its creation. A persistent one stays when its
+    /// creator's session ends.
+    Watched { data: Vec<u8>, version: i32, is_persistent: bool },
     /// It is there, but READ is denied: servers since 3.8.4 set the watch and then tell nothing of it.
     Unreadable,
     /// It is not there, and no watch was left where READ is granted.
@@ -30,7 +32,7 @@ impl Core {
     ) -> ZkResult<T> {
         self.check_alive()?;
         let sending = self.sending();
-        let result = call(&*self.client);
+        let result = contain_call("the ZooKeeper client", || call(&*self.client));
         if was_answered(&result) {
             self.status.lock().lease.read_answered(sending, self.runtime.now());
         }
@@ -52,7 +54,7 @@ impl Core {
     ) -> ZkResult<T> {
         self.check_alive()?;
         let sending = self.sending();
-        let result = call(&*self.client);
+        let result = contain_call("the ZooKeeper client", || call(&*self.client));
         if was_answered(&result) {
             self.take_proof(sending);
         }
@@ -65,7 +67,7 @@ impl Core {
     }
 
     fn take_proof(self: &Arc<Self>, sending: Sending) {
-        let (too_late_for_some, announced) = self.update(|status, now| {
+        let too_late_for_some = self.update(|status, now| {
             let too_late_for_some = status.lease.write_answered(sending, now);
             // After a long silence the new end may come before what was waited for so far.
             self.schedule_next_tick(status, now);
@@ -74,7 +76,6 @@ impl Core {
         if too_late_for_some {
             self.wake_everybody(Wake::CheckLease);
         }
-        announced.log();
     }
 
     /// On a session that has ended there is nothing left to call for but the deletion of what outlives it here.
@@ -110,7 +111,10 @@ impl Core {
     pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<Sight> {
         self.participants.watch(path, id);
         match self.read(|client| client.get_data(path.as_str(), true)) {
-            Ok((data, stat)) => Ok(Sight::Watched { data, version: stat.version }),
+            Ok((data, stat)) => {
+                let is_persistent = stat.ephemeral_owner == 0;
+                Ok(Sight::Watched { data, version: stat.version, is_persistent })
+            }
             Err(ZkError::NoNode) => Ok(Sight::Gone),
             Err(ZkError::NoAuth) => match self.read(|client| client.exists(path.as_str(), true)) {
                 // Servers since 3.8.4 refuse this too when it is there.

@@ -8,8 +8,10 @@ use zookeeper::ZkResult;
 use super::calls::was_answered;
 use super::{Core, Status};
 use crate::error::LossReason;
+use crate::logging;
 use crate::session::clock::Moment;
 use crate::session::participants::Wake;
+use crate::session::runtime::Priority;
 
 /// The path of the write that proves the session alive. It changes nothing: the znode does not exist, and if it did,
 /// not at this version. A read would prove less (see the lease).
@@ -48,13 +50,13 @@ impl Core {
     /// Does what the time demands (a keep-alive, telling owners that their lease has ended, giving the session up) and
     /// sees to it that it is called again when the time demands more.
     pub(super) fn tick(self: &Arc<Self>) {
-        let (due, announced) = self.update(|status, now| self.take_what_is_due(status, now));
+        let due = self.update(|status, now| self.take_what_is_due(status, now));
         match due {
             Due::Nothing => {}
             Due::End => self.end(LossReason::LeaseExpired),
             Due::Work { proof, lease_ended } => {
                 if proof {
-                    self.submit(|core| {
+                    self.submit_as(Priority::Session, |core| {
                         // A failure is tried again by the clock.
                         let _ = core.prove_life();
                     });
@@ -64,7 +66,6 @@ impl Core {
                 }
             }
         }
-        announced.log();
     }
 
     fn take_what_is_due(self: &Arc<Self>, status: &mut Status, now: Moment) -> Due {
@@ -121,7 +122,7 @@ impl Core {
 
     /// Ends the session for good: owners are told, waiters get an error, threads go.
     pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
-        let (is_first, _logged_below) = self.update(|status, _now| {
+        let is_first = self.update(|status, _now| {
             let is_first = status.end.is_none();
             if is_first {
                 status.end = Some(reason);
@@ -134,14 +135,14 @@ impl Core {
         }
         self.runtime.abandon();
         // On a worker: this may be a thread of the client's, with its locks held, and what is told may drop foreign things.
-        self.submit(move |core| core.complete_end(reason));
-        match reason {
-            LossReason::SessionClosed => log::info!("ZooKeeper session closed"),
-            _ => log::warn!("ZooKeeper session lost: {reason}"),
-        }
+        self.submit_as(Priority::Session, move |core| core.complete_end(reason));
     }
 
     fn complete_end(self: &Arc<Self>, reason: LossReason) {
+        match reason {
+            LossReason::SessionClosed => logging::info!("ZooKeeper session closed"),
+            _ => logging::warn!("ZooKeeper session lost: {reason}"),
+        }
         self.wake_everybody(Wake::SessionEnded(reason));
         // Only now: whoever hears of it finds everybody told, and all that is left behind.
         self.status.lock().end_signal = None;

@@ -5,9 +5,11 @@
 
 mod calls;
 mod life;
+mod routine;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -16,21 +18,26 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 use uuid::Uuid;
-use zookeeper::ZkResult;
+use zookeeper::{ZkError, ZkResult};
 
 use super::SessionState;
 use super::clock::Moment;
 use super::lease::{Lease, Term};
+use super::listings::Listings;
 use super::participants::{Participant, ParticipantId, Participants, Wake};
 use super::removal::{Removal, Target};
-use super::runtime::Runtime;
+use super::runtime::{Priority, Runtime};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
+use crate::logging;
 use crate::recipe::path::ZNodePath;
 
 pub(crate) use calls::Sight;
 #[cfg(test)]
 pub(crate) use life::KEEP_ALIVE_PATH;
+
+/// How many znodes are remembered that the log has mentioned.
+const MOST_MENTIONED: usize = 1000;
 
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
@@ -41,6 +48,9 @@ pub(crate) struct Core {
     process: u32,
     status: Mutex<Status>,
     participants: Participants,
+    listings: Listings,
+    /// Znodes that the log has mentioned, for what it says once.
+    mentioned: Mutex<HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
     orphans: Mutex<Vec<Target>>,
     /// Disconnected when the session has ended, for those who wait for something else meanwhile.
@@ -104,11 +114,14 @@ impl Core {
             process: std::process::id(),
             status: Mutex::new(status),
             participants: Participants::default(),
+            listings: Listings::default(),
+            mentioned: Mutex::default(),
             orphans: Mutex::default(),
             ended,
             finished,
         });
         core.listen();
+        core.look_routinely_later();
         core
     }
 
@@ -163,7 +176,7 @@ impl Core {
     }
 
     fn on_connect(self: &Arc<Self>, granted: Granted) {
-        let ((ended, terms_end), announced) = self.update(|status, now| {
+        let (ended, terms_end) = self.update(|status, now| {
             status.in_contact = true;
             let taken_up_after = status.contact_begins_after.take();
             let terms_end = status.lease.connected(granted, taken_up_after, now);
@@ -179,11 +192,10 @@ impl Core {
             // The proof that this makes due wakes the participants when it has come.
             self.tick();
         }
-        announced.log();
     }
 
     fn on_disconnect(self: &Arc<Self>) {
-        let (old_term, announced) = self.update(|status, now| {
+        let old_term = self.update(|status, now| {
             if !status.in_contact {
                 return None;
             }
@@ -199,16 +211,31 @@ impl Core {
             // Not on the client's thread: each of them writes to the log.
             self.submit(|core| core.wake_everybody(Wake::Suspended));
         }
-        announced.log();
     }
 
-    /// Changes the status, and sends the subscribers the state that follows from that. The change is to be logged when
-    /// everything else is done: a logger is code of the application's, which may block, call in here, or panic.
-    fn update<T>(&self, change: impl FnOnce(&mut Status, Moment) -> T) -> (T, Announced) {
+    /// Changes the status, and sends the subscribers the state that follows from that.
+    fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut Status, Moment) -> T) -> T {
         let now = self.runtime.now();
-        let mut status = self.status.lock();
-        let changed = change(&mut status, now);
-        (changed, status.announce(now))
+        let (changed, announced) = {
+            let mut status = self.status.lock();
+            let changed = change(&mut status, now);
+            (changed, status.announce(now))
+        };
+        match announced {
+            Some(SessionState::Connected) => self.log_soon(|| logging::info!("ZooKeeper session connected")),
+            Some(SessionState::Suspended) => {
+                self.log_soon(|| logging::warn!("ZooKeeper session suspended: no contact"));
+            }
+            // Its end is logged with the reason.
+            Some(SessionState::Lost) | None => {}
+        }
+        changed
+    }
+
+    /// Writes to the log on a worker. This may be a thread of the client's, which holds locks of its own, and a logger is
+    /// code of the application's, which may block, or call in here.
+    pub(super) fn log_soon(self: &Arc<Self>, log: impl FnOnce() + Send + 'static) {
+        self.submit_as(Priority::Session, move |_| log());
     }
 
     // ---- what others ask
@@ -267,6 +294,10 @@ impl Core {
         &self.participants
     }
 
+    pub(crate) fn listings(&self) -> &Listings {
+        &self.listings
+    }
+
     pub(crate) fn ended(&self) -> &Receiver<Infallible> {
         &self.ended
     }
@@ -301,8 +332,16 @@ impl Core {
     }
 
     pub(crate) fn submit(self: &Arc<Self>, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
+        self.submit_as(Priority::Other, job);
+    }
+
+    pub(crate) fn submit_as(
+        self: &Arc<Self>,
+        priority: Priority,
+        job: impl FnOnce(&Arc<Core>) + Send + 'static,
+    ) {
         let core = Arc::clone(self);
-        self.runtime.submit(Box::new(move || job(&core)));
+        self.runtime.submit(priority, Box::new(move || job(&core)));
     }
 
     /// The same for a job that must be done even if the session's threads are gone.
@@ -351,11 +390,19 @@ impl Core {
         let (operation, path) = (operation.name, path.to_string());
         match self.end_reason() {
             Some(LossReason::SessionClosed) => LockError::Closed { operation, path },
-            reason => {
-                let reason = reason.unwrap_or(LossReason::SessionExpired);
-                LockError::SessionLost { operation, path, reason }
-            }
+            Some(reason) => LockError::SessionLost { operation, path, reason },
+            // The job that was to answer has panicked, and nobody knows what it did before.
+            None => LockError::ConnectionLoss { operation, path, source: ZkError::ConnectionLoss },
         }
+    }
+
+    /// Whether the log has not mentioned this znode yet, which it does now.
+    pub(crate) fn mentions_first(&self, path: &ZNodePath) -> bool {
+        let mut mentioned = self.mentioned.lock();
+        if mentioned.len() == MOST_MENTIONED {
+            mentioned.clear();
+        }
+        mentioned.insert(path.clone())
     }
 
     // ---- participants
@@ -414,31 +461,16 @@ impl Status {
         }
     }
 
-    /// Sends the subscribers the state if it has changed.
-    fn announce(&mut self, now: Moment) -> Announced {
+    /// Sends the subscribers the state if it has changed, and returns it then.
+    fn announce(&mut self, now: Moment) -> Option<SessionState> {
         let state = self.state(now);
         if state == self.announced {
-            return Announced(None);
+            return None;
         }
         self.announced = state;
         // An unbounded channel: this never waits. One whose receiver is gone is forgotten.
         self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
-        Announced(Some(state))
-    }
-}
-
-/// The state that was announced, if it changed, for the log.
-#[must_use = "a change of the state is logged"]
-struct Announced(Option<SessionState>);
-
-impl Announced {
-    fn log(self) {
-        match self.0 {
-            Some(SessionState::Connected) => log::info!("ZooKeeper session connected"),
-            Some(SessionState::Suspended) => log::warn!("ZooKeeper session suspended: no contact"),
-            // Its end is logged with the reason.
-            Some(SessionState::Lost) | None => {}
-        }
+        Some(state)
     }
 }
 

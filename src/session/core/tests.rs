@@ -9,7 +9,10 @@ use parking_lot::Mutex;
 use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
 use crate::client::{EventSink, Granted, ZooKeeperClient};
-use crate::session::runtime::Threads;
+use crate::error::Operation;
+use crate::recipe::path::ZNodePath;
+use crate::session::Core;
+use crate::session::runtime::{Priority, Threads};
 use crate::session::{FirstContact, Job, KEEP_ALIVE_PATH, MAX_CLOSE_SILENCE, Moment, Runtime};
 use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::{BlockingWriteLock, Session, SessionState};
@@ -214,7 +217,7 @@ impl Runtime for ManualRuntime {
         self.state.lock().now()
     }
 
-    fn submit(&self, job: Job) {
+    fn submit(&self, _priority: Priority, job: Job) {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
         if std::mem::replace(&mut state.running, true) {
@@ -231,7 +234,7 @@ impl Runtime for ManualRuntime {
     }
 
     fn submit_or_spawn(&self, job: Job) {
-        self.submit(job);
+        self.submit(Priority::Other, job);
     }
 
     fn abandon(&self) {}
@@ -306,4 +309,14 @@ fn closing_without_contact_does_not_wait_for_the_server() {
     session.close();
     assert!(begun.elapsed() < MAX_CLOSE_SILENCE, "{:?}", begun.elapsed());
     client.release();
+}
+
+#[test]
+fn a_call_that_panics_has_an_unknown_outcome() {
+    let session = Session::from_client(SimulatedZooKeeper::new().connect(Duration::from_secs(30))).unwrap();
+    let path = ZNodePath::parse("/a").unwrap();
+    // Without the hook, which would print it.
+    let panics = |_: &Arc<Core>| std::panic::resume_unwind(Box::new("on purpose"));
+    let error = session.core().call::<()>(Operation::LOCK, &path, panics).unwrap_err();
+    assert!(error.is_connection_loss(), "{error}");
 }

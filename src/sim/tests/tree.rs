@@ -256,6 +256,18 @@ fn the_scheme_auth_stands_for_the_creators_identities() {
 }
 
 #[test]
+fn an_acl_that_is_replaced_holds_from_then_on_and_no_watch_fires() {
+    let (zookeeper, client, events) = connected();
+    client.get_data("/a", true).unwrap();
+    let hidden = [Acl::new(Permission::DELETE, "world", "anyone")];
+    zookeeper.set_acl("/a", &hidden);
+    assert_eq!((zookeeper.acl("/a").unwrap(), zookeeper.stat("/a").unwrap().aversion), (hidden.to_vec(), 1));
+    assert!(matches!(client.get_data("/a", false), Err(ZkError::NoAuth)));
+    zookeeper.delete("/a");
+    assert_eq!((events.take(), zookeeper.watch_count()), (vec![], 0), "the watch is used up for nothing");
+}
+
+#[test]
 fn a_bad_acl_is_refused() {
     let (zookeeper, client, _) = connected();
     let bad =

@@ -1,0 +1,29 @@
+//! The macros by which this crate logs: those of [`log`], with a panic of the logger contained.
+//!
+//! The logger is the application's. Like all code that is not this crate's, it is called under no lock. It may panic
+//! (`println!` does when the pipe behind it is closed), which changes nothing for the locks.
+
+macro_rules! log_ {
+    ($($arg:tt)+) => {
+        // Nobody can be informed of a logger that panics, but for the panic hook, which has been called.
+        drop($crate::panics::contain(|| ::log::log!($($arg)+)))
+    };
+}
+
+macro_rules! error_ {
+    ($($arg:tt)+) => { $crate::logging::log!(::log::Level::Error, $($arg)+) };
+}
+
+macro_rules! warn_ {
+    ($($arg:tt)+) => { $crate::logging::log!(::log::Level::Warn, $($arg)+) };
+}
+
+macro_rules! info_ {
+    ($($arg:tt)+) => { $crate::logging::log!(::log::Level::Info, $($arg)+) };
+}
+
+macro_rules! debug_ {
+    ($($arg:tt)+) => { $crate::logging::log!(::log::Level::Debug, $($arg)+) };
+}
+
+pub(crate) use {debug_ as debug, error_ as error, info_ as info, log_ as log, warn_ as warn};

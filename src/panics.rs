@@ -1,0 +1,75 @@
+//! Containing panics: code that is not this crate's (the client, listeners, closures, the logger) may panic, and the thread
+//! that calls it goes on.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use zookeeper::{ZkError, ZkResult};
+
+use crate::logging;
+
+/// Runs code that may panic; fails with the panic's message.
+///
+/// What the code has left half done is for the caller to put right.
+pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
+        let message = message_of(&*payload);
+        discard(payload);
+        message
+    })
+}
+
+/// Makes a call that may panic. Then it may have taken effect, as a call whose reply was lost.
+pub(crate) fn contain_call<T>(who: &str, call: impl FnOnce() -> ZkResult<T>) -> ZkResult<T> {
+    contain(call).unwrap_or_else(|message| {
+        logging::error!("{who} panicked, so the outcome of a call is unknown: {message}");
+        Err(ZkError::ConnectionLoss)
+    })
+}
+
+/// Drops a panic's payload, which may panic itself. The payload of that panic is leaked: it could go on without end.
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
+}
+
+fn message_of(payload: &(dyn Any + Send)) -> String {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a panic without a message".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::resume_unwind;
+
+    /// The payload of a panic that panics itself when it is dropped, and so does the payload of that one.
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            resume_unwind(Box::new(Bomb));
+        }
+    }
+
+    #[test]
+    fn contained_code_returns_its_value_or_the_message_of_its_panic() {
+        assert_eq!(contain(|| 7), Ok(7));
+        let messages = [
+            contain(|| resume_unwind(Box::new("on purpose"))),
+            contain(|| resume_unwind(Box::new("on purpose".to_owned()))),
+            contain(|| resume_unwind(Box::new(7))),
+        ];
+        let expected = ["on purpose", "on purpose", "a panic without a message"];
+        assert_eq!(messages.map(Result::<(), _>::unwrap_err), expected);
+    }
+
+    #[test]
+    fn a_payload_that_panics_when_dropped_is_contained() {
+        assert!(contain(|| resume_unwind(Box::new(Bomb))).is_err());
+    }
+}

@@ -1,0 +1,52 @@
+//! Many requests on one session.
+
+use super::*;
+use crate::recipe::path::ZNodePath;
+
+const WAITERS: usize = 200;
+
+#[test]
+fn an_owner_keeps_its_lock_while_every_worker_is_busy() {
+    let zk = SimulatedZooKeeper::new();
+    let timeout = Duration::from_millis(600);
+    let party = Party::join_for(&zk, timeout);
+    let guard = party.blocking().lock().unwrap();
+    let (release, stuck) = crossbeam_channel::bounded::<()>(0);
+    for _ in 0..100 {
+        let stuck = stuck.clone();
+        party.session.core().submit(move |_| assert!(stuck.recv().is_err()));
+    }
+    let until = Instant::now() + 3 * timeout;
+    while Instant::now() < until {
+        assert!(guard.is_owner());
+        thread::yield_now();
+    }
+    drop(release);
+}
+
+#[test]
+fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
+    let zk = SimulatedZooKeeper::new();
+    let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
+    let party = Party::join(&zk);
+    let locks: Vec<_> = (0..WAITERS).map(|_| party.listening()).collect();
+    for (lock, _) in &locks {
+        assert!(!lock.lock().unwrap());
+    }
+    party.client.disconnect();
+    zk.clear_log();
+    // The first one lists the queue for itself alone, as the others have not asked yet.
+    let (release, held) = crossbeam_channel::bounded::<()>(0);
+    party.client.before_next(SimOperation::GetChildren, move || assert!(held.recv().is_err()));
+    party.client.reconnect();
+    let (core, dir) = (party.session.core(), ZNodePath::parse(DIR).unwrap());
+    eventually("the others have asked", || core.listings().waiting(&dir) == WAITERS - 1);
+    drop(release);
+    eventually("every waiter watches its predecessor", || zk.calls(SimOperation::GetData) == WAITERS);
+    assert_eq!(zk.calls(SimOperation::GetChildren), 2);
+    zk.delete(&ahead);
+    for (lock, calls) in &locks {
+        assert_eq!(next(calls), Call::Acquired);
+        lock.unlock().unwrap();
+    }
+}

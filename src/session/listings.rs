@@ -1,0 +1,91 @@
+//! [`Listings`]: one listing of a directory at a time, shared by those who ask for one meanwhile.
+//!
+//! After a reconnect, all requests of a session in one queue must look where they stand. A listing of a long queue is the
+//! most expensive call there is, so they share it. One that was sent before somebody asked may be outdated for them, so they
+//! get the next one: there is at most one under way, and one that waits for it to end.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::{Entry, HashMap};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use zookeeper::ZkResult;
+
+use super::core::Core;
+use super::lease::Term;
+use super::participants::ParticipantId;
+use crate::recipe::path::ZNodePath;
+
+/// The children of a directory.
+pub(crate) struct Listing {
+    /// The lease's term when the listing was sent.
+    pub(crate) term: Arc<Term>,
+    pub(crate) children: ZkResult<Vec<String>>,
+}
+
+/// A participant that asks for listings.
+pub(crate) trait ListingReader: Send + Sync {
+    /// Takes a listing that was sent after it was asked for. Must return at once.
+    fn take(self: Arc<Self>, listing: &Arc<Listing>);
+}
+
+/// The listings of one session.
+#[derive(Default)]
+pub(crate) struct Listings {
+    /// The directories of which a listing is under way, each with those who have asked since that one was sent.
+    under_way: Mutex<HashMap<ZNodePath, Readers>>,
+}
+
+type Readers = BTreeMap<ParticipantId, Weak<dyn ListingReader>>;
+
+impl Listings {
+    /// Lists a directory, on the calling worker. If a listing is under way already, returns `None`: the reader gets the
+    /// next one.
+    pub(crate) fn list(
+        core: &Arc<Core>,
+        dir: &ZNodePath,
+        id: ParticipantId,
+        reader: Weak<dyn ListingReader>,
+    ) -> Option<Arc<Listing>> {
+        match core.listings().under_way.lock().entry(dir.clone()) {
+            Entry::Vacant(entry) => drop(entry.insert(Readers::new())),
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().insert(id, reader);
+                return None;
+            }
+        }
+        Some(Listings::list_now(core, dir))
+    }
+
+    fn list_now(core: &Arc<Core>, dir: &ZNodePath) -> Arc<Listing> {
+        let term = core.current_term();
+        let children = core.read(|client| client.get_children(dir.as_str(), false));
+        core.listings().ended(core, dir);
+        Arc::new(Listing { term, children })
+    }
+
+    /// A listing has ended. The next one begins if anybody has asked for it.
+    fn ended(&self, core: &Arc<Core>, dir: &ZNodePath) {
+        {
+            let mut under_way = self.under_way.lock();
+            if under_way.get(dir).is_none_or(BTreeMap::is_empty) {
+                under_way.remove(dir);
+                return;
+            }
+        }
+        let dir = dir.clone();
+        core.submit(move |core| {
+            let readers = core.listings().under_way.lock().get_mut(&dir).map(std::mem::take);
+            let listing = Listings::list_now(core, &dir);
+            for reader in readers.into_iter().flatten().filter_map(|(_, reader)| reader.upgrade()) {
+                reader.take(&listing);
+            }
+        });
+    }
+
+    /// How many wait for the next listing of a directory.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self, dir: &ZNodePath) -> usize {
+        self.under_way.lock().get(dir).map_or(0, BTreeMap::len)
+    }
+}

@@ -1,0 +1,453 @@
+//! The application's logger is called under no lock of the crate, and may panic. A binary of its own, as there is one logger
+//! for a process.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "in a test, a panic is the failure report"
+)]
+
+use std::cell::Cell;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{bounded, unbounded};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use zookeeper_recipes_lock::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use zookeeper_recipes_lock::{
+    Acl, BlockingWriteLock, Candidate, LeaderWatch, Leadership, LockDirectory, LockGuard, LockListener,
+    MultiLock, NodeTracker, Patience, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock, Revoker, Session,
+    SessionState, WriteLock, ZkError, ZooKeeperClient,
+};
+
+const DIR: &str = "/locks/it";
+const LONG: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(2);
+/// For everything that a test does.
+const DEADLINE: Duration = Duration::from_secs(120);
+const ROUNDS: u64 = 60;
+
+// ---- the logger
+
+struct Logger;
+
+static LOGGER: Logger = Logger;
+
+/// What the logger does with a record besides dropping it.
+type Reaction = dyn Fn(&Record<'_>) + Send + Sync;
+
+static REACTION: Mutex<Option<Arc<Reaction>>> = Mutex::new(None);
+
+thread_local! {
+    /// What the logger does is logged, too.
+    static REACTING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("zookeeper_recipes_lock")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) || REACTING.replace(true) {
+            return;
+        }
+        let _reset = Reset;
+        let reaction = lock(&REACTION).clone();
+        if let Some(react) = reaction {
+            react(record);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+struct Reset;
+
+impl Drop for Reset {
+    fn drop(&mut self) {
+        REACTING.set(false);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the logger react so, until this is dropped. One test at a time.
+struct Reacting(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+impl Reacting {
+    fn with(reaction: impl Fn(&Record<'_>) + Send + Sync + 'static) -> Reacting {
+        let alone = lock(&ONE_AT_A_TIME);
+        let _ = log::set_logger(&LOGGER);
+        log::set_max_level(LevelFilter::Trace);
+        *lock(&REACTION) = Some(Arc::new(reaction));
+        Reacting(alone)
+    }
+}
+
+impl Drop for Reacting {
+    fn drop(&mut self) {
+        let reaction = lock(&REACTION).take();
+        drop(reaction);
+    }
+}
+
+// ---- the workload
+
+/// Everything that a logger could know of.
+struct Things {
+    session: Session,
+    waiting: WriteLock,
+    reading: ReadLock,
+    guard: LockGuard,
+    blocking: BlockingWriteLock,
+    shared: ReadWriteLock,
+    reentrant: ReentrantLock,
+    multi: MultiLock,
+    directory: LockDirectory,
+    tracker: NodeTracker,
+    leader: LeaderWatch,
+    queue: QueueWatch,
+    candidate: Candidate,
+    revoker: Revoker,
+}
+
+struct Deaf;
+
+impl LockListener for Deaf {
+    fn lock_acquired(&self) {}
+    fn lock_released(&self) {}
+}
+
+impl Things {
+    fn on(session: &Session) -> Things {
+        let blocking = |dir: &str| {
+            let lock = BlockingWriteLock::new(session, dir, None).unwrap();
+            lock.protocol_support().set_retry_delay(SHORT);
+            lock
+        };
+        let lead = |leadership: &Leadership| {
+            while leadership.wait(LONG) {}
+            Ok(())
+        };
+        let directory = LockDirectory::new(session, DIR).unwrap();
+        let shared = ReadWriteLock::new(session, DIR, None).unwrap();
+        Things {
+            session: session.clone(),
+            waiting: WriteLock::with_listener(session, DIR, None, Deaf).unwrap(),
+            reading: shared.read_lock(Deaf),
+            guard: blocking("/locks/held").lock().unwrap(),
+            blocking: blocking(DIR),
+            reentrant: ReentrantLock::new(blocking(DIR)),
+            multi: MultiLock::new(session, [DIR, "/locks/other"]).unwrap(),
+            tracker: NodeTracker::new(session, "/config").unwrap(),
+            leader: directory.watch_leader().unwrap(),
+            queue: directory.watch_queue().unwrap(),
+            candidate: Candidate::start(blocking("/locks/election"), lead).unwrap(),
+            revoker: Revoker::new(session),
+            directory,
+            shared,
+        }
+    }
+
+    /// Calls everything that waits for nothing.
+    fn ask(&self) {
+        let Things { session, waiting, reading, guard, blocking, .. } = self;
+        let _ = (session.state(), session.subscribe(), session.session_timeout(), session.clone());
+        let _ = (waiting.is_owner(), waiting.id(), waiting.is_closed(), waiting.lock_listener());
+        let _ = (waiting.acl(), waiting.retry_delay(), waiting.dir(), waiting.set_data(b"data"));
+        waiting.set_lock_listener(Deaf);
+        waiting.set_acl(Acl::open_unsafe().clone());
+        waiting.set_retry_delay(SHORT);
+        let _ = (reading.is_owner(), reading.id(), reading.is_closed(), reading.set_data(b"data"));
+        let _ = (guard.is_owner(), guard.id(), guard.lost().try_recv(), guard.revocation().try_recv());
+        let support = blocking.protocol_support();
+        let _ = (support.retry_policy(), support.is_closed(), support.acl(), blocking.set_data(b"data"));
+        let _ = (self.reentrant.hold_count(), self.multi.dirs().count(), self.shared.set_data(b"data"));
+        let _ = (self.tracker.current().is_ok(), self.tracker.changes().try_recv());
+        let _ = (self.leader.leader().is_ok(), self.queue.names().is_ok());
+        let _ = (self.candidate.is_leader(), self.candidate.error(), self.directory.dir());
+        let text = format!("{session:?} {waiting:?} {guard:?} {blocking:?} {:?}", self.candidate);
+        let rest = format!("{:?} {:?} {:?} {:?}", self.tracker, self.leader, self.queue, self.revoker);
+        assert!(!text.is_empty() && !rest.is_empty());
+    }
+
+    /// Calls what waits for the server, but not for long.
+    fn call(&self, number: u64) {
+        match number % 8 {
+            0 => drop(self.blocking.try_lock_for(SHORT)),
+            1 => drop(self.shared.try_read_for(SHORT)),
+            2 => drop(self.multi.try_lock_for(SHORT)),
+            3 => drop(self.reentrant.try_lock_for(SHORT)),
+            4 => drop(self.waiting.unlock()),
+            5 => drop(self.guard.fencing_token()),
+            6 => drop(self.directory.contenders()),
+            _ => drop(self.tracker.wait_deleted(SHORT)),
+        }
+    }
+}
+
+/// Locks come and go on two sessions, and much goes wrong.
+fn work_with_faults(
+    server: &SimulatedZooKeeper,
+    clients: &[Arc<SimulatedClient>; 2],
+    sessions: &[Session; 2],
+) {
+    let over = AtomicBool::new(false);
+    let stranger = server.connect(LONG);
+    thread::scope(|scope| {
+        let users: Vec<_> = sessions
+            .iter()
+            .map(|session| scope.spawn(move || (0..ROUNDS).for_each(|round| use_locks(session, round))))
+            .collect();
+        scope.spawn(|| {
+            for number in 0.. {
+                if over.load(Ordering::SeqCst) {
+                    break;
+                }
+                fail(server, &stranger, &clients[number as usize % 2], number);
+                thread::sleep(SHORT);
+            }
+            clients.iter().for_each(|client| client.reconnect());
+        });
+        let outcomes: Vec<_> = users.into_iter().map(|user| user.join()).collect();
+        over.store(true, Ordering::SeqCst);
+        assert!(outcomes.iter().all(Result::is_ok), "a user's thread panicked");
+    });
+    stranger.close();
+}
+
+fn use_locks(session: &Session, round: u64) {
+    let blocking = BlockingWriteLock::new(session, DIR, None).unwrap();
+    blocking.protocol_support().set_retry_delay(SHORT);
+    let waiting = WriteLock::with_listener(session, DIR, None, Deaf).unwrap();
+    waiting.set_retry_delay(SHORT);
+    let _ = waiting.lock();
+    let guard = blocking.try_lock_for(3 * SHORT);
+    let _ = waiting.unlock();
+    match guard {
+        Ok(Some(guard)) if round % 2 == 0 => drop(guard.unlock()),
+        guard => drop(guard),
+    }
+    let shared = ReadWriteLock::new(session, DIR, None).unwrap();
+    if let Ok(Some(guard)) = shared.try_write_for(3 * SHORT) {
+        drop(guard.downgrade());
+    }
+}
+
+/// Something goes wrong for a client.
+fn fail(server: &SimulatedZooKeeper, stranger: &SimulatedClient, client: &SimulatedClient, number: u64) {
+    match number % 7 {
+        // One that no call has met yet.
+        1..=3 if client.pending_faults() > 0 => {}
+        0 => client.disconnect(),
+        1 => client.fail_next(SimOperation::Delete, Effect::Before, ZkError::ConnectionLoss),
+        2 => client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss),
+        3 => client.fail_next(SimOperation::GetChildren, Effect::Before, ZkError::ConnectionLoss),
+        4 => server.set_data("/config", &number.to_be_bytes()),
+        5 => server.children(DIR).iter().for_each(|name| {
+            let _ = stranger.set_data(&format!("{DIR}/{name}"), b"unlock", None);
+        }),
+        _ => {}
+    }
+    client.reconnect();
+}
+
+fn two_sessions(server: &SimulatedZooKeeper) -> ([Arc<SimulatedClient>; 2], [Session; 2]) {
+    let clients = [server.connect(LONG), server.connect(LONG)];
+    let sessions = [0, 1].map(|number: usize| Session::from_client(clients[number].clone()).unwrap());
+    (clients, sessions)
+}
+
+/// Runs a test's body on a thread of its own, and fails when it does not end.
+fn within_the_deadline(body: impl FnOnce() + Send + 'static) {
+    let (done, ended) = bounded(1);
+    let thread = thread::spawn(move || {
+        body();
+        let _ = done.send(());
+    });
+    let outcome = ended.recv_timeout(DEADLINE);
+    assert_ne!(outcome, Err(crossbeam_channel::RecvTimeoutError::Timeout), "something hangs");
+    thread.join().unwrap();
+}
+
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::yield_now();
+    }
+}
+
+// ---- the tests
+
+#[test]
+fn a_logger_may_call_everything() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        server.create("/config", b"");
+        let (clients, sessions) = two_sessions(&server);
+        let things = Arc::new(Things::on(&sessions[0]));
+        let (asked, records) = unbounded();
+        let (waits, number) = (Mutex::new(()), AtomicU64::new(0));
+        let of_logger = Arc::clone(&things);
+        let reacting = Reacting::with(move |record| {
+            let _ = asked.send(record.args().to_string());
+            of_logger.ask();
+            if may_wait(record) {
+                // One thread at a time: what it waits for is done by the session's other workers.
+                if let Ok(_alone) = waits.try_lock() {
+                    of_logger.call(number.fetch_add(1, Ordering::SeqCst));
+                }
+            }
+        });
+        work_with_faults(&server, &clients, &sessions);
+        drop(reacting);
+        let records: Vec<String> = records.try_iter().collect();
+        for part in ["joined", "acquired", "released", "suspended", "waits for", "attempt", "asks to release"]
+        {
+            assert!(records.iter().any(|record| record.contains(part)), "'{part}' was never logged");
+        }
+        assert_eq!(sessions[0].state(), SessionState::Connected);
+        things.candidate.stop();
+        things.candidate.wait(&Patience::lasting(LONG));
+    });
+}
+
+/// Whether a logger may wait for the server: not on the client's thread, which tells of contact, nor on the timer's.
+fn may_wait(record: &Record<'_>) -> bool {
+    let is_timer = thread::current().name() == Some("zk-lock-timer");
+    !is_timer && !record.args().to_string().starts_with("ZooKeeper session")
+}
+
+#[test]
+fn a_refused_deletion_is_logged_when_it_is_first_refused_and_when_it_works() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let client = server.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if record.level() <= Level::Info && line.contains("/locks/refused/") {
+                let _ = log.send((record.level(), line));
+            }
+        });
+        let guard = BlockingWriteLock::new(&session, "/locks/refused", None).unwrap().lock().unwrap();
+        for _ in 0..3 {
+            client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+        }
+        drop(guard);
+        let lines: Vec<_> = logged
+            .iter()
+            .filter(|(_, line)| line.contains("remove"))
+            .take_while(|(level, _)| *level != Level::Info)
+            .collect();
+        drop(reacting);
+        assert!(server.children("/locks/refused").is_empty());
+        let [(Level::Warn, line)] = lines.as_slice() else { panic!("{lines:?}") };
+        assert!(line.contains("NoAuth"), "{line}");
+    });
+}
+
+#[test]
+fn a_refusal_is_a_warning_only_for_a_request_that_has_waited() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let ahead = server.create_sequential("/locks/dropped", "x-ahead-lock-", None);
+        let client = server.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if line.contains("/locks/dropped") {
+                let _ = log.send((record.level(), line));
+            }
+        });
+        let refuse = || client.fail_next(SimOperation::GetChildren, Effect::Before, ZkError::NoAuth);
+        let drop_of = |znode: &str| {
+            let line = logged.iter().find(|(_, line)| line.starts_with("dropped") && line.contains(znode));
+            line.map(|(level, _)| level)
+        };
+        refuse();
+        let lock = BlockingWriteLock::new(&session, "/locks/dropped", None).unwrap();
+        assert!(lock.try_lock().unwrap_err().is_access_denied());
+        assert_eq!(drop_of(""), Some(Level::Debug), "the caller has the error");
+        let waiting = WriteLock::with_listener(&session, "/locks/dropped", None, Deaf).unwrap();
+        assert!(!waiting.lock().unwrap());
+        let znode = waiting.id().unwrap();
+        refuse();
+        server.delete(&ahead);
+        assert_eq!(drop_of(&znode), Some(Level::Warn));
+        drop(reacting);
+    });
+}
+
+#[test]
+fn a_persistent_znode_that_blocks_is_a_warning_once_for_each_session() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let backup = server.create_sequential("/locks/blocked", "backup-", None);
+        let (_clients, sessions) = two_sessions(&server);
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if record.level() == Level::Warn && line.contains("persistent") {
+                let _ = log.send(line);
+            }
+        });
+        for session in &sessions {
+            let lock = WriteLock::new(session, "/locks/blocked", None).unwrap();
+            for _ in 0..2 {
+                assert!(!lock.lock().unwrap());
+                lock.unlock().unwrap();
+            }
+        }
+        // One that goes with its session is none.
+        let ephemeral = server.create_sequential("/locks/free", "x-other-lock-", Some(7));
+        let lock = WriteLock::new(&sessions[0], "/locks/free", None).unwrap();
+        assert!(!lock.lock().unwrap());
+        drop(reacting);
+        let lines: Vec<String> = logged.try_iter().collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines.iter().all(|line| line.contains(&backup) && !line.contains(&ephemeral)), "{lines:?}");
+    });
+}
+
+#[test]
+fn a_logger_that_panics_strands_nothing() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let (clients, sessions) = two_sessions(&server);
+        let drawn = AtomicU64::new(1);
+        let reacting = Reacting::with(move |_| {
+            // A linear congruential generator.
+            let next = |last: u64| last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let last = drawn.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(next(last)));
+            if last.unwrap() >> 62 != 0 {
+                // Without the hook, which would print it.
+                resume_unwind(Box::new("the logger panics on purpose"));
+            }
+        });
+        server.create("/config", b"");
+        work_with_faults(&server, &clients, &sessions);
+        for session in &sessions {
+            let lock = BlockingWriteLock::new(session, DIR, None).unwrap();
+            let guard = lock.try_lock_for(LONG).unwrap().expect("nobody else holds the lock");
+            assert!(guard.is_owner());
+        }
+        eventually("no znode is left", || server.children(DIR).is_empty());
+        sessions.iter().for_each(Session::close);
+        assert!(sessions.iter().all(|session| session.state() == SessionState::Lost));
+        eventually("both sessions are closed", || server.sessions().is_empty());
+        drop(reacting);
+    });
+}
