@@ -20,25 +20,34 @@ use signal_hook::iterator::Signals;
 use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Leadership, Patience, Session};
 
 const USAGE: &str = "usage: leader_election [--name NAME] [--session-timeout SECONDS] [CONNECT]";
+const HELP: &str = "
+Leads when its turn has come, and stands for election again when it has lost the lead.
+
+  --name NAME                what the others see; default: node-<process id>
+  --session-timeout SECONDS  how soon another leads when this process dies; default: 10
+  --help                     print this
+
+CONNECT names the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
 const WORK_EVERY: Duration = Duration::from_millis(500);
 const GOODBYE: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
-    let node = match Node::from_args() {
-        Ok(node) => node,
+    let node = match Node::parse(lexopt::Parser::from_env()) {
+        Ok(Some(node)) => node,
+        Ok(None) => {
+            println!("{USAGE}\n{HELP}");
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
             eprintln!("leader_election: {error}\n{USAGE}");
             return ExitCode::from(2);
         }
     };
-    match node.run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&*error);
-            ExitCode::FAILURE
-        }
-    }
+    node.run().unwrap_or_else(|error| {
+        complain(&*error);
+        ExitCode::FAILURE
+    })
 }
 
 fn complain(error: &(dyn Error + 'static)) {
@@ -56,26 +65,27 @@ struct Node {
 }
 
 impl Node {
-    fn from_args() -> Result<Node, lexopt::Error> {
+    /// `None` when help is asked for.
+    fn parse(mut args: lexopt::Parser) -> Result<Option<Node>, lexopt::Error> {
         let mut node = Node {
             name: format!("node-{}", std::process::id()),
             connect: env::var("ZK_CONNECT").unwrap_or_else(|_| "127.0.0.1:2181".to_owned()),
             session_timeout: Duration::from_secs(10),
         };
-        let mut args = lexopt::Parser::from_env();
         while let Some(arg) = args.next()? {
             match arg {
+                Long("help") | Short('h') => return Ok(None),
                 Long("name") => node.name = args.value()?.string()?,
                 Long("session-timeout") => node.session_timeout = Duration::from_secs(args.value()?.parse()?),
                 Value(connect) => node.connect = connect.string()?,
                 _ => return Err(arg.unexpected()),
             }
         }
-        Ok(node)
+        Ok(Some(node))
     }
 
     /// Stands for election until a signal comes, over every loss of the session.
-    fn run(self) -> Result<(), Box<dyn Error>> {
+    fn run(self) -> Result<ExitCode, Box<dyn Error>> {
         let stop = stop_signals()?;
         let session = Session::connect_self_healing(&self.connect, self.session_timeout)?;
         let states = session.subscribe();
@@ -99,7 +109,9 @@ impl Node {
         candidate.stop();
         candidate.wait(&Patience::lasting(GOODBYE));
         session.close();
-        candidate.error().map_or(Ok(()), |error| Err(error.to_string().into()))
+        let Some(error) = candidate.error() else { return Ok(ExitCode::SUCCESS) };
+        complain(error);
+        Ok(ExitCode::FAILURE)
     }
 
     fn lead(&self, leadership: &Leadership) {

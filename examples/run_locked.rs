@@ -153,7 +153,7 @@ fn lock_and_run(session: &Session, options: Options) -> Result<i32, Box<dyn Erro
     match guard.unlock() {
         Ok(()) => Ok(code),
         // Still ours until now; the znode goes with the session.
-        Err(error) if error.is_connection_loss() || error.is_access_denied() => Ok(code),
+        Err(error) if error.is_recoverable() || error.is_access_denied() => Ok(code),
         Err(error) => {
             eprintln!("run_locked: the command ended with code {code}, but without the lock: {error}");
             Ok(76)

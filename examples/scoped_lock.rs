@@ -19,9 +19,19 @@ use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session};
 const THREADS: u32 = 4;
 const ROUNDS: u32 = 3;
 
+const USAGE: &str = "usage: scoped_lock [CONNECT]
+
+Four threads take turns under one lock, and count.
+
+CONNECT names the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
+
 fn main() -> ExitCode {
     Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
     let connect = env::args().nth(1).or_else(|| env::var("ZK_CONNECT").ok());
+    if matches!(connect.as_deref(), Some("--help" | "-h")) {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     match run(connect.as_deref().unwrap_or("127.0.0.1:2181")) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

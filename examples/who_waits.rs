@@ -18,13 +18,23 @@ use lexopt::prelude::*;
 use zookeeper_recipes_lock::{LockDirectory, LockInfo, Session};
 
 const USAGE: &str = "usage: who_waits [--connect C] [--watch] DIR";
+const HELP: &str = "
+Shows who holds the lock DIR, a ZooKeeper path such as /locks/backup, and who waits for it.
+
+  --connect C  the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181
+  --watch      draw again whenever somebody joins or leaves
+  --help       print this";
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const CLEAR_SCREEN: &str = "\x1b[2J\x1b[H";
 
 fn main() -> ExitCode {
     Builder::from_env(Env::default().default_filter_or("error,zookeeper::=off")).init();
-    let options = match Options::from_args() {
-        Ok(options) => options,
+    let options = match Options::parse(lexopt::Parser::from_env()) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{USAGE}\n{HELP}");
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
             eprintln!("who_waits: {error}\n{USAGE}");
             return ExitCode::from(2);
@@ -53,19 +63,20 @@ struct Options {
 }
 
 impl Options {
-    fn from_args() -> Result<Options, lexopt::Error> {
+    /// `None` when help is asked for.
+    fn parse(mut args: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
         let mut connect = env::var("ZK_CONNECT").unwrap_or_else(|_| "127.0.0.1:2181".to_owned());
         let (mut watch, mut dir) = (false, None);
-        let mut args = lexopt::Parser::from_env();
         while let Some(arg) = args.next()? {
             match arg {
+                Long("help") | Short('h') => return Ok(None),
                 Long("connect") => connect = args.value()?.string()?,
                 Long("watch") => watch = true,
                 Value(value) if dir.is_none() => dir = Some(value.string()?),
                 _ => return Err(arg.unexpected()),
             }
         }
-        Ok(Options { connect, watch, dir: dir.ok_or("DIR is missing")? })
+        Ok(Some(Options { connect, watch, dir: dir.ok_or("DIR is missing")? }))
     }
 
     fn run(&self) -> Result<(), Box<dyn Error>> {
@@ -141,9 +152,9 @@ fn age(request: &LockInfo) -> String {
 
 fn session_of(request: &LockInfo) -> String {
     match request.ephemeral_owner() {
-        None => "?".to_owned(),
-        Some(0) => "none (persistent)".to_owned(),
         Some(session) => format!("{session:#x}"),
+        None if request.is_persistent() => "none (persistent)".to_owned(),
+        None => "?".to_owned(),
     }
 }
 
@@ -152,5 +163,27 @@ fn data_of(request: &LockInfo) -> String {
     match request.data() {
         None => "(READ denied)".to_owned(),
         Some(_) => request.data_lossy().chars().flat_map(char::escape_debug).take(24).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Option<Options>, lexopt::Error> {
+        Options::parse(lexopt::Parser::from_args(args))
+    }
+
+    #[test]
+    fn help_is_no_error() {
+        assert!(parse(&["--help"]).is_ok_and(|options| options.is_none()));
+        assert!(parse(&["/locks/backup", "-h"]).is_ok_and(|options| options.is_none()));
+    }
+
+    #[test]
+    fn a_directory_is_required() {
+        assert!(parse(&["--watch"]).is_err());
+        let options = parse(&["--watch", "/locks/backup"]).unwrap().unwrap();
+        assert!(options.watch && options.dir == "/locks/backup");
     }
 }

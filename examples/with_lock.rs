@@ -16,9 +16,19 @@ use std::{env, iter};
 use env_logger::{Builder, Env};
 use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 
+const USAGE: &str = "usage: with_lock [CONNECT]
+
+Runs two operations under a lock, and has a late write refused by its fencing token.
+
+CONNECT names the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
+
 fn main() -> ExitCode {
     Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
     let connect = env::args().nth(1).or_else(|| env::var("ZK_CONNECT").ok());
+    if matches!(connect.as_deref(), Some("--help" | "-h")) {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     match run(connect.as_deref().unwrap_or("127.0.0.1:2181")) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -66,17 +66,19 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// Contact was lost during an attempt, and what another client has done since hides whether that attempt took effect.
-    /// Read, and go on from what is there.
+    /// Contact was lost during an attempt, and nothing shows whether it took effect: another client
+    /// has changed the znode or its siblings since, or READ is denied. Read, and go on from what is
+    /// there.
     #[error(
-        "{operation} '{path}': the reply was lost, and another client's change hides the outcome; read again"
+        "{operation} '{path}': the reply was lost, and what is there now does not show the outcome; read it and go on \
+         from there"
     )]
     OutcomeUnknown {
         /// What was attempted.
         operation: &'static str,
         /// On which znode.
         path: String,
-        /// The answer to the repetition.
+        /// How the reply was lost, or why the outcome could not be read.
         #[source]
         source: ZkError,
     },
@@ -101,8 +103,10 @@ pub enum LockError {
         path: String,
     },
 
-    /// The lock directory has handed out its last sequence number, 2147483647, to more than one request, so that nobody
-    /// can tell which came first. The request is withdrawn. Delete the directory when it is empty: the numbers start anew.
+    /// The sequence numbers of the lock directory have come to their end, 2147483647. Servers may
+    /// repeat numbers there, so they do not say whether this request or another one came first. The
+    /// request is withdrawn. Delete the directory when it is empty: the numbers of a new one start
+    /// at 0.
     #[error("the directory of '{path}' has no sequence numbers left; delete it when nobody holds the lock")]
     SequenceExhausted {
         /// The znode of the request.
@@ -159,10 +163,15 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// The server refused the ACL that a new znode was to have: it is empty, has a scheme or an id that the server does not
-    /// know, or asks for the credentials of a connection (`auth`) that has none.
+    /// The server refused the ACL that a new znode was to have. There are two causes:
+    /// - The ACL is empty, or has a scheme or an id that the server does not know. Correct it.
+    /// - It grants rights to the client that creates the znode (scheme `auth`, as in
+    ///   [`Acl::creator_all`](crate::Acl::creator_all)), and the client has no identity. Authenticate
+    ///   the connection before, as by `add_auth`.
     #[error(
-        "{operation} '{path}': the server refuses the ACL of the new znode; check its schemes and ids, and that it is not empty"
+        "{operation} '{path}': the server refuses the ACL of the new znode; either the ACL is empty or has an unknown \
+         scheme or id: correct it; or it is for its creator (scheme 'auth', as in creator_all), and this client has no \
+         identity: authenticate the connection first (add_auth)"
     )]
     InvalidAcl {
         /// What was attempted.
@@ -225,6 +234,23 @@ pub enum LockError {
         path: String,
     },
 
+    /// The server refused the operation with a code that the client library does not know: a quota
+    /// is exceeded, the server throttles its clients, or it does not implement the operation.
+    /// Nothing was done. Try again later, but not for ever: only the first two can pass.
+    #[error(
+        "{operation} '{path}': the server refuses; a quota is exceeded, or requests are throttled: check the quota and \
+         try again later; or the operation is not implemented by a server of that version"
+    )]
+    Refused {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode.
+        path: String,
+        /// The client's error.
+        #[source]
+        source: ZkError,
+    },
+
     /// The server refused the operation for another reason.
     #[error("{operation} '{path}' failed; see the source for the server's answer")]
     Client {
@@ -241,7 +267,7 @@ pub enum LockError {
     #[error("a thread could not be started; check the process's limits")]
     Thread {
         /// The system's error.
-        #[from]
+        #[source]
         source: std::io::Error,
     },
 }
@@ -262,8 +288,15 @@ impl LockError {
                 LockError::AccessDenied { operation, path, permission, source }
             }
             ZkError::InvalidACL => LockError::InvalidAcl { operation, path, source },
+            // For every code that the library has no name for.
+            ZkError::Unimplemented => LockError::Refused { operation, path, source },
             _ => LockError::Client { operation, path, source },
         }
+    }
+
+    /// For a thread that the system did not start.
+    pub(crate) fn thread(source: std::io::Error) -> LockError {
+        LockError::Thread { source }
     }
 
     /// Whether contact was lost while the session may live: the same call can succeed later.
@@ -371,6 +404,43 @@ mod tests {
     }
 
     #[test]
+    fn no_other_error_is_converted_to_a_lock_error() {
+        struct Probe<T>(std::marker::PhantomData<T>);
+        trait Fallback {
+            const IS_CONVERTED: bool = false;
+        }
+        impl<T> Fallback for Probe<T> {}
+        impl<T> Probe<T>
+        where
+            LockError: From<T>,
+        {
+            const IS_CONVERTED: bool = true;
+        }
+        const { assert!(Probe::<LockError>::IS_CONVERTED, "an error is converted to itself") };
+        const { assert!(!Probe::<ZkError>::IS_CONVERTED) };
+        const { assert!(!Probe::<std::io::Error>::IS_CONVERTED) };
+    }
+
+    #[test]
+    fn a_refused_acl_names_both_causes_and_the_cures() {
+        let message = LockError::client(Operation::CREATE, "/a", ZkError::InvalidACL).to_string();
+        assert!(message.starts_with("create '/a': "), "{message}");
+        for part in ["empty", "unknown scheme", "no identity", "correct it", "authenticate"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_refusal_may_pass_and_names_quota_and_throttling() {
+        let error = LockError::client(Operation::CREATE, "/a", ZkError::Unimplemented);
+        assert!(error.is_recoverable() && !error.is_normal(), "{error:?}");
+        let message = error.to_string();
+        for part in ["create '/a': ", "quota", "throttl", "try again later", "not implemented"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+
+    #[test]
     fn every_client_error_has_its_variant() {
         let made_of = |source| LockError::client(Operation::LIST, "/a", source);
         assert!(made_of(ZkError::ConnectionLoss).is_connection_loss());
@@ -378,6 +448,7 @@ mod tests {
         assert!(made_of(ZkError::SessionExpired).is_session_lost());
         assert!(made_of(ZkError::AuthFailed).is_access_denied());
         assert!(matches!(made_of(ZkError::InvalidACL), LockError::InvalidAcl { .. }));
+        assert!(matches!(made_of(ZkError::Unimplemented), LockError::Refused { .. }));
         assert!(matches!(made_of(ZkError::NoNode), LockError::Client { .. }));
     }
 }

@@ -15,9 +15,11 @@ enum Class {
 impl LockError {
     /// Whether the same call can succeed later, as it is, on the same session if there is one.
     ///
-    /// [`ConnectionLoss`](LockError::ConnectionLoss): it may have taken effect, so find out first where that matters.
-    /// [`DeletePending`](LockError::DeletePending): the crate itself tries again, and nothing is left to do.
-    /// [`Connect`](LockError::Connect), [`Thread`](LockError::Thread): try again after a while.
+    /// [`ConnectionLoss`](LockError::ConnectionLoss): it may have taken effect, so find out first
+    /// where that matters. [`DeletePending`](LockError::DeletePending): the crate itself tries
+    /// again, and nothing is left to do. [`Connect`](LockError::Connect),
+    /// [`Thread`](LockError::Thread): try again after a while. [`Refused`](LockError::Refused): so
+    /// too, but not for ever, as the server may not know the operation.
     #[must_use]
     pub fn is_recoverable(&self) -> bool {
         self.class() == Class::Recoverable
@@ -58,6 +60,7 @@ impl LockError {
             LockError::Connect { .. }
             | LockError::ConnectionLoss { .. }
             | LockError::DeletePending { .. }
+            | LockError::Refused { .. }
             | LockError::Thread { .. } => Class::Recoverable,
             LockError::SessionLost { .. } | LockError::Closed { .. } => Class::Fatal,
             LockError::InvalidPath { .. }
@@ -97,6 +100,7 @@ mod tests {
             LockError::Connect { tried: path.clone(), timeout },
             LockError::ConnectionLoss { operation, path: path.clone(), source },
             LockError::DeletePending { path: path.clone() },
+            LockError::Refused { operation, path: path.clone(), source },
             LockError::Thread { source: std::io::ErrorKind::WouldBlock.into() },
         ];
         let fatal = [

@@ -57,7 +57,7 @@
 //!
 //! # Differences from the Java recipe
 //! - A request is named by a GUID, not by the session: two threads on one session can contend for one lock.
-//! - The order is that of the sequence numbers alone (ZOOKEEPER-2931), also across the counter's wrap.
+//! - The order is that of the sequence numbers alone (ZOOKEEPER-2931).
 //! - A predecessor that vanishes between the listing and the watch is noticed; the Java recipe waits for ever.
 //! - Waiting survives a reconnect, and so does an unlock during an outage: its znode is deleted later.
 //! - Ownership ends with the lease, and a loss is told.
@@ -104,6 +104,8 @@ mod session;
 pub mod sim;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod testing;
 mod tracking;
 
 pub use client::{ClientEvent, EventSink, Granted, ZooKeeperClient};

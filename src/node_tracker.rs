@@ -160,13 +160,24 @@ struct Contents {
 }
 
 impl NodeData {
-    /// Returns the data, without the mark that a [`RecoverableZooKeeper`](crate::RecoverableZooKeeper) has put in front.
+    /// Returns the data as they are in the znode.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         &self.contents.data
     }
 
-    /// Returns the data as text; what is not UTF-8 in it is replaced.
+    /// Returns the data without the mark that a
+    /// [`RecoverableZooKeeper`](crate::RecoverableZooKeeper) writes in front of them; the whole
+    /// data where there is none.
+    ///
+    /// Use it for znodes that a `RecoverableZooKeeper` writes, and only for those: other data may
+    /// begin like a mark by chance.
+    #[must_use]
+    pub fn unmarked_data(&self) -> &[u8] {
+        unmarked(self.data())
+    }
+
+    /// Returns the [data](NodeData::data) as text; what is not UTF-8 in it is replaced.
     #[must_use]
     pub fn data_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.data())
@@ -204,7 +215,7 @@ impl Subject for Node {
     fn look(&self, watching: &Watching) -> ZkResult<Look<Option<NodeData>>> {
         match watching.data(&self.path) {
             Ok((data, stat)) => {
-                let contents = Arc::new(Contents { data: unmarked(data), stat });
+                let contents = Arc::new(Contents { data, stat });
                 Ok(Look::Seen(Some(NodeData { contents })))
             }
             // A watch on what does not exist: here it is waited for.

@@ -146,6 +146,7 @@ impl fmt::Debug for CancelHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{in_background, next};
 
     #[test]
     fn a_message_that_is_there_ends_every_wait() {
@@ -168,13 +169,13 @@ mod tests {
         let (_sender, receiver) = bounded::<()>(1);
         let cancel = CancelHandle::new();
         let patience = Patience::unlimited().cancelled_by(&cancel);
-        let waiting = std::thread::spawn({
+        let waiting = in_background({
             let (patience, receiver) = (patience.clone(), receiver.clone());
             move || patience.wait_for(&receiver)
         });
         assert!(!patience.is_cancelled());
         cancel.clone().cancel();
-        assert_eq!(waiting.join().unwrap(), Waited::Cancelled);
+        assert_eq!(next(&waiting), Waited::Cancelled);
         assert_eq!(patience.wait_for(&receiver), Waited::Cancelled);
     }
 }

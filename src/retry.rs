@@ -261,6 +261,14 @@ mod tests {
         assert_eq!(at_once.delay_after(2, Duration::ZERO, no_chance), None);
     }
 
+    #[test]
+    fn jitter_draws_a_delay_from_its_half_to_the_whole() {
+        let policy = RetryPolicy::constant(SECOND).with_jitter();
+        for (chance, delay) in [(0.0, SECOND / 2), (0.5, SECOND * 3 / 4), (1.0, SECOND)] {
+            assert_eq!(policy.delay_after(1, Duration::ZERO, || chance), Some(delay));
+        }
+    }
+
     fn any_policy() -> impl Strategy<Value = RetryPolicy> {
         let delay = prop_oneof![0..10_000_u64, Just(u64::MAX)].prop_map(Duration::from_millis);
         let longest = delay.clone();

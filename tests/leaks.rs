@@ -14,10 +14,12 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
 use support::leaks::{assert_no_threads, threads_named};
 use support::relay::Relay;
 use support::server::Server;
-use support::wait::eventually;
+use support::wait::{deadline, eventually};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Revocation, Revoker, Session,
     WriteLock, ZooKeeper,
@@ -38,6 +40,7 @@ fn nothing_is_left_when_everything_is_dropped() {
     a_revocation_leaves_nothing(&server);
     a_borrowed_handle_is_all_that_stays(&server);
     a_failed_connect_leaves_no_thread(&server);
+    a_connect_that_succeeds_after_its_deadline_leaves_no_session(&server);
     // The directory of the locks and its parent, made on the way, are persistent.
     eventually("only the lock directory is left", || server.metric("znode_count") == znodes + 2);
     eventually("no session is left", || server.session_count() == 0);
@@ -92,7 +95,7 @@ fn a_session_lost_in_silence_leaves_no_thread(server: &Server) {
     let lock = BlockingWriteLock::new(&session, "/leaks/queue", None).unwrap();
     let guard = lock.lock().unwrap();
     relay.swallow();
-    guard.lost().recv_timeout(support::wait::deadline()).unwrap();
+    guard.lost().recv_timeout(deadline()).unwrap();
     drop(guard);
     drop(lock);
     drop(session);
@@ -149,4 +152,54 @@ fn a_failed_connect_leaves_no_thread(server: &Server) {
     Session::connect(&relay.connect_string(), Duration::from_secs(1)).unwrap_err();
     relay.cut();
     assert_no_threads("zk-lock-");
+}
+
+/// The client library's handle comes when the call has returned, and during an outage. A handle that
+/// is merely dropped then waits for the server, or keeps its session after the outage.
+fn a_connect_that_succeeds_after_its_deadline_leaves_no_session(server: &Server) {
+    let relay = Relay::to(server.connect_string());
+    let (begins, go_on) = Gate::close();
+    Session::connect(&relay.connect_string(), Duration::from_secs(2)).unwrap_err();
+    begins.try_recv().expect("the client library began to connect, and was held up");
+    relay.swallow();
+    drop(go_on);
+    assert_no_threads("zk-lock-connect");
+    relay.heal();
+    eventually("the client library's thread ends", || threads_named("io").is_empty());
+    assert_no_threads("zk-lock-");
+}
+
+/// A logger that holds up the client library as it begins to connect.
+struct Gate;
+
+/// Where it says that it begins, and what is disconnected when it may go on.
+static GATE: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
+
+impl Gate {
+    /// Returns where the next connect is announced, and what lets it go on when it is dropped.
+    fn close() -> (Receiver<()>, Sender<()>) {
+        let ((begin, begins), (go_on, may_go_on)) = (bounded(1), bounded(0));
+        *GATE.lock() = Some((begin, may_go_on));
+        log::set_logger(&Gate).expect("no other logger is set");
+        log::set_max_level(log::LevelFilter::Debug);
+        (begins, go_on)
+    }
+}
+
+impl log::Log for Gate {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.target().starts_with("zookeeper::")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let begins =
+            self.enabled(record.metadata()) && record.args().to_string().starts_with("Initiating connection");
+        let gate = if begins { GATE.lock().take() } else { None };
+        if let Some((begin, may_go_on)) = gate {
+            begin.send(()).expect("the test waits for it");
+            let _ = may_go_on.recv_timeout(deadline());
+        }
+    }
+
+    fn flush(&self) {}
 }

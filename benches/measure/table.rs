@@ -1,7 +1,10 @@
-//! The report: a table in Markdown, with one row for each figure.
+//! The report: tables in Markdown, with one row for each figure.
 
 use std::fs;
 use std::thread::available_parallelism;
+use std::time::Duration;
+
+use crate::survival::Survival;
 
 /// What a figure should be.
 pub(crate) enum Aim {
@@ -11,14 +14,17 @@ pub(crate) enum Aim {
     None,
 }
 
-pub(crate) fn print_head() {
+pub(crate) fn print_machine() {
     let cores = available_parallelism().map_or(0, usize::from);
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().unwrap_or("unknown");
     println!(
-        "\n{cores} cores for client, server and whoever else is there; load average at the start {load}\n"
+        "\n{cores} cores for client, server and whoever else is there; load average at the start {load}"
     );
-    println!("| | should be | median | worst | of runs | |\n|---|---|---|---|---|---|");
+}
+
+pub(crate) fn print_head() {
+    println!("\n| | should be | median | worst | of runs | |\n|---|---|---|---|---|---|");
 }
 
 pub(crate) fn print_row(figure: &str, unit: &str, numbers: &[f64], aim: &Aim) {
@@ -31,4 +37,18 @@ pub(crate) fn print_row(figure: &str, unit: &str, numbers: &[f64], aim: &Aim) {
     };
     let runs = numbers.len();
     println!("| {figure} | {aim} | {median:.2} {unit} | {worst:.2} {unit} | {runs} | {verdict} |");
+}
+
+pub(crate) fn print_survival(survived: &[Survival]) {
+    println!("\n| session timeout | survived for certain | typically | moments tried |\n|---|---|---|---|");
+    for Survival { session_timeout, certain, typical, moments } in survived {
+        let certain = certain.map_or("nothing".to_owned(), |length| format!("{:.1} s", tenths_below(length)));
+        let typical = tenths_below(*typical);
+        println!("| {session_timeout:?} | {certain} | {typical:.1} s | {moments} |");
+    }
+}
+
+/// In seconds, rounded down.
+fn tenths_below(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10.0).floor() / 10.0
 }

@@ -7,6 +7,7 @@ use crate::error::{LockError, Result};
 use crate::recipe::path::ZNodePath;
 
 const DEFAULT_PORT: u16 = 2181;
+const FORM: &str = "write host:port,host:port/chroot";
 
 /// The servers to try, in order, and the chroot, under which all paths of the session lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +22,12 @@ impl ConnectString {
             Some(slash) => text.split_at(slash),
             None => (text, ""),
         };
-        let servers =
-            servers.split(',').map(|server| parse_server(server.trim(), text)).collect::<Result<_>>()?;
+        // As Java's client does: a list that was put together by a script may end in a comma.
+        let named = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
+        let servers: Vec<String> = named.map(|server| parse_server(server, text)).collect::<Result<_>>()?;
+        if servers.is_empty() {
+            return Err(refused(format!("'{}' names no server; {FORM}", text.escape_debug())));
+        }
         let chroot = match chroot {
             "" | "/" => None,
             chroot => Some(ZNodePath::parse(chroot)?),
@@ -41,13 +46,13 @@ impl ConnectString {
     }
 }
 
+fn refused(rule: String) -> LockError {
+    LockError::InvalidArgument { argument: "connect string", rule }
+}
+
 fn parse_server(server: &str, whole: &str) -> Result<String> {
-    let refuse = |rule: &str| {
-        Err(LockError::InvalidArgument {
-            argument: "connect string",
-            rule: format!("'{}': '{}' {rule}", whole.escape_debug(), server.escape_debug()),
-        })
-    };
+    let refuse =
+        |rule: &str| Err(refused(format!("'{}': '{}' {rule}", whole.escape_debug(), server.escape_debug())));
     // The colons inside the brackets of an IPv6 address divide nothing.
     let after_address = server.rfind(']').map_or(0, |bracket| bracket + 1);
     let (host, port) = match server[after_address..].rfind(':') {
@@ -55,7 +60,7 @@ fn parse_server(server: &str, whole: &str) -> Result<String> {
         None => (server, None),
     };
     if host.is_empty() {
-        return refuse("names no host; write host:port,host:port/chroot");
+        return refuse(&format!("names no host; {FORM}"));
     }
     if host.chars().any(|character| character.is_whitespace() || character.is_control()) {
         return refuse("is no host name");
@@ -89,10 +94,27 @@ mod tests {
     }
 
     #[test]
+    fn empty_entries_are_ignored() {
+        for text in ["zk1:2181,zk2:2181,", ",zk1:2181,,zk2:2181", " zk1:2181, ,zk2:2181, "] {
+            let parsed = ConnectString::parse(text).unwrap();
+            assert_eq!(parsed.servers(), ["zk1:2181", "zk2:2181"], "{text:?}");
+        }
+        let parsed = ConnectString::parse("zk1:2181,/app").unwrap();
+        assert_eq!(parsed.to_string(), "zk1:2181/app");
+    }
+
+    #[test]
+    fn a_connect_string_without_a_server_is_refused() {
+        for text in ["", " ", ",", " , ", "/app", ",/app"] {
+            let error = ConnectString::parse(text).unwrap_err();
+            assert!(error.is_invalid_argument(), "{text:?}: {error}");
+            assert!(error.to_string().contains("names no server; write host:port"), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_parsed_is_refused_and_named() {
-        for text in
-            ["", ",", "zk1:2181,", "zk1:port", "zk1:0", "zk1:70000", ":2181", "::1:2181", "z k:1", "/app"]
-        {
+        for text in ["zk1:port", "zk1:0", "zk1:70000", ":2181", "::1:2181", "z k:1"] {
             let error = ConnectString::parse(text).unwrap_err();
             assert!(error.is_invalid_argument(), "{text:?}: {error}");
             assert!(error.to_string().contains("connect string"), "{text:?}: {error}");

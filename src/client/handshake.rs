@@ -155,6 +155,8 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
+    use crate::testing::deadline;
+
     fn serve(answer: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -171,8 +173,7 @@ mod tests {
     }
 
     fn greet_once(answer: Vec<u8>) -> io::Result<Greeting> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        greet(&serve(answer), Duration::from_secs(10), deadline)
+        greet(&serve(answer), Duration::from_secs(10), Instant::now() + deadline())
     }
 
     #[test]

@@ -37,7 +37,8 @@ pub struct LockInfo {
 struct Origin {
     czxid: i64,
     created: SystemTime,
-    ephemeral_owner: i64,
+    /// `None` for a persistent one.
+    session: Option<i64>,
     version: i32,
 }
 
@@ -87,10 +88,18 @@ impl LockInfo {
         String::from_utf8_lossy(self.data.as_deref().unwrap_or_default())
     }
 
-    /// Returns the session with which the request ends, or 0 for a persistent one, which ends with none.
+    /// Returns the session with which the request ends; `None` for a persistent one, which ends with
+    /// none, and where the session is not known.
     #[must_use]
     pub fn ephemeral_owner(&self) -> Option<i64> {
-        self.origin.map(|origin| origin.ephemeral_owner)
+        self.origin.and_then(|origin| origin.session)
+    }
+
+    /// Returns whether the request is persistent, so that no session's end deletes it; `false` where
+    /// that is not known.
+    #[must_use]
+    pub fn is_persistent(&self) -> bool {
+        self.origin.is_some_and(|origin| origin.session.is_none())
     }
 
     /// Returns the transaction id that created the znode: the fencing token of this request.
@@ -121,11 +130,13 @@ impl LockInfo {
 
 impl Origin {
     fn of(stat: &Stat) -> Origin {
+        /// By which the server marks a container, which no session owns.
+        const CONTAINER: i64 = i64::MIN;
         let since_epoch = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
         Origin {
             czxid: stat.czxid,
             created: UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH),
-            ephemeral_owner: stat.ephemeral_owner,
+            session: (!matches!(stat.ephemeral_owner, 0 | CONTAINER)).then_some(stat.ephemeral_owner),
             version: stat.version,
         }
     }
@@ -138,10 +149,10 @@ impl fmt::Display for LockInfo {
             Some(_) => write!(f, "'{}'", printable(&self.data_lossy()))?,
             None => f.write_str("READ denied")?,
         }
-        let Some(Origin { czxid, created, ephemeral_owner, .. }) = self.origin else { return Ok(()) };
-        match ephemeral_owner {
-            0 => f.write_str(", persistent")?,
-            session => write!(f, ", session {session:#x}")?,
+        let Some(Origin { czxid, created, session, .. }) = self.origin else { return Ok(()) };
+        match session {
+            None => f.write_str(", persistent")?,
+            Some(session) => write!(f, ", session {session:#x}")?,
         }
         write!(f, ", since {}, czxid {czxid}", Utc(created))
     }
@@ -210,6 +221,17 @@ mod tests {
         let info = LockInfo::unreadable(path("read-0000000001"), None);
         assert_eq!((info.created(), info.czxid(), info.ephemeral_owner()), (None, None, None));
         assert_eq!(info.to_string(), "/locks/report/read-0000000001: read, READ denied");
+    }
+
+    #[test]
+    fn a_persistent_request_has_no_session() {
+        for (owner, is_known) in [(0, true), (i64::MIN, true), (0, false)] {
+            let stat = Stat { ephemeral_owner: owner, ..STAT };
+            let info = LockInfo::unreadable(path("x-0000000001"), is_known.then_some(&stat));
+            assert_eq!((info.ephemeral_owner(), info.is_persistent()), (None, is_known), "{owner}");
+        }
+        let info = LockInfo::unreadable(path("x-0000000001"), Some(&STAT));
+        assert_eq!((info.ephemeral_owner(), info.is_persistent()), (Some(STAT.ephemeral_owner), false));
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
 use crate::error::{LockError, Operation, Result};
+use crate::logging;
 use crate::patience::Patience;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::{count_owners, in_order};
@@ -231,7 +232,7 @@ impl LockDirectory {
         let mut expired = self.contenders()?;
         let now = SystemTime::now();
         expired.retain(|request| {
-            let may_reap = self.reaps_live_sessions || reaping::is_ownerless(request);
+            let may_reap = self.reaps_live_sessions || request.is_persistent();
             may_reap && reaping::is_expired(request, older_than, now)
         });
         let delete = move |core: &Arc<Core>| reaping::delete_all(core, expired);
@@ -308,7 +309,7 @@ fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
     };
     match removed {
         Ok(()) => {
-            log::info!("removed the empty lock directory {dir}");
+            logging::info!("removed the empty lock directory {dir}");
             Ok(true)
         }
         Err(ZkError::NotEmpty | ZkError::NoNode) => Ok(false),

@@ -9,6 +9,7 @@ use zookeeper::ZkError;
 
 use super::lock_info::LockInfo;
 use crate::error::{LockError, Operation, Result};
+use crate::logging;
 use crate::recipe::kind::LockKind;
 use crate::session::Core;
 
@@ -19,11 +20,6 @@ pub(super) fn is_expired(request: &LockInfo, older_than: Duration, now: SystemTi
     is_old && request.kind() != LockKind::Other
 }
 
-/// Whether no session holds a request that could still go on to use the lock.
-pub(super) fn is_ownerless(request: &LockInfo) -> bool {
-    request.ephemeral_owner() == Some(0)
-}
-
 /// Deletes requests, on a worker, and returns those that were deleted here.
 ///
 /// From the back of the queue to its head: so none of them acquires the lock because of the deletion of another.
@@ -32,7 +28,7 @@ pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<V
     while let Some(request) = queue.pop() {
         match core.write(|client| client.delete(request.path(), request.version())) {
             Ok(()) => {
-                log::warn!("reaped {request}");
+                logging::warn!("reaped {request}");
                 deleted.push(request);
             }
             // It has gone by itself, has shown a sign of life, or is a directory that only looks like a request.

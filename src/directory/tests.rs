@@ -5,29 +5,20 @@ mod looking;
 mod watching;
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zookeeper::{Acl, Permission};
 
 use super::{LockDirectory, LockInfo};
 use crate::Session;
 use crate::sim::{ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::testing::{eventually, in_background, next};
 
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A session that only the test knows.
 const STRANGER: i64 = 7;
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        thread::yield_now();
-    }
-}
 
 struct Place {
     zk: SimulatedZooKeeper,

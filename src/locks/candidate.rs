@@ -105,7 +105,7 @@ impl Candidate {
         let (running, ended) = bounded(0);
         let mut campaign = Campaign { shared: Arc::clone(&shared), election, lead: Box::new(lead) };
         let told = Arc::clone(&shared);
-        thread::Builder::new().name("zk-lock-leader".to_owned()).spawn(move || {
+        let started = thread::Builder::new().name("zk-lock-leader".to_owned()).spawn(move || {
             let outcome = campaign.run();
             // Before the end is told, as it holds what is the application's.
             if let Err(message) = contain(|| drop(campaign)) {
@@ -113,7 +113,8 @@ impl Candidate {
             }
             told.end(outcome);
             drop(running);
-        })?;
+        });
+        started.map_err(LockError::thread)?;
         Ok(Candidate { shared, ended })
     }
 
@@ -205,7 +206,7 @@ impl Campaign {
                 Ok(Some(guard)) => self.lead(guard)?,
                 // Stopped: the patience has no other end.
                 Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
-                Err(error) if error.is_connection_loss() || is_deletion(&error) => logging::warn!("{error}"),
+                Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
             Patience::until(earliest).cancelled_by(&stop).wait_for::<Infallible>(&never());
@@ -229,7 +230,11 @@ impl Campaign {
         }
         match stepped_down {
             // The znode that may not be deleted is in everybody's way, this candidate's included.
-            Err(error @ (LockError::AccessDenied { .. } | LockError::Client { .. })) => Err(error),
+            Err(
+                error @ (LockError::AccessDenied { .. }
+                | LockError::Client { .. }
+                | LockError::Refused { .. }),
+            ) => Err(error),
             // What was taken away before, or with the session, is found out by standing again.
             _ => Ok(()),
         }
@@ -238,4 +243,33 @@ impl Campaign {
 
 fn is_deletion(error: &LockError) -> bool {
     matches!(error, LockError::RequestDeleted { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use zookeeper::ZkError;
+
+    use crate::Session;
+    use crate::sim::{Effect, SimOperation, SimulatedZooKeeper};
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_candidate_stands_again_after_a_refusal_that_may_pass() {
+        let server = SimulatedZooKeeper::new();
+        let client = server.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let election = BlockingWriteLock::new(&session, "/election", None).unwrap();
+        client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
+        let (leading, leads) = bounded(1);
+        let candidate = Candidate::start(election, move |leadership| {
+            let _ = leading.send(());
+            while leadership.wait(LONG) {}
+            Ok(())
+        });
+        let candidate = candidate.unwrap();
+        assert!(leads.recv_timeout(LONG).is_ok(), "{:?}", candidate.error());
+    }
 }

@@ -118,11 +118,17 @@ impl ListeningLock {
         }
     }
 
-    /// Releases the lock, or leaves the queue. Without a request it does nothing.
+    /// Releases the lock, or leaves the queue. Without a request it does nothing. Fails when the
+    /// lock was taken away; a place in the queue may be lost in silence, as it is given up here.
     pub(crate) fn unlock(&self) -> Result<()> {
         let Some(request) = self.place.current.lock().take() else { return Ok(()) };
-        match locking::release(&request) {
-            Err(LockError::RequestDeleted { .. }) => Ok(()),
+        let owned = request.is_owner();
+        let released = locking::release(&request);
+        if request.was_taken_away() {
+            return Err(request.end_error(Operation::UNLOCK));
+        }
+        match released {
+            Err(LockError::RequestDeleted { .. }) if !owned => Ok(()),
             released => released,
         }
     }
@@ -224,14 +230,114 @@ impl Drop for ListeningLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use crossbeam_channel::unbounded;
 
-    use crate::sim::SimulatedZooKeeper;
+    use crate::recipe::naming_scheme::NamingScheme;
+    use crate::sim::{SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::testing::{deadline, eventually, next};
 
     const LONG: Duration = Duration::from_secs(30);
+
+    /// A session, and a lock on it that asks for this access.
+    struct Fixture {
+        server: SimulatedZooKeeper,
+        client: Arc<SimulatedClient>,
+        lock: ListeningLock,
+    }
+
+    impl Fixture {
+        fn new(access: Access) -> Fixture {
+            let server = SimulatedZooKeeper::new();
+            server.create("/locks/it", b"");
+            let client = server.connect(LONG);
+            let session = Session::from_client(client.clone()).unwrap();
+            let dir = ZNodePath::parse("/locks/it").unwrap();
+            let support = ProtocolSupport::new(&session);
+            let lock = ListeningLock::new(support, dir, access, locking::default_data(), None);
+            Fixture { server, client, lock }
+        }
+
+        fn owning(access: Access) -> Fixture {
+            let fixture = Fixture::new(access);
+            assert!(fixture.lock.lock().unwrap());
+            fixture
+        }
+
+        fn waiting(access: Access) -> Fixture {
+            let fixture = Fixture::new(access);
+            fixture.server.create_sequential("/locks/it", "x-other-lock-", None);
+            assert!(!fixture.lock.lock().unwrap());
+            fixture
+        }
+
+        fn delete_znode(&self) {
+            self.server.delete(&self.lock.id().unwrap());
+        }
+
+        fn await_end(&self) {
+            eventually("the end of the request is noticed", || self.lock.id().is_none());
+        }
+    }
+
+    const ACCESSES: [Access; 2] = [Access::Exclusive, Access::Read(NamingScheme::Recipe)];
+
+    #[test]
+    fn unlock_reports_a_loss_that_was_noticed_once() {
+        for access in ACCESSES {
+            let fixture = Fixture::owning(access);
+            fixture.delete_znode();
+            fixture.await_end();
+            let error = fixture.lock.unlock().unwrap_err();
+            assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
+            fixture.lock.unlock().unwrap();
+
+            let fixture = Fixture::owning(access);
+            fixture.client.expire();
+            fixture.await_end();
+            assert!(fixture.lock.unlock().unwrap_err().is_session_lost());
+            fixture.lock.unlock().unwrap();
+
+            let fixture = Fixture::owning(access);
+            fixture.lock.session().close();
+            assert!(fixture.lock.unlock().unwrap_err().is_closed());
+        }
+    }
+
+    #[test]
+    fn unlock_reports_a_deletion_that_was_not_noticed() {
+        for access in ACCESSES {
+            let fixture = Fixture::owning(access);
+            let server = fixture.server.clone();
+            let znode = fixture.lock.id().unwrap();
+            fixture.client.before_next(SimOperation::Delete, move || server.delete(&znode));
+            let error = fixture.lock.unlock().unwrap_err();
+            assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn unlock_of_what_was_never_owned_is_fine() {
+        for access in ACCESSES {
+            Fixture::new(access).lock.unlock().unwrap();
+            Fixture::waiting(access).lock.unlock().unwrap();
+
+            let deleted = Fixture::waiting(access);
+            let (server, znode) = (deleted.server.clone(), deleted.lock.id().unwrap());
+            deleted.client.before_next(SimOperation::Delete, move || server.delete(&znode));
+            deleted.lock.unlock().unwrap();
+
+            let dropped = Fixture::waiting(access);
+            dropped.client.expire();
+            dropped.await_end();
+            dropped.lock.unlock().unwrap();
+
+            let closed = Fixture::owning(access);
+            closed.lock.close();
+            closed.lock.unlock().unwrap();
+        }
+    }
 
     #[test]
     fn a_request_that_starts_when_its_session_has_been_healed_already_is_made_again() {
@@ -252,14 +358,10 @@ mod tests {
         let request = Request::new(&session, terms, lock.observer());
         *place.current.lock() = Some(Arc::clone(&request));
         let healed = session.healing().unwrap().next();
-        clients.recv().unwrap().expire();
-        assert!(healed.recv_timeout(LONG).is_err_and(|error| error.is_disconnected()));
+        next(&clients).expire();
+        assert!(healed.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
         place.rejoin();
         place.start(&request);
-        let deadline = Instant::now() + LONG;
-        while !lock.is_owner() {
-            assert!(Instant::now() < deadline, "it never joins again");
-            thread::yield_now();
-        }
+        eventually("it joins again", || lock.is_owner());
     }
 }

@@ -51,6 +51,8 @@ impl LockGuard {
     }
 
     /// Returns whether the lock is still held, and provably so until now. Does no I/O and waits for nothing.
+    ///
+    /// Always `false` in a process that the holder has forked.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.claim.is_owner()

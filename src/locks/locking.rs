@@ -26,12 +26,26 @@ pub(crate) fn terms(dir: &ZNodePath, support: &ProtocolSupport, data: Arc<[u8]>,
 /// Who waits, for an operator who looks at the directory: `host/pid`.
 pub(crate) fn default_data() -> Arc<[u8]> {
     static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();
-    let data = DATA.get_or_init(|| {
-        let system = rustix::system::uname();
-        let host = system.nodename().to_string_lossy();
-        format!("{host}/{}", std::process::id()).into_bytes().into()
-    });
+    let data = DATA.get_or_init(|| format!("{}/{}", host_name(), std::process::id()).into_bytes().into());
     Arc::clone(data)
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Without a call to the system, which would take a dependency for this alone.
+#[cfg(not(unix))]
+fn host_name() -> String {
+    host_of(|name| std::env::var(name).ok())
+}
+
+/// Windows sets the first of these, shells elsewhere the second.
+#[cfg(any(not(unix), test))]
+fn host_of(variable: impl Fn(&str) -> Option<String>) -> String {
+    let mut named = ["COMPUTERNAME", "HOSTNAME"].into_iter().filter_map(variable);
+    named.find(|name| !name.is_empty()).unwrap_or_else(|| "unknown-host".to_owned())
 }
 
 /// Has an owner's place in the queue taken by a request of its own that asks for less, and returns that one with its
@@ -76,5 +90,29 @@ pub(crate) fn release(request: &Arc<Request>) -> Result<()> {
         }
         // Deleted, or there was nothing to delete and nobody to say so.
         Ok(Ok(())) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_named_by_the_environment_where_the_system_is_not_asked() {
+        let of = |set: &'static [(&str, &str)]| {
+            host_of(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(of(&[("COMPUTERNAME", "WEB-1"), ("HOSTNAME", "other")]), "WEB-1");
+        assert_eq!(of(&[("COMPUTERNAME", ""), ("HOSTNAME", "web-1")]), "web-1");
+        assert_eq!(of(&[]), "unknown-host");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_default_data_name_host_and_process() {
+        let data = String::from_utf8(default_data().to_vec()).unwrap();
+        let (host, pid) = data.rsplit_once('/').unwrap();
+        assert!(!host.is_empty());
+        assert_eq!(pid, std::process::id().to_string());
     }
 }

@@ -195,25 +195,16 @@ impl fmt::Debug for MultiLock {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use zookeeper::{Acl, Permission};
 
     use super::*;
     use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::testing::{eventually, in_background, next};
     use crate::{CancelHandle, LossReason};
 
     const LONG: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_millis(50);
     const DIRS: [&str; 3] = ["/locks/a", "/locks/b", "/locks/c"];
-
-    fn eventually(what: &str, holds: impl Fn() -> bool) {
-        let deadline = Instant::now() + LONG;
-        while !holds() {
-            assert!(Instant::now() < deadline, "never: {what}");
-            thread::yield_now();
-        }
-    }
 
     struct Field {
         server: SimulatedZooKeeper,
@@ -321,12 +312,10 @@ mod tests {
         let cancel = CancelHandle::new();
         let patience = Patience::unlimited().cancelled_by(&cancel);
         let lock = field.lock();
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| lock.try_lock_with(&patience).map(drop));
-            field.await_requests([1, 2, 0]);
-            cancel.cancel();
-            assert!(matches!(waiting.join().unwrap(), Err(LockError::Cancelled { .. })));
-        });
+        let waiting = in_background(move || lock.try_lock_with(&patience).map(drop));
+        field.await_requests([1, 2, 0]);
+        cancel.cancel();
+        assert!(matches!(next(&waiting), Err(LockError::Cancelled { .. })));
         field.await_requests([0, 1, 0]);
     }
 
@@ -335,15 +324,13 @@ mod tests {
         let field = Field::new();
         field.occupy(DIRS[1]);
         let lock = field.lock();
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| lock.lock().map(drop));
-            field.await_requests([1, 2, 0]);
-            let first = format!("{}/{}", DIRS[0], field.server.children(DIRS[0])[0]);
-            eventually("the owner watches its znode", || field.server.watch_count() == 2);
-            field.server.delete(&first);
-            let error = waiting.join().unwrap().unwrap_err();
-            assert!(matches!(&error, LockError::RequestDeleted { path } if *path == first), "{error}");
-        });
+        let waiting = in_background(move || lock.lock().map(drop));
+        field.await_requests([1, 2, 0]);
+        let first = format!("{}/{}", DIRS[0], field.server.children(DIRS[0])[0]);
+        eventually("the owner watches its znode", || field.server.watch_count() == 2);
+        field.server.delete(&first);
+        let error = next(&waiting).unwrap_err();
+        assert!(matches!(&error, LockError::RequestDeleted { path } if *path == first), "{error}");
         field.await_requests([0, 1, 0]);
     }
 
@@ -357,7 +344,7 @@ mod tests {
             assert!(!guard.is_owner() && guard.guards()[2].is_owner());
         }
         for _ in 0..2 {
-            assert_eq!(guard.lost().recv_timeout(LONG), Ok(LossReason::NodeDeleted));
+            assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
         }
         assert!(guard.fencing_tokens().is_err());
         // That the deletion of the third is pending weighs less.
@@ -379,19 +366,17 @@ mod tests {
         client.before_next(SimOperation::SetData, move || {
             let _ = held.recv();
         });
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| lock.lock());
-            field.await_requests([1, 2, 0]);
-            // Reads are signs of life, and prove nothing.
-            eventually("the lease ends", || {
-                session.core().read(|client| client.exists("/", false)).unwrap();
-                field.server.calls(SimOperation::Delete) > 0
-            });
-            drop(release);
-            field.server.delete(&ahead);
-            field.await_requests([1, 1, 1]);
-            assert!(waiting.join().unwrap().is_ok());
+        let waiting = in_background(move || lock.lock());
+        field.await_requests([1, 2, 0]);
+        // Reads are signs of life, and prove nothing.
+        eventually("the lease ends", || {
+            session.core().read(|client| client.exists("/", false)).unwrap();
+            field.server.calls(SimOperation::Delete) > 0
         });
+        drop(release);
+        field.server.delete(&ahead);
+        field.await_requests([1, 1, 1]);
+        assert!(next(&waiting).is_ok());
     }
 
     #[test]
@@ -407,15 +392,13 @@ mod tests {
         let session = session.unwrap();
         let ahead = field.occupy(DIRS[1]);
         let lock = MultiLock::new(&session, DIRS).unwrap();
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| lock.lock());
-            for _ in 0..2 {
-                field.await_requests([1, 2, 0]);
-                clients.recv().unwrap().expire();
-            }
+        let waiting = in_background(move || lock.lock());
+        for _ in 0..2 {
             field.await_requests([1, 2, 0]);
-            field.server.delete(&ahead);
-            assert!(waiting.join().unwrap().unwrap().is_owner());
-        });
+            next(&clients).expire();
+        }
+        field.await_requests([1, 2, 0]);
+        field.server.delete(&ahead);
+        assert!(next(&waiting).unwrap().is_owner());
     }
 }

@@ -221,6 +221,7 @@ fn not_owner(operation: Operation, hold: &LockGuard) -> LockError {
 mod tests {
     use super::*;
     use crate::sim::SimulatedZooKeeper;
+    use crate::testing::{deadline, in_background, next};
     use crate::{LossReason, Session};
 
     const DIR: &str = "/locks/it";
@@ -272,27 +273,23 @@ mod tests {
     #[test]
     fn another_thread_waits_for_the_last_guard() {
         let server = SimulatedZooKeeper::new();
-        let lock = lock_at(&server);
+        let lock = Arc::new(lock_at(&server));
         let guards = [lock.lock().unwrap(), lock.lock().unwrap()];
-        thread::scope(|scope| {
-            let (told, heard) = crossbeam_channel::bounded(0);
-            let other = scope.spawn({
-                let lock = &lock;
-                move || {
-                    let refused = lock.try_lock().unwrap().is_none();
-                    told.send(()).unwrap();
-                    let guard = lock.lock().unwrap();
-                    (refused, guard.is_owner(), lock.hold_count())
-                }
-            });
-            heard.recv().unwrap();
-            for guard in guards {
-                assert!(guard.is_owner() && !other.is_finished());
-                drop(guard);
-            }
-            assert_eq!(other.join().unwrap(), (true, true, 1));
+        let (told, heard) = crossbeam_channel::bounded(1);
+        let of_thread = Arc::clone(&lock);
+        let other = in_background(move || {
+            let refused = of_thread.try_lock().unwrap().is_none();
+            told.send(()).unwrap();
+            let guard = of_thread.lock().unwrap();
+            (refused, guard.is_owner(), of_thread.hold_count())
         });
-        assert!(lock.try_lock_for(LONG).unwrap().is_some());
+        next(&heard);
+        for guard in guards {
+            assert!(guard.is_owner() && other.is_empty());
+            drop(guard);
+        }
+        assert_eq!(next(&other), (true, true, 1));
+        assert!(lock.try_lock_for(deadline()).unwrap().is_some());
     }
 
     #[test]
@@ -301,7 +298,7 @@ mod tests {
         let lock = lock_at(&server);
         let (first, second) = (lock.lock().unwrap(), lock.lock().unwrap());
         server.delete(first.id());
-        assert_eq!(first.lost().recv_timeout(LONG), Ok(LossReason::NodeDeleted));
+        assert_eq!(next(first.lost()), LossReason::NodeDeleted);
         assert!(matches!(lock.lock(), Err(LockError::NotOwner { .. })));
         assert!(matches!(lock.try_lock(), Err(LockError::NotOwner { .. })));
         assert!(matches!(second.unlock(), Err(LockError::NotOwner { .. })));
@@ -312,25 +309,24 @@ mod tests {
     #[test]
     fn a_panic_releases_the_lock_as_it_unwinds() {
         let server = SimulatedZooKeeper::new();
-        let lock = lock_at(&server);
-        let panicked = thread::scope(|scope| {
-            let inner = scope.spawn(|| {
-                let _outer = lock.lock().unwrap();
-                let _inner = lock.lock().unwrap();
-                panic!("on purpose")
-            });
-            inner.join().is_err()
+        let lock = Arc::new(lock_at(&server));
+        let of_thread = Arc::clone(&lock);
+        let panicking = in_background::<()>(move || {
+            let _outer = of_thread.lock().unwrap();
+            let _inner = of_thread.lock().unwrap();
+            panic!("on purpose")
         });
-        assert!(panicked);
-        assert!(lock.try_lock_for(LONG).unwrap().is_some());
+        assert!(panicking.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
+        assert!(lock.try_lock_for(deadline()).unwrap().is_some());
     }
 
     #[test]
     fn threads_that_have_gone_are_forgotten() {
         let server = SimulatedZooKeeper::new();
-        let lock = lock_at(&server);
+        let lock = Arc::new(lock_at(&server));
         for _ in 0..20 {
-            thread::scope(|scope| scope.spawn(|| drop(lock.lock().unwrap())).join().unwrap());
+            let of_thread = Arc::clone(&lock);
+            next(&in_background(move || drop(of_thread.lock().unwrap())));
         }
         assert_eq!(lock.holds.lock().len(), 1);
     }

@@ -119,7 +119,15 @@ impl WriteLock {
     /// From the moment of the call this process is no longer the owner, whatever the outcome. Blocks until the server
     /// has deleted the znode.
     ///
+    /// A request that never owned the lock leaves the queue without an error, also when its znode
+    /// is gone already or it was [dropped](LockListener::request_dropped) from the queue.
+    ///
     /// # Errors
+    /// - [`SessionLost`](crate::LockError::SessionLost),
+    ///   [`RequestDeleted`](crate::LockError::RequestDeleted) or
+    ///   [`Closed`](crate::LockError::Closed): the lock was owned, and taken away before this call,
+    ///   so what was done under it may have overlapped with the next owner. Reported once, by the
+    ///   first `unlock` after it, unless [`lock`](WriteLock::lock) has joined the queue again in between.
     /// - [`DeletePending`](crate::LockError::DeletePending): contact was lost; the deletion goes on in the background.
     /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server: released, but the znode blocks
     ///   others. The deletion is tried again in the background until it works or the session ends.

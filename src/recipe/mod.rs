@@ -1,6 +1,7 @@
 //! The recipe rules: pure functions over names, without I/O, time or threads.
 
 pub(crate) mod access;
+pub(crate) mod counter;
 pub(crate) mod kind;
 #[cfg(any(test, feature = "test-util"))]
 pub mod laws;

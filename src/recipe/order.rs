@@ -8,7 +8,8 @@ use super::znode_name::generated_sequence;
 /// The requests among the children of a lock directory, in the order in which they came.
 ///
 /// The counter wraps, so numbers are compared by their distance to one of them, which is right as long as fewer than 2^31
-/// requests lie between the first and the last.
+/// requests lie between the first and the last. At the [end of the counter](super::counter) it is a
+/// guess: of two requests with numbers in doubt either may have come first.
 pub(crate) fn in_order(children: &[String]) -> Vec<&str> {
     let numbered = |child: &'_ String| generated_sequence(child);
     let Some(origin) = children.iter().filter_map(numbered).min() else { return Vec::new() };
@@ -33,6 +34,7 @@ pub(crate) fn count_owners(mut queue: impl Iterator<Item = LockKind>) -> usize {
 mod tests {
     use super::*;
     use crate::recipe::access::Access;
+    use crate::recipe::counter::is_in_doubt;
     use crate::recipe::naming_scheme::NamingScheme;
     use crate::recipe::queue::{Decision, decide};
     use LockKind::{Exclusive, Other, Read, Write};
@@ -41,6 +43,10 @@ mod tests {
 
     fn children(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn has_number_in_doubt(name: &str) -> bool {
+        generated_sequence(name).is_some_and(is_in_doubt)
     }
 
     #[test]
@@ -52,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_survives_the_wrap() {
+    fn numbers_that_have_wrapped_are_behind_those_that_have_not() {
         let listed = children(&["x-c-lock--2147483648", "x-a-lock-2147483646", "x-b-lock-2147483647"]);
         assert_eq!(in_order(&listed), ["x-a-lock-2147483646", "x-b-lock-2147483647", "x-c-lock--2147483648"]);
     }
@@ -93,7 +99,9 @@ mod tests {
             listed.rotate_left(rotation);
             listed.swap(0, rotation);
             prop_assert_eq!(in_order(&listed), queue.iter().map(String::as_str).collect::<Vec<_>>());
-            for (position, own) in queue.iter().enumerate() {
+            // Requests with numbers in doubt do not go by the order.
+            let are_in_order = queue.iter().take_while(|name| !has_number_in_doubt(name)).count();
+            for (position, own) in queue.iter().enumerate().take(are_in_order) {
                 let expected = match position {
                     0 => Decision::Owner,
                     _ => Decision::WaitFor(&queue[position - 1]),
@@ -102,7 +110,7 @@ mod tests {
             }
         }
 
-        /// The locks of this crate, each for itself, come to the same.
+        /// The locks of this crate come to the same, or fail where an onlooker guesses.
         #[test]
         fn those_are_owners_who_take_themselves_for_such(
             scheme in prop::sample::select(vec![NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo]),
@@ -122,7 +130,9 @@ mod tests {
             let names: Vec<String> = queue.iter().map(|(_, name)| name.clone()).rev().collect();
             let believing = queue.iter().filter(|(access, own)| decide(*access, own, &names) == Decision::Owner);
             let owners = count_owners(in_order(&names).into_iter().filter_map(LockKind::of));
-            prop_assert_eq!(owners, believing.count());
+            let believing = believing.count();
+            let guessed = names.iter().any(|name| has_number_in_doubt(name));
+            prop_assert!(owners == believing || (guessed && owners > believing), "{} of {}", believing, owners);
         }
 
         #[test]

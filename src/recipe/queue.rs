@@ -4,6 +4,7 @@
 //! class `WriteLock`. It makes one pass over the children and sorts nothing.
 
 use super::access::Access;
+use super::counter::{distance_ahead, is_in_doubt};
 use super::znode_name::generated_sequence;
 
 /// What the children of a lock directory mean for one request.
@@ -15,14 +16,19 @@ pub(crate) enum Decision<'a> {
     WaitFor(&'a str),
     /// The request's own znode is not among the children.
     Missing,
-    /// Another request has the same number, the last one of the counter, which some servers hand out again and again
-    /// where others wrap: nothing tells which of them came first.
+    /// Another request excludes this one, and their numbers do not say which of them came first:
+    /// they are from the [end of the counter](super::counter).
     Exhausted,
 }
 
-/// Decides for a request by the children ahead of it; those behind it never matter.
+/// Decides for a request by the children that exclude it.
+///
+/// A request whose number is in order owns if none of them is ahead. A request whose number is
+/// [in doubt](super::counter) owns if there are none at all, and waits if all of them are in order
+/// and ahead.
 pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> Decision<'a> {
     let Some(sequence) = generated_sequence(own) else { return Decision::Missing };
+    let in_doubt = is_in_doubt(sequence);
     let mut present = false;
     let mut exhausted = false;
     let mut nearest: Option<(u32, &str)> = None;
@@ -31,18 +37,15 @@ pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> D
             present = true;
             continue;
         }
-        let Some(theirs) = generated_sequence(child) else { continue };
+        let Some(theirs) = generated_sequence(child).filter(|_| access.waits_for(child)) else { continue };
         let distance = distance_ahead(sequence, theirs);
-        exhausted |= distance == 0 && sequence == i32::MAX;
         // A downgraded reader has the number of its writer, and both are ahead of, or behind, everybody else.
         let is_ahead = match distance {
             0 | HALF_CIRCLE => child.as_str() < own,
             _ => distance < HALF_CIRCLE,
         };
-        if is_ahead
-            && access.waits_for(child)
-            && nearest.is_none_or(|found| (distance, found.1) < (found.0, child))
-        {
+        exhausted |= in_doubt && (!is_ahead || is_in_doubt(theirs));
+        if is_ahead && nearest.is_none_or(|found| (distance, found.1) < (found.0, child)) {
             nearest = Some((distance, child));
         }
     }
@@ -57,14 +60,6 @@ pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> D
 /// From this distance on a number is behind. At this very distance two are as much ahead of each other as behind; their
 /// names decide then, so that of any two requests one owns, whatever names anybody puts into the directory.
 const HALF_CIRCLE: u32 = 1 << 31;
-
-/// How far `theirs` is ahead of `mine`.
-///
-/// The counter wraps from 2147483647 to -2147483648, so the distance wraps too; it is right as long as the two are less than
-/// 2^31 apart.
-fn distance_ahead(mine: i32, theirs: i32) -> u32 {
-    mine.wrapping_sub(theirs) as u32
-}
 
 /// The child that a request made under this prefix, whatever its number: how a request finds its znode again after the
 /// reply to its creation was lost.
@@ -135,20 +130,56 @@ mod tests {
     }
 
     #[test]
-    fn the_order_survives_the_wrap() {
-        let last = name("x-a", i32::MAX);
-        let first = name("x-b", i32::MIN);
-        let all = vec![first.clone(), last.clone()];
+    fn numbers_that_have_wrapped_are_behind_the_last_one_in_order() {
+        let (last, wrapped) = (name("x-a", i32::MAX - 1), name("x-b", i32::MIN));
+        let all = vec![wrapped.clone(), last.clone()];
         assert_eq!(decide(Access::Exclusive, &last, &all), Decision::Owner);
-        assert_eq!(decide(Access::Exclusive, &first, &all), Decision::WaitFor(&last));
+        assert_eq!(decide(Access::Exclusive, &wrapped, &all), Decision::WaitFor(&last));
     }
 
     #[test]
-    fn a_counter_that_sticks_at_its_end_is_no_order() {
-        let (first, second) = (name("x-b", i32::MAX), name("x-a", i32::MAX));
-        assert_eq!(decide(Access::Exclusive, &first, std::slice::from_ref(&first)), Decision::Owner);
-        let all = vec![first.clone(), second.clone()];
-        assert_eq!(decide(Access::Exclusive, &second, &all), Decision::Exhausted);
+    fn a_request_at_the_end_of_the_counter_owns_when_it_is_alone() {
+        for sequence in [i32::MAX, i32::MIN, i32::MIN + 1000] {
+            let own = name("x-a", sequence);
+            let all = children(&[&own, "config"]);
+            assert_eq!(decide(Access::Exclusive, &own, &all), Decision::Owner);
+        }
+    }
+
+    /// A server may give out 2147483647, -2147483648, -2147483647 and then 2147483647 again.
+    #[test]
+    fn two_requests_at_the_end_of_the_counter_are_exhausted_whatever_their_numbers() {
+        let all: Vec<String> =
+            [("x-a", i32::MAX), ("x-b", i32::MIN), ("x-c", i32::MIN + 1), ("x-d", i32::MAX)]
+                .map(|(prefix, sequence)| name(prefix, sequence))
+                .into();
+        let ahead = name("x-e", i32::MAX - 1);
+        for own in &all {
+            for other in all.iter().filter(|other| *other != own) {
+                let listed = [own.clone(), other.clone(), ahead.clone()];
+                assert_eq!(decide(Access::Exclusive, own, &listed[..2]), Decision::Exhausted, "{listed:?}");
+                assert_eq!(decide(Access::Exclusive, own, &listed), Decision::Exhausted, "{listed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn readers_at_the_end_of_the_counter_share_whatever_their_numbers() {
+        let all = children(&["read-a-2147483647", "read-b--2147483648", "read-c-2147483647"]);
+        for own in &all {
+            assert_eq!(decide(READ, own, &all), Decision::Owner);
+        }
+        let with_writer = [&all[..], &children(&["write-d--2147483647"])].concat();
+        assert_eq!(decide(READ, &all[0], &with_writer), Decision::Exhausted);
+        assert_eq!(decide(WRITE, &with_writer[3], &with_writer), Decision::Exhausted);
+    }
+
+    #[test]
+    fn the_order_survives_the_way_from_negative_numbers_to_positive_ones() {
+        let (last, first) = (name("x-a", -1), name("x-b", 0));
+        let all = vec![first.clone(), last.clone()];
+        assert_eq!(decide(Access::Exclusive, &last, &all), Decision::Owner);
+        assert_eq!(decide(Access::Exclusive, &first, &all), Decision::WaitFor(&last));
     }
 
     const READ: Access = Access::Read(NamingScheme::Recipe);
@@ -221,11 +252,26 @@ mod tests {
     }
 
     #[test]
-    fn a_downgrade_at_the_last_number_exhausts_nobody_behind_it() {
-        let (writer, reader, next) = ("write-a-2147483647", "read-b-2147483647", "write-c--2147483648");
+    fn a_downgrade_at_the_last_number_in_order_exhausts_nobody_behind_it() {
+        let (writer, reader, next) = ("write-a-2147483646", "read-b-2147483646", "write-c-2147483647");
         let all = children(&[writer, reader, next]);
         assert_eq!(decide(WRITE, next, &all), Decision::WaitFor(writer));
         assert_eq!(decide(WRITE, next, &children(&[reader, next])), Decision::WaitFor(reader));
+        assert_eq!(decide(WRITE, writer, &children(&[writer, next])), Decision::Owner);
+    }
+
+    #[test]
+    fn whoever_meets_a_downgrade_at_the_last_number_is_exhausted_unless_it_shares() {
+        let (writer, reader) = ("write-b-2147483647", "read-a-2147483647");
+        for next in ["write-c-2147483647", "write-c--2147483648", "x-c-lock-2147483647"] {
+            for listed in [&[writer, reader, next][..], &[reader, next]] {
+                assert_eq!(decide(WRITE, next, &children(listed)), Decision::Exhausted, "{listed:?}");
+            }
+        }
+        for next in ["read-c-2147483647", "read-c--2147483648"] {
+            assert_eq!(decide(READ, next, &children(&[writer, reader, next])), Decision::Exhausted);
+            assert_eq!(decide(READ, next, &children(&[reader, next])), Decision::Owner);
+        }
     }
 
     #[test]
@@ -285,6 +331,14 @@ mod tests {
         ]
     }
 
+    /// Where the counter starts for a queue with no number in doubt.
+    fn any_start() -> impl Strategy<Value = i32> {
+        let is_in_order = |start: &i32| !is_in_doubt(*start) && !is_in_doubt(start.wrapping_add(20));
+        let corner = (prop::sample::select(vec![0, i32::MAX - 25]), -20..4_i32);
+        let corner = corner.prop_map(|(corner, more)| corner + more);
+        prop_oneof![any::<i32>(), corner].prop_filter("numbers in doubt", is_in_order)
+    }
+
     fn any_queue() -> impl Strategy<Value = Vec<Access>> {
         prop_oneof![Just(NamingScheme::Recipe), Just(NamingScheme::Curator), Just(NamingScheme::Kazoo)]
             .prop_flat_map(|scheme| prop::collection::vec(any_access(scheme), 1..20))
@@ -309,7 +363,7 @@ mod tests {
         /// that left.
         #[test]
         fn readers_share_and_writers_exclude_while_a_queue_empties(
-            kinds in any_queue(), start: i32, seed: u64, leaving in prop::collection::vec(any::<prop::sample::Index>(), 20),
+            kinds in any_queue(), start in any_start(), seed: u64, leaving in prop::collection::vec(any::<prop::sample::Index>(), 20),
         ) {
             let mut queue = queue_of(&kinds, start, seed);
             for leaves in leaving {

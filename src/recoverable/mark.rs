@@ -1,24 +1,31 @@
-//! A mark in front of a datum, by which a writer knows its own again.
+//! A mark in front of a datum, by which a writer recognizes its own data.
 //!
-//! The format is HBase's: a byte 255, the length of an id as four bytes, the id. Here the id is a GUID, another for every
-//! write.
+//! The format is HBase's: a byte 255, the length of an id as four bytes, the id. Here the id is a
+//! random GUID, another for every write. Its version and variant, which are fixed, tell it from
+//! most other bytes; HBase's own ids are text, whose bytes are never those of the variant.
 
-use uuid::Uuid;
+use uuid::{Builder, Uuid, Variant};
 
 /// What a mark begins with: the magic byte, and the length of a GUID.
 const HEAD: [u8; 5] = [0xff, 0, 0, 0, 16];
 const LENGTH: usize = HEAD.len() + 16;
 
 pub(super) fn marked(id: Uuid, data: &[u8]) -> Vec<u8> {
+    let id = Builder::from_random_bytes(*id.as_bytes()).into_uuid();
     [&HEAD, id.as_bytes().as_slice(), data].concat()
 }
 
-/// The datum behind the mark, or the whole of one that bears none.
-pub(crate) fn unmarked(mut data: Vec<u8>) -> Vec<u8> {
-    if data.len() >= LENGTH && data.starts_with(&HEAD) {
-        data.drain(..LENGTH);
+/// The datum behind the mark, or the whole of one that has none.
+pub(crate) fn unmarked(data: &[u8]) -> &[u8] {
+    match data.split_at_checked(LENGTH) {
+        Some((mark, datum)) if is_mark(mark) => datum,
+        _ => data,
     }
-    data
+}
+
+fn is_mark(bytes: &[u8]) -> bool {
+    let id = bytes.strip_prefix(&HEAD).and_then(|id| Uuid::from_slice(id).ok());
+    id.is_some_and(|id| id.get_version_num() == 4 && id.get_variant() == Variant::RFC4122)
 }
 
 #[cfg(test)]
@@ -31,15 +38,29 @@ mod tests {
         fn a_mark_comes_off_and_leaves_the_datum(id: u128, data: Vec<u8>) {
             let written = marked(Uuid::from_u128(id), &data);
             prop_assert_eq!(written.len(), data.len() + LENGTH);
-            prop_assert_eq!(unmarked(written), data);
+            prop_assert_eq!(unmarked(&written), data);
+        }
+
+        #[test]
+        fn text_is_no_id(id in prop::collection::vec(0..128_u8, 16), data: Vec<u8>) {
+            let other = [&HEAD, id.as_slice(), &data].concat();
+            prop_assert_eq!(unmarked(&other), &other);
         }
     }
 
     #[test]
-    fn a_datum_without_a_mark_stays_as_it_is() {
-        let cut_short = marked(Uuid::nil(), b"")[..LENGTH - 1].to_vec();
-        for data in [vec![], vec![0xff], b"text".to_vec(), vec![0xff; 40], cut_short] {
-            assert_eq!(unmarked(data.clone()), data);
+    fn data_without_a_mark_stay_as_they_are() {
+        let cut_short = marked(Uuid::new_v4(), b"")[..LENGTH - 1].to_vec();
+        let of_another_version = [&HEAD, Uuid::from_u128(1 << 127).as_bytes().as_slice()].concat();
+        let ones = [&HEAD, [0xff; 16].as_slice()].concat();
+        for data in [vec![], vec![0xff], b"text".to_vec(), cut_short, of_another_version, ones] {
+            assert_eq!(unmarked(&data), data);
         }
+    }
+
+    #[test]
+    fn a_random_guid_is_kept() {
+        let id = Uuid::new_v4();
+        assert_eq!(marked(id, b"")[HEAD.len()..], *id.as_bytes());
     }
 }

@@ -1,12 +1,14 @@
 //! Each call over a lost request and a lost reply, and beside others that change the same znode meanwhile.
 
+mod history;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use zookeeper::{Acl, CreateMode, Permission, ZkError};
 
 use super::RecoverableZooKeeper;
-use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::sim::{Effect, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::{LockError, Result, RetryPolicy, Session};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -46,15 +48,19 @@ impl Field {
         self.client.fail_next(operation, when, ZkError::ConnectionLoss);
     }
 
-    /// Has somebody else do something between the first attempt at a call and the second.
-    fn meanwhile(
+    /// Loses the next call of this operation, and has another client act before that is noticed.
+    fn lose_and(
         &self,
         operation: SimOperation,
-        interfere: impl FnOnce(&SimulatedZooKeeper) + Send + 'static,
+        when: Effect,
+        act: impl FnOnce(&SimulatedZooKeeper) + Send + 'static,
     ) {
+        self.lose(operation, when);
         let server = self.server.clone();
-        self.client.before_next(operation, || {});
-        self.client.before_next(operation, move || interfere(&server));
+        match when {
+            Effect::Before => self.client.before_next(operation, move || act(&server)),
+            Effect::After => self.client.after_next(operation, move || act(&server)),
+        }
     }
 
     /// A znode's data as the callers see them.
@@ -239,34 +245,39 @@ fn closing_ends_the_calls() {
 // ---- others at the same znode
 
 #[test]
-fn a_znode_that_another_created_meanwhile_is_anothers() {
+fn create_over_a_znode_that_another_created_is_refused() {
     let field = Field::new();
-    field.lose(SimOperation::Create, Effect::Before);
-    field.meanwhile(SimOperation::Create, |server| server.create("/a/b", b"mine"));
+    field.lose_and(SimOperation::Create, Effect::Before, |server| server.create("/a/b", b"mine"));
     assert!(is_answer(field.create("/a/b", b"mine", CreateMode::Persistent), ZkError::NodeExists));
 }
 
 #[test]
-fn an_ephemeral_znode_of_an_older_session_is_anothers() {
-    let field = Field::new();
-    let older = field.server.connect(LONG);
-    let before = RecoverableZooKeeper::new(&Session::from_client(older).unwrap(), RetryPolicy::default());
-    before.create("/a/b", b"mine", Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
-    field.lose(SimOperation::Create, Effect::Before);
-    assert!(is_answer(field.create("/a/b", b"mine", CreateMode::Ephemeral), ZkError::NodeExists));
+fn create_over_an_ephemeral_znode_of_an_older_session_is_refused() {
+    for is_plain in [false, true] {
+        let field = if is_plain { Field::plain() } else { Field::new() };
+        let older = Session::from_client(field.server.connect(LONG)).unwrap();
+        let mut before = RecoverableZooKeeper::new(&older, RetryPolicy::default());
+        if is_plain {
+            before = before.with_plain_data();
+        }
+        before.create("/a/b", b"mine", Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
+        field.lose(SimOperation::Create, Effect::Before);
+        let outcome = field.create("/a/b", b"mine", CreateMode::Ephemeral);
+        assert!(is_answer(outcome, ZkError::NodeExists), "plain={is_plain}");
+    }
 }
 
 #[test]
-fn without_marks_the_data_and_the_kind_tell_whose_a_znode_is() {
+fn plain_create_knows_its_znode_by_data_and_kind() {
     let cases = [
         (b"other", CreateMode::Persistent, false),
         (b"mine!", CreateMode::Ephemeral, false),
         (b"mine!", CreateMode::Persistent, true),
+        (b"mine!", CreateMode::Container, true),
     ];
     for (data, mode, is_taken_for_own) in cases {
         let field = Field::plain();
-        field.lose(SimOperation::Create, Effect::Before);
-        field.meanwhile(SimOperation::Create, move |server| server.create("/a/b", data));
+        field.lose_and(SimOperation::Create, Effect::Before, move |server| server.create("/a/b", data));
         let outcome = field.create("/a/b", b"mine!", mode);
         assert_eq!(outcome.is_ok(), is_taken_for_own, "{outcome:?}");
         assert!(outcome.is_ok() || is_answer(outcome, ZkError::NodeExists));
@@ -274,11 +285,10 @@ fn without_marks_the_data_and_the_kind_tell_whose_a_znode_is() {
 }
 
 #[test]
-fn whose_a_znode_was_that_has_been_changed_is_unknown() {
+fn create_is_unknown_once_the_znode_was_changed() {
     for when in EFFECTS {
         let field = Field::new();
-        field.lose(SimOperation::Create, when);
-        field.meanwhile(SimOperation::Create, move |server| {
+        field.lose_and(SimOperation::Create, when, move |server| {
             if when == Effect::Before {
                 server.create("/a/b", b"");
             }
@@ -289,44 +299,236 @@ fn whose_a_znode_was_that_has_been_changed_is_unknown() {
 }
 
 #[test]
-fn whose_a_znode_was_that_has_been_deleted_is_unknown() {
+fn create_finds_its_mark_in_a_znode_that_was_written_again() {
     let field = Field::new();
-    field.lose(SimOperation::Create, Effect::After);
-    let server = field.server.clone();
-    field.client.before_next(SimOperation::GetData, move || server.delete("/a/b"));
+    field.lose_and(SimOperation::Create, Effect::After, |server| {
+        server.set_data("/a/b", &server.data("/a/b").unwrap());
+    });
+    field.create("/a/b", b"mine", CreateMode::Persistent).unwrap();
+}
+
+#[test]
+fn create_is_unknown_once_the_znode_was_deleted() {
+    for mode in [CreateMode::Persistent, CreateMode::PersistentSequential] {
+        let field = Field::new();
+        field.lose_and(SimOperation::Create, Effect::After, |server| {
+            server.children("/a").iter().for_each(|name| server.delete(&format!("/a/{name}")));
+        });
+        assert!(is_unknown(field.create("/a/b", b"mine", mode)), "{mode:?}");
+        assert!(field.server.children("/a").is_empty(), "{mode:?}: created again");
+    }
+}
+
+#[test]
+fn create_is_unknown_once_the_znode_was_replaced() {
+    let field = Field::new();
+    field.lose_and(SimOperation::Create, Effect::After, |server| {
+        server.delete("/a/b");
+        server.create("/a/b", b"another's");
+    });
     assert!(is_unknown(field.create("/a/b", b"mine", CreateMode::Persistent)));
 }
 
 #[test]
-fn a_version_that_another_wrote_is_anothers() {
+fn create_is_unknown_in_a_directory_whose_counter_has_ended() {
+    let field = Field::new();
+    field.server.create("/a/other", b"");
+    field.server.set_sequence("/a", i32::MAX);
+    field.server.set_sequence_end(SequenceEnd::Sticks);
+    field.lose_and(SimOperation::Create, Effect::After, |server| {
+        server.delete("/a/b");
+        server.delete("/a/other");
+    });
+    assert!(is_unknown(field.create("/a/b", b"mine", CreateMode::Persistent)));
+}
+
+#[test]
+fn create_is_repeated_although_another_child_came() {
+    for mode in [CreateMode::Persistent, CreateMode::PersistentSequential] {
+        let field = Field::new();
+        field.lose_and(SimOperation::Create, Effect::Before, |server| server.create("/a/other", b""));
+        field.create("/a/b", b"mine", mode).unwrap();
+    }
+}
+
+#[test]
+fn set_data_at_a_version_that_another_has_written_is_refused() {
     for data in [b"other", b"mine!"] {
         let field = Field::new();
-        field.lose(SimOperation::SetData, Effect::Before);
-        field.meanwhile(SimOperation::SetData, move |server| server.set_data("/a", data));
+        field.lose_and(SimOperation::SetData, Effect::Before, |server| server.set_data("/a", data));
         assert!(is_answer(field.zookeeper.set_data("/a", b"mine!", Some(0)), ZkError::BadVersion));
     }
 }
 
 #[test]
-fn whose_a_version_was_that_has_been_replaced_is_unknown() {
+fn set_data_is_unknown_once_the_data_were_replaced() {
     for when in EFFECTS {
-        let field = Field::new();
-        field.lose(SimOperation::SetData, when);
-        field.meanwhile(SimOperation::SetData, |server| {
-            server.set_data("/a", b"one");
-            server.set_data("/a", b"two");
-        });
-        assert!(is_unknown(field.zookeeper.set_data("/a", b"mine", Some(0))), "{when:?}");
+        for version in [None, Some(0)] {
+            let field = Field::new();
+            field.lose_and(SimOperation::SetData, when, |server| {
+                server.set_data("/a", b"one");
+                server.set_data("/a", b"two");
+            });
+            assert!(is_unknown(field.zookeeper.set_data("/a", b"mine", version)), "{when:?} {version:?}");
+        }
     }
 }
 
 #[test]
-fn a_znode_that_cannot_be_read_denies_the_answer_whose_it_is() {
+fn set_data_is_unknown_once_the_znode_was_deleted() {
+    for version in [None, Some(0)] {
+        let field = Field::new();
+        field.lose_and(SimOperation::SetData, Effect::After, |server| server.delete("/a"));
+        assert!(is_unknown(field.zookeeper.set_data("/a", b"mine", version)), "{version:?}");
+    }
+}
+
+#[test]
+fn set_data_writes_once_when_the_znode_is_replaced_at_the_same_version() {
+    let field = Field::new();
+    field.lose_and(SimOperation::SetData, Effect::After, |server| {
+        server.delete("/a");
+        server.create("/a", b"another's");
+    });
+    assert!(is_unknown(field.zookeeper.set_data("/a", b"mine", Some(0))));
+    assert_eq!(field.server.data("/a").unwrap(), b"another's");
+}
+
+#[test]
+fn delete_is_unknown_once_another_has_replaced_the_znode() {
+    for version in [None, Some(0), Some(1)] {
+        for when in EFFECTS {
+            let field = Field::new();
+            if version == Some(1) {
+                field.server.set_data("/a", b"older");
+            }
+            field.lose_and(SimOperation::Delete, when, move |server| {
+                if when == Effect::Before {
+                    server.delete("/a");
+                }
+                server.create("/a", b"another's");
+            });
+            assert!(is_unknown(field.zookeeper.delete("/a", version)), "{when:?} {version:?}");
+            assert!(field.server.exists("/a"), "{when:?} {version:?}");
+        }
+    }
+}
+
+#[test]
+fn delete_of_a_znode_that_another_changed_is_refused() {
+    let field = Field::new();
+    field.lose_and(SimOperation::Delete, Effect::Before, |server| server.set_data("/a", b"other"));
+    assert!(is_answer(field.zookeeper.delete("/a", Some(0)), ZkError::BadVersion));
+    field.lose_and(SimOperation::Delete, Effect::Before, |server| server.create("/a/b", b""));
+    assert!(is_answer(field.zookeeper.delete("/a", None), ZkError::NotEmpty));
+}
+
+#[test]
+fn delete_succeeds_when_the_znode_is_gone() {
+    let field = Field::new();
+    field.lose_and(SimOperation::Delete, Effect::Before, |server| server.delete("/a"));
+    field.zookeeper.delete("/a", None).unwrap();
+}
+
+#[test]
+fn delete_of_a_znode_that_had_children_is_unknown_once_it_is_gone() {
+    for when in EFFECTS {
+        let field = Field::new();
+        field.server.create("/a/b", b"");
+        field.lose_and(SimOperation::Delete, when, |server| {
+            server.delete("/a/b");
+            server.delete("/a");
+        });
+        assert!(is_unknown(field.zookeeper.delete("/a", None)), "{when:?}");
+    }
+}
+
+#[test]
+fn delete_at_a_version_that_the_znode_did_not_have_is_unknown_once_it_is_gone() {
+    for when in EFFECTS {
+        let field = Field::new();
+        field.lose_and(SimOperation::Delete, when, |server| server.delete("/a"));
+        assert!(is_unknown(field.zookeeper.delete("/a", Some(7))), "{when:?}");
+    }
+}
+
+#[test]
+fn set_data_at_a_version_that_was_replaced_before_the_call_is_refused() {
+    let field = Field::new();
+    field.server.set_data("/a", b"older");
+    field.lose_and(SimOperation::SetData, Effect::Before, |server| {
+        server.set_data("/a", b"one");
+        server.set_data("/a", b"two");
+    });
+    assert!(is_answer(field.zookeeper.set_data("/a", b"mine", Some(0)), ZkError::BadVersion));
+}
+
+#[test]
+fn plain_set_data_writes_what_was_there_already() {
+    for version in [None, Some(0)] {
+        let field = Field::plain();
+        field.lose(SimOperation::SetData, Effect::Before);
+        field.zookeeper.set_data("/a", b"old", version).unwrap();
+        assert_eq!(field.server.stat("/a").unwrap().version, 1, "{version:?}");
+    }
+}
+
+#[test]
+fn minus_one_is_any_version() {
+    let field = Field::plain();
+    field.lose(SimOperation::SetData, Effect::After);
+    field.zookeeper.set_data("/a", b"new", Some(-1)).unwrap();
+    assert_eq!(field.server.stat("/a").unwrap().version, 1);
+}
+
+// ---- without READ
+
+/// Everybody may do everything but read.
+fn unreadable() -> [Acl; 1] {
+    let granted = Permission::CREATE | Permission::WRITE | Permission::DELETE;
+    [Acl::new(granted, "world", "anyone")]
+}
+
+#[test]
+fn create_without_read_on_the_znode_is_unknown_after_a_lost_reply() {
     let field = Field::new();
     field.lose(SimOperation::Create, Effect::After);
-    let hidden = [Acl::new(Permission::WRITE, "world", "anyone")];
-    let error = field.zookeeper.create("/a/b", b"", &hidden, CreateMode::Persistent).unwrap_err();
-    assert!(error.is_access_denied() && error.to_string().contains("READ"), "{error}");
+    let outcome = field.zookeeper.create("/a/b", b"", &unreadable(), CreateMode::Persistent);
+    assert!(is_unknown(outcome));
+}
+
+#[test]
+fn calls_without_read_succeed_when_nothing_is_lost() {
+    let field = Field::new();
+    field.server.create_with_acl("/hidden", b"", &unreadable());
+    field.create("/hidden/b", b"", CreateMode::Persistent).unwrap();
+    field.create("/hidden/c-", b"", CreateMode::PersistentSequential).unwrap();
+    field.zookeeper.set_data("/hidden", b"", Some(0)).unwrap();
+    field.zookeeper.delete("/hidden/b", None).unwrap();
+}
+
+#[test]
+fn delete_without_read_succeeds_over_a_lost_reply() {
+    let field = Field::new();
+    field.server.create_with_acl("/hidden", b"", &unreadable());
+    field.lose(SimOperation::Delete, Effect::After);
+    field.zookeeper.delete("/hidden", None).unwrap();
+}
+
+#[test]
+fn refusal_to_read_after_a_lost_reply_is_unknown() {
+    for (operation, error) in
+        [(SimOperation::GetData, ZkError::NoAuth), (SimOperation::GetData, ZkError::Unimplemented)]
+    {
+        let field = Field::new();
+        field.lose(SimOperation::Create, Effect::After);
+        field.client.fail_next(operation, Effect::Before, error);
+        let outcome = field.create("/a/b", b"", CreateMode::Persistent);
+        assert!(
+            matches!(outcome, Err(LockError::OutcomeUnknown { source, .. }) if source == error),
+            "{outcome:?}"
+        );
+    }
 }
 
 #[test]
@@ -360,4 +562,15 @@ fn marked_data_are_read_without_their_mark_and_others_as_they_are() {
     assert_eq!(field.server.data("/a/b").unwrap().len(), 21 + 4);
     assert_eq!(field.data("/a/b"), b"text");
     assert_eq!(field.data("/a"), b"old");
+}
+
+#[test]
+fn data_that_only_begin_like_a_mark_are_read_whole() {
+    let field = Field::new();
+    let not_a_guid = [&[0xff, 0, 0, 0, 16][..], &[7; 40]].concat();
+    let marked_by_hbase = [&[0xff, 0, 0, 0, 16][..], b"regionserver:160data"].concat();
+    for data in [not_a_guid, marked_by_hbase] {
+        field.server.set_data("/a", &data);
+        assert_eq!(field.data("/a"), data);
+    }
 }

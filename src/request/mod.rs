@@ -288,9 +288,9 @@ impl Request {
         }
     }
 
-    /// Whether the request ended otherwise than by being withdrawn.
+    /// Whether the lock was taken away while this request held it.
     pub(crate) fn was_taken_away(&self) -> bool {
-        matches!(self.state.lock().phase, Phase::Ended { how: Ending::Lost(_) | Ending::Dropped(_), .. })
+        matches!(self.state.lock().phase, Phase::Ended { how: Ending::Lost(_), .. })
     }
 
     /// Whether the request waited when its session was lost, so that it may be made again on another.

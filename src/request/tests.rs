@@ -20,6 +20,7 @@ use zookeeper::{Acl, Permission, ZkError};
 
 use crate::session::KEEP_ALIVE_PATH;
 use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::testing::{deadline, eventually, in_background, next};
 use crate::{
     BlockingWriteLock, CancelHandle, LockError, LockListener, LossReason, Patience, ProtocolSupport,
     RetryPolicy, Session, SessionState, WriteLock,
@@ -27,19 +28,10 @@ use crate::{
 
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The calls that a lock makes on its way from nothing to owning and back.
 const STEPS: [SimOperation; 4] =
     [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData, SimOperation::Delete];
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        thread::yield_now();
-    }
-}
 
 /// A session on a simulated client.
 struct Party {
@@ -114,10 +106,6 @@ impl LockListener for Notes {
     fn request_dropped(&self, reason: LossReason) {
         let _ = self.0.send(Call::Dropped(reason));
     }
-}
-
-fn next(calls: &Receiver<Call>) -> Call {
-    calls.recv_timeout(PATIENCE).unwrap()
 }
 
 /// Has the client panic in its next call of this operation, before or after the effect of the call.

@@ -21,8 +21,11 @@ use crate::error::{LockError, LossReason, Result};
 use crate::logging;
 use crate::panics::contain;
 
-/// How soon a factory that failed is asked again.
-const RETRY: Duration = Duration::from_secs(1);
+/// How soon a factory that failed is asked again at first; the time doubles with each failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest time between two tries. A server that comes back is found within it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 pub(super) type Factory = dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync;
 
@@ -149,13 +152,13 @@ pub(super) fn start(
 ) -> Result<()> {
     let handle = Arc::downgrade(handle);
     let thread = thread::Builder::new().name("zk-lock-healer".to_owned());
-    thread.spawn(move || {
+    let started = thread.spawn(move || {
         let mut core = core;
         while let Some(next) = replace_when_lost(&handle, &core, &factory, &closed) {
             core = next;
         }
-    })?;
-    Ok(())
+    });
+    started.map(drop).map_err(LockError::thread)
 }
 
 /// Returns the core that took the place of the lost one; `None` when there will be no more.
@@ -169,16 +172,54 @@ fn replace_when_lost(
         recv(lost.ended()) -> _ => {}
         recv(closed) -> _ => return None,
     }
+    let mut outage = Outage::default();
+    let lost_at = lost.now();
     // A close ends the session too, so that both may have come.
     let mut pause = Duration::ZERO;
     while matches!(closed.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
-        match make(factory) {
+        let error = match make(factory) {
             Ok(core) => return install(handle, lost, core),
-            Err(error) => logging::warn!("no new ZooKeeper session yet: {error}"),
-        }
-        pause = RETRY;
+            Err(error) => error,
+        };
+        let elapsed = lost.now().since(lost_at);
+        let level = if outage.is_report_due(elapsed) { log::Level::Warn } else { log::Level::Debug };
+        logging::log!(level, "no new ZooKeeper session for {} s: {error}", elapsed.as_secs());
+        pause = outage.next_pause(lost.chance());
     }
     None
+}
+
+/// The time between the loss of a session and the next one.
+#[derive(Debug, Default)]
+struct Outage {
+    failures: u32,
+    /// How long it had lasted when it was last reported.
+    reported: Duration,
+}
+
+impl Outage {
+    /// How long to wait after one more failure; `chance` draws between half of it and the whole, so
+    /// that clients who lost their sessions together do not come back together.
+    fn next_pause(&mut self, chance: f64) -> Duration {
+        let full = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_PAUSE);
+        self.failures += 1;
+        full.mul_f64(0.5 + chance / 2.0)
+    }
+
+    /// Whether an operator should read of it now: after 1 s, 10 s and 60 s, then each minute.
+    fn is_report_due(&mut self, elapsed: Duration) -> bool {
+        let due = match self.reported.as_secs() {
+            0 => 1,
+            1..10 => 10,
+            10..60 => 60,
+            seconds => (seconds / 60 + 1) * 60,
+        };
+        let is_due = elapsed.as_secs() >= due;
+        if is_due {
+            self.reported = elapsed;
+        }
+        is_due
+    }
 }
 
 fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<Arc<Core>> {
@@ -200,12 +241,12 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Instant;
 
     use crossbeam_channel::unbounded;
 
     use crate::Session;
     use crate::sim::{SimOperation, SimulatedZooKeeper};
+    use crate::testing::{deadline, eventually, next};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -219,19 +260,15 @@ mod tests {
         let session = Session::from_client_factory(move || {
             let client = of_factory.connect(LONG);
             let _ = made.send(Arc::clone(&client));
-            let _ = may_go.recv();
+            let _ = may_go.recv_timeout(deadline());
             Ok(client)
         });
         let session = session.unwrap();
-        clients.recv().unwrap().expire();
-        let second = clients.recv_timeout(LONG).unwrap();
+        next(&clients).expire();
+        let second = next(&clients);
         drop(session);
         go.send(()).unwrap();
-        let deadline = Instant::now() + LONG;
-        while server.sessions().contains(&second.session_id()) {
-            assert!(Instant::now() < deadline, "the second session is never closed");
-            thread::yield_now();
-        }
+        eventually("the second session is closed", || !server.sessions().contains(&second.session_id()));
         assert_eq!(server.calls(SimOperation::Close), 1);
     }
 
@@ -243,6 +280,47 @@ mod tests {
             let refused = Session::from_client_factory(move || Ok(server.connect(timeout)));
             assert!(matches!(refused, Err(LockError::InvalidArgument { .. })), "{refused:?}");
         }
+    }
+
+    /// How a factory is asked that fails at once each time, and when that is reported.
+    fn outage_of(length: Duration, chance: f64) -> (Vec<Duration>, Vec<u64>) {
+        let (mut outage, mut elapsed) = (Outage::default(), Duration::ZERO);
+        let (mut pauses, mut reports) = (Vec::new(), Vec::new());
+        while elapsed <= length {
+            if outage.is_report_due(elapsed) {
+                reports.push(elapsed.as_secs());
+            }
+            pauses.push(outage.next_pause(chance));
+            elapsed += pauses[pauses.len() - 1];
+        }
+        (pauses, reports)
+    }
+
+    #[test]
+    fn pauses_between_tries_double_up_to_a_few_seconds() {
+        let (pauses, _) = outage_of(Duration::from_secs(3600), 1.0);
+        let millis: Vec<_> = pauses.iter().take(7).map(Duration::as_millis).collect();
+        assert_eq!(millis, [100, 200, 400, 800, 1600, 3000, 3000]);
+        assert_eq!(pauses.iter().max(), Some(&LONGEST_PAUSE));
+        let (shortest, _) = outage_of(Duration::from_secs(3600), 0.0);
+        assert!(shortest.iter().zip(&pauses).all(|(short, long)| *short == *long / 2));
+    }
+
+    #[test]
+    fn a_lasting_outage_is_reported_once_a_minute() {
+        let (_, reports) = outage_of(Duration::from_secs(200), 1.0);
+        let expected = [1, 10, 60, 120, 180];
+        let in_time = |(report, expected): (&u64, &u64)| (*expected..*expected + 4).contains(report);
+        assert_eq!(reports.len(), expected.len(), "{reports:?}");
+        assert!(reports.iter().zip(&expected).all(in_time), "{reports:?}");
+    }
+
+    #[test]
+    fn a_short_outage_is_not_reported() {
+        let mut outage = Outage::default();
+        assert!(!outage.is_report_due(Duration::ZERO));
+        assert!(!outage.is_report_due(Duration::from_millis(999)));
+        assert!(outage.is_report_due(Duration::from_secs(1)));
     }
 
     #[test]
@@ -260,9 +338,9 @@ mod tests {
         });
         let session = session.unwrap();
         let changes = session.subscribe();
-        clients.recv().unwrap().expire();
-        assert_eq!(changes.recv_timeout(LONG), Ok(SessionState::Lost));
-        assert_eq!(changes.recv_timeout(LONG), Ok(SessionState::Connected));
+        next(&clients).expire();
+        assert_eq!(next(&changes), SessionState::Lost);
+        assert_eq!(next(&changes), SessionState::Connected);
         session.core().end(LossReason::SessionClosed);
     }
 

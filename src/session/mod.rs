@@ -196,7 +196,7 @@ impl Session {
     /// [`connect_self_healing`](Session::connect_self_healing) does.
     ///
     /// The factory is called on a thread of the session's; it may block, and should not for longer than a session timeout.
-    /// When it fails, or panics, it is called again after a second. Each call must open a session: the lease of its client
+    /// When it fails, or panics, it is called again, soon at first and later every three seconds. Each call must open a session: the lease of its client
     /// counts from the call, so one that was opened earlier could own locks that the server has given to others.
     ///
     /// # Errors
@@ -347,20 +347,26 @@ fn await_first_contact(core: &Arc<Core>, contact: &FirstContact) -> Result<()> {
     core.subscribe(subscriber);
     let (attempt, attempts) = unbounded();
     let mut why = "no answer".to_owned();
+    // In contact the session tries by itself.
+    let mut tries = !core.in_contact();
     while core.state() == SessionState::Suspended && core.now() < contact.deadline {
-        let attempt = attempt.clone();
-        core.submit(move |core| {
-            let _ = attempt.send(core.prove_life());
-        });
-        select! {
-            recv(states) -> _ => continue,
-            recv(attempts) -> outcome => if let Ok(Err(error)) = outcome {
-                why = format!("{error:?}");
-            },
-            default(contact.deadline.since(core.now())) => break,
+        let left = contact.deadline.since(core.now());
+        if tries {
+            let attempt = attempt.clone();
+            core.submit(move |core| {
+                let _ = attempt.send(core.prove_life());
+            });
+            select! {
+                recv(states) -> _ => continue,
+                recv(attempts) -> outcome => if let Ok(Err(error)) = outcome {
+                    why = format!("{error:?}");
+                },
+                default(left) => break,
+            }
         }
         // An answer that came before the client said that there is contact does not count.
-        let _ = states.recv_timeout(CONNECT_RETRY.min(contact.deadline.since(core.now())));
+        let _ = states.recv_timeout(CONNECT_RETRY.min(left));
+        tries = true;
     }
     if core.state() == SessionState::Connected { Ok(()) } else { Err(contact.failed(&why)) }
 }

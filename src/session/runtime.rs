@@ -12,7 +12,7 @@ use super::clock::{Clock, Moment, SystemClock};
 use super::job::Job;
 use super::timer::Timer;
 use super::workers::Workers;
-use crate::error::Result;
+use crate::error::{LockError, Result};
 
 /// Which of the jobs that wait for a worker comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,12 +62,12 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn start() -> Result<Arc<Threads>> {
-        let workers = Workers::start()?;
+        let workers = Workers::start().map_err(LockError::thread)?;
         match Timer::start() {
             Ok(timer) => Ok(Arc::new(Threads { workers, timer })),
             Err(error) => {
                 workers.shut_down();
-                Err(error.into())
+                Err(LockError::thread(error))
             }
         }
     }

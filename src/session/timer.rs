@@ -126,6 +126,8 @@ mod tests {
     use super::*;
     use crossbeam_channel::unbounded;
 
+    use crate::testing::{deadline, next};
+
     #[test]
     fn jobs_run_in_the_order_of_their_times_not_before() {
         let timer = Timer::start().unwrap();
@@ -136,7 +138,7 @@ mod tests {
             let due = start.after(Duration::from_millis(delay));
             timer.at(due, Box::new(move || ran.send((delay, SystemClock.now() >= due)).unwrap()));
         }
-        let order: Vec<_> = (0..3).map(|_| order.recv_timeout(Duration::from_secs(30)).unwrap()).collect();
+        let order: Vec<_> = (0..3).map(|_| next(&order)).collect();
         assert_eq!(order, [(10, true), (20, true), (30, true)]);
         timer.shut_down();
     }
@@ -147,6 +149,6 @@ mod tests {
         let (ran, order) = unbounded::<()>();
         timer.at(SystemClock.now().after(Duration::from_secs(3600)), Box::new(move || drop(ran)));
         timer.shut_down();
-        assert!(order.recv_timeout(Duration::from_secs(30)).is_err_and(|error| error.is_disconnected()));
+        assert!(order.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
     }
 }

@@ -89,6 +89,8 @@ struct Jobs(BTreeMap<Priority, VecDeque<Job>>);
 impl Workers {
     /// Starts with one worker, which stays, so that work can always be done.
     pub(crate) fn start() -> io::Result<Workers> {
+        #[cfg(test)]
+        crate::testing::begin();
         let shared = Arc::new(Shared { queue: Mutex::default(), work: Condvar::new() });
         shared.queue.lock().workers = 1;
         shared.spawn(0)?;
@@ -264,11 +266,10 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     use crossbeam_channel::{bounded, unbounded};
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    use crate::testing::{deadline, eventually, next};
 
     #[test]
     fn jobs_that_wait_for_one_another_all_run() {
@@ -282,7 +283,7 @@ mod tests {
         // All four are at work at once before the first can end.
         drop(meet);
         for _ in 0..4 {
-            assert!(finished.recv_timeout(PATIENCE).unwrap());
+            assert!(next(&finished));
         }
         workers.shut_down();
     }
@@ -293,7 +294,7 @@ mod tests {
         let (done, finished) = unbounded();
         workers.submit(Priority::Other, Box::new(|| panic!("on purpose")));
         workers.submit(Priority::Other, Box::new(move || done.send(()).unwrap()));
-        finished.recv_timeout(PATIENCE).unwrap();
+        next(&finished);
         workers.shut_down();
     }
 
@@ -313,14 +314,47 @@ mod tests {
             );
         }
         for _ in 0..MOST_WORKERS {
-            at_work.recv_timeout(PATIENCE).unwrap();
+            next(&at_work);
         }
         let (done, finished) = unbounded();
         workers.submit(Priority::Other, Box::new(move || done.send(()).unwrap()));
         workers.abandon();
-        finished.recv_timeout(PATIENCE).unwrap();
+        next(&finished);
         drop(release);
         workers.shut_down();
+    }
+
+    #[test]
+    fn abandoned_workers_end_and_leave_the_counts() {
+        let workers = Workers::start().unwrap();
+        let (release, stuck) = bounded::<()>(0);
+        let (began, at_work) = unbounded();
+        for _ in 0..3 {
+            let (stuck, began) = (stuck.clone(), began.clone());
+            workers.submit(
+                Priority::Other,
+                Box::new(move || {
+                    began.send(()).unwrap();
+                    let _ = stuck.recv();
+                }),
+            );
+        }
+        for _ in 0..3 {
+            next(&at_work);
+        }
+        workers.abandon();
+        assert_eq!(workers.shared.queue.lock().workers, 1);
+        drop(release);
+        // Each worker has two handles, and this test one.
+        eventually("the stuck ones end", || Arc::strong_count(&workers.shared) == 3);
+        eventually("the new one is idle", || workers.shared.queue.lock().idle == 1);
+        assert_eq!(workers.shared.queue.lock().workers, 1);
+        workers.abandon();
+        eventually("the idle one ends", || Arc::strong_count(&workers.shared) == 3);
+        workers.shut_down();
+        eventually("none is left", || Arc::strong_count(&workers.shared) == 1);
+        let queue = workers.shared.queue.lock();
+        assert_eq!((queue.workers, queue.idle), (0, 0));
     }
 
     #[test]
@@ -335,13 +369,9 @@ mod tests {
         for round in 0..3 {
             let done = done.clone();
             workers.submit(Priority::Session, Box::new(move || done.send(round).unwrap()));
-            assert_eq!(finished.recv_timeout(PATIENCE), Ok(round));
+            assert_eq!(next(&finished), round);
         }
-        let deadline = Instant::now() + PATIENCE;
-        while workers.shared.queue.lock().workers > MOST_WORKERS {
-            assert!(Instant::now() < deadline, "{workers:?}");
-            thread::yield_now();
-        }
+        eventually("the workers have come so far", || !(workers.shared.queue.lock().workers > MOST_WORKERS));
         drop(release);
         workers.shut_down();
     }
@@ -362,7 +392,7 @@ mod tests {
             );
         }
         for _ in 0..MOST_WORKERS {
-            at_work.recv_timeout(PATIENCE).unwrap();
+            next(&at_work);
         }
         let order = Arc::new(Mutex::new(Vec::new()));
         for priority in [Priority::Other, Priority::Owner, Priority::Other, Priority::Owner] {
@@ -371,11 +401,7 @@ mod tests {
         }
         // One worker alone does the rest.
         release.send(()).unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        while order.lock().len() < 4 {
-            assert!(Instant::now() < deadline, "{workers:?}");
-            thread::yield_now();
-        }
+        eventually("the workers have come so far", || !(order.lock().len() < 4));
         assert!(order.lock().is_sorted(), "{order:?}");
         drop(release);
         workers.shut_down();
@@ -396,7 +422,7 @@ mod tests {
         }
         let (done, finished) = unbounded();
         workers.submit(Priority::Other, Box::new(move || done.send(()).unwrap()));
-        finished.recv_timeout(PATIENCE).unwrap();
+        next(&finished);
         drop(release);
         workers.shut_down();
     }
@@ -417,19 +443,12 @@ mod tests {
                 });
             }),
         );
-        at_work.recv_timeout(PATIENCE).unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        let eventually = |holds: &dyn Fn() -> bool| {
-            while !holds() {
-                assert!(Instant::now() < deadline, "{workers:?}");
-                thread::yield_now();
-            }
-        };
+        next(&at_work);
         workers.shut_down();
         // Those who took its place end; five handles are with the one that is off duty, at most.
-        eventually(&|| Arc::strong_count(&workers.shared) <= 5);
+        eventually("the others end", || Arc::strong_count(&workers.shared) <= 5);
         drop(release);
-        eventually(&|| Arc::strong_count(&workers.shared) == 1);
+        eventually("none is left", || Arc::strong_count(&workers.shared) == 1);
         assert_eq!(workers.shared.queue.lock().workers, 0);
     }
 
@@ -439,7 +458,7 @@ mod tests {
         workers.shut_down();
         let (done, finished) = unbounded();
         workers.submit_or_spawn(Box::new(move || done.send(()).unwrap()));
-        finished.recv_timeout(PATIENCE).unwrap();
+        next(&finished);
     }
 
     #[test]
@@ -453,7 +472,7 @@ mod tests {
         workers.shut_down();
         drop(done);
         let mut count = 0;
-        while finished.recv_timeout(PATIENCE).is_ok() {
+        while finished.recv_timeout(deadline()).is_ok() {
             count += 1;
         }
         assert_eq!(count, 100);

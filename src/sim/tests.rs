@@ -7,14 +7,14 @@ mod tree;
 mod watches;
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use zookeeper::{Acl, CreateMode, ZkError};
 
 use super::{Effect, ReadChecks, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
+use crate::testing::{deadline, eventually, in_background, next};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
 
@@ -46,6 +46,7 @@ fn changed(path: &str) -> ClientEvent {
 
 /// A server with `/a` and a connected client with its events.
 fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Events) {
+    crate::testing::begin();
     let zookeeper = SimulatedZooKeeper::new();
     zookeeper.create("/a", b"data");
     let client = zookeeper.connect(TIMEOUT);
@@ -60,12 +61,4 @@ fn create(client: &SimulatedClient, path: &str, mode: CreateMode) -> Result<Stri
 /// The client makes this ephemeral znode.
 fn ephemeral(client: &SimulatedClient, path: &str) {
     create(client, path, CreateMode::Ephemeral).unwrap();
-}
-
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "never came true: {what}");
-        thread::yield_now();
-    }
 }

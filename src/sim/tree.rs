@@ -11,14 +11,20 @@ use super::access::Caller;
 
 pub(super) const ROOT: &str = "/";
 
-/// What a server does after the last sequence number, 2147483647, which differs between releases.
+/// What a server does after the last sequence number, 2147483647.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SequenceEnd {
-    /// It goes on with -2147483648, as the documentation of ZooKeeper says. The default.
+    /// It goes on with -2147483648, as ZooKeeper's documentation says and its releases up to 3.5
+    /// do. The default.
     #[default]
     Wraps,
-    /// It gives 2147483647 to every later child, as 3.8.0 was seen to do: the counter only moves to greater numbers.
+    /// It gives 2147483647 to every later child, as releases from 3.6 on do while no two creations
+    /// overlap: their counter only moves to greater numbers.
     Sticks,
+    /// It gives 2147483647, -2147483648 and so on to children whose creations overlap, and then
+    /// begins with 2147483647 again, as releases from 3.6 on do. Which creations overlap follows
+    /// from their transaction ids.
+    Mixes,
 }
 
 /// What a request changed.
@@ -50,6 +56,8 @@ struct ZNode {
     acl_version: i32,
     /// Counts the children ever created, not only the sequential ones: the number of the next sequential child.
     sequence: i32,
+    /// The number of the next child instead, while the creation of the last one is under way.
+    under_way: Option<i32>,
     children: BTreeSet<String>,
 }
 
@@ -79,7 +87,8 @@ impl Tree {
         let Some((parent_path, name)) = split(path) else { return Err(ZkError::NodeExists) };
         let parent = self.znodes.get_mut(parent_path).ok_or(ZkError::NoNode)?;
         caller.check(&parent.acl, Permission::CREATE)?;
-        let name = if sequential { format!("{name}{:010}", parent.sequence) } else { name.to_owned() };
+        let number = parent.under_way.unwrap_or(parent.sequence);
+        let name = if sequential { format!("{name}{number:010}") } else { name.to_owned() };
         if parent.children.contains(&name) {
             return Err(ZkError::NodeExists);
         }
@@ -87,9 +96,11 @@ impl Tree {
             return Err(ZkError::NoChildrenForEphemerals);
         }
         self.last_zxid += 1;
-        parent.sequence = match self.sequence_end {
-            SequenceEnd::Wraps => parent.sequence.wrapping_add(1),
-            SequenceEnd::Sticks => parent.sequence.saturating_add(1),
+        let next = number.wrapping_add(1);
+        (parent.sequence, parent.under_way) = match self.sequence_end {
+            SequenceEnd::Wraps => (next, None),
+            SequenceEnd::Sticks => (parent.sequence.max(next), None),
+            SequenceEnd::Mixes => (parent.sequence.max(next), is_overlapped(self.last_zxid).then_some(next)),
         };
         parent.children_modified = self.last_zxid;
         let path = join(parent_path, &name);
@@ -182,6 +193,7 @@ impl Tree {
     pub(super) fn set_sequence(&mut self, path: &str, next: i32) {
         if let Some(znode) = self.znodes.get_mut(path) {
             znode.sequence = next;
+            znode.under_way = None;
         }
     }
 
@@ -214,6 +226,7 @@ impl ZNode {
             version: 0,
             acl_version: 0,
             sequence: 0,
+            under_way: None,
             children: BTreeSet::new(),
         }
     }
@@ -245,6 +258,14 @@ impl ZNode {
             pzxid: self.children_modified,
         }
     }
+}
+
+/// Whether a creation is still under way when the next one in its directory comes. Half of them
+/// are, in no pattern.
+fn is_overlapped(zxid: i64) -> bool {
+    const MIX: i64 = 0x1e37_79b9_7f4a_7c15;
+    let mixed = zxid.wrapping_mul(MIX);
+    (mixed ^ (mixed >> 32)).wrapping_mul(MIX) < 0
 }
 
 /// The parent's path and the own name, or `None` for the root.

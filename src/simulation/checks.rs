@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::locks::Callback;
 use super::world::{World, short};
 use crate::locks::listening_lock::ListeningLock;
+use crate::recipe::counter::is_in_doubt;
 use crate::recipe::znode_name::generated_sequence;
 
 impl World {
@@ -13,6 +14,7 @@ impl World {
     pub(super) fn check(&self, dirs: &[&str]) -> Option<String> {
         dirs.iter().find_map(|dir| {
             let children = self.zookeeper.children(dir);
+            self.note_end_of_counter(dir, &children);
             self.check_owners(dir, &children).or_else(|| check_names(&children))
         })
     }
@@ -46,6 +48,14 @@ impl World {
         let is_shared = undisturbed.iter().all(|(_, reads)| *reads);
         (undisturbed.len() > 1 && !is_shared)
             .then(|| format!("these locks own {dir} at once, where true may read: {undisturbed:?}"))
+    }
+
+    /// Notes where requests exclude each other and their numbers do not say which came first.
+    fn note_end_of_counter(&self, dir: &str, children: &[String]) {
+        let in_doubt = || children.iter().filter(|child| has_number_in_doubt(child));
+        if in_doubt().count() > 1 && !in_doubt().all(|child| is_readers(child)) {
+            self.state().exhausted.insert(dir.to_owned());
+        }
     }
 
     /// When nothing is left to be done at this moment, whoever is no owner any more has been told so.
@@ -91,13 +101,19 @@ fn check_names(children: &[String]) -> Option<String> {
     None
 }
 
-/// Whether a child is before one of this name, and the two may not own at once.
+/// Whether a child is before one of this name, and the two may not own at once. Numbers from the
+/// end of the counter do not say so.
 pub(super) fn keeps_waiting(child: &str, name: &str) -> bool {
+    let both_in_doubt = has_number_in_doubt(child) && has_number_in_doubt(name);
     let is_ahead = match (generated_sequence(child), generated_sequence(name)) {
         (Some(theirs), Some(mine)) => mine.wrapping_sub(theirs) > 0,
         _ => false,
     };
-    is_ahead && !(is_readers(child) && is_readers(name))
+    is_ahead && !both_in_doubt && !(is_readers(child) && is_readers(name))
+}
+
+fn has_number_in_doubt(name: &str) -> bool {
+    generated_sequence(name).is_some_and(is_in_doubt)
 }
 
 fn is_readers(name: &str) -> bool {

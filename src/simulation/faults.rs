@@ -6,8 +6,10 @@ use std::time::Duration;
 use zookeeper::{Acl, Permission};
 
 use super::baton::{Wait, pause as pause_thread};
+use super::link::Fate;
 use super::scheduler::DIRS;
 use super::world::{World, short};
+use crate::client::ClientEvent;
 use crate::request::Request;
 
 #[derive(Clone, Copy, Debug)]
@@ -35,21 +37,26 @@ pub(super) fn strike(world: &Arc<World>) {
     if faults.disconnects {
         possible.extend([Fault::Disconnect, Fault::Reconnect, Fault::Reconnect]);
     }
-    if faults.deposed {
+    if faults.deposed || faults.regrants {
         possible.extend([Fault::Disconnect, Fault::Reconnect]);
+    }
+    if faults.regrants {
+        possible.push(Fault::Heal);
     }
     if faults.partitions {
         possible.extend([Fault::Partition, Fault::Heal, Fault::Reconnect]);
     }
-    if faults.slow_replies {
+    if faults.slow_replies || faults.deaths {
         possible.extend([Fault::Heal, Fault::Reconnect]);
     }
     if faults.pauses {
         possible.extend([Fault::Pause, Fault::Leap]);
     }
     if faults.deletions {
-        possible.extend([Fault::DeleteRequest, Fault::AskToLetGo, Fault::DeleteDir]);
-        possible.extend([Fault::Stranger, Fault::Stranger]);
+        possible.extend([Fault::DeleteRequest, Fault::Stranger, Fault::Stranger]);
+        if !world.profile.unreadable {
+            possible.extend([Fault::AskToLetGo, Fault::DeleteDir]);
+        }
     }
     if faults.failing_calls {
         possible.push(Fault::FailCalls);
@@ -121,7 +128,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
 pub(super) fn reconnect(world: &World, number: usize) {
     let lives = lives(world, number);
     let now = world.now();
-    let (simulated, granted, deposed) = {
+    let (simulated, granted, deposed, shortly) = {
         let mut state = world.state();
         let client = &mut state.clients[number];
         // It tells of the loss before it looks for another server.
@@ -134,6 +141,8 @@ pub(super) fn reconnect(world: &World, number: usize) {
         link.connection += 1;
         let in_trouble = world.in_trouble();
         let deposed = in_trouble && world.profile.faults.deposed && lives && state.random.one_in(3);
+        // Long enough to learn what is granted, and no longer.
+        let shortly = in_trouble && world.profile.faults.regrants && state.random.one_in(3);
         if !deposed {
             if in_trouble && world.profile.faults.regrants {
                 grant_anew(&mut state, number);
@@ -142,12 +151,30 @@ pub(super) fn reconnect(world: &World, number: usize) {
         }
         let client = &mut state.clients[number];
         client.link.deposed = deposed;
-        (Arc::clone(&client.simulated), client.granted(), deposed)
+        (Arc::clone(&client.simulated), client.granted(), deposed, shortly)
     };
     let to = if deposed { " to a leader that was deposed" } else { "" };
     world.note(format!("client {number} connects again{to}; {:?} granted", granted.session_timeout));
     simulated.grant(granted);
     simulated.reconnect();
+    if deposed {
+        fire_watches(world, number);
+    }
+    if shortly {
+        cut_off(world, number, false);
+    }
+}
+
+/// A client that sets its watches again may be told of changes that it knows.
+fn fire_watches(world: &World, number: usize) {
+    let session = world.state().clients[number].simulated.session_id();
+    for path in requests(world) {
+        if world.zookeeper.stat(&path).is_some_and(|stat| stat.ephemeral_owner == session) {
+            let mut state = world.state();
+            let arrival = state.send_off(Fate::Arrived);
+            state.clients[number].events.push_back((arrival, ClientEvent::NodeChanged { path }));
+        }
+    }
 }
 
 /// Draws another session timeout, of two ticks at least, for a client that connects again.
@@ -275,12 +302,17 @@ fn ask_to_let_go(world: &World) {
     world.zookeeper.set_data(&path, b"unlock");
 }
 
+/// What stands in the queues.
+fn requests(world: &World) -> Vec<String> {
+    let in_dir = |dir: &&str| -> Vec<String> {
+        world.zookeeper.children(dir).into_iter().map(|name| format!("{dir}/{name}")).collect()
+    };
+    DIRS.iter().flat_map(in_dir).collect()
+}
+
 /// One of our requests in the queues.
 fn some_request(world: &World) -> Option<String> {
-    let all: Vec<String> = DIRS
-        .iter()
-        .flat_map(|dir| world.zookeeper.children(dir).into_iter().map(move |name| format!("{dir}/{name}")))
-        .collect();
+    let all = requests(world);
     if all.is_empty() {
         return None;
     }
@@ -312,10 +344,13 @@ fn stranger(world: &World) {
             let (dir, prefix) = {
                 let mut state = world.state();
                 let reads = world.profile.shares && state.random.one_in(2);
-                let prefix = if reads { "read-stranger-" } else { "x-stranger-lock-" };
+                state.strangers_so_far += 1;
+                // At the end of the counter two may have the same number, but not the same name.
+                let name = format!("stranger{}", state.strangers_so_far);
+                let prefix = if reads { format!("read-{name}-") } else { format!("x-{name}-lock-") };
                 (DIRS[state.random.index(world.profile.dirs)], prefix)
             };
-            let path = world.zookeeper.create_sequential(dir, prefix, None);
+            let path = world.zookeeper.create_sequential(dir, &prefix, None);
             world.note(format!("a stranger joins: {}", short(&path)));
             world.state().strangers.push(path);
         }

@@ -20,7 +20,7 @@ use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, Request};
-use crate::{LockListener, LossReason, RetryPolicy, Session};
+use crate::{Acl, LockListener, LossReason, Permission, RetryPolicy, Session};
 
 /// The names of readers and writers; what differs in others is the business of the rules.
 const SCHEME: NamingScheme = NamingScheme::Recipe;
@@ -96,7 +96,8 @@ fn make_lock(
     let number = world.state().locks.len();
     let ear = Ear { world: Arc::downgrade(world), lock: number };
     let path = ZNodePath::parse(dir).expect("a good path");
-    let support = ProtocolSupport::new(session);
+    let acl = world.profile.unreadable.then(|| vec![Acl::new(all_but_read(), "world", "anyone")]);
+    let support = ProtocolSupport::with_acl(session, acl);
     let lock =
         Arc::new(ListeningLock::new(support, path, access, locking::default_data(), Some(Arc::new(ear))));
     let mut state = world.state();
@@ -114,6 +115,10 @@ fn make_lock(
         silent: false,
     });
     (number, lock)
+}
+
+fn all_but_read() -> Permission {
+    Permission::CREATE | Permission::DELETE | Permission::WRITE | Permission::ADMIN
 }
 
 fn retry_policies() -> [RetryPolicy; 4] {
@@ -279,7 +284,7 @@ impl Ear {
         let record = &mut state.locks[self.lock];
         record.told_of_revocation = false;
         let before = record.last.replace(callback);
-        let client = record.client;
+        let (client, dir) = (record.client, record.dir);
         let held = before == Some(Callback::Acquired);
         let ends = matches!(callback, Callback::Released | Callback::Lost(_));
         if ends != held {
@@ -292,8 +297,8 @@ impl Ear {
             LossReason::SessionExpired => !lives,
             LossReason::NodeDeleted => state.robbed.contains(&session),
             LossReason::LeaseExpired => !world.profile.is_calm(),
-            // After so many attempts to join.
-            LossReason::Refused => !held && !world.profile.is_calm(),
+            // After so many attempts to join, or at the end of the counter.
+            LossReason::Refused => !held && (!world.profile.is_calm() || state.exhausted.contains(dir)),
             _ => true,
         };
         (!true_reason).then(|| format!("{callback:?} is told without cause"))

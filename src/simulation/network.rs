@@ -84,7 +84,7 @@ impl Wire {
         if let Err(error) = self.receive(number) {
             return self.lose(what, path, error);
         }
-        self.perhaps_lose_the_server();
+        self.perhaps_lose_the_server(path);
         self.perhaps_panic(what, path);
         self.perhaps_take_a_while(what);
         if self.fails_by_itself() {
@@ -181,7 +181,7 @@ impl Wire {
         let mut state = self.world.state();
         if !state.clients[self.client].link.deposed {
             state.draw_grace(self.client);
-            let races = !self.world.profile.is_calm() && state.random.one_in(8);
+            let races = !self.world.profile.is_calm() && state.random.one_in(3);
             state.clients[self.client].link.heard.note_activity(now, races);
         }
         if self.world.profile.faults.slow_replies && self.world.in_trouble() {
@@ -195,10 +195,14 @@ impl Wire {
         arrival.stamp
     }
 
-    /// Where replies are slow a server may die with the last of them, before it has reported what it did.
-    fn perhaps_lose_the_server(&self) {
-        let strikes = self.world.profile.faults.slow_replies && self.world.in_trouble();
-        if strikes && self.world.state().random.one_in(8) {
+    /// A server may die with its reply, before it has reported what it did: most often when that seems to prove something.
+    fn perhaps_lose_the_server(&self, path: &str) {
+        let faults = self.world.profile.faults;
+        if !self.world.in_trouble() || !(faults.deaths || faults.slow_replies) {
+            return;
+        }
+        let one_in = if path == KEEP_ALIVE_PATH { 2 } else { 8 };
+        if self.world.state().random.one_in(one_in) {
             faults::lose_server(&self.world, self.client);
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::random::Random;
+use crate::sim::SequenceEnd;
 
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
@@ -13,12 +14,16 @@ pub(super) struct Profile {
     pub(super) dirs: usize,
     /// Whether there are readers and writers, beside those who ask for everything.
     pub(super) shares: bool,
+    /// Whether the ACL of the requests lets nobody read them, so that they are looked at by the clock.
+    pub(super) unreadable: bool,
     /// Whether listings and other work occupy the workers for a while, which is no fault.
     pub(super) is_busy: bool,
     /// The steps before the faults stop.
     pub(super) steps: usize,
     /// Where the queues' sequence numbers start.
     pub(super) first_sequence: i32,
+    /// What the server does when they come to their end.
+    pub(super) sequence_end: SequenceEnd,
     pub(super) faults: Faults,
     pub(super) weights: Weights,
     /// Whether callbacks act themselves.
@@ -34,6 +39,8 @@ pub(super) struct Faults {
     pub(super) deletions: bool,
     pub(super) failing_calls: bool,
     pub(super) slow_replies: bool,
+    /// Servers that die with their last reply.
+    pub(super) deaths: bool,
     /// Servers that grant another session timeout on a reconnect.
     pub(super) regrants: bool,
     /// Leaders that were deposed and do not know.
@@ -71,6 +78,7 @@ impl Profile {
             deletions: !calm && random.one_in(3),
             failing_calls: !calm && random.one_in(3),
             slow_replies: !calm && random.one_in(4),
+            deaths: !calm && random.one_in(3),
             regrants: !calm && random.one_in(3),
             deposed: !calm && random.one_in(3),
             panicking_calls: !calm && random.one_in(4),
@@ -90,7 +98,7 @@ impl Profile {
             user: random.of(&[3, 10, 20]),
             fault: if faults.any() { random.of(&[1, 2, 5, 10]) } else { 0 },
         };
-        Profile {
+        let mut profile = Profile {
             clients: random.of(&[2, 2, 2, 3, 4]),
             later_clients: random.index(3),
             locks_per_client: if is_busy { 6 } else { random.of(&[1, 1, 2, 3]) },
@@ -99,10 +107,18 @@ impl Profile {
             shares: random.one_in(2),
             steps: random.of(&[80, 150, 300]),
             first_sequence: random.of(&[0, 0, 99_999, i32::MAX - 2]),
+            sequence_end: SequenceEnd::Wraps,
+            unreadable: false,
             faults,
             weights,
             callbacks_act: random.one_in(3),
+        };
+        if profile.first_sequence == i32::MAX - 2 {
+            let ends = [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes, SequenceEnd::Mixes];
+            profile.sequence_end = random.of(&ends);
         }
+        profile.unreadable = !profile.shares && random.one_in(4);
+        profile
     }
 
     pub(super) fn is_calm(&self) -> bool {
@@ -118,6 +134,7 @@ impl Faults {
             || self.deletions
             || self.failing_calls
             || self.slow_replies
+            || self.deaths
             || self.regrants
             || self.deposed
             || self.panicking_calls

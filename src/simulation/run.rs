@@ -46,9 +46,16 @@ pub(super) type Verdict = Result<(), String>;
 
 fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
+    world.zookeeper.set_sequence_end(world.profile.sequence_end);
     for dir in &DIRS[..world.profile.dirs] {
         if world.profile.first_sequence != 0 {
             world.zookeeper.set_sequence(dir, world.profile.first_sequence);
+        }
+    }
+    if world.profile.unreadable {
+        // With the ACL of the requests nobody could list them.
+        for dir in DIRS[..world.profile.dirs].iter().filter(|dir| !world.zookeeper.exists(dir)) {
+            world.zookeeper.create(dir, b"");
         }
     }
     for _ in 0..world.profile.clients {
@@ -95,8 +102,8 @@ fn open_client(world: &Arc<World>) {
             pings: state.random.one_in(2),
             heard: Heard::new(
                 world.now(),
-                state.random.of(&[timeout / 2, timeout / 4, timeout / 10]),
-                state.random.one_in(4),
+                state.random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
+                state.random.one_in(2),
             ),
         };
         let client = ClientState {

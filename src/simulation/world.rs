@@ -48,8 +48,11 @@ pub(super) struct State {
     pub(super) tentative: BTreeSet<String>,
     /// The sessions of those whom another client asked to let go.
     pub(super) asked: BTreeSet<i64>,
-    /// Requests of others in the queues.
+    /// Requests of others in the queues, and how many there have ever been.
     pub(super) strangers: Vec<String>,
+    pub(super) strangers_so_far: usize,
+    /// Directories whose counter has come to its end, with requests that exclude each other.
+    pub(super) exhausted: BTreeSet<String>,
     /// Numbers what comes from the server, in the order in which it happened there.
     pub(super) last_stamp: u64,
     pub(super) failure: Option<String>,
@@ -100,6 +103,8 @@ impl World {
             tentative: BTreeSet::new(),
             asked: BTreeSet::new(),
             strangers: Vec::new(),
+            strangers_so_far: 0,
+            exhausted: BTreeSet::new(),
             last_stamp: 0,
             failure: None,
             trace: VecDeque::new(),

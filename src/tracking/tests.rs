@@ -1,13 +1,13 @@
 //! Tracking a znode, on the simulated ZooKeeper.
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
 use zookeeper::{Acl, CreateMode, Permission, ZkError};
 
 use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::testing::{deadline, eventually, in_background, next};
 use crate::{
     CancelHandle, LockDirectory, LockError, LossReason, NodeTracker, Patience, RecoverableZooKeeper,
     RetryPolicy, Session, ZooKeeperClient,
@@ -15,15 +15,6 @@ use crate::{
 
 const PATH: &str = "/config/limit";
 const LONG: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        thread::yield_now();
-    }
-}
 
 fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Session) {
     let zk = SimulatedZooKeeper::new();
@@ -40,8 +31,8 @@ fn seen(tracker: &NodeTracker) -> Option<String> {
     tracker.current().unwrap().map(|node| node.data_lossy().into_owned())
 }
 
-fn next(tracker: &NodeTracker) -> Option<String> {
-    tracker.changes().recv_timeout(PATIENCE).unwrap();
+fn next_seen(tracker: &NodeTracker) -> Option<String> {
+    next(tracker.changes());
     seen(tracker)
 }
 
@@ -52,11 +43,11 @@ fn a_tracker_follows_its_znode_through_creation_change_and_deletion() {
     assert_eq!(seen(&tracker), None);
     for round in ["first", "second"] {
         zk.create(PATH, round.as_bytes());
-        assert_eq!(next(&tracker).as_deref(), Some(round));
+        assert_eq!(next_seen(&tracker).as_deref(), Some(round));
         zk.set_data(PATH, b"changed");
-        assert_eq!(next(&tracker).as_deref(), Some("changed"));
+        assert_eq!(next_seen(&tracker).as_deref(), Some("changed"));
         zk.delete(PATH);
-        assert_eq!(next(&tracker), None);
+        assert_eq!(next_seen(&tracker), None);
     }
     assert!(tracker.changes().is_empty());
 }
@@ -71,7 +62,7 @@ fn a_tracker_follows_its_znode_after_a_panic_of_the_client() {
         std::panic::resume_unwind(Box::new("a client panics on purpose"));
     });
     zk.set_data(PATH, b"second");
-    assert_eq!(next(&tracker).as_deref(), Some("second"));
+    assert_eq!(next_seen(&tracker).as_deref(), Some("second"));
 }
 
 #[test]
@@ -92,13 +83,17 @@ fn a_znode_that_is_there_is_known_when_the_tracker_is() {
 }
 
 #[test]
-fn what_a_recoverable_client_writes_is_seen_without_its_mark() {
+fn data_are_shown_whole_and_without_a_mark_on_demand() {
     let (zk, _client, session) = connected();
     let writer = RecoverableZooKeeper::new(&session, RetryPolicy::default());
     zk.create("/config", b"");
     writer.create(PATH, b"10", Acl::open_unsafe(), CreateMode::Persistent).unwrap();
-    assert_ne!(zk.data(PATH).unwrap(), b"10");
-    assert_eq!(seen(&tracker(&session)).as_deref(), Some("10"));
+    let node = tracker(&session).current().unwrap().unwrap();
+    assert_eq!(node.data(), zk.data(PATH).unwrap());
+    assert_eq!(node.unmarked_data(), b"10");
+    zk.set_data(PATH, b"11");
+    let node = tracker(&session).current().unwrap().unwrap();
+    assert_eq!((node.data(), node.unmarked_data()), (&b"11"[..], &b"11"[..]));
 }
 
 #[test]
@@ -134,18 +129,18 @@ fn a_change_during_an_outage_is_seen_after_it() {
     zk.set_data(PATH, b"new");
     assert_eq!(seen(&tracker).as_deref(), Some("old"), "what was seen last");
     client.reconnect();
-    assert_eq!(next(&tracker).as_deref(), Some("new"));
+    assert_eq!(next_seen(&tracker).as_deref(), Some("new"));
     client.disconnect();
     zk.delete(PATH);
     client.reconnect();
-    assert_eq!(next(&tracker), None);
+    assert_eq!(next_seen(&tracker), None);
     zk.create(PATH, b"again");
-    assert_eq!(next(&tracker).as_deref(), Some("again"));
+    assert_eq!(next_seen(&tracker).as_deref(), Some("again"));
     client.disconnect();
     zk.delete(PATH);
     zk.create(PATH, b"another");
     client.reconnect();
-    assert_eq!(next(&tracker).as_deref(), Some("another"));
+    assert_eq!(next_seen(&tracker).as_deref(), Some("another"));
 }
 
 #[test]
@@ -169,12 +164,10 @@ fn a_tracker_that_is_made_during_an_outage_waits_for_its_end() {
     let (zk, client, session) = connected();
     zk.create(PATH, b"1");
     client.disconnect();
-    thread::scope(|scope| {
-        let tracking = scope.spawn(|| tracker(&session));
-        eventually("it has tried", || zk.calls(SimOperation::GetData) > 0);
-        client.reconnect();
-        assert_eq!(seen(&tracking.join().unwrap()).as_deref(), Some("1"));
-    });
+    let tracking = in_background(move || tracker(&session));
+    eventually("it has tried", || zk.calls(SimOperation::GetData) > 0);
+    client.reconnect();
+    assert_eq!(seen(&next(&tracking)).as_deref(), Some("1"));
 }
 
 // ---- waiting
@@ -182,19 +175,18 @@ fn a_tracker_that_is_made_during_an_outage_waits_for_its_end() {
 #[test]
 fn a_wait_ends_when_the_znode_comes_or_goes_or_in_time() {
     let (zk, _client, session) = connected();
-    let tracker = tracker(&session);
+    let tracker = Arc::new(tracker(&session));
     assert!(tracker.wait_deleted(Duration::ZERO).unwrap());
     assert_eq!(tracker.wait_available(Duration::from_millis(1)).unwrap(), None);
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| tracker.wait_available(PATIENCE).unwrap());
-        zk.create(PATH, b"1");
-        assert_eq!(waiting.join().unwrap().unwrap().data(), b"1");
-        assert!(!tracker.wait_deleted(Duration::from_millis(1)).unwrap());
-        let waiting = scope.spawn(|| tracker.wait_deleted(Duration::MAX).unwrap());
-        zk.set_data(PATH, b"2");
-        zk.delete(PATH);
-        assert!(waiting.join().unwrap());
-    });
+    let of_thread = Arc::clone(&tracker);
+    let waiting = in_background(move || of_thread.wait_available(Duration::MAX).unwrap());
+    zk.create(PATH, b"1");
+    assert_eq!(next(&waiting).unwrap().data(), b"1");
+    assert!(!tracker.wait_deleted(Duration::from_millis(1)).unwrap());
+    let waiting = in_background(move || tracker.wait_deleted(Duration::MAX).unwrap());
+    zk.set_data(PATH, b"2");
+    zk.delete(PATH);
+    assert!(next(&waiting));
 }
 
 #[test]
@@ -203,30 +195,29 @@ fn a_wait_is_cancelled_by_another_thread() {
     let tracker = tracker(&session);
     let cancel = CancelHandle::new();
     let patience = Patience::unlimited().cancelled_by(&cancel);
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| tracker.wait_available_with(&patience));
-        cancel.cancel();
-        assert!(matches!(waiting.join().unwrap(), Err(LockError::Cancelled { .. })));
-    });
+    let waiting = in_background(move || tracker.wait_available_with(&patience));
+    cancel.cancel();
+    assert!(matches!(next(&waiting), Err(LockError::Cancelled { .. })));
 }
 
 #[test]
 fn the_end_of_the_session_ends_every_wait_and_disconnects() {
     for closes in [false, true] {
         let (_zk, client, session) = connected();
-        let tracker = tracker(&session);
+        let tracker = Arc::new(tracker(&session));
         let is_expected = if closes { LockError::is_closed } else { LockError::is_session_lost };
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| tracker.wait_available(Duration::MAX));
-            if closes {
-                session.close()
-            } else {
-                client.expire()
-            }
-            assert!(is_expected(&waiting.join().unwrap().unwrap_err()));
-        });
+        let of_thread = Arc::clone(&tracker);
+        let waiting = in_background(move || of_thread.wait_available(Duration::MAX));
+        if closes {
+            session.close()
+        } else {
+            client.expire()
+        }
+        assert!(is_expected(&next(&waiting).unwrap_err()));
         assert!(is_expected(&tracker.current().unwrap_err()));
-        assert_eq!(tracker.changes().iter().count(), 1, "one message, then the end");
+        next(tracker.changes());
+        let end = tracker.changes().recv_timeout(deadline());
+        assert!(end.is_err_and(|error| error.is_disconnected()), "one message, then the end");
         assert!(is_expected(&NodeTracker::new(&session, PATH).unwrap_err()));
         assert!(session.core().participants().is_empty());
     }
@@ -257,7 +248,7 @@ fn a_znode_that_may_not_be_read_is_an_error_until_it_may() {
     let tracker = tracker(&session);
     zk.create_with_acl(PATH, b"secret", &secret);
     eventually("it is refused", || tracker.current().is_err_and(|error| error.is_access_denied()));
-    assert!(tracker.wait_available(PATIENCE).unwrap_err().is_access_denied());
+    assert!(tracker.wait_available(deadline()).unwrap_err().is_access_denied());
     zk.delete(PATH);
     zk.create(PATH, b"public");
     eventually("it is seen", || tracker.current().is_ok_and(|node| node.is_some()));
@@ -296,7 +287,7 @@ fn a_tracker_keeps_its_session_and_lets_it_go() {
     let tracker = tracker(&session);
     drop(session);
     zk.create(PATH, b"1");
-    assert_eq!(next(&tracker).as_deref(), Some("1"));
+    assert_eq!(next_seen(&tracker).as_deref(), Some("1"));
     drop(tracker);
     eventually("the session is closed", || zk.sessions().is_empty());
 }
@@ -328,17 +319,17 @@ fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
     let (session, clients) = self_healing(&zk);
     let tracker = tracker(&session);
     for round in ["1", "2", "3"] {
-        let client = clients.recv_timeout(PATIENCE).unwrap();
+        let client = next(&clients);
         client.disconnect();
         zk.set_data(PATH, round.as_bytes());
         client.expire();
         client.tell();
-        assert_eq!(next(&tracker).as_deref(), Some(round), "nothing is told of the loss");
+        assert_eq!(next_seen(&tracker).as_deref(), Some(round), "nothing is told of the loss");
     }
     session.close();
     assert!(tracker.wait_deleted(Duration::MAX).unwrap_err().is_closed());
-    assert!(tracker.changes().recv_timeout(PATIENCE).is_ok());
-    assert!(tracker.changes().recv_timeout(PATIENCE).is_err_and(|error| error.is_disconnected()));
+    assert!(tracker.changes().recv_timeout(deadline()).is_ok());
+    assert!(tracker.changes().recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
 }
 
 #[test]
@@ -347,12 +338,12 @@ fn what_a_lost_session_says_late_does_not_count() {
     zk.create(PATH, b"old");
     let (session, clients) = self_healing_for(&zk, Duration::from_millis(600));
     let tracker = tracker(&session);
-    let (first, core) = (clients.recv_timeout(PATIENCE).unwrap(), Arc::downgrade(&session.core()));
+    let (first, core) = (next(&clients), Arc::downgrade(&session.core()));
     first.swallow_next(SimOperation::GetData, Effect::After);
     zk.set_data(PATH, b"read, but not heard of");
     eventually("it is read", || first.pending_faults() == 0);
     zk.set_data(PATH, b"new");
-    assert_eq!(next(&tracker).as_deref(), Some("new"), "on the next session");
+    assert_eq!(next_seen(&tracker).as_deref(), Some("new"), "on the next session");
     first.release();
     eventually("the late answer has come", || core.strong_count() == 0);
     assert_eq!(seen(&tracker).as_deref(), Some("new"));
@@ -375,11 +366,9 @@ fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
     let tracker = tracker(&session);
     first.expire();
     eventually("the loss is noticed", || session.state() == crate::SessionState::Lost);
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| tracker.wait_available(Duration::MAX));
-        session.close();
-        assert!(waiting.join().unwrap().unwrap_err().is_closed());
-    });
+    let waiting = in_background(move || tracker.wait_available(Duration::MAX));
+    session.close();
+    assert!(next(&waiting).unwrap_err().is_closed());
     assert!(NodeTracker::new(&session, PATH).unwrap_err().is_closed());
 }
 
@@ -396,7 +385,7 @@ fn what_is_to_be_tracked_is_waited_for_no_longer_than_the_patience_lasts() {
     let error = dir.watch_queue_with(&Patience::unlimited().cancelled_by(&cancel)).unwrap_err();
     assert!(matches!(&error, LockError::Cancelled { path, .. } if path == "/locks"), "{error}");
     client.reconnect();
-    let tracker = NodeTracker::new_with(&session, PATH, &Patience::lasting(PATIENCE)).unwrap().unwrap();
+    let tracker = NodeTracker::new_with(&session, PATH, &Patience::lasting(deadline())).unwrap().unwrap();
     zk.create(PATH, b"1");
-    assert_eq!(next(&tracker).as_deref(), Some("1"));
+    assert_eq!(next_seen(&tracker).as_deref(), Some("1"));
 }

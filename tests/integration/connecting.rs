@@ -1,7 +1,9 @@
 //! Connecting: connect strings good and bad, chroots, ACLs, handles that the application has already.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
@@ -68,6 +70,43 @@ fn unreachable_servers_are_named_within_the_session_timeout() {
         }
     }
     assert!(start.elapsed() < scaled(Duration::from_secs(4 * 3)), "{:?}", start.elapsed());
+}
+
+/// A server that grants a session to each connection, slowly to the second, and says nothing after that.
+fn server_that_answers_late_and_then_never(late: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let begun = Instant::now();
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for number in 1..=3 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 49];
+            stream.read_exact(&mut request).unwrap();
+            if number == 2 {
+                thread::sleep(late.saturating_sub(begun.elapsed()));
+            }
+            let granted = i32::try_from(SHORT.as_millis()).unwrap();
+            let answer = [&37_i32.to_be_bytes()[..], &[0; 4], &granted.to_be_bytes(), &[7; 8]].concat();
+            let answer = [&answer[..], &16_i32.to_be_bytes(), &[0; 17]].concat();
+            stream.write_all(&answer).unwrap();
+            open.push(stream);
+        }
+        // Until the test ends, or long enough.
+        thread::sleep(LONG);
+        drop(open);
+    });
+    address
+}
+
+#[test]
+fn connecting_takes_no_longer_than_the_session_timeout() {
+    let address = server_that_answers_late_and_then_never(SHORT * 7 / 8);
+    let begun = Instant::now();
+    let error = Session::connect(&address, SHORT).unwrap_err();
+    assert!(matches!(error, LockError::Connect { .. }), "{error}");
+    // Not as long again for the first answer.
+    assert!(begun.elapsed() < SHORT * 3 / 2, "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn contenders_of_all_kinds_stand_in_one_queue() {
     assert_eq!(contenders[1].data_lossy(), "10.0.0.7");
     assert!(!contenders[2].to_string().contains(char::is_control), "{}", contenders[2]);
     assert_ne!(contenders[0].ephemeral_owner(), contenders[1].ephemeral_owner());
-    assert_eq!(contenders[3].ephemeral_owner(), Some(0));
+    assert_eq!((contenders[3].ephemeral_owner(), contenders[3].is_persistent()), (None, true));
     let age = SystemTime::now().duration_since(contenders[0].created().unwrap()).unwrap();
     assert!(age < deadline(), "{age:?}");
     assert_eq!(place.directory.current_owner().unwrap().as_ref(), contenders.first());

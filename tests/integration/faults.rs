@@ -327,7 +327,7 @@ fn a_new_session_behind_the_handles_back_is_told_as_lost() {
     assert_eq!(next(&calls), Call::Lost(LossReason::SessionExpired));
     assert!(!lock.is_owner());
     assert!(lock.lock().unwrap_err().is_session_lost());
-    lock.unlock().unwrap();
+    assert!(lock.unlock().unwrap_err().is_session_lost());
     let again = crate::fixtures::session(&server);
     assert!(WriteLock::new(&again, &onlooker_dir, None).unwrap().lock().unwrap());
 }

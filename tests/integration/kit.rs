@@ -223,6 +223,21 @@ fn a_relay_that_refuses_comes_back_on_the_same_port() {
 }
 
 #[test]
+fn a_relay_that_blacks_out_closes_connections_and_silences_new_ones() {
+    let relay = Relay::to(echo());
+    let old = TcpStream::connect(relay.connect_string()).unwrap();
+    assert_echoes(&old, "before");
+    relay.black_out();
+    assert_closed(&old);
+    let new = TcpStream::connect(relay.connect_string()).unwrap();
+    (&new).write_all(b"new").unwrap();
+    eventually("the relay holds it", || relay.bytes_held() == 3);
+    assert_silent(&new);
+    relay.heal();
+    assert_reads(&new, "new");
+}
+
+#[test]
 fn a_relay_that_swallows_delivers_after_heal() {
     let relay = Relay::to(echo());
     let old = TcpStream::connect(relay.connect_string()).unwrap();

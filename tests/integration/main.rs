@@ -15,6 +15,7 @@ mod fixtures;
 mod twin;
 
 mod connecting;
+mod counter_end;
 mod directories;
 mod distributed;
 mod electing;

@@ -9,9 +9,16 @@ use zookeeper_recipes_lock::{
 };
 
 use crate::fixtures::{LONG, Onlooker, connect, session, unique_dir};
-use crate::support::relay::Relay;
+use crate::support::relay::{Relay, Request};
 use crate::support::server;
 use crate::support::wait::eventually;
+
+const CREATE: i32 = 1;
+const DELETE: i32 = 2;
+const EXISTS: i32 = 3;
+const GET_DATA: i32 = 4;
+const SET_DATA: i32 = 5;
+const GET_CHILDREN: i32 = 8;
 
 /// A caller behind a network that can fail, and a directory.
 struct Field {
@@ -38,12 +45,13 @@ impl Field {
     /// Makes a call whose reply is lost with the connection, once the effect is there.
     fn lose_the_reply<T: Send>(
         &self,
+        operation: i32,
         has_effect: impl Fn() -> bool,
         call: impl FnOnce(&RecoverableZooKeeper) -> Result<T> + Send,
     ) -> Result<T> {
         let zookeeper = caller(&self.session);
         thread::scope(|scope| {
-            self.relay.hold_replies();
+            self.relay.hold_replies_from(self.request(operation));
             let calling = scope.spawn(move || call(&zookeeper));
             eventually("the effect is there", has_effect);
             assert!(!calling.is_finished(), "no reply has come");
@@ -52,19 +60,27 @@ impl Field {
         })
     }
 
-    /// Makes a call whose request is lost with the connection.
+    /// Makes a call whose request is lost with the connection, after another client has acted.
     fn lose_the_request<T: Send>(
         &self,
+        operation: i32,
+        act: impl FnOnce(),
         call: impl FnOnce(&RecoverableZooKeeper) -> Result<T> + Send,
     ) -> Result<T> {
         let zookeeper = caller(&self.session);
         thread::scope(|scope| {
-            self.relay.swallow();
+            self.relay.swallow_from(self.request(operation));
             let calling = scope.spawn(move || call(&zookeeper));
             eventually("the request is under way", || self.relay.bytes_held() > 0);
+            act();
             self.relay.cut();
             calling.join().unwrap()
         })
+    }
+
+    /// A request on something in the directory.
+    fn request(&self, operation: i32) -> Request {
+        Request { operation, path: self.dir.clone() }
     }
 }
 
@@ -80,12 +96,21 @@ fn caller(session: &Session) -> RecoverableZooKeeper {
     RecoverableZooKeeper::new(session, policy.with_attempts(100).with_jitter())
 }
 
+fn is_answer<T>(outcome: &Result<T>, answer: ZkError) -> bool {
+    matches!(outcome, Err(LockError::Client { source, .. }) if *source == answer)
+}
+
+fn is_unknown<T>(outcome: &Result<T>) -> bool {
+    matches!(outcome, Err(LockError::OutcomeUnknown { .. }))
+}
+
 #[test]
 fn a_create_whose_reply_is_lost_is_made_once() {
-    for mode in [CreateMode::Persistent, CreateMode::Ephemeral] {
+    for mode in [CreateMode::Persistent, CreateMode::Ephemeral, CreateMode::Container] {
         let field = Field::new("recoverable-create");
         let path = field.path("znode");
         let created = field.lose_the_reply(
+            CREATE,
             || field.onlooker.exists(&path),
             |zookeeper| zookeeper.create(&path, b"data", Acl::open_unsafe(), mode),
         );
@@ -93,7 +118,7 @@ fn a_create_whose_reply_is_lost_is_made_once() {
         let near = session(server::shared());
         assert_eq!(caller(&near).get_data(&path).unwrap().0, b"data");
         let another = caller(&near).create(&path, b"data", Acl::open_unsafe(), mode);
-        assert!(matches!(another, Err(LockError::Client { source: ZkError::NodeExists, .. })), "{another:?}");
+        assert!(is_answer(&another, ZkError::NodeExists), "{another:?}");
     }
 }
 
@@ -101,17 +126,12 @@ fn a_create_whose_reply_is_lost_is_made_once() {
 fn a_create_whose_request_is_lost_leaves_anothers_znode_to_its_maker() {
     let field = Field::new("recoverable-others-znode");
     let path = field.path("znode");
-    let created = field.lose_the_request(|zookeeper| {
-        // The request is held back until the connection is cut, so this one is first.
-        caller(&session(server::shared())).create(
-            &path,
-            b"data",
-            Acl::open_unsafe(),
-            CreateMode::Persistent,
-        )?;
+    let create = |zookeeper: &RecoverableZooKeeper| {
         zookeeper.create(&path, b"data", Acl::open_unsafe(), CreateMode::Persistent)
-    });
-    assert!(matches!(created, Err(LockError::Client { source: ZkError::NodeExists, .. })), "{created:?}");
+    };
+    let another = caller(&session(server::shared()));
+    let created = field.lose_the_request(CREATE, || drop(create(&another).unwrap()), create);
+    assert!(is_answer(&created, ZkError::NodeExists), "{created:?}");
 }
 
 #[test]
@@ -119,6 +139,7 @@ fn a_sequential_create_whose_reply_is_lost_makes_one_znode() {
     for mode in [CreateMode::PersistentSequential, CreateMode::EphemeralSequential] {
         let field = Field::new("recoverable-sequential");
         let created = field.lose_the_reply(
+            CREATE,
             || field.onlooker.children(&field.dir).len() == 1,
             |zookeeper| zookeeper.create(&field.path("item-"), b"data", Acl::open_unsafe(), mode),
         );
@@ -129,29 +150,66 @@ fn a_sequential_create_whose_reply_is_lost_makes_one_znode() {
 }
 
 #[test]
+fn a_queue_item_that_was_taken_before_the_reply_was_lost_is_not_made_again() {
+    let field = Field::new("recoverable-taken");
+    let items = || field.onlooker.children(&field.dir);
+    let take_one = || match items().pop() {
+        Some(item) => {
+            field.onlooker.delete(&field.path(&item));
+            true
+        }
+        None => false,
+    };
+    let created = field.lose_the_reply(CREATE, take_one, |zookeeper| {
+        zookeeper.create(&field.path("item-"), b"", Acl::open_unsafe(), CreateMode::PersistentSequential)
+    });
+    assert!(is_unknown(&created), "{created:?}");
+    assert!(items().is_empty(), "made again: {:?}", items());
+}
+
+#[test]
 fn a_deletion_whose_reply_is_lost_succeeds() {
     let field = Field::new("recoverable-delete");
     let path = field.path("znode");
     field.onlooker.create_persistent(&path);
-    let deleted =
-        field.lose_the_reply(|| !field.onlooker.exists(&path), |zookeeper| zookeeper.delete(&path, Some(0)));
-    deleted.unwrap();
+    let is_gone = || !field.onlooker.exists(&path);
+    field.lose_the_reply(DELETE, is_gone, |zookeeper| zookeeper.delete(&path, Some(0))).unwrap();
     let again = caller(&field.session).delete(&path, None);
-    assert!(matches!(again, Err(LockError::Client { source: ZkError::NoNode, .. })), "{again:?}");
+    assert!(is_answer(&again, ZkError::NoNode), "{again:?}");
 }
 
 #[test]
-fn a_conditional_write_whose_reply_is_lost_is_made_once() {
-    let field = Field::new("recoverable-set");
+fn a_deletion_leaves_the_znode_that_another_has_made_meanwhile() {
+    let field = Field::new("recoverable-replaced");
     let path = field.path("znode");
     field.onlooker.create_persistent(&path);
-    let written = field.lose_the_reply(
-        || !field.onlooker.data(&path).is_empty(),
-        |zookeeper| zookeeper.set_data(&path, b"data", Some(0)),
-    );
-    assert_eq!(written.unwrap().version, 1);
-    let (data, stat) = caller(&field.session).get_data(&path).unwrap();
-    assert_eq!((data.as_slice(), stat.version), (b"data".as_slice(), 1));
+    let is_replaced = || {
+        let is_gone = !field.onlooker.exists(&path);
+        if is_gone {
+            field.onlooker.create_persistent(&path);
+        }
+        is_gone
+    };
+    let deleted = field.lose_the_reply(DELETE, is_replaced, |zookeeper| zookeeper.delete(&path, Some(0)));
+    assert!(is_unknown(&deleted), "{deleted:?}");
+    assert!(field.onlooker.exists(&path));
+}
+
+#[test]
+fn a_write_whose_reply_is_lost_is_made_once() {
+    for version in [None, Some(0)] {
+        let field = Field::new("recoverable-set");
+        let path = field.path("znode");
+        field.onlooker.create_persistent(&path);
+        let written = field.lose_the_reply(
+            SET_DATA,
+            || !field.onlooker.data(&path).is_empty(),
+            |zookeeper| zookeeper.set_data(&path, b"data", version),
+        );
+        assert_eq!(written.unwrap().version, 1);
+        let (data, stat) = caller(&field.session).get_data(&path).unwrap();
+        assert_eq!((data.as_slice(), stat.version), (b"data".as_slice(), 1));
+    }
 }
 
 #[test]
@@ -161,17 +219,20 @@ fn every_call_is_made_in_the_end_whose_request_is_lost() {
     let create = |zookeeper: &RecoverableZooKeeper| {
         zookeeper.create(&path, b"1", Acl::open_unsafe(), CreateMode::Persistent)
     };
-    assert_eq!(field.lose_the_request(create).unwrap(), path);
-    assert!(field.lose_the_request(|zookeeper| zookeeper.exists(&path)).unwrap().is_some());
-    let version = Some(0);
-    assert_eq!(
-        field.lose_the_request(|zookeeper| zookeeper.set_data(&path, b"2", version)).unwrap().version,
-        1
-    );
-    assert_eq!(field.lose_the_request(|zookeeper| zookeeper.get_data(&path)).unwrap().0, b"2");
-    assert_eq!(field.lose_the_request(|zookeeper| zookeeper.get_children(dir)).unwrap(), ["znode"]);
-    field.lose_the_request(|zookeeper| zookeeper.delete(&path, Some(1))).unwrap();
+    let nothing = || {};
+    assert_eq!(field.lose_the_request(CREATE, nothing, create).unwrap(), path);
+    assert!(field.lose_the_request(EXISTS, nothing, |zookeeper| zookeeper.exists(&path)).unwrap().is_some());
+    let set = |zookeeper: &RecoverableZooKeeper| zookeeper.set_data(&path, b"2", Some(0));
+    assert_eq!(field.lose_the_request(SET_DATA, nothing, set).unwrap().version, 1);
+    let get = |zookeeper: &RecoverableZooKeeper| zookeeper.get_data(&path);
+    assert_eq!(field.lose_the_request(GET_DATA, nothing, get).unwrap().0, b"2");
+    let list = |zookeeper: &RecoverableZooKeeper| zookeeper.get_children(dir);
+    assert_eq!(field.lose_the_request(GET_CHILDREN, nothing, list).unwrap(), ["znode"]);
+    let delete = |zookeeper: &RecoverableZooKeeper| zookeeper.delete(&path, Some(1));
+    field.lose_the_request(DELETE, nothing, delete).unwrap();
     assert!(!field.onlooker.exists(&path));
+    // What is read before a call that changes something may be lost as well.
+    assert_eq!(field.lose_the_request(EXISTS, nothing, create).unwrap(), path);
 }
 
 #[test]

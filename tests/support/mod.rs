@@ -1,6 +1,7 @@
 //! The test kit: real ZooKeeper servers, a network that fails on command, and waits with a deadline.
 //!
-//! Shared by the integration tests and the benchmarks. It knows nothing of the crate under test.
+//! Shared by the integration tests and the benchmarks. Of the crate under test it knows the names of
+//! its threads.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary and benchmark uses a part of the kit")]
 #![allow(
@@ -17,4 +18,9 @@ pub mod net;
 pub mod process;
 pub mod relay;
 pub mod server;
+
+// In `src`, as the unit tests use them too.
+#[path = "../../src/testing/panics.rs"]
+pub mod panics;
+#[path = "../../src/testing/wait.rs"]
 pub mod wait;

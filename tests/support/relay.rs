@@ -4,8 +4,10 @@
 //! |---|---|---|
 //! | `cut` | closed; what was held back is lost | relayed |
 //! | `refuse` | closed; what was held back is lost | refused |
+//! | `black_out` | closed; what was held back is lost | taken; nothing passes |
 //! | `swallow` | stay open; nothing passes, in either direction | taken; nothing passes |
 //! | `hold_replies` | requests pass, replies do not | the same |
+//! | `…_from(request)` | the same, from this request of a client on | the same |
 //! | `heal` | what was held back is delivered; relayed | relayed |
 //!
 //! The last verb decides. When it returns it holds for every byte: a byte that the relay has not yet passed on is
@@ -40,6 +42,7 @@ impl Relay {
             address: listener.local_addr().expect("it is bound"),
             target: target.expect("an address to relay to"),
             state: Mutex::new(State { passes: Passes::ALL, links: Vec::new(), stranded: Vec::new() }),
+            trap: Mutex::default(),
         });
         let acceptor = Acceptor::spawn(listener, Arc::clone(&network));
         Self { network, acceptor: Mutex::new(Some(acceptor)) }
@@ -57,7 +60,14 @@ impl Relay {
 
     /// Closes the connections; new ones are relayed.
     pub fn cut(&self) {
-        self.network.close_all();
+        self.network.close_all(Passes::ALL);
+        self.listen();
+    }
+
+    /// Closes the connections; new ones are taken, and nothing passes. A client that connects again
+    /// without a pause waits for an answer then, where `refuse` would have it use up a processor.
+    pub fn black_out(&self) {
+        self.network.close_all(Passes::NOTHING);
         self.listen();
     }
 
@@ -67,12 +77,12 @@ impl Relay {
         if let Some(acceptor) = self.acceptor.lock().take() {
             acceptor.stop(self.network.address);
         }
-        self.network.close_all();
+        self.network.close_all(Passes::ALL);
     }
 
     /// Lets nothing through in either direction, and closes nothing: the network without a word.
     pub fn swallow(&self) {
-        self.network.set(Passes { requests: false, replies: false });
+        self.network.set(Passes::NOTHING);
         self.listen();
     }
 
@@ -80,6 +90,16 @@ impl Relay {
     pub fn hold_replies(&self) {
         self.network.set(Passes { requests: true, replies: false });
         self.listen();
+    }
+
+    /// [Swallows](Relay::swallow) from this request on.
+    pub fn swallow_from(&self, request: Request) {
+        self.network.set_trap(request, Passes { requests: false, replies: false });
+    }
+
+    /// [Holds replies](Relay::hold_replies) back from the reply to this request on.
+    pub fn hold_replies_from(&self, request: Request) {
+        self.network.set_trap(request, Passes { requests: true, replies: false });
     }
 
     /// Delivers what was held back, and relays as at the beginning.
@@ -156,6 +176,23 @@ impl Acceptor {
     }
 }
 
+/// A request, as a client sends it: its operation, by the number that the protocol gives it, and a
+/// part of its path.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub operation: i32,
+    pub path: String,
+}
+
+impl Request {
+    /// Whether these bytes are this request. A client sends each request at once.
+    fn is(&self, bytes: &[u8]) -> bool {
+        // Behind the length of the packet and the request's own number.
+        bytes.get(8..12) == Some(&self.operation.to_be_bytes())
+            && bytes.windows(self.path.len()).any(|part| part == self.path.as_bytes())
+    }
+}
+
 /// Which directions are open.
 #[derive(Debug, Clone, Copy)]
 struct Passes {
@@ -165,6 +202,7 @@ struct Passes {
 
 impl Passes {
     const ALL: Self = Self { requests: true, replies: true };
+    const NOTHING: Self = Self { requests: false, replies: false };
 }
 
 /// The rule of the moment and the connections under it.
@@ -173,6 +211,8 @@ struct Network {
     address: SocketAddr,
     target: SocketAddr,
     state: Mutex<State>,
+    /// The rule that holds from a request on.
+    trap: Mutex<Option<(Request, Passes)>>,
 }
 
 #[derive(Debug)]
@@ -184,13 +224,13 @@ struct State {
 }
 
 impl Network {
-    fn join(&self, client: TcpStream) {
+    fn join(self: &Arc<Self>, client: TcpStream) {
         let server = TcpStream::connect_timeout(&self.target, scaled(Duration::from_secs(1)));
         let mut state = self.state.lock();
         state.links.retain(|link| !link.is_over());
         match server {
             Ok(server) => {
-                let link = Link::new(client, server, state.passes, self.address.port());
+                let link = Link::new(client, server, state.passes, self);
                 state.links.push(link);
             }
             Err(_) if state.passes.replies => {} // closed, as near to refused as a relay can be
@@ -210,9 +250,22 @@ impl Network {
         }
     }
 
-    fn close_all(&self) {
+    fn set_trap(&self, request: Request, passes: Passes) {
+        *self.trap.lock() = Some((request, passes));
+    }
+
+    /// Looks at what a client sends, before it is passed on.
+    fn requested(&self, bytes: &[u8]) {
+        let sprung = self.trap.lock().take_if(|(request, _)| request.is(bytes));
+        if let Some((_, passes)) = sprung {
+            self.set(passes);
+        }
+    }
+
+    /// Closes the connections, under this rule for those to come.
+    fn close_all(&self, passes: Passes) {
         let mut state = self.state.lock();
-        state.passes = Passes::ALL;
+        state.passes = passes;
         state.stranded.clear();
         let links = mem::take(&mut state.links);
         drop(state);
@@ -229,7 +282,7 @@ struct Link {
 }
 
 impl Link {
-    fn new(client: TcpStream, server: TcpStream, passes: Passes, port: u16) -> Self {
+    fn new(client: TcpStream, server: TcpStream, passes: Passes, network: &Arc<Network>) -> Self {
         let (client, server) = (Arc::new(client), Arc::new(server));
         for stream in [&client, &server] {
             // It fails when the peer has gone already, which the lanes will notice.
@@ -237,10 +290,13 @@ impl Link {
         }
         let requests = Arc::new(Lane::new(&client, &server, passes.requests));
         let replies = Arc::new(Lane::new(&server, &client, passes.replies));
-        let threads = [&requests, &replies].map(|lane| {
-            let lane = Arc::clone(lane);
-            spawn(port, move || lane.pump())
-        });
+        let port = network.address.port();
+        let (requesting, network) = (Arc::clone(&requests), Arc::clone(network));
+        let replying = Arc::clone(&replies);
+        let threads = [
+            spawn(port, move || requesting.pump(|bytes| network.requested(bytes))),
+            spawn(port, move || replying.pump(|_| {})),
+        ];
         Self { requests, replies, threads }
     }
 
@@ -286,13 +342,15 @@ impl Lane {
         Self { from: Arc::clone(from), to: Arc::clone(to), gate: Mutex::new(Gate { open, held, end }) }
     }
 
-    fn pump(&self) {
+    /// Passes bytes on, each read shown to `look` before.
+    fn pump(&self, look: impl Fn(&[u8])) {
         let mut buffer = [0; 16 * 1024];
         loop {
             match (&*self.from).read(&mut buffer) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Ok(0) | Err(_) => break,
                 Ok(n) => {
+                    look(&buffer[..n]);
                     let mut gate = self.gate.lock();
                     gate.held.extend_from_slice(&buffer[..n]);
                     self.pass_on(&mut gate);

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::net::{four_letter, free_port};
+use super::panics;
 use super::process::{Process, Supervisor, tail};
 use super::wait::{deadline, eventually_some, holds_within};
 
@@ -99,6 +100,7 @@ impl Server {
 
     /// Makes the directory and the configuration of a server that does not run yet.
     pub(super) fn prepare(id: usize, options: &ServerOptions) -> Self {
+        panics::watch();
         classpath();
         let (port, dir) = (free_port(), data_dir());
         let config = dir.path().join("zoo.cfg");

@@ -12,6 +12,7 @@ use zookeeper::{WatchedEvent, WatchedEventType, ZkError, ZkResult, ZkState};
 
 use super::ensemble::Ensemble;
 use crate::client::{ClientEvent, EventSink, Granted};
+use crate::logging;
 
 /// How soon the servers are asked again of which none has answered.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
@@ -140,7 +141,9 @@ impl Hub {
     fn ask(self: &Arc<Self>, ensemble: Arc<Ensemble>, connection: u64) {
         let hub = Arc::downgrade(self);
         let thread = thread::Builder::new().name("zk-lock-ask".to_owned());
-        let asking = thread.spawn(move || {
+        // Without a thread the session hears of no contact, and ends with its lease. Nothing is logged here, under the locks
+        // of the crate's.
+        let _ = thread.spawn(move || {
             loop {
                 let answers = ensemble.ask(Instant::now() + ensemble.granted().session_timeout / 4);
                 let Some(hub) = hub.upgrade() else { return };
@@ -151,9 +154,6 @@ impl Hub {
                 }
             }
         });
-        if let Err(error) = asking {
-            log::error!("no thread could be started to ask the servers for their session timeout: {error}");
-        }
     }
 
     /// What servers grant is known, if that is still of interest.
@@ -212,8 +212,9 @@ impl Hub {
             (Err(ZkError::SessionExpired), _) => state.change_to(Contact::Lost),
             // The crate tells a loss of contact before it fails the calls under way. If it did not, its io thread is gone.
             (Err(ZkError::ConnectionLoss), Contact::Connected | Contact::Reached) if unchanged => {
-                log::warn!("the ZooKeeper client's io thread has ended");
                 state.change_to(Contact::Lost);
+                drop(state);
+                logging::warn!("the ZooKeeper client's io thread has ended");
                 return Err(ZkError::SessionExpired);
             }
             (Err(ZkError::ConnectionLoss), _) => {}
@@ -350,6 +351,17 @@ mod tests {
             let (hub, events) = hub(start);
             let before = hub.before_call().unwrap();
             hub.after_call::<()>(before, Err(ZkError::NoNode)).unwrap_err();
+            assert_eq!(told(&events), [CONNECTED]);
+        }
+    }
+
+    #[test]
+    fn a_handle_that_still_connects_loses_no_contact_and_one_in_use_may() {
+        for (start, expected) in [(connecting(), vec![]), (in_use(), vec![ClientEvent::Disconnected])] {
+            let (hub, events) = hub(start);
+            hub.on_state(ZkState::Connecting);
+            assert_eq!(told(&events), expected);
+            hub.on_state(ZkState::Connected);
             assert_eq!(told(&events), [CONNECTED]);
         }
     }

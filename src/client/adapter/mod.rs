@@ -75,10 +75,11 @@ impl Adapter {
         let tried = servers.to_string();
         let (result, connected) = bounded(1);
         // Name resolution has no deadline, and the crate panics where an address fails at once.
-        thread::Builder::new().name("zk-lock-connect".to_owned()).spawn(move || {
+        let started = thread::Builder::new().name("zk-lock-connect".to_owned()).spawn(move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| open(&servers, session_timeout, deadline)));
             let _ = result.send(outcome.unwrap_or_else(|_| Err(format!("{servers} (the client panicked)"))));
-        })?;
+        });
+        started.map_err(LockError::thread)?;
         match connected.recv_deadline(deadline) {
             Ok(Ok(adapter)) => Ok(Arc::new(adapter)),
             Ok(Err(tried)) => Err(LockError::Connect { tried, timeout: session_timeout }),

@@ -1,8 +1,7 @@
 //! Revocation, step by step, on the simulated ZooKeeper.
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use zookeeper::{Acl, CreateMode, Permission, ZkError};
@@ -10,6 +9,7 @@ use zookeeper::{Acl, CreateMode, Permission, ZkError};
 use super::{Revocation, Revoker};
 use crate::client::ZooKeeperClient;
 use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::testing::{eventually, in_background, next};
 use crate::{
     BlockingWriteLock, LockError, LockGuard, LockListener, LossReason, MultiLock, NamingScheme,
     ReadWriteLock, Session, WriteLock,
@@ -17,7 +17,6 @@ use crate::{
 
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
@@ -41,18 +40,6 @@ impl LockListener for Notes {
     }
     fn revocation_requested(&self) {
         let _ = self.0.send(Call::Asked);
-    }
-}
-
-fn next<T>(channel: &Receiver<T>) -> T {
-    channel.recv_timeout(PATIENCE).unwrap()
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        thread::yield_now();
     }
 }
 
@@ -102,12 +89,10 @@ fn party(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session) {
     (client, session)
 }
 
-/// Takes a lock away on a thread of its own, so that a test that fails does not wait for ever.
+/// Takes a lock away on another thread.
 fn force(revoker: Revoker, path: &str) -> Receiver<Result<Revocation, LockError>> {
-    let (revoked, outcome) = unbounded();
     let path = path.to_owned();
-    thread::spawn(move || revoked.send(revoker.force_revocation_after(&path, Duration::MAX)));
-    outcome
+    in_background(move || revoker.force_revocation_after(&path, Duration::MAX))
 }
 
 /// Somebody else, who revokes.

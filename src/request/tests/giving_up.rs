@@ -103,7 +103,7 @@ fn assert_cancellable<G: fmt::Debug>(call: impl Fn(&Party, &Patience) -> Result<
                 false => party.client.before_next(step, pull),
                 true => party.client.after_next(step, pull),
             }
-            let patience = Patience::lasting(PATIENCE).cancelled_by(&cancel);
+            let patience = Patience::lasting(deadline()).cancelled_by(&cancel);
             let outcome = call(&party, &patience);
             assert!(matches!(outcome, Err(LockError::Cancelled { .. })), "{step:?} {after}: {outcome:?}");
             // The create may be on its way still.

@@ -24,18 +24,16 @@ fn who_waits_on_a_session_that_heals_itself_waits_on() {
     let listening = WriteLock::with_listener(&session, DIR, None, Notes(told)).unwrap();
     assert!(!listening.lock().unwrap());
     let blocking = BlockingWriteLock::new(&session, DIR, None).unwrap();
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| blocking.lock().map(|guard| guard.is_owner()));
-        for _ in 0..3 {
-            eventually("both stand in the queue", || zk.children(DIR).len() == 3);
-            clients.recv_timeout(PATIENCE).unwrap().expire();
-        }
+    let waiting = in_background(move || blocking.lock().map(|guard| guard.is_owner()));
+    for _ in 0..3 {
         eventually("both stand in the queue", || zk.children(DIR).len() == 3);
-        zk.delete(&ahead);
-        assert_eq!(next(&calls), Call::Acquired, "nothing is told of the losses");
-        listening.unlock().unwrap();
-        assert!(waiting.join().unwrap().unwrap());
-    });
+        next(&clients).expire();
+    }
+    eventually("both stand in the queue", || zk.children(DIR).len() == 3);
+    zk.delete(&ahead);
+    assert_eq!(next(&calls), Call::Acquired, "nothing is told of the losses");
+    listening.unlock().unwrap();
+    assert!(next(&waiting).unwrap());
     assert_eq!(next(&calls), Call::Released);
 }
 
@@ -47,10 +45,10 @@ fn who_holds_on_a_session_that_heals_itself_has_lost() {
     let (told, calls) = unbounded();
     let lock = WriteLock::with_listener(&session, DIR, None, Notes(told)).unwrap();
     assert!(lock.lock().unwrap());
-    clients.recv_timeout(PATIENCE).unwrap().expire();
+    next(&clients).expire();
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Lost(LossReason::SessionExpired)));
-    assert_eq!(states.recv_timeout(PATIENCE), Ok(SessionState::Lost));
-    assert_eq!(states.recv_timeout(PATIENCE), Ok(SessionState::Connected));
+    assert_eq!(next(&states), SessionState::Lost);
+    assert_eq!(next(&states), SessionState::Connected);
     assert!(!lock.is_owner());
     assert!(zk.children(DIR).is_empty(), "nobody joined again for it");
     assert!(lock.lock().unwrap(), "but it may");
@@ -65,9 +63,12 @@ fn what_a_lost_session_left_in_the_queue_is_deleted_on_the_next() {
     let guard = lock.lock().unwrap();
     let left = guard.id().to_owned();
     // The client gives up, as it does when it was too busy to ping, and the session lives on for its timeout.
-    clients.recv_timeout(PATIENCE).unwrap().give_up();
-    assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(LossReason::SessionExpired));
-    assert!(lock.try_lock_for(PATIENCE).unwrap().is_some(), "without waiting for the end of the old session");
+    next(&clients).give_up();
+    assert_eq!(next(guard.lost()), LossReason::SessionExpired);
+    assert!(
+        lock.try_lock_for(deadline()).unwrap().is_some(),
+        "without waiting for the end of the old session"
+    );
     assert!(!zk.exists(&left));
 }
 
@@ -77,16 +78,15 @@ fn closing_a_session_that_heals_itself_ends_the_healing() {
     zk.create(DIR, b"");
     zk.create_sequential(DIR, "x-other-lock-", None);
     let (session, clients) = self_healing(&zk);
-    let lock = BlockingWriteLock::new(&session, DIR, None).unwrap();
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| lock.lock().map(drop));
-        eventually("it stands in the queue", || zk.children(DIR).len() == 2);
-        session.close();
-        let error = waiting.join().unwrap().unwrap_err();
-        assert!(error.is_closed(), "{error:?}");
-    });
+    let lock = Arc::new(BlockingWriteLock::new(&session, DIR, None).unwrap());
+    let of_thread = Arc::clone(&lock);
+    let waiting = in_background(move || of_thread.lock().map(drop));
+    eventually("it stands in the queue", || zk.children(DIR).len() == 2);
+    session.close();
+    let error = next(&waiting).unwrap_err();
+    assert!(error.is_closed(), "{error:?}");
     assert!(lock.lock().unwrap_err().is_closed());
-    clients.recv_timeout(PATIENCE).unwrap();
-    assert!(clients.recv_timeout(PATIENCE).is_err(), "the factory is gone, and made no other");
+    next(&clients);
+    assert!(clients.recv_timeout(deadline()).is_err(), "the factory is gone, and made no other");
     assert_eq!(session.state(), SessionState::Lost);
 }

@@ -62,7 +62,7 @@ fn a_client_that_always_panics_fails_the_call_after_its_attempts() {
     let error = party.blocking().lock().unwrap_err();
     assert!(error.is_connection_loss(), "{error}");
     assert_eq!(party.client.pending_faults(), 0, "ten attempts");
-    assert!(party.blocking().try_lock_for(PATIENCE).unwrap().is_some());
+    assert!(party.blocking().try_lock_for(deadline()).unwrap().is_some());
 }
 
 /// An observer that panics at the first event.
@@ -148,7 +148,7 @@ fn a_second_znode_ahead_of_the_own_one_is_deleted() {
         late.set_sequence(DIR, -5);
         late.create_sequential(DIR, &name[..name.len() - 10], Some(session));
     });
-    let guard = party.blocking().try_lock_for(PATIENCE).unwrap().unwrap();
+    let guard = party.blocking().try_lock_for(deadline()).unwrap().unwrap();
     assert!(guard.is_owner());
     assert_eq!(zk.children(DIR).len(), 1);
 }

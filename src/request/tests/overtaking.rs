@@ -1,6 +1,7 @@
 //! Races with the one ahead in the queue.
 
 use super::*;
+use crate::sim::SequenceEnd;
 
 #[test]
 fn a_predecessor_that_vanishes_between_listing_and_watch_is_noticed() {
@@ -18,6 +19,8 @@ fn a_predecessor_that_vanishes_between_listing_and_watch_is_noticed() {
         lock.lock().unwrap();
         assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
         assert!(lock.is_owner());
+        // With the watch of an owner on its own znode.
+        lock.unlock().unwrap();
         assert_eq!(zk.watch_count(), 0, "a watch on a znode that is gone would stay");
     }
 }
@@ -30,7 +33,7 @@ fn a_predecessor_that_vanishes_as_soon_as_it_is_watched_is_noticed() {
     let party = Party::join(&zk);
     let gone = zk.clone();
     party.client.after_next(SimOperation::GetData, move || gone.delete(&ahead));
-    assert!(party.blocking().try_lock_for(PATIENCE).unwrap().is_some());
+    assert!(party.blocking().try_lock_for(deadline()).unwrap().is_some());
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn an_owner_notices_a_deletion_of_which_no_event_comes() {
     hide(&zk, guard.id());
     zk.delete(guard.id());
     party.session.core().look_routinely();
-    assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(LossReason::NodeDeleted));
+    assert_eq!(guard.lost().recv_timeout(deadline()), Ok(LossReason::NodeDeleted));
 }
 
 #[test]
@@ -110,22 +113,49 @@ fn a_watch_that_fires_after_the_unlock_acquires_nothing() {
     lock.unlock().unwrap();
     zk.delete(&ahead);
     let other = party.blocking();
-    assert!(other.try_lock_for(PATIENCE).unwrap().is_some(), "nobody is in the queue");
+    assert!(other.try_lock_for(deadline()).unwrap().is_some(), "nobody is in the queue");
     assert!(!lock.is_owner());
     assert!(calls.try_recv().is_err());
 }
 
 #[test]
-fn a_queue_across_the_wrap_of_the_counter_stays_in_order() {
+fn a_queue_at_the_end_of_the_counter_takes_one_request_beyond_it() {
+    for end in [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes] {
+        let zk = SimulatedZooKeeper::new();
+        zk.create(DIR, b"");
+        zk.set_sequence(DIR, i32::MAX - 2);
+        zk.set_sequence_end(end);
+        let party = Party::join(&zk);
+        let locks: Vec<_> = (0..6).map(|_| party.listening()).collect();
+        let (queued, refused) = locks.split_at(3);
+        for (lock, _) in queued {
+            lock.lock().unwrap();
+        }
+        for (lock, calls) in refused {
+            let refusal = lock.lock();
+            assert!(matches!(refusal, Err(LockError::SequenceExhausted { .. })), "{end:?}: {refusal:?}");
+            assert_eq!(next(calls), Call::Dropped(LossReason::Refused));
+        }
+        eventually("the refused are gone", || zk.children(DIR).len() == queued.len());
+        assert_owns_in_turn(queued);
+        assert!(refused[0].0.lock().unwrap(), "{end:?}: a request that is alone owns");
+    }
+}
+
+#[test]
+fn a_queue_across_the_way_from_negative_numbers_to_positive_ones_stays_in_order() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    zk.set_sequence(DIR, i32::MAX - 2);
+    zk.set_sequence(DIR, -3);
     let party = Party::join(&zk);
     let locks: Vec<_> = (0..6).map(|_| party.listening()).collect();
     for (lock, _) in &locks {
         lock.lock().unwrap();
     }
-    assert!(zk.children(DIR).iter().any(|name| name.ends_with("--2147483648")), "{:?}", zk.children(DIR));
+    assert_owns_in_turn(&locks);
+}
+
+fn assert_owns_in_turn(locks: &[(WriteLock, Receiver<Call>)]) {
     for (position, (lock, calls)) in locks.iter().enumerate() {
         assert_eq!(next(calls), Call::Acquired, "number {position}");
         assert!(locks.iter().enumerate().all(|(other, (lock, _))| lock.is_owner() == (other == position)));

@@ -47,7 +47,7 @@ fn closing_ends_the_waiting_for_the_next_attempt() {
     support.set_retry_delay(Duration::from_secs(3600));
     let (tried, attempts) = unbounded();
     let of_thread = Arc::clone(&support);
-    let retrying = thread::spawn(move || {
+    let retrying = in_background(move || {
         of_thread.retry_operation(|| {
             tried.send(()).unwrap();
             let source = ZkError::ConnectionLoss;
@@ -55,10 +55,10 @@ fn closing_ends_the_waiting_for_the_next_attempt() {
         })
     });
     // The second attempt comes at once, the third after the delay.
-    attempts.recv_timeout(PATIENCE).unwrap();
-    attempts.recv_timeout(PATIENCE).unwrap();
+    next(&attempts);
+    next(&attempts);
     support.close();
-    assert!(retrying.join().unwrap().unwrap_err().is_closed());
+    assert!(next(&retrying).unwrap_err().is_closed());
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn an_expiry_that_is_noticed_late_is_told_once() {
     party.client.reconnect();
     assert_eq!(next(&calls), Call::Lost(LossReason::SessionExpired));
     assert!(!lock.is_owner());
-    lock.unlock().unwrap();
+    assert!(lock.unlock().unwrap_err().is_session_lost());
     drop(lock);
     assert!(calls.try_recv().is_err());
 }
@@ -82,7 +82,7 @@ fn an_owner_whose_lease_ended_has_lost_even_if_the_session_comes_back() {
     let party = Party::join_for(&zk, Duration::from_secs(2));
     let guard = party.blocking().lock().unwrap();
     party.client.disconnect();
-    assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(LossReason::LeaseExpired));
+    assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
     party.client.reconnect();
     eventually("the session is back", || party.session.state() == SessionState::Connected);
     assert!(!guard.is_owner());

@@ -1,6 +1,7 @@
 //! Readers and writers in one queue.
 
 use super::*;
+use crate::sim::SequenceEnd;
 use crate::{NamingScheme, ReadLock, ReadWriteLock};
 
 impl Party {
@@ -31,7 +32,7 @@ fn readers_hold_at_once_and_a_writer_alone() {
     assert!(theirs.sharing().try_write().unwrap().is_none());
     assert!(ours.sharing().try_read().unwrap().is_some());
     drop(readers);
-    let writer = ours.sharing().try_write_for(PATIENCE).unwrap().unwrap();
+    let writer = ours.sharing().try_write_for(deadline()).unwrap().unwrap();
     assert!(writer.is_owner());
     assert!(theirs.sharing().try_read().unwrap().is_none());
     assert!(ours.sharing().try_write().unwrap().is_none());
@@ -50,6 +51,49 @@ fn what_was_refused_stands_in_nobodys_way() {
     });
     assert!(party.sharing().try_write().unwrap().is_none());
     assert!(party.sharing().try_read().unwrap().is_some());
+}
+
+#[test]
+fn unlocking_a_write_guard_waits_for_the_deletion_and_returns_its_error() {
+    let zk = SimulatedZooKeeper::new();
+    let party = Party::join(&zk);
+    let lock = party.sharing();
+    let (_never, slowly) = unbounded::<()>();
+    party.client.before_next(SimOperation::Delete, move || {
+        let _ = slowly.recv_timeout(Duration::from_millis(50));
+    });
+    lock.write().unwrap().unlock().unwrap();
+    assert!(zk.children(DIR).is_empty());
+    party.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+    let error = lock.write().unwrap().unlock().unwrap_err();
+    assert!(error.is_access_denied() && error.to_string().contains("DELETE"), "{error}");
+}
+
+#[test]
+fn a_free_lock_is_acquired_before_a_deadline_and_a_held_one_is_not() {
+    let zk = SimulatedZooKeeper::new();
+    let lock = Party::join(&zk).sharing();
+    let (far, near) = (Instant::now() + deadline(), Instant::now() + Duration::from_millis(10));
+    let writing = lock.try_write_until(far).unwrap().unwrap();
+    assert!(writing.is_owner());
+    assert!(lock.try_write_until(near).unwrap().is_none());
+    assert!(lock.try_read_until(near).unwrap().is_none());
+    writing.unlock().unwrap();
+    assert!(lock.try_read_until(far).unwrap().unwrap().is_owner());
+}
+
+#[test]
+fn a_read_lock_has_the_data_that_are_set_and_its_znodes_fencing_token() {
+    let zk = SimulatedZooKeeper::new();
+    let (reading, _calls) = Party::join(&zk).listening_to_read();
+    assert!(matches!(reading.fencing_token(), Err(LockError::NotOwner { .. })));
+    reading.set_data(b"who").unwrap();
+    assert!(reading.lock().unwrap());
+    let id = reading.id().unwrap();
+    assert_eq!(zk.data(&id).unwrap(), b"who");
+    assert_eq!(reading.fencing_token().unwrap(), zk.stat(&id).unwrap().czxid);
+    let too_much = vec![0; 2 << 20];
+    assert!(reading.set_data(&too_much).unwrap_err().is_invalid_argument());
 }
 
 #[test]
@@ -111,10 +155,10 @@ fn a_reader_goes_on_waiting_when_only_the_nearest_writer_leaves() {
 }
 
 #[test]
-fn a_queue_of_readers_and_writers_is_served_in_its_order_across_the_wrap() {
+fn a_queue_of_readers_and_writers_is_served_in_its_order_across_zero() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    zk.set_sequence(DIR, i32::MAX - 1);
+    zk.set_sequence(DIR, -2);
     let party = Party::join(&zk);
     let first = party.sharing().write().unwrap();
     let readers = [party.listening_to_read(), party.listening_to_read()];
@@ -132,6 +176,30 @@ fn a_queue_of_readers_and_writers_is_served_in_its_order_across_the_wrap() {
         reader.unlock().unwrap();
     }
     assert_eq!(next(&writer_calls), Call::Acquired);
+}
+
+#[test]
+fn readers_at_the_end_of_the_counter_share_and_refuse_writers() {
+    for end in [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes] {
+        let zk = SimulatedZooKeeper::new();
+        zk.create(DIR, b"");
+        zk.set_sequence(DIR, i32::MAX - 1);
+        zk.set_sequence_end(end);
+        let party = Party::join(&zk);
+        let first = party.sharing().write().unwrap();
+        let readers = [party.listening_to_read(), party.listening_to_read()];
+        for (reader, _) in &readers {
+            assert!(!reader.lock().unwrap());
+        }
+        let refusal = party.sharing().write().unwrap_err();
+        assert!(matches!(refusal, LockError::SequenceExhausted { .. }), "{end:?}: {refusal}");
+        eventually("the refused writer is gone", || zk.children(DIR).len() == 3);
+        drop(first);
+        for (reader, calls) in &readers {
+            assert_eq!(next(calls), Call::Acquired, "{end:?}");
+            assert!(reader.is_owner());
+        }
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Core {
     }
 
     fn take_proof(self: &Arc<Self>, sending: Sending) {
-        let (too_late_for_some, announced) = self.update(|status, now| {
+        let too_late_for_some = self.update(|status, now| {
             let too_late_for_some = status.lease.write_answered(sending, now);
             // After a long silence the new end may come before what was waited for so far.
             self.schedule_next_tick(status, now);
@@ -76,7 +76,6 @@ impl Core {
         if too_late_for_some {
             self.wake_everybody(Wake::CheckLease);
         }
-        announced.log();
     }
 
     /// On a session that has ended there is nothing left to call for but the deletion of what outlives it here.

@@ -50,7 +50,7 @@ impl Core {
     /// Does what the time demands (a keep-alive, telling owners that their lease has ended, giving the session up) and
     /// sees to it that it is called again when the time demands more.
     pub(super) fn tick(self: &Arc<Self>) {
-        let (due, announced) = self.update(|status, now| self.take_what_is_due(status, now));
+        let due = self.update(|status, now| self.take_what_is_due(status, now));
         match due {
             Due::Nothing => {}
             Due::End => self.end(LossReason::LeaseExpired),
@@ -66,7 +66,6 @@ impl Core {
                 }
             }
         }
-        announced.log();
     }
 
     fn take_what_is_due(self: &Arc<Self>, status: &mut Status, now: Moment) -> Due {
@@ -123,7 +122,7 @@ impl Core {
 
     /// Ends the session for good: owners are told, waiters get an error, threads go.
     pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
-        let (is_first, _logged_below) = self.update(|status, _now| {
+        let is_first = self.update(|status, _now| {
             let is_first = status.end.is_none();
             if is_first {
                 status.end = Some(reason);
@@ -137,13 +136,13 @@ impl Core {
         self.runtime.abandon();
         // On a worker: this may be a thread of the client's, with its locks held, and what is told may drop foreign things.
         self.submit_as(Priority::Session, move |core| core.complete_end(reason));
+    }
+
+    fn complete_end(self: &Arc<Self>, reason: LossReason) {
         match reason {
             LossReason::SessionClosed => logging::info!("ZooKeeper session closed"),
             _ => logging::warn!("ZooKeeper session lost: {reason}"),
         }
-    }
-
-    fn complete_end(self: &Arc<Self>, reason: LossReason) {
         self.wake_everybody(Wake::SessionEnded(reason));
         // Only now: whoever hears of it finds everybody told, and all that is left behind.
         self.status.lock().end_signal = None;

@@ -176,7 +176,7 @@ impl Core {
     }
 
     fn on_connect(self: &Arc<Self>, granted: Granted) {
-        let ((ended, terms_end), announced) = self.update(|status, now| {
+        let (ended, terms_end) = self.update(|status, now| {
             status.in_contact = true;
             let taken_up_after = status.contact_begins_after.take();
             let terms_end = status.lease.connected(granted, taken_up_after, now);
@@ -192,11 +192,10 @@ impl Core {
             // The proof that this makes due wakes the participants when it has come.
             self.tick();
         }
-        announced.log();
     }
 
     fn on_disconnect(self: &Arc<Self>) {
-        let (old_term, announced) = self.update(|status, now| {
+        let old_term = self.update(|status, now| {
             if !status.in_contact {
                 return None;
             }
@@ -212,16 +211,31 @@ impl Core {
             // Not on the client's thread: each of them writes to the log.
             self.submit(|core| core.wake_everybody(Wake::Suspended));
         }
-        announced.log();
     }
 
-    /// Changes the status, and sends the subscribers the state that follows from that. The change is to be logged when
-    /// everything else is done: a logger is code of the application's, which may block, call in here, or panic.
-    fn update<T>(&self, change: impl FnOnce(&mut Status, Moment) -> T) -> (T, Announced) {
+    /// Changes the status, and sends the subscribers the state that follows from that.
+    fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut Status, Moment) -> T) -> T {
         let now = self.runtime.now();
-        let mut status = self.status.lock();
-        let changed = change(&mut status, now);
-        (changed, status.announce(now))
+        let (changed, announced) = {
+            let mut status = self.status.lock();
+            let changed = change(&mut status, now);
+            (changed, status.announce(now))
+        };
+        match announced {
+            Some(SessionState::Connected) => self.log_soon(|| logging::info!("ZooKeeper session connected")),
+            Some(SessionState::Suspended) => {
+                self.log_soon(|| logging::warn!("ZooKeeper session suspended: no contact"));
+            }
+            // Its end is logged with the reason.
+            Some(SessionState::Lost) | None => {}
+        }
+        changed
+    }
+
+    /// Writes to the log on a worker. This may be a thread of the client's, which holds locks of its own, and a logger is
+    /// code of the application's, which may block, or call in here.
+    pub(super) fn log_soon(self: &Arc<Self>, log: impl FnOnce() + Send + 'static) {
+        self.submit_as(Priority::Session, move |_| log());
     }
 
     // ---- what others ask
@@ -447,31 +461,16 @@ impl Status {
         }
     }
 
-    /// Sends the subscribers the state if it has changed.
-    fn announce(&mut self, now: Moment) -> Announced {
+    /// Sends the subscribers the state if it has changed, and returns it then.
+    fn announce(&mut self, now: Moment) -> Option<SessionState> {
         let state = self.state(now);
         if state == self.announced {
-            return Announced(None);
+            return None;
         }
         self.announced = state;
         // An unbounded channel: this never waits. One whose receiver is gone is forgotten.
         self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
-        Announced(Some(state))
-    }
-}
-
-/// The state that was announced, if it changed, for the log.
-#[must_use = "a change of the state is logged"]
-struct Announced(Option<SessionState>);
-
-impl Announced {
-    fn log(self) {
-        match self.0 {
-            Some(SessionState::Connected) => logging::info!("ZooKeeper session connected"),
-            Some(SessionState::Suspended) => logging::warn!("ZooKeeper session suspended: no contact"),
-            // Its end is logged with the reason.
-            Some(SessionState::Lost) | None => {}
-        }
+        Some(state)
     }
 }
 

@@ -1,18 +1,21 @@
-//! What the core promises a client.
+//! What the core promises a client, and what it makes of contact and proof.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use zookeeper::{Acl, CreateMode, Stat, ZkResult};
+use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
-use crate::Session;
-use crate::client::{EventSink, ZooKeeperClient};
+use crate::client::{EventSink, Granted, ZooKeeperClient};
 use crate::error::Operation;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
-use crate::sim::{SimulatedClient, SimulatedZooKeeper};
+use crate::session::runtime::{Priority, Threads};
+use crate::session::{FirstContact, Job, KEEP_ALIVE_PATH, MAX_CLOSE_SILENCE, Moment, Runtime};
+use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::{BlockingWriteLock, Session, SessionState};
 
 /// A client that tells its events under a lock of its own, which its other calls take too.
 struct LockedClient {
@@ -86,6 +89,226 @@ fn a_client_that_tells_an_event_is_not_called_back() {
     simulated.disconnect();
     simulated.reconnect();
     assert!(!client.was_called_back.load(Ordering::SeqCst));
+}
+
+/// A client of which contact is lost while somebody subscribes to its events.
+struct Unsteady(Arc<SimulatedClient>);
+
+impl ZooKeeperClient for Unsteady {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        self.0.create(path, data, acl, mode)
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.0.delete(path, version)
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.0.exists(path, watch)
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.0.get_children(path, watch)
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.0.get_data(path, watch)
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.0.set_data(path, data, version)
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        let in_contact = self.0.subscribe(sink);
+        self.0.disconnect();
+        in_contact
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.0.session_timeout()
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+#[test]
+fn contact_that_is_lost_while_a_session_subscribes_counts_as_lost() {
+    let simulated = SimulatedZooKeeper::new().connect(Duration::from_secs(1));
+    let refused = Session::from_client(Arc::new(Unsteady(simulated)));
+    assert!(refused.is_err(), "without contact no session is opened: {refused:?}");
+}
+
+#[test]
+fn a_session_of_unknown_age_is_opened_without_a_proof_that_its_lease_needs() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let client = zookeeper.connect(Duration::from_secs(3600));
+    client.grant(Granted::new(Duration::from_secs(3600)));
+    let begun = Instant::now();
+    let session = Session::from_client(client).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(600), "{:?}", begun.elapsed());
+    assert_eq!(session.state(), SessionState::Connected);
+}
+
+#[test]
+fn a_session_that_took_long_to_open_is_not_suspended_after_it() {
+    let timeout = Duration::from_secs(2);
+    let zookeeper = SimulatedZooKeeper::new();
+    let client = zookeeper.connect(timeout);
+    client.grant(Granted::new(timeout));
+    let threads = Threads::start().unwrap();
+    let contact = FirstContact::by(threads.now(), timeout, "the simulation");
+    // Opened so long ago that its lease ends before a proof can extend it.
+    let opened_after = threads.now().before(timeout * 9 / 10);
+    let session = Session::open(Ok(client), threads, Some(opened_after), &contact).unwrap();
+    let states = session.subscribe();
+    let writes = || zookeeper.log().iter().filter(|call| call.path == KEEP_ALIVE_PATH).count();
+    let before = writes();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while writes() < before + 8 {
+        assert!(Instant::now() < deadline, "the session is kept alive");
+        std::thread::yield_now();
+    }
+    assert_eq!(states.try_iter().collect::<Vec<_>>(), []);
+}
+
+/// A runtime for a single thread: jobs run on it, and time passes when it says so.
+#[derive(Default)]
+struct ManualRuntime {
+    state: Mutex<ManualState>,
+}
+
+#[derive(Default)]
+struct ManualState {
+    elapsed: Duration,
+    jobs: VecDeque<Job>,
+    running: bool,
+    timers: Vec<(Moment, Job)>,
+}
+
+impl ManualState {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(1_000_000_000).after(self.elapsed)
+    }
+
+    /// Takes the earliest timer that is due.
+    fn take_due(&mut self) -> Option<Job> {
+        let now = self.now();
+        let due = self.timers.iter().enumerate().filter(|(_, (due, _))| *due <= now);
+        let (position, _) = due.min_by_key(|(_, (due, _))| *due)?;
+        Some(self.timers.remove(position).1)
+    }
+}
+
+impl ManualRuntime {
+    fn advance(&self, time: Duration) {
+        self.state.lock().elapsed += time;
+        loop {
+            let Some(job) = self.state.lock().take_due() else { return };
+            job();
+        }
+    }
+}
+
+impl Runtime for ManualRuntime {
+    fn now(&self) -> Moment {
+        self.state.lock().now()
+    }
+
+    fn submit(&self, _priority: Priority, job: Job) {
+        let mut state = self.state.lock();
+        state.jobs.push_back(job);
+        if std::mem::replace(&mut state.running, true) {
+            return; // a call further up on this thread runs it
+        }
+        while let Some(job) = state.jobs.pop_front() {
+            parking_lot::MutexGuard::unlocked(&mut state, job);
+        }
+        state.running = false;
+    }
+
+    fn at(&self, moment: Moment, job: Job) {
+        self.state.lock().timers.push((moment, job));
+    }
+
+    fn submit_or_spawn(&self, job: Job) {
+        self.submit(Priority::Other, job);
+    }
+
+    fn abandon(&self) {}
+
+    fn shut_down(&self) {}
+}
+
+impl std::fmt::Debug for ManualRuntime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ManualRuntime").finish_non_exhaustive()
+    }
+}
+
+const TIMEOUT: Duration = Duration::from_secs(8);
+
+fn open(zookeeper: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Arc<ManualRuntime>, Session) {
+    crate::testing::begin();
+    let client = zookeeper.connect(TIMEOUT);
+    let runtime = Arc::new(ManualRuntime::default());
+    let contact = FirstContact::by(runtime.now(), TIMEOUT, "the simulation");
+    let session = Session::open(Ok(client.clone()), runtime.clone(), None, &contact);
+    (client, runtime, session.unwrap())
+}
+
+#[test]
+fn a_session_whose_reads_are_answered_and_whose_writes_fail_is_suspended() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let (client, runtime, session) = open(&zookeeper);
+    let states = session.subscribe();
+    for _ in 0..200 {
+        client.fail_next(SimOperation::SetData, Effect::Before, ZkError::ConnectionLoss);
+    }
+    while client.pending_faults() > 0 {
+        session.core().read(|client| client.exists("/", false)).unwrap();
+        runtime.advance(Duration::from_millis(100));
+    }
+    let lasted = runtime.state.lock().elapsed;
+    assert!(lasted > 2 * TIMEOUT, "the writes failed for {lasted:?}");
+    // Writes succeed again.
+    runtime.advance(TIMEOUT / 2);
+    assert_eq!(states.try_iter().collect::<Vec<_>>(), [SessionState::Suspended, SessionState::Connected]);
+}
+
+#[test]
+fn a_pending_deletion_makes_no_calls_until_there_is_contact() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let (client, runtime, session) = open(&zookeeper);
+    let guard = BlockingWriteLock::new(&session, "/lock", None).unwrap().lock().unwrap();
+    client.disconnect();
+    drop(guard);
+    assert_eq!(zookeeper.calls(SimOperation::Delete), 1, "the one that fails");
+    zookeeper.clear_log();
+    for _ in 0..10 {
+        runtime.advance(TIMEOUT / 16);
+    }
+    assert!(zookeeper.log().is_empty(), "{:?}", zookeeper.log());
+    client.reconnect();
+    assert!(zookeeper.children("/lock").is_empty());
+}
+
+#[test]
+fn closing_without_contact_does_not_wait_for_the_server() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let client = zookeeper.connect(Duration::from_secs(30));
+    let session = Session::from_client(client.clone()).unwrap();
+    client.disconnect();
+    // The session hears of nothing that follows, and its client cannot be closed.
+    client.subscribe(Arc::new(|_| {}));
+    client.reconnect();
+    client.swallow();
+    let begun = Instant::now();
+    session.close();
+    assert!(begun.elapsed() < MAX_CLOSE_SILENCE, "{:?}", begun.elapsed());
+    client.release();
 }
 
 #[test]

@@ -1,13 +1,12 @@
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+use crossbeam_channel::{Receiver, bounded, unbounded};
 
 use super::*;
 use ClientEvent::{Disconnected, SessionLost};
 
 /// Calls `exists` on another thread and returns once the call is on its way.
-fn look(zookeeper: &SimulatedZooKeeper, client: &Arc<SimulatedClient>) -> JoinHandle<Result<bool, ZkError>> {
+fn look(zookeeper: &SimulatedZooKeeper, client: &Arc<SimulatedClient>) -> Receiver<Result<bool, ZkError>> {
     let (calls, client) = (zookeeper.log().len(), Arc::clone(client));
-    let call = thread::spawn(move || client.exists("/late", true).map(|stat| stat.is_some()));
+    let call = in_background(move || client.exists("/late", true).map(|stat| stat.is_some()));
     eventually("the call is made", || zookeeper.log().len() > calls);
     call
 }
@@ -19,7 +18,7 @@ fn a_swallowed_call_is_executed_at_the_release() {
     let call = look(&zookeeper, &client);
     zookeeper.create("/late", b"");
     client.release();
-    assert_eq!(call.join().unwrap(), Ok(true));
+    assert_eq!(next(&call), Ok(true));
 }
 
 #[test]
@@ -31,7 +30,7 @@ fn a_swallowed_reply_comes_at_the_release() {
     zookeeper.create("/late", b"");
     assert_eq!(zookeeper.log()[0].outcome, None);
     client.release();
-    assert_eq!(call.join().unwrap(), Ok(false));
+    assert_eq!(next(&call), Ok(false));
 }
 
 #[test]
@@ -43,7 +42,7 @@ fn a_request_can_be_the_first_to_be_swallowed() {
     eventually("the fault is met", || client.pending_faults() == 0);
     zookeeper.create("/late", b"");
     client.release();
-    assert_eq!(call.join().unwrap(), Ok(true));
+    assert_eq!(next(&call), Ok(true));
 }
 
 #[test]
@@ -54,7 +53,7 @@ fn a_disconnect_loses_a_swallowed_reply() {
     eventually("the server has executed it", || zookeeper.log()[0].executed);
     client.disconnect();
     client.reconnect();
-    assert_eq!(call.join().unwrap(), Err(ZkError::ConnectionLoss));
+    assert_eq!(next(&call), Err(ZkError::ConnectionLoss));
 }
 
 #[test]
@@ -63,7 +62,7 @@ fn a_disconnect_frees_swallowed_calls_without_effect() {
     client.swallow();
     let call = look(&zookeeper, &client);
     client.disconnect();
-    assert_eq!(call.join().unwrap(), Err(ZkError::ConnectionLoss));
+    assert_eq!(next(&call), Err(ZkError::ConnectionLoss));
     assert_eq!(events.take(), [Disconnected]);
     assert!(!zookeeper.log()[0].executed);
     client.swallow();
@@ -109,7 +108,7 @@ fn an_expiry_behind_a_swallowing_network_is_told_at_the_release() {
     let call = look(&zookeeper, &client);
     assert_eq!(zookeeper.log()[0].outcome, None);
     client.release();
-    assert_eq!(call.join().unwrap(), Err(ZkError::SessionExpired));
+    assert_eq!(next(&call), Err(ZkError::SessionExpired));
     assert_eq!(events.take(), [SessionLost]);
 }
 
@@ -118,11 +117,11 @@ fn a_close_is_swallowed_too() {
     let (zookeeper, client, _) = connected();
     client.swallow();
     let this = Arc::clone(&client);
-    let close = thread::spawn(move || this.close());
+    let close = in_background(move || this.close());
     eventually("close is called", || zookeeper.calls(SimOperation::Close) == 1);
     assert_eq!(zookeeper.sessions(), [client.session_id()]);
     client.release();
-    close.join().unwrap();
+    next(&close);
     assert!(zookeeper.sessions().is_empty());
 }
 
@@ -131,26 +130,25 @@ fn a_close_is_swallowed_too() {
 fn no_call_overtakes_the_event_that_it_fails_for() {
     let (zookeeper, client, _) = connected();
     let order = Arc::new(Mutex::new(Vec::new()));
-    let (arrive, arrived) = mpsc::channel();
-    let (let_go, gate) = mpsc::channel::<()>();
-    let (ends, sink_order) = (Mutex::new((arrive, gate)), Arc::clone(&order));
+    let (arrive, arrived) = unbounded();
+    let (let_go, gate) = bounded::<()>(0);
+    let sink_order = Arc::clone(&order);
     client.subscribe(Arc::new(move |event| {
-        let (arrive, gate) = &*ends.lock();
         arrive.send(()).unwrap();
-        gate.recv().unwrap();
+        let _ = gate.recv_timeout(deadline());
         sink_order.lock().push(format!("{event:?}"));
     }));
     let this = Arc::clone(&client);
-    let disconnect = thread::spawn(move || this.disconnect());
-    arrived.recv().unwrap();
+    let disconnect = in_background(move || this.disconnect());
+    next(&arrived);
     let (this, call_order) = (Arc::clone(&client), Arc::clone(&order));
-    let call = thread::spawn(move || {
+    let call = in_background(move || {
         assert_eq!(this.exists("/a", false).unwrap_err(), ZkError::ConnectionLoss);
         call_order.lock().push("call failed".to_owned());
     });
     eventually("the call fails", || zookeeper.log().iter().any(|call| call.outcome.is_some()));
-    let_go.send(()).unwrap();
-    disconnect.join().unwrap();
-    call.join().unwrap();
+    drop(let_go);
+    next(&disconnect);
+    next(&call);
     assert_eq!(*order.lock(), ["Disconnected", "call failed"]);
 }

@@ -1,6 +1,9 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use zookeeper::Permission;
 
 use super::*;
+use crate::ZNodeName;
 
 #[test]
 fn requests_fail_as_on_a_server() {
@@ -104,6 +107,33 @@ fn sequence_numbers_may_stick_at_the_last() {
     let made = ["w", "x", "y"].map(|prefix| zookeeper.create_sequential("/a", prefix, None));
     assert_eq!(made, ["/a/w2147483646", "/a/x2147483647", "/a/y2147483647"]);
     assert_eq!(zookeeper.stat("/a").unwrap().cversion, i32::MAX.wrapping_mul(2).wrapping_sub(3));
+}
+
+#[test]
+fn sequence_numbers_may_mix_after_the_last() {
+    let (zookeeper, _, _) = connected();
+    zookeeper.set_sequence_end(SequenceEnd::Mixes);
+    zookeeper.set_sequence("/a", i32::MAX - 10);
+    let mut created = 0;
+    let mut next = || {
+        created += 1;
+        let path = zookeeper.create_sequential("/a", &format!("x{created}-"), None);
+        ZNodeName::new(path).sequence().unwrap()
+    };
+    let in_order: Vec<i32> = (0..11).map(|_| next()).collect();
+    assert_eq!(in_order, (i32::MAX - 10..=i32::MAX).collect::<Vec<_>>());
+    let mut last = i32::MAX;
+    let mut counts = [0, 0];
+    for _ in 0..100 {
+        let number = next();
+        let overlaps = number == last.wrapping_add(1);
+        assert!(overlaps || number == i32::MAX, "{number} after {last}");
+        counts[usize::from(overlaps)] += 1;
+        last = number;
+    }
+    assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
+    zookeeper.set_sequence("/a", 5);
+    assert_eq!(next(), 5);
 }
 
 #[test]
@@ -283,9 +313,12 @@ fn a_test_that_asks_for_the_impossible_panics() {
 }
 
 #[test]
-#[should_panic(expected = "SessionExpired")]
 fn an_ended_session_makes_no_znode() {
     let (zookeeper, client, _) = connected();
     client.expire();
-    zookeeper.create_sequential("/a", "x-", Some(client.session_id()));
+    let create = || zookeeper.create_sequential("/a", "x-", Some(client.session_id()));
+    let refused = catch_unwind(AssertUnwindSafe(create)).unwrap_err();
+    let message = refused.downcast_ref::<String>().unwrap();
+    assert!(message.contains("SessionExpired"), "{message}");
+    assert!(zookeeper.children("/a").is_empty());
 }

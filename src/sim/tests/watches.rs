@@ -1,3 +1,5 @@
+use crossbeam_channel::RecvTimeoutError;
+
 use super::*;
 
 #[test]
@@ -104,7 +106,8 @@ fn a_sink_that_panics_blocks_nobody() {
     client.subscribe(Arc::new(|_| panic!("in the sink")));
     client.exists("/a", true).unwrap();
     let writer = zookeeper.clone();
-    assert!(thread::spawn(move || writer.delete("/a")).join().is_err());
+    let written = in_background(move || writer.delete("/a"));
+    assert_eq!(written.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected), "it panics");
     let events = Events::of(&client);
     client.disconnect();
     assert_eq!(events.take(), [ClientEvent::Disconnected]);

@@ -1,0 +1,299 @@
+//! [`Call`]: the calls that change something, and how each finds out whether a lost attempt took
+//! effect.
+//!
+//! A verdict is reached from what was there before the attempt and what is there now. It must hold
+//! whatever other clients have done in between, so it counts: an attempt that took effect, and
+//! whose effect others have hidden, leaves behind at least so many changes. With fewer, it did not
+//! take effect.
+
+use std::sync::Arc;
+
+use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
+
+use super::landmark::{Landmark, Seen};
+use crate::client::ZooKeeperClient;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::queue::find_own;
+use crate::session::Core;
+
+/// A call that changes something.
+pub(super) trait Call: Send + Sync + 'static {
+    type Output: Send + 'static;
+    /// What is read to recognize the call's own effect.
+    type Found;
+
+    fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<Self::Output>;
+
+    /// From where the landmark is looked for: the znode that the server changes.
+    fn subject(&self, path: &ZNodePath) -> ZNodePath {
+        path.clone()
+    }
+
+    /// Reads what the call would have left behind.
+    fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found>;
+
+    /// Concludes whether attempts since `before` took effect. `now` was read after `found`.
+    fn judge(
+        &self,
+        path: &ZNodePath,
+        found: Self::Found,
+        before: &Landmark,
+        now: &Landmark,
+    ) -> Verdict<Self::Output>;
+}
+
+/// What is known of attempts that were not answered.
+#[derive(Debug)]
+pub(super) enum Verdict<T> {
+    TookEffect(T),
+    NoEffect,
+    /// What others have done since, or a lack of READ, hides it.
+    Unknown,
+}
+
+impl<T> Verdict<T> {
+    /// A hidden effect takes at least so many changes.
+    fn no_effect_below(least: u32, changes: Option<u32>) -> Verdict<T> {
+        if changes.is_some_and(|changes| changes < least) { Verdict::NoEffect } else { Verdict::Unknown }
+    }
+
+    /// The verdict on a call that creates a child of `parent`, and on a child that is not there.
+    fn on_missing_child(parent: &ZNodePath, before: &Landmark, now: &Landmark) -> Verdict<T> {
+        // It was created, and deleted. Above the parent only the changes of that one are counted.
+        let least = if now.path == *parent { 2 } else { 1 };
+        Verdict::no_effect_below(least, now.changes_since(before))
+    }
+}
+
+/// The bytes that a call writes.
+pub(super) struct Written {
+    pub(super) data: Vec<u8>,
+    /// Whether they contain a mark, so that no other call writes the same.
+    pub(super) is_marked: bool,
+}
+
+fn parent_of(path: &ZNodePath) -> ZNodePath {
+    path.parent().unwrap_or_else(ZNodePath::root)
+}
+
+fn read(core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Option<(Vec<u8>, Stat)>> {
+    match core.read(|client| client.get_data(path.as_str(), false)) {
+        Ok(found) => Ok(Some(found)),
+        Err(ZkError::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates a znode.
+pub(super) struct Create {
+    pub(super) written: Written,
+    pub(super) acl: Vec<Acl>,
+    pub(super) mode: CreateMode,
+}
+
+impl Create {
+    /// Whether a znode that was created since the first attempt is the one that this call creates;
+    /// `None` where that is not known any more.
+    fn is_own(&self, data: &[u8], stat: &Stat) -> Option<bool> {
+        let has_own_data = data == self.written.data;
+        if self.written.is_marked && has_own_data {
+            return Some(true);
+        }
+        if !is_of_mode(stat, self.mode) {
+            return Some(false);
+        }
+        // Data that were changed say nothing about those that it was created with.
+        (stat.version == 0).then_some(has_own_data)
+    }
+}
+
+impl Call for Create {
+    type Output = String;
+    type Found = Option<(Vec<u8>, Stat)>;
+
+    fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<String> {
+        client.create(path.as_str(), &self.written.data, &self.acl, self.mode)
+    }
+
+    /// The parent: its history shows that a child came and went.
+    fn subject(&self, path: &ZNodePath) -> ZNodePath {
+        parent_of(path)
+    }
+
+    fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {
+        read(core, path)
+    }
+
+    fn judge(
+        &self,
+        path: &ZNodePath,
+        found: Self::Found,
+        before: &Landmark,
+        now: &Landmark,
+    ) -> Verdict<String> {
+        let Some((data, stat)) = found else {
+            return Verdict::on_missing_child(&parent_of(path), before, now);
+        };
+        if before.seen.is_some_and(|seen| stat.czxid <= seen.pzxid) {
+            // It was there before, and was in the way all the time.
+            return Verdict::NoEffect;
+        }
+        match self.is_own(&data, &stat) {
+            Some(true) => Verdict::TookEffect(path.to_string()),
+            // The own one was created, and deleted, and this one created.
+            Some(false) => Verdict::no_effect_below(3, now.changes_since(before)),
+            None => Verdict::Unknown,
+        }
+    }
+}
+
+/// The server shows a container by an owner that no session can be; one that knows none makes
+/// persistent znodes.
+fn is_of_mode(stat: &Stat, mode: CreateMode) -> bool {
+    const CONTAINER: i64 = i64::MIN;
+    match mode {
+        CreateMode::Ephemeral => !matches!(stat.ephemeral_owner, 0 | CONTAINER),
+        CreateMode::Container => matches!(stat.ephemeral_owner, 0 | CONTAINER),
+        _ => stat.ephemeral_owner == 0,
+    }
+}
+
+/// Creates a sequential znode whose name, up to the number, belongs to this call alone.
+pub(super) struct CreateSequential {
+    pub(super) data: Vec<u8>,
+    pub(super) acl: Vec<Acl>,
+    pub(super) mode: CreateMode,
+}
+
+impl Call for CreateSequential {
+    type Output = String;
+    type Found = Option<ZNodePath>;
+
+    fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<String> {
+        client.create(path.as_str(), &self.data, &self.acl, self.mode)
+    }
+
+    fn subject(&self, path: &ZNodePath) -> ZNodePath {
+        parent_of(path)
+    }
+
+    fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {
+        let dir = parent_of(path);
+        match core.read(|client| client.get_children(dir.as_str(), false)) {
+            Ok(children) => Ok(find_own(path.name(), &children).map(|name| dir.child(name))),
+            Err(ZkError::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn judge(
+        &self,
+        path: &ZNodePath,
+        found: Self::Found,
+        before: &Landmark,
+        now: &Landmark,
+    ) -> Verdict<String> {
+        match found {
+            Some(znode) => Verdict::TookEffect(znode.to_string()),
+            None => Verdict::on_missing_child(&parent_of(path), before, now),
+        }
+    }
+}
+
+/// Deletes a znode.
+pub(super) struct Delete {
+    pub(super) version: Option<i32>,
+}
+
+impl Delete {
+    /// Whether the server would have deleted the znode as it was then. One that may not be read
+    /// counts as such, unless it had to be at a version.
+    fn applies_to(&self, seen: Option<Seen>) -> bool {
+        let is_at_version = |version| seen.is_some_and(|seen| seen.version == version);
+        self.version.is_none_or(is_at_version) && seen.is_none_or(|seen| seen.children == 0)
+    }
+}
+
+impl Call for Delete {
+    type Output = ();
+    type Found = ();
+
+    fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<()> {
+        client.delete(path.as_str(), self.version)
+    }
+
+    fn find(&self, _core: &Arc<Core>, _path: &ZNodePath) -> ZkResult<()> {
+        Ok(())
+    }
+
+    fn judge(&self, path: &ZNodePath, _found: (), before: &Landmark, now: &Landmark) -> Verdict<()> {
+        match (before.path == *path, now.path == *path) {
+            // Gone by this call, or by another client first: the server keeps no trace of that.
+            (true, false) if self.applies_to(before.seen) => Verdict::TookEffect(()),
+            (true, true) if now.same_as(before).is_some() => Verdict::NoEffect,
+            // It came, perhaps before the landmark was read, and was deleted.
+            (false, false) => Verdict::no_effect_below(1, now.changes_since(before)),
+            _ => Verdict::Unknown,
+        }
+    }
+}
+
+/// Replaces a znode's data.
+pub(super) struct SetData {
+    pub(super) written: Written,
+    /// Not -1, which the server takes for any version.
+    pub(super) version: Option<i32>,
+}
+
+impl SetData {
+    /// Whether data that are the same as the call's are its own: they were written since, in the
+    /// right place.
+    fn is_own(&self, before: i32, now: i32) -> bool {
+        now != before && self.version.is_none_or(|version| now == version.wrapping_add(1))
+    }
+
+    /// Whether the data that the znode has now exclude that the call's were there between.
+    fn excludes_effect(&self, before: i32, now: i32) -> bool {
+        let Some(version) = self.version else { return now == before };
+        // How many writes lie between.
+        let writes = |seen: i32| seen.wrapping_sub(version);
+        // The place behind the version is free, or taken by what is there now, or was taken before.
+        writes(now) <= 1 || writes(before) >= 1
+    }
+}
+
+impl Call for SetData {
+    type Output = Stat;
+    type Found = Option<(Vec<u8>, Stat)>;
+
+    fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<Stat> {
+        client.set_data(path.as_str(), &self.written.data, self.version)
+    }
+
+    fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {
+        read(core, path)
+    }
+
+    fn judge(
+        &self,
+        path: &ZNodePath,
+        found: Self::Found,
+        before: &Landmark,
+        now: &Landmark,
+    ) -> Verdict<Stat> {
+        let Some((data, stat)) = found else {
+            // It came, perhaps before the landmark was read, and was deleted.
+            return Verdict::no_effect_below(1, now.changes_since(before));
+        };
+        let has_own_data = data == self.written.data;
+        if self.written.is_marked && has_own_data {
+            return Verdict::TookEffect(stat);
+        }
+        let was_there = before.seen.filter(|seen| before.path == *path && seen.czxid == stat.czxid);
+        match was_there.map(|seen| seen.version) {
+            Some(before) if has_own_data && self.is_own(before, stat.version) => Verdict::TookEffect(stat),
+            Some(before) if self.excludes_effect(before, stat.version) => Verdict::NoEffect,
+            _ => Verdict::Unknown,
+        }
+    }
+}

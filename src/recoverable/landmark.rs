@@ -1,0 +1,74 @@
+//! [`Landmark`]: the nearest znode that exists, by which a call sees what has changed since.
+
+use std::sync::Arc;
+
+use zookeeper::{Stat, ZkError, ZkResult};
+
+use crate::recipe::path::ZNodePath;
+use crate::session::Core;
+
+/// The first znode that exists on the way from a path to the root.
+#[derive(Clone, Debug)]
+pub(super) struct Landmark {
+    pub(super) path: ZNodePath,
+    /// `None` where the server does not show it, for lack of READ or because even the root is
+    /// missing.
+    pub(super) seen: Option<Seen>,
+}
+
+/// Which znode it is, and how far its history has gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) czxid: i64,
+    pub(super) pzxid: i64,
+    pub(super) version: i32,
+    pub(super) children: i32,
+    cversion: i32,
+}
+
+impl Landmark {
+    /// Finds it, from this path upward.
+    pub(super) fn find(core: &Arc<Core>, from: &ZNodePath) -> ZkResult<Landmark> {
+        let mut path = from.clone();
+        loop {
+            let seen = match core.read(|client| client.exists(path.as_str(), false)) {
+                Ok(Some(stat)) => Some(Seen::from(&stat)),
+                // Of a znode that may not be read, servers since 3.8.4 show only that it is there.
+                Err(ZkError::NoAuth) => None,
+                Ok(None) if path != ZNodePath::root() => {
+                    path = path.parent().unwrap_or_else(ZNodePath::root);
+                    continue;
+                }
+                Ok(None) => None,
+                Err(error) => return Err(error),
+            };
+            return Ok(Landmark { path, seen });
+        }
+    }
+
+    /// Returns both sights of the landmark if this is the same znode as before, not another in its
+    /// place.
+    pub(super) fn same_as(&self, before: &Landmark) -> Option<(Seen, Seen)> {
+        let (then, now) = (before.seen?, self.seen?);
+        (self.path == before.path && now.czxid == then.czxid).then_some((then, now))
+    }
+
+    /// Counts the children that were created or deleted since; `None` where that is not known.
+    pub(super) fn changes_since(&self, before: &Landmark) -> Option<u32> {
+        let (then, now) = self.same_as(before)?;
+        if now.pzxid == then.pzxid {
+            return Some(0);
+        }
+        // Negative ones are those of a counter near its end, which a server may stop from counting
+        // on.
+        let counts = then.cversion >= 0 && now.cversion > then.cversion;
+        counts.then(|| now.cversion.abs_diff(then.cversion))
+    }
+}
+
+impl From<&Stat> for Seen {
+    fn from(stat: &Stat) -> Seen {
+        let Stat { czxid, pzxid, version, cversion, num_children: children, .. } = *stat;
+        Seen { czxid, pzxid, version, children, cversion }
+    }
+}

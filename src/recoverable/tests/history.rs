@@ -1,0 +1,451 @@
+//! What a call reports, held against what the server did, while requests and replies are lost and
+//! another client acts at every possible moment.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
+
+use super::{EFFECTS, LONG};
+use crate::client::{EventSink, ZooKeeperClient};
+use crate::recoverable::RecoverableZooKeeper;
+use crate::sim::{Effect, SimulatedClient, SimulatedZooKeeper};
+use crate::{LockError, Result, RetryPolicy, Session};
+
+const DIR: &str = "/dir";
+const ZNODE: &str = "/dir/znode";
+/// About how many requests a call makes when one of them is lost.
+const REQUESTS: usize = 10;
+
+/// The call under test, on [`ZNODE`].
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Create(CreateMode),
+    Delete(Option<i32>),
+    SetData(Option<i32>),
+}
+
+const CALLS: [Call; 9] = [
+    Call::Create(CreateMode::Persistent),
+    Call::Create(CreateMode::Ephemeral),
+    Call::Create(CreateMode::PersistentSequential),
+    Call::Delete(None),
+    Call::Delete(Some(0)),
+    Call::Delete(Some(1)),
+    Call::SetData(None),
+    Call::SetData(Some(0)),
+    Call::SetData(Some(1)),
+];
+
+impl Call {
+    fn make(self, zookeeper: &RecoverableZooKeeper) -> Result<()> {
+        match self {
+            Call::Create(mode) => zookeeper.create(ZNODE, b"mine", Acl::open_unsafe(), mode).map(drop),
+            Call::Delete(version) => zookeeper.delete(ZNODE, version),
+            Call::SetData(version) => zookeeper.set_data(ZNODE, b"mine", version).map(drop),
+        }
+    }
+}
+
+/// What the other client does at one moment, as far as the server grants it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Act {
+    Create,
+    Set,
+    SetTwice,
+    Delete,
+    CreateAndDelete,
+    Replace,
+    ReplaceAndSet,
+    DeleteDirectory,
+    ReplaceDirectory,
+    CreateSibling,
+    ComeAndGoBeside,
+}
+
+const ACTS: [Act; 11] = [
+    Act::Create,
+    Act::Set,
+    Act::SetTwice,
+    Act::Delete,
+    Act::CreateAndDelete,
+    Act::Replace,
+    Act::ReplaceAndSet,
+    Act::DeleteDirectory,
+    Act::ReplaceDirectory,
+    Act::CreateSibling,
+    Act::ComeAndGoBeside,
+];
+
+/// The other client.
+struct Other(SimulatedZooKeeper);
+
+impl Other {
+    /// Returns the znodes of the call's name that were deleted.
+    fn act(&self, act: Act) -> Vec<Stat> {
+        match act {
+            Act::Create => self.create(),
+            Act::Set => self.set(),
+            Act::SetTwice => {
+                self.set();
+                self.set();
+            }
+            Act::Delete => return self.delete(),
+            Act::CreateAndDelete => {
+                self.create();
+                return self.delete();
+            }
+            Act::Replace => return self.replace(),
+            Act::ReplaceAndSet => {
+                let deleted = self.replace();
+                self.set();
+                return deleted;
+            }
+            Act::DeleteDirectory => return self.delete_directory(),
+            Act::ReplaceDirectory => {
+                let deleted = self.delete_directory();
+                self.0.create(DIR, b"");
+                return deleted;
+            }
+            Act::CreateSibling => drop(self.0.create_sequential(DIR, "sibling-", None)),
+            Act::ComeAndGoBeside => self.0.delete(&self.0.create_sequential(DIR, "sibling-", None)),
+        }
+        Vec::new()
+    }
+
+    fn create(&self) {
+        if !self.0.exists(ZNODE) {
+            self.0.create(ZNODE, b"other");
+        }
+    }
+
+    fn set(&self) {
+        self.znodes().iter().for_each(|znode| self.0.set_data(znode, b"other"));
+    }
+
+    fn delete(&self) -> Vec<Stat> {
+        let delete = |znode: String| {
+            let stat = self.0.stat(&znode);
+            self.0.delete(&znode);
+            stat
+        };
+        self.znodes().into_iter().filter_map(delete).collect()
+    }
+
+    fn delete_directory(&self) -> Vec<Stat> {
+        let deleted = self.delete();
+        self.0.children(DIR).iter().for_each(|name| self.0.delete(&format!("{DIR}/{name}")));
+        if self.0.exists(DIR) {
+            self.0.delete(DIR);
+        }
+        deleted
+    }
+
+    fn replace(&self) -> Vec<Stat> {
+        let deleted = self.delete();
+        self.0.create(ZNODE, b"other");
+        deleted
+    }
+
+    /// The znode, or those that a sequential create has made.
+    fn znodes(&self) -> Vec<String> {
+        let names = self.0.children(DIR).into_iter();
+        names.filter(|name| name.starts_with("znode")).map(|name| format!("{DIR}/{name}")).collect()
+    }
+}
+
+/// What happens during one call: requests are counted from 0 once the session is open.
+#[derive(Clone, Debug, Default)]
+struct Script {
+    losses: BTreeMap<usize, Effect>,
+    /// `Before` a request reaches the server, or `After` its effect and before its reply.
+    acts: BTreeMap<(usize, bool), Act>,
+}
+
+/// A client whose requests follow a script.
+struct Scripted {
+    client: Arc<SimulatedClient>,
+    other: Other,
+    script: Mutex<Script>,
+    seen: Mutex<Seen>,
+    /// The creation of the znode that was there, at version 1, before the call.
+    present: Mutex<Option<i64>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    requests: usize,
+    lost: usize,
+    /// How often the call took effect.
+    effects: usize,
+    others_acts: usize,
+    /// The versions that each znode had during the call which the other client deleted.
+    versions_deleted: Vec<RangeInclusive<i32>>,
+}
+
+impl Scripted {
+    fn request<T>(
+        &self,
+        changes: Option<&str>,
+        request: impl FnOnce(&SimulatedClient) -> ZkResult<T>,
+    ) -> ZkResult<T> {
+        let number = {
+            let mut seen = self.seen.lock();
+            seen.requests += 1;
+            seen.requests - 1
+        };
+        self.interfere((number, false));
+        let loss = self.script.lock().losses.get(&number).copied();
+        self.seen.lock().lost += usize::from(loss.is_some());
+        if loss == Some(Effect::Before) {
+            return Err(ZkError::ConnectionLoss);
+        }
+        let answer = request(&self.client);
+        let took_effect = answer.is_ok() && changes.is_some_and(|path| path.starts_with(ZNODE));
+        self.seen.lock().effects += usize::from(took_effect);
+        self.interfere((number, true));
+        if loss.is_some() { Err(ZkError::ConnectionLoss) } else { answer }
+    }
+
+    fn interfere(&self, moment: (usize, bool)) {
+        let act = self.script.lock().acts.get(&moment).copied();
+        if let Some(act) = act {
+            let deleted = self.other.act(act).into_iter().map(|stat| self.versions_of(&stat));
+            let mut seen = self.seen.lock();
+            seen.others_acts += 1;
+            seen.versions_deleted.extend(deleted);
+        }
+    }
+}
+
+impl Scripted {
+    /// The versions that a znode has had since the call began.
+    fn versions_of(&self, stat: &Stat) -> RangeInclusive<i32> {
+        let was_there = *self.present.lock() == Some(stat.czxid);
+        if was_there { 1..=stat.version } else { 0..=stat.version }
+    }
+}
+
+impl ZooKeeperClient for Scripted {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        self.request(Some(path), |client| client.create(path, data, acl, mode))
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.request(Some(path), |client| client.delete(path, version))
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.request(None, |client| client.exists(path, watch))
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.request(None, |client| client.get_children(path, watch))
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.request(None, |client| client.get_data(path, watch))
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.request(Some(path), |client| client.set_data(path, data, version))
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.client.subscribe(sink)
+    }
+
+    fn report_delay(&self) -> Duration {
+        self.client.report_delay()
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    fn close(&self) {
+        self.client.close();
+    }
+}
+
+/// One call, and what came of it.
+struct Run {
+    call: Call,
+    outcome: Result<()>,
+    seen: Seen,
+}
+
+/// What is there when the call is made.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    Nothing,
+    Directory,
+    /// At version 1.
+    ZNode,
+}
+
+const STARTS: [Start; 3] = [Start::Nothing, Start::Directory, Start::ZNode];
+
+/// A server and a session on it, for any number of runs.
+struct Fixture {
+    server: SimulatedZooKeeper,
+    client: Arc<Scripted>,
+    session: Session,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let server = SimulatedZooKeeper::new();
+        let client = Arc::new(Scripted {
+            client: server.connect(LONG),
+            other: Other(server.clone()),
+            script: Mutex::default(),
+            seen: Mutex::default(),
+            present: Mutex::default(),
+        });
+        let session = Session::from_client(Arc::<Scripted>::clone(&client)).unwrap();
+        Fixture { server, client, session }
+    }
+
+    fn run(&self, call: Call, is_plain: bool, start: Start, script: Script) -> Run {
+        self.client.other.delete_directory();
+        match start {
+            Start::Nothing => {}
+            Start::Directory => self.server.create(DIR, b""),
+            Start::ZNode => {
+                self.server.create(ZNODE, b"old");
+                self.server.set_data(ZNODE, b"older");
+            }
+        }
+        let policy = RetryPolicy::constant(Duration::ZERO).with_attempts(8);
+        let mut zookeeper = RecoverableZooKeeper::new(&self.session, policy);
+        if is_plain {
+            zookeeper = zookeeper.with_plain_data();
+        }
+        *self.client.present.lock() = self.server.stat(ZNODE).map(|stat| stat.czxid);
+        *self.client.seen.lock() = Seen::default();
+        *self.client.script.lock() = script;
+        let outcome = call.make(&zookeeper);
+        *self.client.script.lock() = Script::default();
+        let seen = std::mem::take(&mut *self.client.seen.lock());
+        Run { call, outcome, seen }
+    }
+
+    /// Runs it and fails where the outcome breaks a rule.
+    fn check(&self, call: Call, is_plain: bool, start: Start, script: &Script) -> Run {
+        let run = self.run(call, is_plain, start, script.clone());
+        let broken = run.broken_rule();
+        assert!(
+            broken.is_none(),
+            "{}: {call:?}, plain={is_plain}, {start:?}, {script:?}: {:?} after {:?}",
+            broken.unwrap_or_default(),
+            run.outcome,
+            run.seen
+        );
+        run
+    }
+}
+
+impl Run {
+    /// The rule that the outcome breaks.
+    fn broken_rule(&self) -> Option<&'static str> {
+        let Seen { lost, effects, others_acts, ref versions_deleted, .. } = self.seen;
+        // Who deleted a znode that is gone leaves no trace; the docs say so.
+        let could_be_own = |versions: &RangeInclusive<i32>| match self.call {
+            Call::Delete(version) => version.is_none_or(|version| versions.contains(&version)),
+            Call::Create(_) | Call::SetData(_) => false,
+        };
+        let is_gone = effects == 0 && versions_deleted.iter().any(could_be_own);
+        match &self.outcome {
+            _ if effects > 1 => Some("it took effect more than once"),
+            Ok(()) if effects == 1 || is_gone => None,
+            Ok(()) => Some("it did not take effect, and reports that it did"),
+            Err(LockError::OutcomeUnknown { .. }) if lost == 0 => Some("nothing was lost"),
+            Err(LockError::OutcomeUnknown { .. }) if others_acts == 0 => Some("nobody else acted"),
+            Err(LockError::OutcomeUnknown { .. }) => None,
+            Err(LockError::Client { .. }) if effects == 0 => None,
+            Err(LockError::Client { .. }) => Some("it took effect, and reports that it did not"),
+            Err(_) => Some("an unexpected error"),
+        }
+    }
+}
+
+/// Has each call checked, with how many requests it makes when nothing is lost.
+fn every_call(check: impl Fn(&Fixture, Call, bool, Start, usize)) {
+    let fixture = Fixture::new();
+    for call in CALLS {
+        for start in STARTS {
+            for is_plain in [false, true] {
+                let undisturbed = fixture.check(call, is_plain, start, &Script::default());
+                check(&fixture, call, is_plain, start, undisturbed.seen.requests);
+            }
+        }
+    }
+}
+
+fn losing(request: usize, when: Effect) -> Script {
+    Script { losses: BTreeMap::from([(request, when)]), ..Script::default() }
+}
+
+fn moments(requests: usize) -> impl Iterator<Item = (usize, bool)> {
+    (0..requests).flat_map(|number| [(number, false), (number, true)])
+}
+
+#[test]
+fn one_loss_does_not_change_the_outcome() {
+    every_call(|fixture, call, is_plain, start, requests| {
+        let undisturbed = fixture.run(call, is_plain, start, Script::default()).outcome;
+        for (number, when) in (0..requests).flat_map(|number| EFFECTS.map(|when| (number, when))) {
+            let outcome = fixture.check(call, is_plain, start, &losing(number, when)).outcome;
+            assert_eq!(outcome.is_ok(), undisturbed.is_ok(), "{call:?} {start:?} {number} {when:?}");
+        }
+    });
+}
+
+#[test]
+fn the_outcome_agrees_with_the_history_whatever_another_does_at_whichever_moment() {
+    every_call(|fixture, call, is_plain, start, requests| {
+        for (number, when) in (0..requests).flat_map(|number| EFFECTS.map(|when| (number, when))) {
+            let lossy = losing(number, when);
+            let requests = fixture.check(call, is_plain, start, &lossy).seen.requests;
+            for (moment, act) in moments(requests).flat_map(|moment| ACTS.map(|act| (moment, act))) {
+                let acts = BTreeMap::from([(moment, act)]);
+                fixture.check(call, is_plain, start, &Script { acts, ..lossy.clone() });
+            }
+        }
+    });
+}
+
+#[test]
+fn the_outcome_agrees_with_the_history_of_a_znode_that_comes_while_it_is_looked_for() {
+    every_call(|fixture, call, is_plain, start, requests| {
+        let last = requests - 1;
+        for (created, act) in moments(requests).flat_map(|moment| ACTS.map(|act| (moment, act))) {
+            let acts = BTreeMap::from([(created, Act::Create), ((last, true), act)]);
+            fixture.check(call, is_plain, start, &Script { acts, ..losing(last, Effect::After) });
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #[test]
+    fn the_outcome_agrees_with_the_history_over_several_losses_and_acts(
+        call in prop::sample::select(&CALLS[..]),
+        is_plain: bool,
+        start in prop::sample::select(&STARTS[..]),
+        losses in prop::collection::btree_map(0..REQUESTS, prop::sample::select(&EFFECTS[..]), 1..4),
+        acts in prop::collection::btree_map(
+            (0..REQUESTS, any::<bool>()),
+            prop::sample::select(&ACTS[..]),
+            0..4,
+        ),
+    ) {
+        let run = Fixture::new().run(call, is_plain, start, Script { losses, acts });
+        prop_assert_eq!(run.broken_rule(), None, "{:?} after {:?}", run.outcome, run.seen);
+    }
+}

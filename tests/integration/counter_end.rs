@@ -1,0 +1,166 @@
+//! The end of a directory's sequence numbers, on a server whose counter has come that far.
+
+use std::fs;
+use std::thread;
+use std::time::Instant;
+
+use zookeeper_recipes_lock::{LockError, WriteLock, ZNodeName};
+
+use crate::fixtures::{Onlooker, session};
+use crate::support::server::Server;
+use crate::support::wait::deadline;
+
+#[test]
+fn there_is_never_more_than_one_owner_at_the_end_of_the_counter() {
+    let dir = "/counter-end";
+    let server = server_that_counted_to(i32::MAX - 4, dir);
+    let session = session(&server);
+    let locks: Vec<WriteLock> = (0..16).map(|_| WriteLock::new(&session, dir, None).unwrap()).collect();
+    let (mut numbers, mut owned_beyond) = (Vec::new(), 0);
+    let begun = Instant::now();
+    for round in 0.. {
+        // The first may be alone, and own, when the others come.
+        numbers.extend(join_at_once(&locks[..1]));
+        numbers.extend(join_at_once(&locks));
+        let owner = assert_one_owner_at_most(&locks);
+        owned_beyond += usize::from(owner.is_some_and(|owner| is_beyond_the_order(&owner)));
+        if round >= 10 && owned_beyond >= 5 && are_mixed(&numbers) {
+            break;
+        }
+        assert!(begun.elapsed() < deadline(), "{owned_beyond} owners, numbers: {numbers:?}");
+        for lock in locks.iter().filter(|lock| lock.is_owner()) {
+            lock.unlock().unwrap();
+        }
+    }
+    println!("{owned_beyond} owners, numbers: {numbers:?}");
+    assert!(numbers.contains(&(i32::MAX - 1)), "the last number but one is given out");
+
+    for lock in &locks {
+        lock.unlock().unwrap();
+    }
+    let onlooker = Onlooker::at(&server);
+    onlooker.await_children(dir, 0);
+    assert!(locks[0].lock().unwrap(), "a request that is alone owns");
+    locks[0].unlock().unwrap();
+    onlooker.delete(dir);
+    assert!(locks[0].lock().unwrap());
+    assert_eq!(number_of(&locks[0].id().unwrap()), 0, "the numbers of a new directory start anew");
+}
+
+/// All locks without a request join the queue at once. Returns the numbers of their requests, also
+/// of those that failed.
+fn join_at_once(locks: &[WriteLock]) -> Vec<i32> {
+    thread::scope(|scope| {
+        let idle = locks.iter().filter(|lock| lock.id().is_none());
+        let joining: Vec<_> = idle.map(|lock| scope.spawn(|| join(lock, locks))).collect();
+        joining.into_iter().filter_map(|joined| joined.join().unwrap()).collect()
+    })
+}
+
+fn join(lock: &WriteLock, all: &[WriteLock]) -> Option<i32> {
+    match lock.lock() {
+        Ok(is_owner) => {
+            if is_owner {
+                assert_one_owner_at_most(all);
+            }
+            lock.id().map(|id| number_of(&id))
+        }
+        Err(LockError::SequenceExhausted { path }) => Some(number_of(&path)),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Returns the owner's znode.
+#[track_caller]
+fn assert_one_owner_at_most(locks: &[WriteLock]) -> Option<String> {
+    let mut owners: Vec<_> = locks.iter().filter(|lock| lock.is_owner()).filter_map(WriteLock::id).collect();
+    assert!(owners.len() <= 1, "{owners:?} own at once");
+    owners.pop()
+}
+
+fn is_beyond_the_order(path: &str) -> bool {
+    let number = number_of(path);
+    number == i32::MAX || number < 0
+}
+
+/// Whether the server gave out the last number more than once, and numbers that have wrapped.
+fn are_mixed(numbers: &[i32]) -> bool {
+    let wrapped = numbers.iter().any(|number| *number < 0);
+    wrapped && numbers.iter().filter(|number| **number == i32::MAX).count() > 1
+}
+
+fn number_of(path: &str) -> i32 {
+    ZNodeName::new(path).sequence().unwrap()
+}
+
+// ---- a counter that has come far
+
+/// Starts a server with a directory in which `next` is the next sequence number.
+///
+/// A test cannot create two thousand million children. So the server finds one transaction in its
+/// log that says how many there have been.
+fn server_that_counted_to(next: i32, dir: &str) -> Server {
+    let server = Server::start();
+    let onlooker = Onlooker::at(&server);
+    onlooker.create_persistent(dir);
+    // Greater than any that the server may still write.
+    let zxid = onlooker.zk().exists(dir, false).unwrap().unwrap().czxid + 1000;
+    server.stop();
+    let log = server.dir().join(format!("data/version-2/log.{zxid:x}"));
+    fs::write(log, log_of_a_create(zxid, &format!("{dir}/last"), next)).unwrap();
+    server.restart();
+    let onlooker = Onlooker::at(&server);
+    onlooker.delete(&format!("{dir}/last"));
+    // Servers answer with the number of creations and deletions, which are as many here.
+    let stat = onlooker.zk().exists(dir, false).unwrap().unwrap();
+    assert_eq!(stat.cversion, next.wrapping_mul(2), "the server has read its log");
+    server
+}
+
+/// A transaction log as ZooKeeper's `FileTxnLog` writes it: one create, which set the parent's
+/// counter to `cversion`.
+fn log_of_a_create(zxid: i64, path: &str, cversion: i32) -> Vec<u8> {
+    const CREATE: i32 = 1;
+    let mut entry = Vec::new();
+    // The header: session, call, transaction, time, type.
+    entry.extend(0_i64.to_be_bytes());
+    entry.extend(0_i32.to_be_bytes());
+    entry.extend(zxid.to_be_bytes());
+    entry.extend(0_i64.to_be_bytes());
+    entry.extend(CREATE.to_be_bytes());
+    // The transaction: path, data, the ACL (all permissions for everybody), whether ephemeral, the
+    // parent's counter.
+    push_text(&mut entry, path);
+    push_text(&mut entry, "");
+    entry.extend(1_i32.to_be_bytes());
+    entry.extend(31_i32.to_be_bytes());
+    push_text(&mut entry, "world");
+    push_text(&mut entry, "anyone");
+    entry.push(0);
+    entry.extend(cversion.to_be_bytes());
+
+    let mut log = b"ZKLG".to_vec();
+    // The format's version, the database's id.
+    log.extend(2_i32.to_be_bytes());
+    log.extend(0_i64.to_be_bytes());
+    log.extend(i64::from(adler32(&entry)).to_be_bytes());
+    log.extend(i32::try_from(entry.len()).unwrap().to_be_bytes());
+    log.extend(entry);
+    log.push(b'B');
+    log
+}
+
+fn push_text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend(i32::try_from(text.len()).unwrap().to_be_bytes());
+    bytes.extend(text.as_bytes());
+}
+
+/// The checksum of RFC 1950.
+fn adler32(bytes: &[u8]) -> u32 {
+    const BASE: u32 = 65_521;
+    let (sum, sums) = bytes.iter().fold((1, 0), |(sum, sums), byte| {
+        let sum = (sum + u32::from(*byte)) % BASE;
+        (sum, (sums + sum) % BASE)
+    });
+    (sums << 16) | sum
+}
