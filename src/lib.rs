@@ -69,8 +69,9 @@
 //! target `zookeeper::` while no server can be reached; with `env_logger`, `RUST_LOG=info,zookeeper::=off` silences it
 //! (with both colons: the filter goes by prefix, and would silence this crate too).
 //!
-//! The logger is called on the session's threads and on those of the callers, while this crate holds no lock: it may call
-//! this crate. It should not wait for a lock, as a thread of the session waits with it. A panic of the logger is caught.
+//! The logger is called on the session's threads and on those of the callers, while this crate
+//! holds no lock: it may call this crate. It should not wait for a lock, as a thread of the session
+//! waits with it. A panic of the logger is caught.
 
 #![forbid(unsafe_code)]
 #![warn(

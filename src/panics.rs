@@ -1,5 +1,5 @@
-//! Containing panics: code that is not this crate's (the client, listeners, closures, the logger) may panic, and the thread
-//! that calls it goes on.
+//! Containing panics: code that is not this crate's (the client, listeners, closures, the logger)
+//! may panic, and the thread that calls it goes on.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,8 @@ pub(crate) fn contain_call<T>(who: &str, call: impl FnOnce() -> ZkResult<T>) -> 
     })
 }
 
-/// Drops a panic's payload, which may panic itself. The payload of that panic is leaked: it could go on without end.
+/// Drops a panic's payload, which may panic itself. The payload of that panic is leaked: it could
+/// go on without end.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
     use std::panic::resume_unwind;
 
-    /// The payload of a panic that panics itself when it is dropped, and so does the payload of that one.
+    /// The payload of a panic that panics when it is dropped, with a payload of the same kind.
     struct Bomb;
 
     impl Drop for Bomb {

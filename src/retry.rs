@@ -163,7 +163,8 @@ impl Default for RetryPolicy {
 pub(crate) fn is_passing(error: ZkError) -> bool {
     match error {
         ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => true,
-        // What the client library makes of codes that it does not know: the quota is exceeded, or the server throttles.
+        // What the client library makes of codes that it does not know: the quota is exceeded, or
+        // the server throttles.
         ZkError::Unimplemented => true,
         _ => false,
     }

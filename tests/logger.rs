@@ -1,5 +1,5 @@
-//! The application's logger is called under no lock of the crate, and may panic. A binary of its own, as there is one logger
-//! for a process.
+//! The application's logger is called under no lock of the crate, and may panic. A binary of its
+//! own, as there is one logger for a process.
 
 #![allow(
     clippy::expect_used,
@@ -322,7 +322,8 @@ fn a_logger_may_call_everything() {
     });
 }
 
-/// Whether a logger may wait for the server: not on the client's thread, which tells of contact, nor on the timer's.
+/// Whether a logger may wait for the server: not on the client's thread, which reports contact, nor
+/// on the timer's.
 fn may_wait(record: &Record<'_>) -> bool {
     let is_timer = thread::current().name() == Some("zk-lock-timer");
     !is_timer && !record.args().to_string().starts_with("ZooKeeper session")

@@ -103,8 +103,9 @@ impl LockGuard {
     ///   [`Closed`](crate::LockError::Closed): the lock was taken away before, so what was done under it may have overlapped
     ///   with the next owner.
     /// - [`DeletePending`](crate::LockError::DeletePending): released, but the znode is deleted only when there is contact again.
-    /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server: released, but the znode blocks
-    ///   others. The deletion is tried again in the background until it works or the session ends.
+    /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server:
+    ///   released, but the znode blocks others. The deletion is tried again in the background until
+    ///   it works or the session ends.
     pub fn unlock(self) -> Result<()> {
         let released = locking::release(&self.claim);
         if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }

@@ -129,8 +129,9 @@ impl WriteLock {
     ///   so what was done under it may have overlapped with the next owner. Reported once, by the
     ///   first `unlock` after it, unless [`lock`](WriteLock::lock) has joined the queue again in between.
     /// - [`DeletePending`](crate::LockError::DeletePending): contact was lost; the deletion goes on in the background.
-    /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server: released, but the znode blocks
-    ///   others. The deletion is tried again in the background until it works or the session ends.
+    /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server:
+    ///   released, but the znode blocks others. The deletion is tried again in the background until
+    ///   it works or the session ends.
     pub fn unlock(&self) -> Result<()> {
         self.lock.unlock()
     }

@@ -91,8 +91,8 @@ struct State {
     /// Whether a worker is moving the request, and whether it must look once more before it parks.
     moving: bool,
     again: bool,
-    /// The znode whose watch wakes the request. `None` for one that must list the queue, or look at its own znode, before it
-    /// knows anything.
+    /// The znode whose watch wakes the request. `None` for one that must list the queue, or look at
+    /// its own znode, before it knows anything.
     watched: Option<ZNodePath>,
     /// A listing that others have brought.
     listing: Option<Arc<Listing>>,

@@ -198,8 +198,8 @@ impl Request {
         Next::Park
     }
 
-    /// Lists the queue and acts on what it says. If others have a listing under way, the next one brings the request here
-    /// again.
+    /// Lists the queue and acts on what it says. If others have a listing under way, the next one
+    /// brings the request here again.
     fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
         let brought = self.state.lock().listing.take();
         let listing = brought.or_else(|| {
@@ -373,7 +373,8 @@ impl Request {
             self.core.participants().unwatch(&before, self.id);
         }
         let sight = self.core.watch(path, self.id);
-        // It may have ended, or been woken, while the call was under way, which had registered it again.
+        // It may have ended, or been woken, while the call was under way, which had registered it
+        // again.
         let is_watched = self.state.lock().watched.as_ref() == Some(path);
         if !is_watched {
             self.core.participants().unwatch(path, self.id);
@@ -426,8 +427,8 @@ impl Request {
         }
     }
 
-    /// Claims the moving of the request, and says how urgent it is; `None` when it has ended, or when somebody is at it and
-    /// will look once more.
+    /// Claims the moving of the request, and says how urgent it is; `None` when it has ended, or
+    /// when somebody is at it and will look once more.
     fn begin_to_move(&self) -> Option<Priority> {
         let mut state = self.state.lock();
         let priority = match &state.phase {

@@ -1,8 +1,9 @@
 //! [`Listings`]: one listing of a directory at a time, shared by those who ask for one meanwhile.
 //!
-//! After a reconnect, all requests of a session in one queue must look where they stand. A listing of a long queue is the
-//! most expensive call there is, so they share it. One that was sent before somebody asked may be outdated for them, so they
-//! get the next one: there is at most one under way, and one that waits for it to end.
+//! After a reconnect, all requests of a session in one queue must look where they stand. A listing
+//! of a long queue is the most expensive call there is, so they share it. A listing that was sent
+//! before a request asked may be outdated for it, so the request gets the next one. There is at
+//! most one under way, and one that waits for it to end.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
@@ -32,15 +33,16 @@ pub(crate) trait ListingReader: Send + Sync {
 /// The listings of one session.
 #[derive(Default)]
 pub(crate) struct Listings {
-    /// The directories of which a listing is under way, each with those who have asked since that one was sent.
+    /// The directories of which a listing is under way, each with the readers that have asked since
+    /// it was sent.
     under_way: Mutex<HashMap<ZNodePath, Readers>>,
 }
 
 type Readers = BTreeMap<ParticipantId, Weak<dyn ListingReader>>;
 
 impl Listings {
-    /// Lists a directory, on the calling worker. If a listing is under way already, returns `None`: the reader gets the
-    /// next one.
+    /// Lists a directory, on the calling worker. If a listing is under way already, returns `None`:
+    /// the reader gets the next one.
     pub(crate) fn list(
         core: &Arc<Core>,
         dir: &ZNodePath,
@@ -58,34 +60,48 @@ impl Listings {
     }
 
     fn list_now(core: &Arc<Core>, dir: &ZNodePath) -> Arc<Listing> {
+        let _under_way = UnderWay { core, dir };
         let term = core.current_term();
         let children = core.read(|client| client.get_children(dir.as_str(), false));
-        core.listings().ended(core, dir);
         Arc::new(Listing { term, children })
     }
 
-    /// A listing has ended. The next one begins if anybody has asked for it.
-    fn ended(&self, core: &Arc<Core>, dir: &ZNodePath) {
-        {
-            let mut under_way = self.under_way.lock();
-            if under_way.get(dir).is_none_or(BTreeMap::is_empty) {
-                under_way.remove(dir);
-                return;
-            }
+    /// Makes the listing for which the readers wait, and passes it to them.
+    fn list_next(core: &Arc<Core>, dir: &ZNodePath) {
+        let readers = core.listings().under_way.lock().get_mut(dir).map(std::mem::take);
+        let listing = Listings::list_now(core, dir);
+        for reader in readers.into_iter().flatten().filter_map(|(_, reader)| reader.upgrade()) {
+            reader.take(&listing);
         }
-        let dir = dir.clone();
-        core.submit(move |core| {
-            let readers = core.listings().under_way.lock().get_mut(&dir).map(std::mem::take);
-            let listing = Listings::list_now(core, &dir);
-            for reader in readers.into_iter().flatten().filter_map(|(_, reader)| reader.upgrade()) {
-                reader.take(&listing);
-            }
-        });
     }
 
     /// How many wait for the next listing of a directory.
     #[cfg(test)]
     pub(crate) fn waiting(&self, dir: &ZNodePath) -> usize {
         self.under_way.lock().get(dir).map_or(0, BTreeMap::len)
+    }
+}
+
+/// A listing under way. When it is dropped, by a panic too, the next one begins if there are readers
+/// that wait for it.
+struct UnderWay<'a> {
+    core: &'a Arc<Core>,
+    dir: &'a ZNodePath,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let is_last = {
+            let mut under_way = self.core.listings().under_way.lock();
+            let is_last = under_way.get(self.dir).is_none_or(BTreeMap::is_empty);
+            if is_last {
+                under_way.remove(self.dir);
+            }
+            is_last
+        };
+        if !is_last {
+            let dir = self.dir.clone();
+            self.core.submit(move |core| Listings::list_next(core, &dir));
+        }
     }
 }

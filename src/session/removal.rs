@@ -1,10 +1,10 @@
 //! A znode that is to be deleted, in the background if need be: after an unlock, a timeout, or a create whose reply was
 //! lost.
 //!
-//! An unlock during an outage must not leave a znode that blocks everybody while the session lives, so a deletion is
-//! tried again until it is done or the session has ended: after every reconnect, and now and then in contact. This holds
-//! for one that the server refuses, too: an ACL can be changed back, and the next connection may have the credentials
-//! that this one lacks.
+//! An unlock during an outage must not leave a znode that blocks everybody while the session lives,
+//! so a deletion is tried again until it is done or the session has ended: after every reconnect,
+//! and now and then in contact. This holds for one that the server refuses, too: an ACL can be
+//! changed back, and the next connection may have the credentials that this one lacks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::logging;
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
 
-/// How soon a deletion is tried again that failed although there is contact, and the longest time to which this grows, by
-/// doubling it after each failure.
+/// How soon a deletion is tried again that failed although there is contact, and the longest time
+/// to which this grows, by doubling it after each failure.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
@@ -55,7 +55,7 @@ struct Attempts {
     due: Option<Moment>,
 }
 
-/// What is left to do after an attempt that failed.
+/// When the next attempt is made after one that failed.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Soon,
@@ -118,7 +118,8 @@ impl Removal {
         }
         match next {
             Next::Soon => self.try_soon(),
-            // Without contact there is nothing to try until it is back, which wakes every participant.
+            // Without contact there is nothing to try until it is back, which wakes every
+            // participant.
             Next::After(_) if !self.core.in_contact() => {}
             Next::After(delay) => self.try_after(delay),
         }

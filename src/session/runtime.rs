@@ -17,7 +17,8 @@ use crate::error::{LockError, Result};
 /// Which of the jobs that wait for a worker comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Priority {
-    /// What the session lives by: its proof, and its end. Such a job never waits for jobs of another kind to end.
+    /// What the session lives by: its proof, and its end. Such a job never waits for jobs of
+    /// another kind to end.
     Session,
     /// What an owner needs to keep its lock.
     Owner,
@@ -42,7 +43,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// Ends all threads once the jobs submitted so far are done; timers are dropped.
     fn shut_down(&self);
 
-    /// The longest time for which a session relies on its watches, without a look of its own.
+    /// The longest time for which a session relies on its watches, without a routine look.
     fn routine_pause(&self) -> Duration {
         Duration::from_secs(30)
     }

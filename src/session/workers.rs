@@ -3,8 +3,9 @@
 //! A handful serves any number of locks: a waiting lock occupies none. A call can hang for as long as the network
 //! swallows packets, so nobody ever joins a worker; a session that is lost abandons those that are at work.
 //!
-//! When all of them are busy, a job of the session itself gets a worker beyond their number: an owner in contact with a
-//! healthy server must not lose its lock because many others have work to do.
+//! When all of them are busy, a job of the session itself gets a worker beyond their number: an
+//! owner in contact with a healthy server must not lose its lock because many others have work to
+//! do.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,8 +21,8 @@ use super::job::{Job, run_guarded};
 use super::runtime::Priority;
 use crate::logging;
 
-/// How many requests of one session can be under way at once, beside its own. One connection handles them one after the
-/// other, so more would not be faster.
+/// How many requests of one session can be under way at once, beside its own. One connection
+/// handles them one after the other, so more would not be faster.
 const MOST_WORKERS: usize = 16;
 
 /// How long a worker beyond the first waits for work before it ends.
@@ -244,7 +245,8 @@ impl Jobs {
 }
 
 impl Queue {
-    /// Takes the next job for a worker. One beyond their number does nothing but what it was started for.
+    /// Takes the next job for a worker. One beyond their number does nothing but what it was
+    /// started for.
     fn next_job(&mut self) -> Option<(Priority, Job)> {
         let lowest = if self.workers > MOST_WORKERS { Priority::Session } else { Priority::Other };
         self.jobs.pop(lowest)

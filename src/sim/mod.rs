@@ -143,7 +143,7 @@ impl SimulatedZooKeeper {
         granted("set", path, self.act(|state| state.set_data(path, data, None, Requester::Other(0))));
     }
 
-    /// Replaces a znode's ACL, of which no watch tells.
+    /// Replaces a znode's ACL, which fires no watch.
     ///
     /// # Panics
     /// When there is no such znode, or the ACL is bad.

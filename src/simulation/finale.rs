@@ -215,8 +215,9 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
             }
         }
     }
-    // The znode of a session that ended without contact may be there still, and watched by one that has gone since. One that
-    // may not be read is looked at by a call that leaves a watch where there is no znode.
+    // The znode of a session that ended without contact may be there still, and watched by one that
+    // has gone since. One that may not be read is looked at by a call that leaves a watch where
+    // there is no znode.
     let watches = world.zookeeper.watch_count();
     let faults = world.profile.faults;
     let all_is_readable = !world.profile.unreadable && !faults.hidden_deletions && !faults.denials;

@@ -27,7 +27,8 @@ impl ClientState {
         self.jobs.insert(place, (priority, job));
     }
 
-    /// Whether there is a job, and a worker for it: for one of the session, there is one beyond the others.
+    /// Whether there is a job, and a worker for it: for one of the session, there is one beyond the
+    /// others.
     pub(super) fn may_work(&self) -> bool {
         self.jobs.front().is_some_and(|(priority, _)| {
             self.at_work < self.most_workers + usize::from(*priority == Priority::Session)
@@ -99,7 +100,8 @@ impl Runtime for SimulatedRuntime {
         drop(dropped);
     }
 
-    /// Far away, unless there are deletions of which no event comes: a routine look would make up for a lost wake-up.
+    /// Far away, unless there are deletions of which no event comes: a routine look would make up
+    /// for a lost wake-up.
     fn routine_pause(&self) -> Duration {
         match self.world.profile.faults.hidden_deletions {
             true => Duration::from_secs(30),

@@ -15,8 +15,8 @@ use crate::session::participants::{ParticipantId, Wake};
 /// What came of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// It is there with these data, which were written so many times since its creation. A persistent one stays when its
-    /// creator's session ends.
+    /// It is there with these data, which were written so many times since its creation. A
+    /// persistent one stays when its creator's session ends.
     Watched { data: Vec<u8>, version: i32, is_persistent: bool },
     /// It is there, but READ is denied: servers since 3.8.4 set the watch and then tell nothing of it.
     Unreadable,
