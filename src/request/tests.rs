@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper::{Acl, Permission, ZkError};
 
 use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{deadline, eventually, in_background, next};
+use crate::testing::{deadline, eventually, in_background, next, open_on_manual_runtime};
 use crate::{
     BlockingWriteLock, CancelHandle, LockError, LockListener, LossReason, Patience, ProtocolSupport,
     RetryPolicy, Session, SessionState, WriteLock,
