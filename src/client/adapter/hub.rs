@@ -253,6 +253,15 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_from_before_a_disconnect_is_no_contact() {
+        let (hub, events) = hub(Hub::default());
+        let before = hub.before_call().unwrap();
+        hub.on_state(ZkState::Connecting);
+        hub.after_call(before, Ok(())).unwrap();
+        assert_eq!(told(&events), [ClientEvent::Disconnected]);
+    }
+
+    #[test]
     fn a_handle_that_still_connects_loses_no_contact_and_one_in_use_may() {
         for (start, expected) in
             [(Hub::connecting(), vec![]), (Hub::default(), vec![ClientEvent::Disconnected])]

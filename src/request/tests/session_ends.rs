@@ -41,6 +41,24 @@ fn an_expiry_that_is_noticed_late_is_told_once() {
 }
 
 #[test]
+fn a_lock_on_an_ended_session_makes_no_request() {
+    for closed in [false, true] {
+        let zk = SimulatedZooKeeper::new();
+        let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+        let party = Party { client, session };
+        let (lock, calls) = party.listening();
+        match closed {
+            true => party.session.close(),
+            false => party.client.expire(),
+        }
+        zk.clear_log();
+        let error = lock.lock().unwrap_err();
+        assert!(if closed { error.is_closed() } else { error.is_session_lost() }, "{error}");
+        assert!(calls.is_empty() && zk.log().is_empty(), "there is nothing to drop");
+    }
+}
+
+#[test]
 fn a_lease_ends_by_the_clock_when_nothing_is_heard() {
     let zk = SimulatedZooKeeper::new();
     let timeout = Duration::from_millis(800);
