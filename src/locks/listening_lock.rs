@@ -364,4 +364,30 @@ mod tests {
         place.start(&request);
         eventually("it joins again", || lock.is_owner());
     }
+
+    #[test]
+    fn a_lock_that_is_asked_for_between_two_sessions_is_acquired_on_the_next() {
+        let server = SimulatedZooKeeper::new();
+        let (made, clients) = unbounded();
+        let (go, may_go) = unbounded();
+        let of_factory = server.clone();
+        go.send(()).unwrap();
+        let session = Session::from_client_factory(move || {
+            let _ = may_go.recv_timeout(deadline());
+            let client = of_factory.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            Ok(client)
+        });
+        let session = session.unwrap();
+        let dir = ZNodePath::parse("/locks/it").unwrap();
+        let support = ProtocolSupport::new(&session);
+        let lock = ListeningLock::new(support, dir, Access::Exclusive, locking::default_data(), None);
+        next(&clients).expire();
+        eventually("the loss is noticed", || session.core().end_reason().is_some());
+        assert!(!lock.lock().unwrap());
+        go.send(()).unwrap();
+        eventually("it joins the queue", || lock.is_owner());
+        session.close();
+        assert!(lock.lock().unwrap_err().is_closed());
+    }
 }

@@ -20,7 +20,7 @@ use zookeeper::{Acl, Permission, ZkError};
 
 use crate::session::KEEP_ALIVE_PATH;
 use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{deadline, eventually, in_background, next};
+use crate::testing::{deadline, eventually, in_background, next, open_on_manual_runtime};
 use crate::{
     BlockingWriteLock, CancelHandle, LockError, LockListener, LossReason, Patience, ProtocolSupport,
     RetryPolicy, Session, SessionState, WriteLock,

@@ -373,7 +373,7 @@ mod tests {
             workers.submit(Priority::Session, Box::new(move || done.send(round).unwrap()));
             assert_eq!(next(&finished), round);
         }
-        eventually("the workers have come so far", || !(workers.shared.queue.lock().workers > MOST_WORKERS));
+        eventually("the workers have come so far", || workers.shared.queue.lock().workers <= MOST_WORKERS);
         drop(release);
         workers.shut_down();
     }
@@ -403,7 +403,7 @@ mod tests {
         }
         // One worker alone does the rest.
         release.send(()).unwrap();
-        eventually("the workers have come so far", || !(order.lock().len() < 4));
+        eventually("the workers have come so far", || order.lock().len() >= 4);
         assert!(order.lock().is_sorted(), "{order:?}");
         drop(release);
         workers.shut_down();

@@ -129,7 +129,9 @@ impl State {
     /// The ensemble hears nothing of the client from now on. Perhaps its server dies, with the last report unmade.
     pub(super) fn silence(&mut self, client: usize, server_dies: bool, now: Moment) {
         let longest = self.clients[client].link.heard.longest_report().as_nanos() as u64;
-        let made_before = Duration::from_nanos(self.random.below(longest));
+        // Often as long ago as can be, which is the worst.
+        let made_before = if self.random.one_in(2) { longest - 1 } else { self.random.below(longest) };
+        let made_before = Duration::from_nanos(made_before);
         let client = &mut self.clients[client];
         let is_always_active = client.is_heard_of(now);
         let heard = &mut client.link.heard;

@@ -3,6 +3,7 @@
 //!
 //! The tests in `tests/` and the benchmarks share [`wait`] and [`panics`], through `tests/support`.
 
+mod manual_runtime;
 #[allow(unreachable_pub, reason = "shared with other binaries")]
 mod panics;
 mod tests;
@@ -14,6 +15,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 
+pub(crate) use self::manual_runtime::open_on_manual_runtime;
 pub(crate) use self::wait::{deadline, eventually};
 
 /// To be called before threads of a session are started: ends the run where a test cannot fail by

@@ -356,6 +356,15 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_from_before_a_disconnect_is_no_contact() {
+        let (hub, events) = hub(in_use());
+        let before = hub.before_call().unwrap();
+        hub.on_state(ZkState::Connecting);
+        hub.after_call(before, Ok(())).unwrap();
+        assert_eq!(told(&events), [ClientEvent::Disconnected]);
+    }
+
+    #[test]
     fn a_handle_that_still_connects_loses_no_contact_and_one_in_use_may() {
         for (start, expected) in [(connecting(), vec![]), (in_use(), vec![ClientEvent::Disconnected])] {
             let (hub, events) = hub(start);

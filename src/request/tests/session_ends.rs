@@ -41,6 +41,24 @@ fn an_expiry_that_is_noticed_late_is_told_once() {
 }
 
 #[test]
+fn a_lock_on_an_ended_session_makes_no_request() {
+    for closed in [false, true] {
+        let zk = SimulatedZooKeeper::new();
+        let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+        let party = Party { client, session };
+        let (lock, calls) = party.listening();
+        match closed {
+            true => party.session.close(),
+            false => party.client.expire(),
+        }
+        zk.clear_log();
+        let error = lock.lock().unwrap_err();
+        assert!(if closed { error.is_closed() } else { error.is_session_lost() }, "{error}");
+        assert!(calls.is_empty() && zk.log().is_empty(), "there is nothing to drop");
+    }
+}
+
+#[test]
 fn a_lease_ends_by_the_clock_when_nothing_is_heard() {
     let zk = SimulatedZooKeeper::new();
     let timeout = Duration::from_millis(800);
@@ -64,14 +82,13 @@ fn a_lease_ends_by_the_clock_when_nothing_is_heard() {
 #[test]
 fn a_session_lives_on_while_it_is_idle() {
     let zk = SimulatedZooKeeper::new();
-    let timeout = Duration::from_millis(600);
-    let party = Party::join_for(&zk, timeout);
-    let guard = party.blocking().lock().unwrap();
-    let until = Instant::now() + 3 * timeout;
+    let timeout = Duration::from_secs(32);
+    let (client, runtime, session) = open_on_manual_runtime(&zk, timeout);
+    let guard = Party { client, session }.blocking().lock().unwrap();
     let kept_alive = zk.calls(SimOperation::SetData);
-    while Instant::now() < until {
+    while runtime.elapsed() < 3 * timeout {
         assert!(guard.is_owner());
-        thread::yield_now();
+        runtime.advance(Duration::from_millis(100));
     }
     assert!(zk.calls(SimOperation::SetData) >= kept_alive + 3);
 }
@@ -79,13 +96,19 @@ fn a_session_lives_on_while_it_is_idle() {
 #[test]
 fn an_owner_whose_lease_ended_has_lost_even_if_the_session_comes_back() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join_for(&zk, Duration::from_secs(2));
+    let timeout = Duration::from_secs(32);
+    let (client, runtime, session) = open_on_manual_runtime(&zk, timeout);
+    let party = Party { client, session };
     let guard = party.blocking().lock().unwrap();
     party.client.disconnect();
+    runtime.advance(timeout - Duration::from_secs(2));
+    assert!(guard.is_owner());
+    runtime.advance(Duration::from_secs(1));
+    assert!(!guard.is_owner());
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
     party.client.reconnect();
-    eventually("the session is back", || party.session.state() == SessionState::Connected);
+    assert_eq!(party.session.state(), SessionState::Connected);
     assert!(!guard.is_owner());
-    eventually("its znode is removed", || zk.children(DIR).is_empty());
+    assert!(zk.children(DIR).is_empty(), "its znode is removed");
     assert!(party.blocking().try_lock().unwrap().is_some());
 }

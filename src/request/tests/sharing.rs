@@ -97,6 +97,20 @@ fn a_read_lock_has_the_data_that_are_set_and_its_znodes_fencing_token() {
 }
 
 #[test]
+fn a_read_lock_has_the_listener_that_was_set_last() {
+    let zk = SimulatedZooKeeper::new();
+    let (reading, first_calls) = Party::join(&zk).listening_to_read();
+    let first = reading.lock_listener().unwrap();
+    first.lock_acquired();
+    assert_eq!(next(&first_calls), Call::Acquired);
+    let (calls, taken) = unbounded();
+    reading.set_lock_listener(Notes(calls));
+    assert!(reading.lock().unwrap());
+    assert_eq!(next(&taken), Call::Acquired);
+    assert!(first_calls.is_empty());
+}
+
+#[test]
 fn an_exclusive_lock_on_the_directory_is_a_writer() {
     let zk = SimulatedZooKeeper::new();
     let party = Party::join(&zk);

@@ -1,6 +1,5 @@
 //! What the core promises a client, and what it makes of contact and proof.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,9 +11,10 @@ use crate::client::{EventSink, Granted, ZooKeeperClient};
 use crate::error::Operation;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
-use crate::session::runtime::{Priority, Threads};
-use crate::session::{FirstContact, Job, KEEP_ALIVE_PATH, MAX_CLOSE_SILENCE, Moment, Runtime};
+use crate::session::runtime::Threads;
+use crate::session::{FirstContact, KEEP_ALIVE_PATH, MAX_CLOSE_SILENCE, Runtime};
 use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::testing::open_on_manual_runtime;
 use crate::{BlockingWriteLock, Session, SessionState};
 
 /// A client that tells its events under a lock of its own, which its other calls take too.
@@ -174,95 +174,12 @@ fn a_session_that_took_long_to_open_is_not_suspended_after_it() {
     assert_eq!(states.try_iter().collect::<Vec<_>>(), []);
 }
 
-/// A runtime for a single thread: jobs run on it, and time passes when it says so.
-#[derive(Default)]
-struct ManualRuntime {
-    state: Mutex<ManualState>,
-}
-
-#[derive(Default)]
-struct ManualState {
-    elapsed: Duration,
-    jobs: VecDeque<Job>,
-    running: bool,
-    timers: Vec<(Moment, Job)>,
-}
-
-impl ManualState {
-    fn now(&self) -> Moment {
-        Moment::from_nanos(1_000_000_000).after(self.elapsed)
-    }
-
-    /// Takes the earliest timer that is due.
-    fn take_due(&mut self) -> Option<Job> {
-        let now = self.now();
-        let due = self.timers.iter().enumerate().filter(|(_, (due, _))| *due <= now);
-        let (position, _) = due.min_by_key(|(_, (due, _))| *due)?;
-        Some(self.timers.remove(position).1)
-    }
-}
-
-impl ManualRuntime {
-    fn advance(&self, time: Duration) {
-        self.state.lock().elapsed += time;
-        loop {
-            let Some(job) = self.state.lock().take_due() else { return };
-            job();
-        }
-    }
-}
-
-impl Runtime for ManualRuntime {
-    fn now(&self) -> Moment {
-        self.state.lock().now()
-    }
-
-    fn submit(&self, _priority: Priority, job: Job) {
-        let mut state = self.state.lock();
-        state.jobs.push_back(job);
-        if std::mem::replace(&mut state.running, true) {
-            return; // a call further up on this thread runs it
-        }
-        while let Some(job) = state.jobs.pop_front() {
-            parking_lot::MutexGuard::unlocked(&mut state, job);
-        }
-        state.running = false;
-    }
-
-    fn at(&self, moment: Moment, job: Job) {
-        self.state.lock().timers.push((moment, job));
-    }
-
-    fn submit_or_spawn(&self, job: Job) {
-        self.submit(Priority::Other, job);
-    }
-
-    fn abandon(&self) {}
-
-    fn shut_down(&self) {}
-}
-
-impl std::fmt::Debug for ManualRuntime {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ManualRuntime").finish_non_exhaustive()
-    }
-}
-
 const TIMEOUT: Duration = Duration::from_secs(8);
-
-fn open(zookeeper: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Arc<ManualRuntime>, Session) {
-    crate::testing::begin();
-    let client = zookeeper.connect(TIMEOUT);
-    let runtime = Arc::new(ManualRuntime::default());
-    let contact = FirstContact::by(runtime.now(), TIMEOUT, "the simulation");
-    let session = Session::open(Ok(client.clone()), runtime.clone(), None, &contact);
-    (client, runtime, session.unwrap())
-}
 
 #[test]
 fn a_session_whose_reads_are_answered_and_whose_writes_fail_is_suspended() {
     let zookeeper = SimulatedZooKeeper::new();
-    let (client, runtime, session) = open(&zookeeper);
+    let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
     let states = session.subscribe();
     for _ in 0..200 {
         client.fail_next(SimOperation::SetData, Effect::Before, ZkError::ConnectionLoss);
@@ -271,7 +188,7 @@ fn a_session_whose_reads_are_answered_and_whose_writes_fail_is_suspended() {
         session.core().read(|client| client.exists("/", false)).unwrap();
         runtime.advance(Duration::from_millis(100));
     }
-    let lasted = runtime.state.lock().elapsed;
+    let lasted = runtime.elapsed();
     assert!(lasted > 2 * TIMEOUT, "the writes failed for {lasted:?}");
     // Writes succeed again.
     runtime.advance(TIMEOUT / 2);
@@ -281,7 +198,7 @@ fn a_session_whose_reads_are_answered_and_whose_writes_fail_is_suspended() {
 #[test]
 fn a_pending_deletion_makes_no_calls_until_there_is_contact() {
     let zookeeper = SimulatedZooKeeper::new();
-    let (client, runtime, session) = open(&zookeeper);
+    let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
     let guard = BlockingWriteLock::new(&session, "/lock", None).unwrap().lock().unwrap();
     client.disconnect();
     drop(guard);

@@ -1,0 +1,106 @@
+//! A session whose time a test turns by hand, on one thread: nothing in it depends on how busy the
+//! machine is.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::Session;
+use crate::session::{FirstContact, Job, Moment, Priority, Runtime};
+use crate::sim::{SimulatedClient, SimulatedZooKeeper};
+
+/// Opens a session on a new client.
+pub(crate) fn open_on_manual_runtime(
+    zookeeper: &SimulatedZooKeeper,
+    session_timeout: Duration,
+) -> (Arc<SimulatedClient>, Arc<ManualRuntime>, Session) {
+    super::begin();
+    let client = zookeeper.connect(session_timeout);
+    let runtime = Arc::new(ManualRuntime::default());
+    let contact = FirstContact::by(runtime.now(), session_timeout, "the simulation");
+    let session = Session::open(Ok(client.clone()), runtime.clone(), None, &contact);
+    (client, runtime, session.unwrap())
+}
+
+/// Runs jobs on the thread that submits them. Time passes when a test says so, and timers run then.
+#[derive(Default)]
+pub(crate) struct ManualRuntime {
+    state: Mutex<ManualState>,
+}
+
+#[derive(Default)]
+struct ManualState {
+    elapsed: Duration,
+    jobs: VecDeque<Job>,
+    running: bool,
+    timers: Vec<(Moment, Job)>,
+}
+
+impl ManualState {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(1_000_000_000).after(self.elapsed)
+    }
+
+    /// Takes the earliest timer that is due.
+    fn take_due(&mut self) -> Option<Job> {
+        let now = self.now();
+        let due = self.timers.iter().enumerate().filter(|(_, (due, _))| *due <= now);
+        let (position, _) = due.min_by_key(|(_, (due, _))| *due)?;
+        Some(self.timers.remove(position).1)
+    }
+}
+
+impl ManualRuntime {
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.state.lock().elapsed
+    }
+
+    /// Lets time pass, and runs the timers that are due then.
+    pub(crate) fn advance(&self, time: Duration) {
+        self.state.lock().elapsed += time;
+        loop {
+            let Some(job) = self.state.lock().take_due() else { return };
+            job();
+        }
+    }
+}
+
+impl Runtime for ManualRuntime {
+    fn now(&self) -> Moment {
+        self.state.lock().now()
+    }
+
+    fn submit(&self, _priority: Priority, job: Job) {
+        let mut state = self.state.lock();
+        state.jobs.push_back(job);
+        if mem::replace(&mut state.running, true) {
+            return; // a call further up on this thread runs it
+        }
+        while let Some(job) = state.jobs.pop_front() {
+            MutexGuard::unlocked(&mut state, job);
+        }
+        state.running = false;
+    }
+
+    fn at(&self, moment: Moment, job: Job) {
+        self.state.lock().timers.push((moment, job));
+    }
+
+    fn submit_or_spawn(&self, job: Job) {
+        self.submit(Priority::Other, job);
+    }
+
+    fn abandon(&self) {}
+
+    fn shut_down(&self) {}
+}
+
+impl fmt::Debug for ManualRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManualRuntime").finish_non_exhaustive()
+    }
+}
