@@ -36,6 +36,9 @@ impl Core {
             self.wake_everybody(Wake::Reconnected);
         }
         proof.was_answered = was_answered(&result);
+        if proof.was_answered {
+            self.look_if_due();
+        }
         if proof.was_answered { Ok(()) } else { result }
     }
 
