@@ -188,3 +188,57 @@ impl fmt::Debug for BlockingWriteLock {
         f.debug_struct("BlockingWriteLock").field("dir", &self.dir()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use zookeeper::{Acl, Permission, ZkError};
+
+    use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::testing::begin;
+
+    fn new_lock(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, BlockingWriteLock) {
+        begin();
+        let client = server.connect(Duration::from_secs(30));
+        let session = Session::from_client(client.clone()).unwrap();
+        (client, BlockingWriteLock::new(&session, "/lock", None).unwrap())
+    }
+
+    #[test]
+    fn with_lock_returns_the_result_and_releases_the_lock() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, lock) = new_lock(&server);
+        let result = lock.with_lock(|guard| (guard.is_owner(), server.children("/lock").len()));
+        assert_eq!(result.unwrap(), (true, 1));
+        assert!(server.children("/lock").is_empty());
+    }
+
+    #[test]
+    fn with_lock_returns_the_result_when_the_deletion_is_pending() {
+        let server = SimulatedZooKeeper::new();
+        let (client, lock) = new_lock(&server);
+        let result = lock.with_lock(|_guard| {
+            client.fail_next(SimOperation::Delete, Effect::Before, ZkError::ConnectionLoss);
+            1
+        });
+        assert_eq!(result.unwrap(), 1);
+    }
+
+    #[test]
+    fn with_lock_returns_the_result_when_the_deletion_is_refused() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, lock) = new_lock(&server);
+        let acl = [Acl::new(Permission::READ, "world", "anyone")];
+        let result = lock.with_lock(|_guard| server.set_acl("/lock", &acl));
+        assert!(result.is_ok(), "{result:?}");
+    }
+
+    #[test]
+    fn with_lock_fails_when_the_lock_was_taken_away() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, lock) = new_lock(&server);
+        let result = lock.with_lock(|guard| server.delete(guard.id()));
+        assert!(matches!(result, Err(crate::LockError::RequestDeleted { .. })), "{result:?}");
+    }
+}

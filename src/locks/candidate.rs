@@ -249,27 +249,144 @@ fn is_deletion(error: &LockError) -> bool {
 mod tests {
     use super::*;
 
-    use zookeeper::ZkError;
+    use crossbeam_channel::{RecvTimeoutError, unbounded};
+    use zookeeper::{Acl, Permission, ZkError};
 
     use crate::Session;
-    use crate::sim::{Effect, SimOperation, SimulatedZooKeeper};
+    use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::testing::{deadline, eventually, next};
 
     const LONG: Duration = Duration::from_secs(30);
 
-    #[test]
-    fn a_candidate_stands_again_after_a_refusal_that_may_pass() {
-        let server = SimulatedZooKeeper::new();
+    /// A session, and an election on it.
+    fn election(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, BlockingWriteLock) {
         let client = server.connect(LONG);
         let session = Session::from_client(client.clone()).unwrap();
-        let election = BlockingWriteLock::new(&session, "/election", None).unwrap();
-        client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
-        let (leading, leads) = bounded(1);
+        (client, BlockingWriteLock::new(&session, "/election", None).unwrap())
+    }
+
+    /// A candidate whose closure leads until it must stop, and a channel that says when it leads.
+    fn stand(election: BlockingWriteLock) -> (Candidate, Receiver<()>) {
+        let (leading, leads) = unbounded();
         let candidate = Candidate::start(election, move |leadership| {
             let _ = leading.send(());
             while leadership.wait(LONG) {}
             Ok(())
         });
-        let candidate = candidate.unwrap();
-        assert!(leads.recv_timeout(LONG).is_ok(), "{:?}", candidate.error());
+        (candidate.unwrap(), leads)
+    }
+
+    /// Waits until the candidate ends by itself, and returns why.
+    fn end(candidate: &Candidate) -> &LockError {
+        assert!(candidate.wait(&Patience::lasting(deadline())), "it has not ended");
+        candidate.error().unwrap()
+    }
+
+    #[test]
+    fn a_candidate_that_is_stopped_steps_down_and_ends_without_an_error() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, election) = election(&server);
+        let (candidate, leads) = stand(election);
+        next(&leads);
+        assert!(candidate.is_leader());
+        assert!(!candidate.wait(&Patience::lasting(Duration::ZERO)));
+        candidate.stop();
+        assert!(candidate.wait(&Patience::lasting(deadline())));
+        assert!(!candidate.is_leader());
+        assert!(candidate.error().is_none());
+        assert!(server.children("/election").is_empty());
+    }
+
+    #[test]
+    fn a_candidate_that_is_dropped_while_it_waits_leaves_the_queue() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, election) = election(&server);
+        let leader = election.lock().unwrap();
+        let other = BlockingWriteLock::new(election.session(), "/election", None).unwrap();
+        let (candidate, leads) = stand(other);
+        eventually("it stands", || server.children("/election").len() == 2);
+        let ended = candidate.ended().clone();
+        drop(candidate);
+        assert_eq!(ended.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
+        assert_eq!(server.children("/election").len(), 1);
+        assert!(leads.is_empty());
+        assert!(leader.is_owner());
+    }
+
+    #[test]
+    fn the_end_of_the_session_ends_a_candidate() {
+        let server = SimulatedZooKeeper::new();
+        let (client, lock) = election(&server);
+        let (candidate, leads) = stand(lock);
+        next(&leads);
+        client.expire();
+        assert!(matches!(end(&candidate), LockError::SessionLost { .. }), "{candidate:?}");
+
+        let (_client, lock) = election(&server);
+        let session = lock.session().clone();
+        let (candidate, leads) = stand(lock);
+        next(&leads);
+        session.close();
+        assert!(matches!(end(&candidate), LockError::Closed { .. }), "{candidate:?}");
+    }
+
+    #[test]
+    fn a_closure_that_panics_ends_the_candidate_and_its_leadership() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, election) = election(&server);
+        let candidate = Candidate::start(election, |_| panic!("on purpose")).unwrap();
+        match end(&candidate) {
+            LockError::LeaderPanicked { path, message } => {
+                assert_eq!((path.as_str(), message.as_str()), ("/election", "on purpose"));
+            }
+            error => panic!("{error}"),
+        }
+        assert!(server.children("/election").is_empty());
+    }
+
+    #[test]
+    fn a_closure_that_fails_leads_again_but_not_at_once() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, election) = election(&server);
+        let (leading, leads) = unbounded();
+        let _candidate = Candidate::start(election, move |_| {
+            let _ = leading.send(Instant::now());
+            Err("no luck".into())
+        });
+        let first = next(&leads);
+        let pause = next(&leads) - first;
+        assert!(pause >= PACE / 2, "{pause:?}");
+    }
+
+    #[test]
+    fn a_leader_whose_znode_was_deleted_stands_again() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, election) = election(&server);
+        let (_candidate, leads) = stand(election);
+        next(&leads);
+        let first = server.children("/election").remove(0);
+        server.delete(&format!("/election/{first}"));
+        next(&leads);
+        assert_ne!(server.children("/election"), [first]);
+    }
+
+    #[test]
+    fn a_leader_that_may_not_delete_its_znode_ends() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, election) = election(&server);
+        let (candidate, leads) = stand(election);
+        next(&leads);
+        server.set_acl("/election", &[Acl::new(Permission::READ, "world", "anyone")]);
+        candidate.stop();
+        assert!(end(&candidate).is_access_denied(), "{candidate:?}");
+    }
+
+    #[test]
+    fn a_candidate_stands_again_after_a_refusal_that_may_pass() {
+        let server = SimulatedZooKeeper::new();
+        let (client, election) = election(&server);
+        client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
+        let (candidate, leads) = stand(election);
+        assert!(leads.recv_timeout(deadline()).is_ok(), "{:?}", candidate.error());
     }
 }

@@ -108,9 +108,64 @@ impl fmt::Debug for Vigil {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use zookeeper::{Acl, Permission, ZkError};
+
     use crate::Session;
-    use crate::sim::{SimOperation, SimulatedZooKeeper};
-    use crate::testing::eventually;
+    use crate::sim::{Effect, SimOperation, SimulatedZooKeeper};
+    use crate::testing::{eventually, open_on_manual_runtime};
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_message_arrives_when_the_znode_is_deleted_and_not_before() {
+        let zookeeper = SimulatedZooKeeper::new();
+        zookeeper.create("/a", b"");
+        let (_client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+        let vigil = Vigil::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
+        zookeeper.set_data("/a", b"new");
+        runtime.advance(2 * LOOK_AGAIN);
+        assert!(vigil.gone().try_recv().is_err());
+        zookeeper.delete("/a");
+        assert_eq!(vigil.gone().try_recv(), Ok(()));
+        assert!(vigil.gone().try_recv().is_err());
+    }
+
+    #[test]
+    fn a_znode_that_may_not_be_read_is_looked_at_again() {
+        let zookeeper = SimulatedZooKeeper::new();
+        zookeeper.create_with_acl("/a", b"", &[Acl::new(Permission::DELETE, "world", "anyone")]);
+        let (_client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+        let vigil = Vigil::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
+        zookeeper.delete("/a");
+        assert!(vigil.gone().try_recv().is_err(), "the server fires no watch for this client");
+        runtime.advance(LOOK_AGAIN);
+        assert_eq!(vigil.gone().try_recv(), Ok(()));
+    }
+
+    #[test]
+    fn a_look_that_fails_in_contact_is_repeated() {
+        let zookeeper = SimulatedZooKeeper::new();
+        let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+        client.fail_next(SimOperation::GetData, Effect::Before, ZkError::Unimplemented);
+        let vigil = Vigil::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
+        assert!(vigil.gone().try_recv().is_err());
+        runtime.advance(LOOK_AGAIN);
+        assert_eq!(vigil.gone().try_recv(), Ok(()));
+    }
+
+    #[test]
+    fn a_look_without_contact_is_repeated_by_the_reconnect_alone() {
+        let zookeeper = SimulatedZooKeeper::new();
+        let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+        client.disconnect();
+        let vigil = Vigil::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
+        zookeeper.clear_log();
+        runtime.advance(5 * LOOK_AGAIN);
+        assert!(zookeeper.log().is_empty(), "{:?}", zookeeper.log());
+        client.reconnect();
+        assert_eq!(vigil.gone().try_recv(), Ok(()));
+    }
 
     #[test]
     fn a_deletion_is_seen_after_a_panic_of_the_client() {

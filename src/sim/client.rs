@@ -210,6 +210,10 @@ impl ZooKeeperClient for SimulatedClient {
         self.client(&mut self.shared.lock()).report_delay
     }
 
+    fn quiet_time(&self) -> Duration {
+        self.client(&mut self.shared.lock()).quiet_time
+    }
+
     fn session_timeout(&self) -> Duration {
         self.client(&mut self.shared.lock()).session_timeout
     }

@@ -54,6 +54,7 @@ pub(super) struct Client {
     /// What the server grants at the next reconnect.
     pub(super) session_timeout: Duration,
     pub(super) report_delay: Duration,
+    pub(super) quiet_time: Duration,
     pub(super) identities: Vec<Identity>,
     pub(super) script: Script,
 }

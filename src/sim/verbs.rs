@@ -1,5 +1,7 @@
 //! The verbs by which a test brings faults over a [`SimulatedClient`].
 
+use std::time::Duration;
+
 use zookeeper::ZkError;
 
 use super::access::Identity;
@@ -43,6 +45,12 @@ impl SimulatedClient {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
         (client.session_timeout, client.report_delay) = (granted.session_timeout, granted.report_delay);
+    }
+
+    /// Sets for how long this client wants its connection left alone: nothing, unless it is set before
+    /// a session is opened on the client.
+    pub fn set_quiet_time(&self, quiet_time: Duration) {
+        self.client(&mut self.shared.lock()).quiet_time = quiet_time;
     }
 
     /// Lets the session expire on the server: its ephemeral znodes go at once. The client learns of it at its next

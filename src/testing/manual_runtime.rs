@@ -18,12 +18,20 @@ pub(crate) fn open_on_manual_runtime(
     zookeeper: &SimulatedZooKeeper,
     session_timeout: Duration,
 ) -> (Arc<SimulatedClient>, Arc<ManualRuntime>, Session) {
-    super::begin();
     let client = zookeeper.connect(session_timeout);
+    let (runtime, session) = open_client_on_manual_runtime(client.clone(), session_timeout);
+    (client, runtime, session)
+}
+
+pub(crate) fn open_client_on_manual_runtime(
+    client: Arc<SimulatedClient>,
+    session_timeout: Duration,
+) -> (Arc<ManualRuntime>, Session) {
+    super::begin();
     let runtime = Arc::new(ManualRuntime::default());
     let contact = FirstContact::by(runtime.now(), session_timeout, "the simulation");
-    let session = Session::open(Ok(client.clone()), runtime.clone(), None, &contact);
-    (client, runtime, session.unwrap())
+    let session = Session::open(Ok(client), runtime.clone(), None, &contact);
+    (runtime, session.unwrap())
 }
 
 /// Runs jobs on the thread that submits them. Time passes when a test says so, and timers run then.

@@ -15,7 +15,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 
-pub(crate) use self::manual_runtime::open_on_manual_runtime;
+pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};
 pub(crate) use self::wait::{deadline, eventually};
 
 /// To be called before threads of a session are started: ends the run where a test cannot fail by

@@ -70,8 +70,8 @@ struct Status {
     /// Contact was lost: the participants must look again once the session is known to live.
     recheck_due: bool,
     proof_under_way: bool,
-    /// Since when a routine look is due that waits for the next keep-alive.
-    routine_look_due: Option<Moment>,
+    /// Whether a routine look is due that waits for the next keep-alive.
+    routine_look_due: bool,
     next_tick: Option<Moment>,
     announced: SessionState,
     subscribers: Vec<Sender<SessionState>>,
@@ -101,7 +101,7 @@ impl Core {
             contact_begins_after: opened_after,
             recheck_due: false,
             proof_under_way: false,
-            routine_look_due: None,
+            routine_look_due: false,
             next_tick: None,
             announced: SessionState::Suspended,
             subscribers: Vec::new(),

@@ -2,10 +2,10 @@
 //!
 //! A watch can be used up silently: a server withholds the event from a client that may not read
 //! the znode any more (CVE-2024-23944), and a change of an ACL fires no watch. So no participant
-//! relies on a watch for longer than half a minute, or a session timeout if that is longer.
+//! relies on a watch for longer than half a minute.
 //!
 //! A client may want its connection to be left alone for a while, to check its own health. Its
-//! looks come together with the next keep-alive.
+//! looks come together with the next keep-alive, at most a session timeout later.
 
 use std::sync::Arc;
 
@@ -21,32 +21,32 @@ impl Core {
             if core.end_reason().is_some() {
                 return;
             }
-            if core.may_look_now() {
+            if core.quiet_time.is_zero() {
                 core.look_routinely();
+            } else {
+                core.look_beside_keep_alive();
             }
             core.look_routinely_later();
         });
     }
 
-    /// A look is due. It may come now where no quiet is wanted, or where no keep-alive has come for a
-    /// session timeout, as other requests keep the session alive.
-    fn may_look_now(&self) -> bool {
-        let now = self.now();
-        let mut status = self.status.lock();
-        let due_since = *status.routine_look_due.get_or_insert(now);
-        self.quiet_time.is_zero() || due_since.after(status.lease.session_timeout()) <= now
+    /// Looks together with the next keep-alive. None may come for long where other requests keep the
+    /// session alive: then it looks after a session timeout.
+    fn look_beside_keep_alive(self: &Arc<Self>) {
+        let latest = self.now().after(self.session_timeout());
+        self.status.lock().routine_look_due = true;
+        self.at(latest, |core| core.look_if_due());
     }
 
-    /// Makes a look that is due beside a keep-alive.
     pub(super) fn look_if_due(&self) {
-        if self.status.lock().routine_look_due.is_some() {
+        if self.status.lock().routine_look_due {
             self.look_routinely();
         }
     }
 
     /// Wakes every participant to look. Without contact it does nothing: the reconnect wakes them.
     pub(crate) fn look_routinely(&self) {
-        self.status.lock().routine_look_due = None;
+        self.status.lock().routine_look_due = false;
         if self.in_contact() {
             self.wake_everybody(Wake::Routine);
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
@@ -14,7 +15,9 @@ use crate::session::Core;
 use crate::session::runtime::Threads;
 use crate::session::{FirstContact, KEEP_ALIVE_PATH, MAX_CLOSE_SILENCE, Runtime};
 use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::testing::open_on_manual_runtime;
+use crate::testing::{
+    ManualRuntime, in_background, next, open_client_on_manual_runtime, open_on_manual_runtime,
+};
 use crate::{BlockingWriteLock, Session, SessionState};
 
 /// A client that tells its events under a lock of its own, which its other calls take too.
@@ -236,4 +239,73 @@ fn a_call_that_panics_has_an_unknown_outcome() {
     let panics = |_: &Arc<Core>| std::panic::resume_unwind(Box::new("on purpose"));
     let error = session.core().call::<()>(Operation::LOCK, &path, panics).unwrap_err();
     assert!(error.is_connection_loss(), "{error}");
+}
+
+#[test]
+fn close_returns_after_the_server_has_ended_the_session() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let client = zookeeper.connect(Duration::from_secs(30));
+    let session = Session::from_client(client.clone()).unwrap();
+    let (returned, has_returned) = bounded(1);
+    client.before_next(SimOperation::Close, move || {
+        // A close that does not wait has returned by then.
+        let _ = has_returned.recv_timeout(MAX_CLOSE_SILENCE / 10);
+    });
+    let left = in_background(move || {
+        session.close();
+        let left = zookeeper.sessions().len();
+        let _ = returned.send(());
+        left
+    });
+    assert_eq!(next(&left), 0);
+}
+
+/// Lets time pass in small steps, and returns those in which the owner of `znode` looked, and of
+/// these the ones with a keep-alive.
+fn looks(zookeeper: &SimulatedZooKeeper, znode: &str, mut step: impl FnMut()) -> (usize, usize) {
+    let (mut looks, mut beside_keep_alives) = (0, 0);
+    for _ in 0..1000 {
+        zookeeper.clear_log();
+        step();
+        let calls = zookeeper.log();
+        let calls = |path: &str| calls.iter().any(|call| call.path == path);
+        looks += usize::from(calls(znode));
+        beside_keep_alives += usize::from(calls(znode) && calls(KEEP_ALIVE_PATH));
+    }
+    (looks, beside_keep_alives)
+}
+
+const STEP: Duration = Duration::from_millis(50);
+
+fn open_on_quiet_client(zookeeper: &SimulatedZooKeeper) -> (Arc<ManualRuntime>, Session) {
+    let client = zookeeper.connect(TIMEOUT);
+    client.set_quiet_time(TIMEOUT * 2 / 3);
+    open_client_on_manual_runtime(client, TIMEOUT)
+}
+
+#[test]
+fn routine_looks_come_beside_keep_alives_where_the_client_wants_quiet() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let (runtime, session) = open_on_quiet_client(&zookeeper);
+    let guard = BlockingWriteLock::new(&session, "/lock", None).unwrap().lock().unwrap();
+    // The first look, which is to watch the znode, comes soon after the acquisition.
+    runtime.advance(Duration::from_secs(1));
+    let (looks, beside_keep_alives) = looks(&zookeeper, guard.id(), || runtime.advance(STEP));
+    assert!((1..=4).contains(&looks), "{looks} in {:?}", 1000 * STEP);
+    assert_eq!(beside_keep_alives, looks);
+}
+
+#[test]
+fn routine_looks_come_without_keep_alives_where_other_requests_keep_the_session_alive() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let (runtime, session) = open_on_quiet_client(&zookeeper);
+    let guard = BlockingWriteLock::new(&session, "/lock", None).unwrap().lock().unwrap();
+    let core = session.core();
+    runtime.advance(Duration::from_secs(1));
+    let (looks, beside_keep_alives) = looks(&zookeeper, guard.id(), || {
+        core.write(|client| client.set_data("/lock", b"", None).map(drop)).unwrap();
+        runtime.advance(STEP);
+    });
+    assert!((1..=4).contains(&looks), "{looks} in {:?}", 1000 * STEP);
+    assert_eq!(beside_keep_alives, 0);
 }
