@@ -17,7 +17,7 @@ use env_logger::{Builder, Env};
 use lexopt::prelude::*;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Leadership, Patience, Session};
+use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Leadership, Session, Wait};
 
 const USAGE: &str = "usage: leader_election [--name NAME] [--session-timeout SECONDS] [CONNECT]";
 const HELP: &str = "
@@ -107,7 +107,7 @@ impl Node {
         }
         self.say("stopping");
         candidate.stop();
-        candidate.wait(&Patience::lasting(GOODBYE));
+        candidate.wait(&Wait::timeout(GOODBYE));
         session.close();
         let Some(error) = candidate.error() else { return Ok(ExitCode::SUCCESS) };
         complain(error);

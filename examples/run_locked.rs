@@ -75,13 +75,13 @@ fn complain(error: &(dyn Error + 'static)) {
 
 struct Options {
     connect: String,
-    patience: Patience,
+    wait: Wait,
     dir: String,
     command: Command,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Patience {
+enum Wait {
     Endless,
     Limited(Duration),
     None,
@@ -91,24 +91,23 @@ impl Options {
     /// `None` when help is asked for.
     fn from_args() -> Result<Option<Options>, lexopt::Error> {
         let mut connect = env::var("ZK_CONNECT").unwrap_or_else(|_| "127.0.0.1:2181".to_owned());
-        let mut patience = Patience::Endless;
+        let mut wait = Wait::Endless;
         let mut dir = None;
         let mut args = lexopt::Parser::from_env();
         while let Some(arg) = args.next()? {
             match (arg, &dir) {
                 (Long("help") | Short('h'), _) => return Ok(None),
                 (Long("connect"), _) => connect = args.value()?.string()?,
-                (Long("timeout"), _) if patience == Patience::Endless => {
+                (Long("timeout"), _) if wait == Wait::Endless => {
                     let seconds = args.value()?.parse()?;
-                    patience =
-                        Patience::Limited(Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?);
+                    wait = Wait::Limited(Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?);
                 }
-                (Long("try"), _) if patience == Patience::Endless => patience = Patience::None,
+                (Long("try"), _) if wait == Wait::Endless => wait = Wait::None,
                 (Value(value), None) => dir = Some(value.string()?),
                 (Value(program), Some(dir)) => {
                     let mut command = Command::new(program);
                     command.args(args.raw_args()?);
-                    return Ok(Some(Options { connect, patience, dir: dir.clone(), command }));
+                    return Ok(Some(Options { connect, wait, dir: dir.clone(), command }));
                 }
                 (arg, _) => return Err(arg.unexpected()),
             }
@@ -127,17 +126,17 @@ fn run(options: Options) -> Result<i32, Box<dyn Error>> {
 }
 
 fn lock_and_run(session: &Session, options: Options) -> Result<i32, Box<dyn Error>> {
-    let Options { patience, dir, command, .. } = options;
+    let Options { wait, dir, command, .. } = options;
     let lock = BlockingWriteLock::new(session, &dir, None)?;
     let signals = signals()?;
 
     // On a thread of its own, so that a signal can end the wait; closing the session ends the thread.
     let (obtained, obtains) = bounded(1);
     thread::spawn(move || {
-        obtained.send(match patience {
-            Patience::Endless => lock.lock().map(Some),
-            Patience::Limited(timeout) => lock.try_lock_for(timeout),
-            Patience::None => lock.try_lock(),
+        obtained.send(match wait {
+            Wait::Endless => lock.lock().map(Some),
+            Wait::Limited(timeout) => lock.try_lock_for(timeout),
+            Wait::None => lock.try_lock(),
         })
     });
     let guard = select! {

@@ -183,7 +183,7 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// The [`CancelHandle`](crate::CancelHandle) was pulled while the call waited, or before. Nothing stands in the queue
+    /// The [`CancelToken`](crate::CancelToken) was pulled while the call waited, or before. Nothing stands in the queue
     /// any more.
     #[error("{operation} '{path}': cancelled by another thread; to ask again, take another cancel handle")]
     Cancelled {

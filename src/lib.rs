@@ -35,7 +35,7 @@
 //! All stand on a [`Session`], one connection that any number of locks share.
 //!
 //! On top of the blocking one there are [`MultiLock`], for several locks at once, [`ReentrantLock`], which its holder may
-//! acquire again, and [`DistributedLocks`], which finds a lock by the name of what it guards. [`RecoverableZooKeeper`] reads
+//! acquire again, and [`NamedLocks`], which finds a lock by the name of what it guards. [`RecoverableZooKeeper`] reads
 //! and writes the data next to a lock over lost connections.
 //!
 //! # Looking on
@@ -89,37 +89,36 @@ mod client;
 mod directory;
 mod error;
 mod error_class;
+#[cfg(any(test, feature = "test-util"))]
+pub mod fake;
 mod locks;
 mod logging;
 mod node_tracker;
 mod operation;
 mod panics;
-mod patience;
 mod protocol_support;
 mod recipe;
 mod recoverable;
 mod request;
 mod retry;
 mod session;
-#[cfg(any(test, feature = "test-util"))]
-pub mod sim;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod testing;
 mod tracking;
+mod wait;
 
 pub use client::{ClientEvent, EventSink, Granted, ZooKeeperClient};
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{LockError, LossReason, Result};
 pub use locks::{
-    BlockingWriteLock, Candidate, DistributedLocks, DowngradeError, Leadership, LockGuard, LockListener,
-    MultiGuard, MultiLock, ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Revocation,
-    Revoker, WriteGuard, WriteLock,
+    BlockingWriteLock, Candidate, DowngradeError, Leadership, LockGuard, LockListener, MultiGuard, MultiLock,
+    NamedLocks, ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Revocation, Revoker,
+    WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;
-pub use patience::{CancelHandle, Patience};
 pub use protocol_support::ProtocolSupport;
 pub use recipe::kind::LockKind;
 #[cfg(any(test, feature = "test-util"))]
@@ -130,6 +129,7 @@ pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
 pub use session::{Session, SessionState};
+pub use wait::{CancelToken, Wait};
 
 /// Types of the client library that appear in this crate's signatures.
 pub use zookeeper::{Acl, CreateMode, Permission, Stat, ZkError, ZkResult, ZooKeeper};
@@ -162,7 +162,7 @@ mod tests {
         assert_send_sync::<crate::MultiLock>();
         assert_send_sync::<crate::MultiGuard>();
         assert_send_sync::<crate::ReentrantLock>();
-        assert_send_sync::<crate::DistributedLocks>();
+        assert_send_sync::<crate::NamedLocks>();
         assert_send_sync::<crate::LockDirectory>();
         assert_send_sync::<crate::LeaderWatch>();
         assert_send_sync::<crate::QueueWatch>();

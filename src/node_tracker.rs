@@ -10,11 +10,11 @@ use crossbeam_channel::Receiver;
 use zookeeper::{Stat, ZkError, ZkResult};
 
 use crate::error::{LockError, Operation, Result};
-use crate::patience::Patience;
 use crate::recipe::path::ZNodePath;
 use crate::recoverable::unmarked;
 use crate::session::Session;
-use crate::tracking::{Look, Subject, Tracking, Watching};
+use crate::tracking::{Fetched, Subject, Tracking, Watching};
+use crate::wait::Wait;
 
 /// Keeps the current data of one znode, which may come, change and go.
 ///
@@ -63,21 +63,21 @@ impl NodeTracker {
     /// - [`AccessDenied`](crate::LockError::AccessDenied): READ is not granted on the znode.
     /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
     pub fn new(session: &Session, path: &str) -> Result<NodeTracker> {
-        match NodeTracker::new_with(session, path, &Patience::unlimited())? {
+        match NodeTracker::new_with(session, path, &Wait::forever())? {
             Some(tracker) => Ok(tracker),
             // Proof: without a deadline there is none to come.
             None => Err(LockError::Closed { operation: Operation::WATCH.name, path: path.to_owned() }),
         }
     }
 
-    /// Begins to track the znode at this path, and blocks until the server has said what is there, or as long as the
-    /// patience lasts, and then returns `None`, with nothing tracked.
+    /// Begins to track the znode at this path, and blocks until the server has said what is there, or
+    /// until the wait ends, and then returns `None`, with nothing tracked.
     ///
     /// # Errors
     /// As [`new`](NodeTracker::new), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn new_with(session: &Session, path: &str, patience: &Patience) -> Result<Option<NodeTracker>> {
+    pub fn new_with(session: &Session, path: &str, wait: &Wait) -> Result<Option<NodeTracker>> {
         let node = Node { path: ZNodePath::parse(path)? };
-        Ok(Tracking::start(session, node, patience)?.map(|tracking| NodeTracker { tracking }))
+        Ok(Tracking::start(session, node, wait)?.map(|tracking| NodeTracker { tracking }))
     }
 
     /// Returns the full path of the znode.
@@ -116,15 +116,15 @@ impl NodeTracker {
     /// # Errors
     /// As [`current`](NodeTracker::current).
     pub fn wait_available(&self, timeout: Duration) -> Result<Option<NodeData>> {
-        self.wait_available_with(&Patience::lasting(timeout))
+        self.wait_available_with(&Wait::timeout(timeout))
     }
 
-    /// Blocks until the znode exists, or as long as the patience lasts, and then returns `None`.
+    /// Blocks until the znode exists, or until the wait ends, and then returns `None`.
     ///
     /// # Errors
     /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn wait_available_with(&self, patience: &Patience) -> Result<Option<NodeData>> {
-        self.tracking.wait_for(patience, Option::clone)
+    pub fn wait_available_with(&self, wait: &Wait) -> Result<Option<NodeData>> {
+        self.tracking.wait_for(wait, Option::clone)
     }
 
     /// Blocks until the znode does not exist, or for `timeout`; returns whether it is gone.
@@ -134,15 +134,15 @@ impl NodeTracker {
     /// # Errors
     /// As [`current`](NodeTracker::current).
     pub fn wait_deleted(&self, timeout: Duration) -> Result<bool> {
-        self.wait_deleted_with(&Patience::lasting(timeout))
+        self.wait_deleted_with(&Wait::timeout(timeout))
     }
 
-    /// Blocks until the znode does not exist, or as long as the patience lasts; returns whether it is gone.
+    /// Blocks until the znode does not exist, or until the wait ends; returns whether it is gone.
     ///
     /// # Errors
     /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn wait_deleted_with(&self, patience: &Patience) -> Result<bool> {
-        let gone = self.tracking.wait_for(patience, |node| node.is_none().then_some(()))?;
+    pub fn wait_deleted_with(&self, wait: &Wait) -> Result<bool> {
+        let gone = self.tracking.wait_for(wait, |node| node.is_none().then_some(()))?;
         Ok(gone.is_some())
     }
 }
@@ -206,22 +206,22 @@ struct Node {
 }
 
 impl Subject for Node {
-    type Sight = Option<NodeData>;
+    type Value = Option<NodeData>;
 
     fn path(&self) -> &ZNodePath {
         &self.path
     }
 
-    fn look(&self, watching: &Watching) -> ZkResult<Look<Option<NodeData>>> {
+    fn look(&self, watching: &Watching) -> ZkResult<Fetched<Option<NodeData>>> {
         match watching.data(&self.path) {
             Ok((data, stat)) => {
                 let contents = Arc::new(Contents { data, stat });
-                Ok(Look::Seen(Some(NodeData { contents })))
+                Ok(Fetched::Seen(Some(NodeData { contents })))
             }
             // A watch on what does not exist: here it is waited for.
             Err(ZkError::NoNode) => match watching.existence(&self.path)? {
-                None => Ok(Look::Seen(None)),
-                Some(_) => Ok(Look::ChangedMeanwhile),
+                None => Ok(Fetched::Seen(None)),
+                Some(_) => Ok(Fetched::ChangedMeanwhile),
             },
             Err(error) => Err(error),
         }

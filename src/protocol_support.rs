@@ -19,7 +19,7 @@ use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::Session;
 
 /// The largest data of a znode: the server's default limit of 1 MiB is for the whole packet, path and ACL included.
-pub(crate) const MOST_DATA: usize = 1024 * 1024 - 16 * 1024;
+pub(crate) const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
 
 /// The helper methods that recipes stand on, with retries when the connection is lost.
 ///
@@ -268,11 +268,11 @@ impl fmt::Debug for ProtocolSupport {
 }
 
 pub(crate) fn check_data(data: &[u8]) -> Result<()> {
-    if data.len() <= MOST_DATA {
+    if data.len() <= MAX_DATA {
         return Ok(());
     }
     Err(LockError::InvalidArgument {
         argument: "znode data",
-        rule: format!("{} bytes are more than the {MOST_DATA} that fit into a request", data.len()),
+        rule: format!("{} bytes are more than the {MAX_DATA} that fit into a request", data.len()),
     })
 }

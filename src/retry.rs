@@ -198,7 +198,7 @@ impl RetryCounter {
         let now = core.now();
         self.failures = self.failures.saturating_add(1);
         let (begun, first_error) = self.first.take().unwrap_or((now, error));
-        match policy.delay_after(self.failures, now.since(begun), || core.chance()) {
+        match policy.delay_after(self.failures, now.since(begun), || core.random_unit()) {
             Some(delay) => {
                 self.first = Some((begun, first_error));
                 Ok(delay)

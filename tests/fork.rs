@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes_lock::sim::SimulatedZooKeeper;
+use zookeeper_recipes_lock::fake::SimulatedZooKeeper;
 use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 
 fn main() {

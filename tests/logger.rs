@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
-use zookeeper_recipes_lock::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
     Acl, BlockingWriteLock, Candidate, LeaderWatch, Leadership, LockDirectory, LockGuard, LockListener,
-    MultiLock, NodeTracker, Patience, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock, Revoker, Session,
-    SessionState, WriteLock, ZkError, ZooKeeperClient,
+    MultiLock, NodeTracker, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock, Revoker, Session,
+    SessionState, Wait, WriteLock, ZkError, ZooKeeperClient,
 };
 
 const DIR: &str = "/locks/it";
@@ -318,7 +318,7 @@ fn a_logger_may_call_everything() {
         }
         assert_eq!(sessions[0].state(), SessionState::Connected);
         things.candidate.stop();
-        things.candidate.wait(&Patience::lasting(LONG));
+        things.candidate.wait(&Wait::timeout(LONG));
     });
 }
 

@@ -18,7 +18,7 @@ const WARM_UP: usize = 100;
 
 const AIM_KIB: f64 = 4.0;
 /// The most workers that a session keeps, however many locks it has.
-const MOST_WORKERS: f64 = 16.0;
+const MAX_WORKERS: f64 = 16.0;
 
 struct Idle;
 
@@ -39,7 +39,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str) {
     let threads: Vec<f64> = measured.iter().map(|(_, threads)| *threads).collect();
     print_title(&format!("{WAITING} locks more waiting on one session"), "");
     print_numbers("resident KiB for each lock", &kib, "< 4", |kib| kib < AIM_KIB);
-    print_numbers("threads for all of them", &threads, "≤ 16", |threads| threads <= MOST_WORKERS);
+    print_numbers("threads for all of them", &threads, "≤ 16", |threads| threads <= MAX_WORKERS);
 }
 
 fn measure_in_child(connect_string: &str) -> (f64, f64) {

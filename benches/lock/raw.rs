@@ -14,7 +14,7 @@ const READER_PREFIX: &str = "read-3b241101-e2bb-4255-8caf-4136c566a962-";
 const WRITER_PREFIX: &str = "write-3b241101-e2bb-4255-8caf-4136c566a962-";
 
 /// A watch that has not fired by then never will.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn connect(connect_string: &str) -> Arc<ZooKeeper> {
     let zk = ZooKeeper::connect(connect_string, SESSION_TIMEOUT, |_| {}).expect("the address is valid");
@@ -117,7 +117,7 @@ impl RawLock {
             let _ = fired.send(());
         };
         match self.zk.get_data_w(&path, tell) {
-            Ok(_) => firing.recv_timeout(PATIENCE).expect("the one ahead goes"),
+            Ok(_) => firing.recv_timeout(TIMEOUT).expect("the one ahead goes"),
             Err(ZkError::NoNode) => {}
             Err(error) => panic!("watching {path}: {error:?}"),
         }

@@ -16,7 +16,7 @@ const FEW: usize = 10;
 const MANY: usize = 1_000;
 
 /// Gone so soon that the lock is never acquired, and often before the reply to the create.
-const PATIENCE: Duration = Duration::from_millis(1);
+const TIMEOUT: Duration = Duration::from_millis(1);
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -49,7 +49,7 @@ pub(crate) fn attempt(connect_string: &str, dir: &str) {
     let onlooker = ZooKeeper::connect(connect_string, SESSION_TIMEOUT, |_| {}).expect("the server is up");
     let time_out = |attempts: usize| {
         for _ in 0..attempts {
-            assert!(lock.try_lock_for(PATIENCE).expect("the server answers").is_none(), "it is held");
+            assert!(lock.try_lock_for(TIMEOUT).expect("the server answers").is_none(), "it is held");
         }
         eventually("the attempts' znodes are gone", || {
             onlooker.get_children(dir, false).is_ok_and(|children| children.len() == 1)

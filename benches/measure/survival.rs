@@ -30,7 +30,7 @@ const MOMENTS: u32 = 12;
 /// shorter.
 const STEP: Duration = Duration::from_millis(250);
 
-const MOST_TRIES: u32 = 4;
+const MAX_TRIES: u32 = 4;
 
 pub(crate) struct Survival {
     pub(crate) session_timeout: Duration,
@@ -66,7 +66,7 @@ fn measure(server: &Server, timeout: Duration) -> Survival {
     lasted.sort();
     let outages = [coarse, fine].concat();
     let least = outages.iter().map(|outage| outage.lasted).min().expect("several were tried");
-    let certain = (1..=MOST_TRIES).filter_map(|number| least.checked_sub(STEP * number)).find(|length| {
+    let certain = (1..=MAX_TRIES).filter_map(|number| least.checked_sub(STEP * number)).find(|length| {
         let survives = |outage: &Outage| survives(server, timeout, outage.moment, *length);
         in_parallel(&outages, survives).iter().all(|survived| *survived)
     });

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, unbounded};
 
 /// An answer longer than this is not from a ZooKeeper server.
-const LONGEST_ANSWER: usize = 1024;
+const MAX_ANSWER: usize = 1024;
 
 /// What one server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) struct Greeting {
 /// they are given, with the position of the server in the list.
 ///
 /// A name may take longer to resolve than the deadline; its thread ends when it is resolved.
-pub(crate) fn greet_all(
+pub(crate) fn probe_all(
     servers: &[String],
     session_timeout: Duration,
     deadline: Instant,
@@ -36,9 +36,9 @@ pub(crate) fn greet_all(
     let (sender, answers) = unbounded();
     for (position, server) in servers.iter().enumerate() {
         let (server, of_thread) = (server.clone(), sender.clone());
-        let thread = thread::Builder::new().name("zk-lock-greet".to_owned());
+        let thread = thread::Builder::new().name("zk-lock-probe".to_owned());
         let spawned = thread.spawn(move || {
-            let _ = of_thread.send((position, greet(&server, session_timeout, deadline)));
+            let _ = of_thread.send((position, probe(&server, session_timeout, deadline)));
         });
         if let Err(error) = spawned {
             let _ = sender.send((position, Err(error)));
@@ -51,7 +51,7 @@ pub(crate) fn greet_all(
 ///
 /// # Errors
 /// Why the last of its addresses did not answer.
-fn greet(server: &str, session_timeout: Duration, deadline: Instant) -> io::Result<Greeting> {
+fn probe(server: &str, session_timeout: Duration, deadline: Instant) -> io::Result<Greeting> {
     let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in server.to_socket_addrs()? {
         let ask = |timeout| greet_address(address, timeout, deadline);
@@ -110,7 +110,7 @@ fn read_frame(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> 
     let mut length = [0; 4];
     read_exact(stream, &mut length, deadline)?;
     let length = usize::try_from(i32::from_be_bytes(length)).unwrap_or(usize::MAX);
-    if length > LONGEST_ANSWER {
+    if length > MAX_ANSWER {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no ZooKeeper server"));
     }
     let mut body = vec![0; length];
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn greet_once(answer: Vec<u8>) -> io::Result<Greeting> {
-        greet(&serve(answer), Duration::from_secs(10), Instant::now() + deadline())
+        probe(&serve(answer), Duration::from_secs(10), Instant::now() + deadline())
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let deadline = Instant::now() + Duration::from_millis(100);
-        let error = greet(&address, Duration::from_secs(10), deadline).unwrap_err();
+        let error = probe(&address, Duration::from_secs(10), deadline).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -173,7 +173,7 @@ pub trait ZooKeeperClient: Send + Sync {
     ///
     /// The default is not at all. A client whose own health check only works on an idle connection names a longer time,
     /// and gets it where the session timeout has room for it. Asked once, when the session is opened.
-    fn quiet_time(&self) -> Duration {
+    fn min_idle_for_ping(&self) -> Duration {
         Duration::ZERO
     }
 

@@ -6,11 +6,11 @@ use zookeeper::{ZkError, ZkResult};
 use super::lock_info::LockInfo;
 use super::reading::read_without_data;
 use crate::error::Result;
-use crate::patience::Patience;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
-use crate::tracking::{Look, Subject, Tracking, Watching};
+use crate::tracking::{Fetched, Subject, Tracking, Watching};
+use crate::wait::Wait;
 
 /// Keeps up to date who is first in a lock directory: who leads, in an election.
 ///
@@ -43,12 +43,8 @@ pub struct LeaderWatch {
 }
 
 impl LeaderWatch {
-    pub(super) fn start(
-        session: &Session,
-        dir: &ZNodePath,
-        patience: &Patience,
-    ) -> Result<Option<LeaderWatch>> {
-        let tracking = Tracking::start(session, Leader { dir: dir.clone() }, patience)?;
+    pub(super) fn start(session: &Session, dir: &ZNodePath, wait: &Wait) -> Result<Option<LeaderWatch>> {
+        let tracking = Tracking::start(session, Leader { dir: dir.clone() }, wait)?;
         Ok(tracking.map(|tracking| LeaderWatch { tracking }))
     }
 
@@ -86,28 +82,28 @@ struct Leader {
 }
 
 impl Subject for Leader {
-    type Sight = Option<LockInfo>;
+    type Value = Option<LockInfo>;
 
     fn path(&self) -> &ZNodePath {
         &self.dir
     }
 
-    fn look(&self, watching: &Watching) -> ZkResult<Look<Option<LockInfo>>> {
+    fn look(&self, watching: &Watching) -> ZkResult<Fetched<Option<LockInfo>>> {
         let listed = watching.core().read(|client| client.get_children(self.dir.as_str(), false));
         let first = match listed {
             Ok(children) => self.first(&children),
             Err(ZkError::NoNode) => {
                 return Ok(match watching.existence(&self.dir)? {
-                    None => Look::Seen(None),
-                    Some(_) => Look::ChangedMeanwhile,
+                    None => Fetched::Seen(None),
+                    Some(_) => Fetched::ChangedMeanwhile,
                 });
             }
             Err(error) => return Err(error),
         };
         let Some(first) = first else { return self.look_at_directory(watching, None) };
         match watching.data(&first) {
-            Ok((data, stat)) => Ok(Look::Seen(Some(LockInfo::new(first, data, &stat)))),
-            Err(ZkError::NoNode) => Ok(Look::ChangedMeanwhile),
+            Ok((data, stat)) => Ok(Fetched::Seen(Some(LockInfo::new(first, data, &stat)))),
+            Err(ZkError::NoNode) => Ok(Fetched::ChangedMeanwhile),
             // Servers since 3.8.4 tell nothing of the end of a znode that may not be read.
             Err(ZkError::NoAuth) => self.look_at_directory(watching, Some(first)),
             Err(error) => Err(error),
@@ -125,16 +121,16 @@ impl Leader {
         &self,
         watching: &Watching,
         first: Option<ZNodePath>,
-    ) -> ZkResult<Look<Option<LockInfo>>> {
+    ) -> ZkResult<Fetched<Option<LockInfo>>> {
         match watching.children(&self.dir) {
             Ok(children) if self.first(&children) == first => {}
-            Ok(_) | Err(ZkError::NoNode) => return Ok(Look::ChangedMeanwhile),
+            Ok(_) | Err(ZkError::NoNode) => return Ok(Fetched::ChangedMeanwhile),
             Err(error) => return Err(error),
         }
-        let Some(first) = first else { return Ok(Look::Seen(None)) };
+        let Some(first) = first else { return Ok(Fetched::Seen(None)) };
         Ok(match read_without_data(watching.core(), &first)? {
-            Some(leader) => Look::Seen(Some(leader)),
-            None => Look::ChangedMeanwhile,
+            Some(leader) => Fetched::Seen(Some(leader)),
+            None => Fetched::ChangedMeanwhile,
         })
     }
 }

@@ -23,11 +23,11 @@ pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
 use crate::error::{LockError, Operation, Result};
 use crate::logging;
-use crate::patience::Patience;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::{count_owners, in_order};
 use crate::recipe::path::ZNodePath;
 use crate::session::{Core, Session};
+use crate::wait::Wait;
 
 /// The directory of a lock or an election, for those who look at it and those who clear it up.
 ///
@@ -153,16 +153,16 @@ impl LockDirectory {
     /// [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory;
     /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
     pub fn watch_leader(&self) -> Result<LeaderWatch> {
-        self.watch_leader_with(&Patience::unlimited())?.ok_or_else(|| self.never_seen())
+        self.watch_leader_with(&Wait::forever())?.ok_or_else(|| self.never_seen())
     }
 
-    /// Watches who is first in the queue, and blocks until the server has said who that is now, or as long as the patience
-    /// lasts, and then returns `None`, with nothing watched.
+    /// Watches who is first in the queue, and blocks until the server has said who that is now, or until the wait
+    /// ends, and then returns `None`, with nothing watched.
     ///
     /// # Errors
     /// As [`watch_leader`](LockDirectory::watch_leader), and [`Cancelled`](LockError::Cancelled).
-    pub fn watch_leader_with(&self, patience: &Patience) -> Result<Option<LeaderWatch>> {
-        LeaderWatch::start(&self.session, &self.dir, patience)
+    pub fn watch_leader_with(&self, wait: &Wait) -> Result<Option<LeaderWatch>> {
+        LeaderWatch::start(&self.session, &self.dir, wait)
     }
 
     /// Watches who stands in the queue.
@@ -172,18 +172,18 @@ impl LockDirectory {
     /// # Errors
     /// As [`watch_leader`](LockDirectory::watch_leader).
     pub fn watch_queue(&self) -> Result<QueueWatch> {
-        self.watch_queue_with(&Patience::unlimited())?.ok_or_else(|| self.never_seen())
+        self.watch_queue_with(&Wait::forever())?.ok_or_else(|| self.never_seen())
     }
 
-    /// Watches who stands in the queue, with the patience of [`watch_leader_with`](LockDirectory::watch_leader_with).
+    /// Watches who stands in the queue, with the wait of [`watch_leader_with`](LockDirectory::watch_leader_with).
     ///
     /// # Errors
     /// As [`watch_leader_with`](LockDirectory::watch_leader_with).
-    pub fn watch_queue_with(&self, patience: &Patience) -> Result<Option<QueueWatch>> {
-        QueueWatch::start(&self.session, &self.dir, patience)
+    pub fn watch_queue_with(&self, wait: &Wait) -> Result<Option<QueueWatch>> {
+        QueueWatch::start(&self.session, &self.dir, wait)
     }
 
-    /// What ends a watch before its first sight, when no patience does: only the session's end can.
+    /// What ends a watch before its first sight, when no wait does: only the session's end can.
     fn never_seen(&self) -> LockError {
         LockError::Closed { operation: Operation::WATCH.name, path: self.dir.to_string() }
     }

@@ -4,11 +4,11 @@ use crossbeam_channel::Receiver;
 use zookeeper::{ZkError, ZkResult};
 
 use crate::error::Result;
-use crate::patience::Patience;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
-use crate::tracking::{Look, Subject, Tracking, Watching};
+use crate::tracking::{Fetched, Subject, Tracking, Watching};
+use crate::wait::Wait;
 
 /// Keeps up to date who stands in a lock directory.
 ///
@@ -38,12 +38,8 @@ pub struct QueueWatch {
 }
 
 impl QueueWatch {
-    pub(super) fn start(
-        session: &Session,
-        dir: &ZNodePath,
-        patience: &Patience,
-    ) -> Result<Option<QueueWatch>> {
-        let tracking = Tracking::start(session, Queue { dir: dir.clone() }, patience)?;
+    pub(super) fn start(session: &Session, dir: &ZNodePath, wait: &Wait) -> Result<Option<QueueWatch>> {
+        let tracking = Tracking::start(session, Queue { dir: dir.clone() }, wait)?;
         Ok(tracking.map(|tracking| QueueWatch { tracking }))
     }
 
@@ -80,18 +76,18 @@ struct Queue {
 }
 
 impl Subject for Queue {
-    type Sight = Vec<String>;
+    type Value = Vec<String>;
 
     fn path(&self) -> &ZNodePath {
         &self.dir
     }
 
-    fn look(&self, watching: &Watching) -> ZkResult<Look<Vec<String>>> {
+    fn look(&self, watching: &Watching) -> ZkResult<Fetched<Vec<String>>> {
         match watching.children(&self.dir) {
-            Ok(children) => Ok(Look::Seen(in_order(&children).into_iter().map(str::to_owned).collect())),
+            Ok(children) => Ok(Fetched::Seen(in_order(&children).into_iter().map(str::to_owned).collect())),
             Err(ZkError::NoNode) => match watching.existence(&self.dir)? {
-                None => Ok(Look::Seen(Vec::new())),
-                Some(_) => Ok(Look::ChangedMeanwhile),
+                None => Ok(Fetched::Seen(Vec::new())),
+                Some(_) => Ok(Fetched::ChangedMeanwhile),
             },
             Err(error) => Err(error),
         }

@@ -11,7 +11,7 @@ use zookeeper::{Acl, Permission};
 
 use super::{LockDirectory, LockInfo};
 use crate::Session;
-use crate::sim::{ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::fake::{ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{eventually, in_background, next};
 
 const DIR: &str = "/locks/it";
@@ -20,26 +20,26 @@ const LONG: Duration = Duration::from_secs(30);
 /// A session that only the test knows.
 const STRANGER: i64 = 7;
 
-struct Place {
+struct Fixture {
     zk: SimulatedZooKeeper,
     client: Arc<SimulatedClient>,
     directory: LockDirectory,
 }
 
-impl Place {
-    fn new() -> Place {
+impl Fixture {
+    fn new() -> Fixture {
         let zk = SimulatedZooKeeper::new();
         let client = zk.connect(LONG);
         let session = Session::from_client(client.clone()).unwrap();
         let directory = LockDirectory::new(&session, DIR).unwrap();
-        Place { zk, client, directory }
+        Fixture { zk, client, directory }
     }
 
     /// One with an empty directory.
-    fn with_directory() -> Place {
-        let place = Place::new();
-        place.zk.create(DIR, b"");
-        place
+    fn with_directory() -> Fixture {
+        let fixture = Fixture::new();
+        fixture.zk.create(DIR, b"");
+        fixture
     }
 
     /// A request of somebody else's session, with data.

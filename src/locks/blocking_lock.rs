@@ -6,15 +6,15 @@ use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
 use crate::error::{LockError, Operation, Result};
-use crate::locks::grant::{Grant, Tidings};
+use crate::locks::guard_signals::{GuardSignals, WaitObserver};
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking;
-use crate::patience::{Patience, Waited};
 use crate::protocol_support::{ProtocolSupport, check_data};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, Event, Request, Standing};
+use crate::request::{Claim, Event, QueuePosition, Request};
 use crate::session::Session;
+use crate::wait::{Wait, Waited};
 
 /// A lock for scoped code. Each call is a request of its own.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl BlockingLock {
     }
 
     pub(crate) fn lock(&self) -> Result<LockGuard> {
-        match self.try_lock_with(&Patience::unlimited())? {
+        match self.try_lock_with(&Wait::forever())? {
             Some(guard) => Ok(guard),
             // Proof: without a deadline there is none to come.
             None => Err(LockError::Closed { operation: Operation::LOCK.name, path: self.dir.to_string() }),
@@ -39,14 +39,14 @@ impl BlockingLock {
     }
 
     pub(crate) fn try_lock(&self) -> Result<Option<LockGuard>> {
-        self.try_once(&Tidings::of(1))
+        self.try_once(&GuardSignals::of(1))
     }
 
     /// Takes the lock if it is free. What befalls it later is told on channels that several locks may share.
-    pub(crate) fn try_once(&self, tidings: &Arc<Tidings>) -> Result<Option<LockGuard>> {
-        let attempt = self.start(tidings)?;
+    pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
+        let attempt = self.start(signals)?;
         match attempt.claim.wait_until_placed()? {
-            Some(Standing::Owner) => attempt.into_guard().map(Some),
+            Some(QueuePosition::Owner) => attempt.into_guard().map(Some),
             _ => {
                 // Waited for, so that the next attempt, for reading perhaps, is not refused because of this one. A deletion
                 // that fails goes on in the background.
@@ -56,18 +56,18 @@ impl BlockingLock {
         }
     }
 
-    pub(crate) fn try_lock_with(&self, patience: &Patience) -> Result<Option<LockGuard>> {
-        over_losses(self.session(), &self.dir, patience, || self.wait(patience, &Tidings::of(1)))
+    pub(crate) fn try_lock_with(&self, wait: &Wait) -> Result<Option<LockGuard>> {
+        over_losses(self.session(), &self.dir, wait, || self.wait(wait, &GuardSignals::of(1)))
     }
 
     /// Waits for the lock, but not over the loss of the session, nor over that of another lock that is told on the same
     /// channels. What befalls it later is told there too.
-    pub(crate) fn wait(&self, patience: &Patience, tidings: &Arc<Tidings>) -> Result<Option<LockGuard>> {
-        if patience.is_cancelled() {
+    pub(crate) fn wait(&self, wait: &Wait, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
+        if wait.is_cancelled() {
             return Err(cancelled(&self.dir));
         }
-        let attempt = self.start(tidings)?;
-        match patience.wait_for_or(&attempt.events, &tidings.broken()) {
+        let attempt = self.start(signals)?;
+        match wait.wait_for_or(&attempt.events, &signals.broken()) {
             Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
             // It is this lock itself that was lost, as soon as it was acquired.
             Waited::Disconnected if attempt.events.try_recv() == Ok(Event::Acquired) => {
@@ -80,15 +80,15 @@ impl BlockingLock {
         }
     }
 
-    fn start(&self, tidings: &Arc<Tidings>) -> Result<Attempt> {
+    fn start(&self, signals: &Arc<GuardSignals>) -> Result<Attempt> {
         self.support.check_open(Operation::LOCK.name, &self.dir)?;
         self.session().core().check_open(Operation::LOCK, &self.dir)?;
-        let (grant, events) = Grant::new(tidings);
-        let terms = locking::terms(&self.dir, &self.support, self.data(), self.access);
-        let request = Request::new(self.session(), terms, grant);
+        let (observer, events) = WaitObserver::new(signals);
+        let spec = locking::spec(&self.dir, &self.support, self.data(), self.access);
+        let request = Request::new(self.session(), spec, observer);
         request.start();
-        let (session, tidings) = (self.session().clone(), Arc::clone(tidings));
-        Ok(Attempt { session, claim: Claim::on(request), events, tidings })
+        let (session, signals) = (self.session().clone(), Arc::clone(signals));
+        Ok(Attempt { session, claim: Claim::on(request), events, signals })
     }
 
     pub(crate) fn path(&self) -> &ZNodePath {
@@ -122,21 +122,21 @@ impl BlockingLock {
 pub(crate) fn over_losses<T>(
     session: &Session,
     dir: &ZNodePath,
-    patience: &Patience,
+    wait: &Wait,
     attempt: impl Fn() -> Result<Option<T>>,
 ) -> Result<Option<T>> {
-    let Some(healing) = session.healing() else { return attempt() };
+    let Some(replacement) = session.replacement() else { return attempt() };
     loop {
-        let healed = healing.next();
+        let replaced = replacement.next();
         let core = session.core();
         match attempt() {
             // Of several locks, one was lost with its lease while another was waited for. The session lives, and brings no
-            // healing.
+            // replacement.
             Err(error) if error.is_session_lost() && core.end_reason().is_none() => {}
-            Err(error) if error.is_session_lost() => match patience.wait_for(&healed) {
+            Err(error) if error.is_session_lost() => match wait.wait_for(&replaced) {
                 Waited::TimedOut => return Ok(None),
                 Waited::Cancelled => return Err(cancelled(dir)),
-                _ if healing.is_closed() => return Err(error),
+                _ if replacement.is_closed() => return Err(error),
                 _ => {}
             },
             outcome => return outcome,
@@ -154,13 +154,13 @@ struct Attempt {
     claim: Claim,
     session: Session,
     events: Receiver<Event>,
-    tidings: Arc<Tidings>,
+    signals: Arc<GuardSignals>,
 }
 
 impl Attempt {
     fn into_guard(self) -> Result<LockGuard> {
         match self.claim.znode() {
-            Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.tidings)),
+            Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.signals)),
             None => Err(self.claim.end_error(Operation::LOCK)),
         }
     }

@@ -13,11 +13,11 @@ use crate::error::Result;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
 use crate::logging;
-use crate::patience::Patience;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
+use crate::wait::Wait;
 
 /// An exclusive lock that blocks until it is acquired.
 ///
@@ -92,7 +92,7 @@ impl BlockingWriteLock {
     /// # Errors
     /// As [`lock`](BlockingWriteLock::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<LockGuard>> {
-        self.try_lock_with(&Patience::lasting(timeout))
+        self.try_lock_with(&Wait::timeout(timeout))
     }
 
     /// Blocks until the lock is acquired, or until `deadline`, and then returns `None`.
@@ -100,22 +100,22 @@ impl BlockingWriteLock {
     /// # Errors
     /// As [`lock`](BlockingWriteLock::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<LockGuard>> {
-        self.try_lock_with(&Patience::until(deadline))
+        self.try_lock_with(&Wait::until(deadline))
     }
 
-    /// Blocks until the lock is acquired, or as long as the patience lasts, and then returns `None`; another thread may cut
+    /// Blocks until the lock is acquired, or until the wait ends, and then returns `None`; another thread may cut
     /// the waiting short.
     ///
     /// ```no_run
     /// use std::{thread, time::Duration};
-    /// use zookeeper_recipes_lock::{BlockingWriteLock, CancelHandle, LockError, Patience, Session};
+    /// use zookeeper_recipes_lock::{BlockingWriteLock, CancelToken, LockError, Wait, Session};
     ///
     /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
     /// let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
-    /// let shutdown = CancelHandle::new();
+    /// let shutdown = CancelToken::new();
     /// thread::scope(|scope| {
-    ///     let patience = Patience::unlimited().cancelled_by(&shutdown);
-    ///     let waiter = scope.spawn(move || lock.try_lock_with(&patience).map(drop));
+    ///     let wait = Wait::forever().cancelled_by(&shutdown);
+    ///     let waiter = scope.spawn(move || lock.try_lock_with(&wait).map(drop));
     ///     shutdown.cancel();
     ///     assert!(matches!(waiter.join().unwrap(), Ok(()) | Err(LockError::Cancelled { .. })));
     /// });
@@ -124,8 +124,8 @@ impl BlockingWriteLock {
     ///
     /// # Errors
     /// As [`lock`](BlockingWriteLock::lock), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn try_lock_with(&self, patience: &Patience) -> Result<Option<LockGuard>> {
-        self.lock.try_lock_with(patience)
+    pub fn try_lock_with(&self, wait: &Wait) -> Result<Option<LockGuard>> {
+        self.lock.try_lock_with(wait)
     }
 
     /// Runs an operation under the lock and releases the lock after it, panic or not.
@@ -195,7 +195,7 @@ mod tests {
 
     use zookeeper::{Acl, Permission, ZkError};
 
-    use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::testing::begin;
 
     fn new_lock(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, BlockingWriteLock) {

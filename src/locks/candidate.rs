@@ -18,11 +18,11 @@ use crate::locks::leadership::Leadership;
 use crate::locks::lock_guard::LockGuard;
 use crate::logging;
 use crate::panics::contain;
-use crate::patience::{CancelHandle, Patience, Waited};
 use crate::request::Request;
+use crate::wait::{CancelToken, Wait, Waited};
 
 /// How soon after it last joined the queue a candidate joins again at the earliest.
-const PACE: Duration = Duration::from_secs(1);
+const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Stands for election for as long as it is kept, on a thread of its own, and runs a closure on that thread whenever it
 /// leads.
@@ -50,7 +50,7 @@ const PACE: Duration = Duration::from_secs(1);
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Patience, Session};
+/// use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Wait, Session};
 ///
 /// # fn look_after_the_cluster(_token: i64) {}
 /// let session = Session::connect_self_healing("zk1:2181,zk2:2181,zk3:2181", Duration::from_secs(10))?;
@@ -66,7 +66,7 @@ const PACE: Duration = Duration::from_secs(1);
 ///
 /// // At the end of the process:
 /// candidate.stop();
-/// candidate.wait(&Patience::lasting(Duration::from_secs(5)));
+/// candidate.wait(&Wait::timeout(Duration::from_secs(5)));
 /// session.close();
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
@@ -78,7 +78,7 @@ pub struct Candidate {
 /// What the candidate shares with its thread.
 struct Shared {
     dir: String,
-    stop: CancelHandle,
+    stop: CancelToken,
     /// The request that leads.
     leading: Mutex<Option<Arc<Request>>>,
     /// Why it ended by itself.
@@ -98,7 +98,7 @@ impl Candidate {
     ) -> Result<Candidate> {
         let shared = Arc::new(Shared {
             dir: election.dir().to_owned(),
-            stop: CancelHandle::new(),
+            stop: CancelToken::new(),
             leading: Mutex::new(None),
             error: OnceLock::new(),
         });
@@ -130,12 +130,12 @@ impl Candidate {
         self.shared.stop.cancel();
     }
 
-    /// Blocks until the candidate has ended, or as long as the patience lasts, and returns whether it has. It ends after a
+    /// Blocks until the candidate has ended, or until the wait ends, and returns whether it has. It ends after a
     /// [`stop`](Candidate::stop), once its closure has returned and the znode is deleted, or by itself because of an
     /// [error](Candidate::error). Without contact the deletion is waited for until that is noticed, or until the end of the
     /// session.
-    pub fn wait(&self, patience: &Patience) -> bool {
-        patience.wait_for(&self.ended) == Waited::Disconnected
+    pub fn wait(&self, wait: &Wait) -> bool {
+        wait.wait_for(&self.ended) == Waited::Disconnected
     }
 
     /// Returns a channel that is disconnected when the candidate has ended; usable in
@@ -201,15 +201,15 @@ impl Campaign {
     fn run(&mut self) -> Result<()> {
         let stop = self.shared.stop.clone();
         loop {
-            let earliest = Instant::now() + PACE;
-            match self.election.try_lock_with(&Patience::unlimited().cancelled_by(&stop)) {
+            let earliest = Instant::now() + MIN_REJOIN_INTERVAL;
+            match self.election.try_lock_with(&Wait::forever().cancelled_by(&stop)) {
                 Ok(Some(guard)) => self.lead(guard)?,
-                // Stopped: the patience has no other end.
+                // Stopped: the wait has no other end.
                 Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
                 Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
-            Patience::until(earliest).cancelled_by(&stop).wait_for::<Infallible>(&never());
+            Wait::until(earliest).cancelled_by(&stop).wait_for::<Infallible>(&never());
         }
     }
 
@@ -253,7 +253,7 @@ mod tests {
     use zookeeper::{Acl, Permission, ZkError};
 
     use crate::Session;
-    use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::testing::{deadline, eventually, next};
 
     const LONG: Duration = Duration::from_secs(30);
@@ -278,7 +278,7 @@ mod tests {
 
     /// Waits until the candidate ends by itself, and returns why.
     fn end(candidate: &Candidate) -> &LockError {
-        assert!(candidate.wait(&Patience::lasting(deadline())), "it has not ended");
+        assert!(candidate.wait(&Wait::timeout(deadline())), "it has not ended");
         candidate.error().unwrap()
     }
 
@@ -289,9 +289,9 @@ mod tests {
         let (candidate, leads) = stand(election);
         next(&leads);
         assert!(candidate.is_leader());
-        assert!(!candidate.wait(&Patience::lasting(Duration::ZERO)));
+        assert!(!candidate.wait(&Wait::timeout(Duration::ZERO)));
         candidate.stop();
-        assert!(candidate.wait(&Patience::lasting(deadline())));
+        assert!(candidate.wait(&Wait::timeout(deadline())));
         assert!(!candidate.is_leader());
         assert!(candidate.error().is_none());
         assert!(server.children("/election").is_empty());
@@ -355,7 +355,7 @@ mod tests {
         });
         let first = next(&leads);
         let pause = next(&leads) - first;
-        assert!(pause >= PACE / 2, "{pause:?}");
+        assert!(pause >= MIN_REJOIN_INTERVAL / 2, "{pause:?}");
     }
 
     #[test]

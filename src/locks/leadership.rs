@@ -9,8 +9,8 @@ use crossbeam_channel::{Receiver, Select};
 
 use crate::error::{LossReason, Result};
 use crate::locks::lock_guard::LockGuard;
-use crate::patience::CancelHandle;
 use crate::request::Request;
+use crate::wait::CancelToken;
 
 /// Leadership, as a [`Candidate`](crate::Candidate) lends it to its closure. It ends when the closure returns.
 ///
@@ -20,12 +20,12 @@ use crate::request::Request;
 /// [scope](std::thread::scope), may ask too.
 pub struct Leadership {
     guard: LockGuard,
-    stop: CancelHandle,
+    stop: CancelToken,
     stop_requested: Receiver<Infallible>,
 }
 
 impl Leadership {
-    pub(crate) fn new(guard: LockGuard, stop: &CancelHandle) -> Leadership {
+    pub(crate) fn new(guard: LockGuard, stop: &CancelToken) -> Leadership {
         Leadership { guard, stop: stop.clone(), stop_requested: stop.cancelled() }
     }
 

@@ -11,16 +11,16 @@ use crate::locks::locking;
 use crate::protocol_support::{ProtocolSupport, check_data};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Observer, Request, Standing};
-use crate::session::{Rejoin, Session};
+use crate::request::{Observer, QueuePosition, Request};
+use crate::session::{OnNewSession, Session};
 
 /// A lock with a listener, which has one request in the queue at a time. Dropped, it is closed.
 pub(crate) struct ListeningLock {
-    place: Arc<Place>,
+    inner: Arc<LockInner>,
 }
 
-/// A lock's place in the queue, shared with a session that heals itself.
-struct Place {
+/// A lock's place in the queue, shared with a session that is_replaced itself.
+struct LockInner {
     support: ProtocolSupport,
     dir: ZNodePath,
     access: Access,
@@ -30,7 +30,7 @@ struct Place {
     current: Mutex<Option<Arc<Request>>>,
 }
 
-impl Place {
+impl LockInner {
     /// The request in the queue, or a new one, started; `None` when the lock was closed meanwhile.
     fn current_or_new(&self) -> Option<Arc<Request>> {
         self.renew(|current| current.is_none_or(Request::has_ended))?;
@@ -48,9 +48,9 @@ impl Place {
             if !is_wanted(current.as_deref()) {
                 return Some(());
             }
-            let terms = locking::terms(&self.dir, &self.support, Arc::clone(&self.data.lock()), self.access);
+            let spec = locking::spec(&self.dir, &self.support, Arc::clone(&self.data.lock()), self.access);
             let observer = Arc::<ListenerSlot>::clone(&self.listener);
-            let request = Request::new(self.support.session(), terms, observer);
+            let request = Request::new(self.support.session(), spec, observer);
             // That one is dropped outside the lock: it may be the last handle of a client.
             let ended = current.replace(Arc::clone(&request));
             (request, ended)
@@ -60,18 +60,18 @@ impl Place {
         Some(())
     }
 
-    /// Starts a request. If its session was lost before, and healed before this could be seen, it is made again here: nobody
+    /// Starts a request. If its session was lost before, and replaced before this could be seen, it is made again here: nobody
     /// else will.
     fn start(&self, request: &Arc<Request>) {
         request.start();
         if !Arc::ptr_eq(request.core(), &self.support.session().core()) {
-            self.rejoin();
+            self.new_session();
         }
     }
 }
 
-impl Rejoin for Place {
-    fn rejoin(&self) {
+impl OnNewSession for LockInner {
+    fn new_session(&self) {
         self.renew(|current| current.is_some_and(Request::waited_for_a_lost_session));
     }
 }
@@ -84,20 +84,20 @@ impl ListeningLock {
         data: Arc<[u8]>,
         listener: Option<Arc<dyn LockListener>>,
     ) -> ListeningLock {
-        let heals = support.session().healing().is_some();
-        let place = Arc::new(Place {
+        let is_replaced = support.session().replacement().is_some();
+        let inner = Arc::new(LockInner {
             support,
             dir,
             access,
             data: Mutex::new(data),
-            listener: Arc::new(ListenerSlot::new(listener, heals)),
+            listener: Arc::new(ListenerSlot::new(listener, is_replaced)),
             current: Mutex::new(None),
         });
-        if let Some(healing) = place.support.session().healing() {
-            let rejoining: Arc<dyn Rejoin> = Arc::<Place>::clone(&place);
-            healing.register(Arc::downgrade(&rejoining));
+        if let Some(replacement) = inner.support.session().replacement() {
+            let rejoining: Arc<dyn OnNewSession> = Arc::<LockInner>::clone(&inner);
+            replacement.register(Arc::downgrade(&rejoining));
         }
-        ListeningLock { place }
+        ListeningLock { inner }
     }
 
     /// Joins the queue, unless this lock stands there already, and returns whether it is the owner now.
@@ -105,23 +105,23 @@ impl ListeningLock {
         if self.is_closed() {
             return Ok(false);
         }
-        let heals = self.session().healing().is_some_and(|healing| !healing.is_closed());
-        if !heals {
-            self.session().core().check_open(Operation::LOCK, &self.place.dir)?;
+        let is_replaced = self.session().replacement().is_some_and(|replacement| !replacement.is_closed());
+        if !is_replaced {
+            self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
-        let Some(request) = self.place.current_or_new() else { return Ok(false) };
+        let Some(request) = self.inner.current_or_new() else { return Ok(false) };
         let placed = request.wait_until_placed();
         match placed {
             // It joins again by itself.
-            Err(error) if heals && error.is_session_lost() => Ok(false),
-            placed => Ok(placed? == Some(Standing::Owner) && request.is_owner()),
+            Err(error) if is_replaced && error.is_session_lost() => Ok(false),
+            placed => Ok(placed? == Some(QueuePosition::Owner) && request.is_owner()),
         }
     }
 
     /// Releases the lock, or leaves the queue. Without a request it does nothing. Fails when the
     /// lock was taken away; a place in the queue may be lost in silence, as it is given up here.
     pub(crate) fn unlock(&self) -> Result<()> {
-        let Some(request) = self.place.current.lock().take() else { return Ok(()) };
+        let Some(request) = self.inner.current.lock().take() else { return Ok(()) };
         let owned = request.is_owner();
         let released = locking::release(&request);
         if request.was_taken_away() {
@@ -134,18 +134,18 @@ impl ListeningLock {
     }
 
     pub(crate) fn is_owner(&self) -> bool {
-        self.place.current.lock().as_ref().is_some_and(|request| request.is_owner())
+        self.inner.current.lock().as_ref().is_some_and(|request| request.is_owner())
     }
 
     /// The full path of the znode of the request in the queue, if there is one.
     pub(crate) fn id(&self) -> Option<String> {
-        let current = self.place.current.lock();
+        let current = self.inner.current.lock();
         let request = current.as_ref().filter(|request| !request.has_ended())?;
         request.znode().map(|znode| znode.to_string())
     }
 
     pub(crate) fn fencing_token(&self) -> Result<i64> {
-        let current = self.place.current.lock().clone();
+        let current = self.inner.current.lock().clone();
         match current.filter(|request| !request.has_ended()) {
             Some(request) => request.fencing_token(),
             None => {
@@ -156,48 +156,48 @@ impl ListeningLock {
 
     /// Closes the lock: releases it or leaves the queue, without waiting for the server, and never joins again.
     pub(crate) fn close(&self) {
-        self.place.support.close();
-        let current = self.place.current.lock().take();
+        self.inner.support.close();
+        let current = self.inner.current.lock().take();
         if let Some(request) = current {
             request.withdraw(None);
         }
-        self.place.listener.hand_on();
+        self.inner.listener.deliver();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.place.support.is_closed()
+        self.inner.support.is_closed()
     }
 
     pub(crate) fn dir(&self) -> &str {
-        self.place.dir.as_str()
+        self.inner.dir.as_str()
     }
 
     pub(crate) fn session(&self) -> &Session {
-        self.place.support.session()
+        self.inner.support.session()
     }
 
     pub(crate) fn support(&self) -> &ProtocolSupport {
-        &self.place.support
+        &self.inner.support
     }
 
     pub(crate) fn listener(&self) -> Option<Arc<dyn LockListener>> {
-        self.place.listener.get()
+        self.inner.listener.get()
     }
 
     pub(crate) fn set_listener(&self, listener: Arc<dyn LockListener>) {
-        self.place.listener.set(Some(listener));
+        self.inner.listener.set(Some(listener));
     }
 
     pub(crate) fn set_data(&self, data: &[u8]) -> Result<()> {
         check_data(data)?;
-        *self.place.data.lock() = data.into();
+        *self.inner.data.lock() = data.into();
         Ok(())
     }
 
     /// What a public lock around this one shows of it, under its own name.
     pub(crate) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)
-            .field("dir", &self.place.dir)
+            .field("dir", &self.inner.dir)
             .field("id", &self.id())
             .field("is_owner", &self.is_owner())
             .field("closed", &self.is_closed())
@@ -209,15 +209,15 @@ impl ListeningLock {
 #[cfg(test)]
 impl ListeningLock {
     pub(crate) fn current(&self) -> &Mutex<Option<Arc<Request>>> {
-        &self.place.current
+        &self.inner.current
     }
 
     pub(crate) fn current_or_new(&self) -> Option<Arc<Request>> {
-        self.place.current_or_new()
+        self.inner.current_or_new()
     }
 
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
-        Arc::<ListenerSlot>::clone(&self.place.listener)
+        Arc::<ListenerSlot>::clone(&self.inner.listener)
     }
 }
 
@@ -234,8 +234,8 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
+    use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::recipe::naming_scheme::NamingScheme;
-    use crate::sim::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::testing::{deadline, eventually, next};
 
     const LONG: Duration = Duration::from_secs(30);
@@ -353,15 +353,15 @@ mod tests {
         let dir = ZNodePath::parse("/locks/it").unwrap();
         let support = ProtocolSupport::new(&session);
         let lock = ListeningLock::new(support, dir, Access::Exclusive, locking::default_data(), None);
-        let place = &lock.place;
-        let terms = locking::terms(&place.dir, &place.support, locking::default_data(), place.access);
-        let request = Request::new(&session, terms, lock.observer());
-        *place.current.lock() = Some(Arc::clone(&request));
-        let healed = session.healing().unwrap().next();
+        let inner = &lock.inner;
+        let spec = locking::spec(&inner.dir, &inner.support, locking::default_data(), inner.access);
+        let request = Request::new(&session, spec, lock.observer());
+        *inner.current.lock() = Some(Arc::clone(&request));
+        let replaced = session.replacement().unwrap().next();
         next(&clients).expire();
-        assert!(healed.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
-        place.rejoin();
-        place.start(&request);
+        assert!(replaced.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
+        inner.new_session();
+        inner.start(&request);
         eventually("it joins again", || lock.is_owner());
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 
 use crate::error::{LockError, LossReason, Operation, Result};
-use crate::locks::grant::{Grant, Tidings};
+use crate::locks::guard_signals::{GuardSignals, WaitObserver};
 use crate::locks::locking;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
@@ -27,12 +27,17 @@ pub struct LockGuard {
     claim: Claim,
     session: Session,
     znode: ZNodePath,
-    tidings: Arc<Tidings>,
+    signals: Arc<GuardSignals>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(session: Session, claim: Claim, znode: ZNodePath, tidings: Arc<Tidings>) -> LockGuard {
-        LockGuard { claim, session, znode, tidings }
+    pub(crate) fn new(
+        session: Session,
+        claim: Claim,
+        znode: ZNodePath,
+        signals: Arc<GuardSignals>,
+    ) -> LockGuard {
+        LockGuard { claim, session, znode, signals }
     }
 
     /// Goes on holding the lock with less access; on error, as before.
@@ -41,11 +46,11 @@ impl LockGuard {
         access: Access,
         support: &ProtocolSupport,
     ) -> std::result::Result<LockGuard, (LockGuard, LockError)> {
-        let tidings = Tidings::of(1);
-        let (grant, _) = Grant::new(&tidings);
-        match locking::downgrade(&self.claim, access, support, grant) {
+        let signals = GuardSignals::of(1);
+        let (observer, _) = WaitObserver::new(&signals);
+        match locking::downgrade(&self.claim, access, support, observer) {
             // What was held before is withdrawn as it is dropped here.
-            Ok((request, znode)) => Ok(LockGuard::new(self.session, Claim::on(request), znode, tidings)),
+            Ok((request, znode)) => Ok(LockGuard::new(self.session, Claim::on(request), znode, signals)),
             Err(error) => Err((self, error)),
         }
     }
@@ -68,7 +73,7 @@ impl LockGuard {
     /// [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
-        self.tidings.lost()
+        self.signals.lost()
     }
 
     /// Returns a channel on which one message arrives when somebody asks for the lock, through a
@@ -79,7 +84,7 @@ impl LockGuard {
     /// Whoever asks may take the lock away [by force](crate::Revoker::force_revocation_after) if the answer takes too long.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
-        self.tidings.revocation()
+        self.signals.revocation()
     }
 
     /// Returns a number that grows with every later owner of this lock, and of every other lock in the ensemble: the

@@ -1,4 +1,4 @@
-//! [`LockListener`]: how an application hears that a lock was acquired, released or lost; and the one place that calls it.
+//! [`LockListener`]: how an application hears that a lock was acquired, released or lost; and the one inner that calls it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::error::LossReason;
 use crate::logging;
 use crate::panics::contain;
 use crate::request::{Event, Observer};
-use crate::session::{Mailbox, off_duty};
+use crate::session::{Mailbox, block_in_place};
 
 /// The callbacks of a [`WriteLock`](crate::WriteLock) or a [`ReadLock`](crate::ReadLock).
 ///
@@ -50,7 +50,7 @@ pub trait LockListener: Send + Sync {
 
     /// A request that did not hold the lock has ended without being withdrawn, so it will never be acquired:
     /// [`lock`](crate::WriteLock::lock) must be called again, after a loss of the session on a new one (unless the session
-    /// [heals itself](crate::Session::connect_self_healing), when the request is made again in silence). Does nothing
+    /// [is_replaced itself](crate::Session::connect_self_healing), when the request is made again in silence). Does nothing
     /// unless it is overridden.
     fn request_dropped(&self, reason: LossReason) {
         let _ = reason;
@@ -84,12 +84,12 @@ pub(crate) struct ListenerSlot {
     listener: Mutex<Option<Arc<dyn LockListener>>>,
     events: Mailbox<Event>,
     /// A request that waits on a lost session is made again on the next, so there is nothing to tell.
-    heals: bool,
+    is_replaced: bool,
 }
 
 impl ListenerSlot {
-    pub(crate) fn new(listener: Option<Arc<dyn LockListener>>, heals: bool) -> ListenerSlot {
-        ListenerSlot { listener: Mutex::new(listener), events: Mailbox::new(), heals }
+    pub(crate) fn new(listener: Option<Arc<dyn LockListener>>, is_replaced: bool) -> ListenerSlot {
+        ListenerSlot { listener: Mutex::new(listener), events: Mailbox::new(), is_replaced }
     }
 
     pub(crate) fn get(&self) -> Option<Arc<dyn LockListener>> {
@@ -104,7 +104,7 @@ impl ListenerSlot {
 
     /// The only caller of listeners.
     fn tell(&self, event: Event) {
-        if self.heals && matches!(event, Event::Dropped(reason) if reason.is_session_loss()) {
+        if self.is_replaced && matches!(event, Event::Dropped(reason) if reason.is_session_loss()) {
             return;
         }
         let Some(listener) = self.get() else { return };
@@ -116,7 +116,7 @@ impl ListenerSlot {
             Event::Lost(reason) => listener.lock_lost(reason),
             Event::Dropped(reason) => listener.request_dropped(reason),
         };
-        if let Err(message) = contain(|| off_duty(call)) {
+        if let Err(message) = contain(|| block_in_place(call)) {
             logging::error!("a lock listener panicked on {event:?}: {message}");
         }
     }
@@ -127,8 +127,8 @@ impl Observer for ListenerSlot {
         self.events.post(event);
     }
 
-    fn hand_on(&self) {
-        self.events.hand_on(|event| self.tell(event));
+    fn deliver(&self) {
+        self.events.deliver(|event| self.tell(event));
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
-    /// Puts another in its place, and panics as it goes.
+    /// Puts another in its inner, and panics as it goes.
     struct Leaver {
         slot: Weak<ListenerSlot>,
         successor: Arc<Counter>,
@@ -212,7 +212,7 @@ mod tests {
         let slot = ListenerSlot::new(Some(Arc::clone(&listener)), false);
         for event in [Event::Acquired, Event::Released] {
             slot.post(event);
-            slot.hand_on();
+            slot.deliver();
         }
         assert_eq!(counter.0.load(Ordering::SeqCst), 1);
         // Its drop panics as well.
@@ -228,7 +228,7 @@ mod tests {
         });
         for event in [Event::Acquired, Event::Released] {
             slot.post(event);
-            slot.hand_on();
+            slot.deliver();
         }
         assert_eq!(successor.0.load(Ordering::SeqCst), 1);
     }

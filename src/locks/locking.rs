@@ -9,11 +9,16 @@ use crate::error::{LockError, Operation, Result};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Downgrade, Observer, Request, Terms};
+use crate::request::{Downgrade, Observer, Request, RequestSpec};
 
 /// The terms of a new request.
-pub(crate) fn terms(dir: &ZNodePath, support: &ProtocolSupport, data: Arc<[u8]>, access: Access) -> Terms {
-    Terms {
+pub(crate) fn spec(
+    dir: &ZNodePath,
+    support: &ProtocolSupport,
+    data: Arc<[u8]>,
+    access: Access,
+) -> RequestSpec {
+    RequestSpec {
         dir: dir.clone(),
         prefix: access.prefix(support.session().core().new_guid()),
         data,
@@ -69,7 +74,7 @@ pub(crate) fn downgrade(
 pub(crate) fn release(request: &Arc<Request>) -> Result<()> {
     let (first, outcome) = bounded(1);
     request.withdraw(Some(first));
-    request.hand_on();
+    request.deliver();
     let outcome = select! {
         recv(outcome) -> outcome => outcome,
         // The znode goes with the session.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 
 use crate::error::{LockError, LossReason, Result};
-use crate::locks::grant::Tidings;
+use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
 
 /// Several locks that are held together, by a [`MultiLock`](crate::MultiLock). Dropping it releases them, the last one that
@@ -17,12 +17,12 @@ use crate::locks::lock_guard::LockGuard;
 pub struct MultiGuard {
     /// In the order in which they were acquired.
     guards: Vec<LockGuard>,
-    tidings: Arc<Tidings>,
+    signals: Arc<GuardSignals>,
 }
 
 impl MultiGuard {
-    pub(crate) fn empty(tidings: Arc<Tidings>) -> MultiGuard {
-        MultiGuard { guards: Vec::new(), tidings }
+    pub(crate) fn empty(signals: Arc<GuardSignals>) -> MultiGuard {
+        MultiGuard { guards: Vec::new(), signals }
     }
 
     pub(crate) fn add(&mut self, guard: LockGuard) {
@@ -50,14 +50,14 @@ impl MultiGuard {
     /// in [`select!`](crossbeam_channel::select). Nothing arrives when they are released. The guards share it.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
-        self.tidings.lost()
+        self.signals.lost()
     }
 
     /// Returns a channel on which a message arrives when somebody asks for one of the locks, and again for another, as
     /// [`LockGuard::revocation`] says. The guards share it.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
-        self.tidings.revocation()
+        self.signals.revocation()
     }
 
     /// Returns the [`fencing_token`](LockGuard::fencing_token) of each lock, in the order of [`guards`](MultiGuard::guards).

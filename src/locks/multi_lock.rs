@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::error::{LockError, Operation, Result};
 use crate::locks::blocking_lock::{BlockingLock, over_losses};
-use crate::locks::grant::Tidings;
+use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::multi_guard::MultiGuard;
-use crate::patience::Patience;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
+use crate::wait::Wait;
 
 /// Several exclusive locks that are acquired together, all or none.
 ///
@@ -76,7 +76,7 @@ impl MultiLock {
     /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock), for any of them; also when one that was acquired was
     /// taken away before the last one was. After an error none is held.
     pub fn lock(&self) -> Result<MultiGuard> {
-        match self.try_lock_with(&Patience::unlimited())? {
+        match self.try_lock_with(&Wait::forever())? {
             Some(guard) => Ok(guard),
             // Proof: without a deadline there is none to come.
             None => {
@@ -99,7 +99,7 @@ impl MultiLock {
     /// # Errors
     /// As [`lock`](MultiLock::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MultiGuard>> {
-        self.try_lock_with(&Patience::lasting(timeout))
+        self.try_lock_with(&Wait::timeout(timeout))
     }
 
     /// Blocks until all locks are acquired, or until `deadline`, and then returns `None`, with none of them held.
@@ -107,31 +107,31 @@ impl MultiLock {
     /// # Errors
     /// As [`lock`](MultiLock::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiGuard>> {
-        self.try_lock_with(&Patience::until(deadline))
+        self.try_lock_with(&Wait::until(deadline))
     }
 
-    /// Blocks until all locks are acquired, or as long as the patience lasts for all of them together, and then returns
+    /// Blocks until all locks are acquired, or until the wait for all of them together ends, and then returns
     /// `None`, with none of them held; another thread may cut the waiting short.
     ///
     /// On a session that [heals itself](Session::connect_self_healing) it begins anew after a loss.
     ///
     /// # Errors
     /// As [`lock`](MultiLock::lock), and [`Cancelled`](LockError::Cancelled).
-    pub fn try_lock_with(&self, patience: &Patience) -> Result<Option<MultiGuard>> {
-        over_losses(self.session(), self.first(), patience, || {
-            self.acquire(|lock, tidings| lock.wait(patience, tidings))
+    pub fn try_lock_with(&self, wait: &Wait) -> Result<Option<MultiGuard>> {
+        over_losses(self.session(), self.first(), wait, || {
+            self.acquire(|lock, signals| lock.wait(wait, signals))
         })
     }
 
     /// Takes one lock after the other, and lets go of them, the last first, when one is not to be had.
     fn acquire(
         &self,
-        take: impl Fn(&BlockingLock, &Arc<Tidings>) -> Result<Option<LockGuard>>,
+        take: impl Fn(&BlockingLock, &Arc<GuardSignals>) -> Result<Option<LockGuard>>,
     ) -> Result<Option<MultiGuard>> {
-        let tidings = Tidings::of(self.locks.len());
-        let mut held = MultiGuard::empty(Arc::clone(&tidings));
+        let signals = GuardSignals::of(self.locks.len());
+        let mut held = MultiGuard::empty(Arc::clone(&signals));
         for lock in &self.locks {
-            let taken = take(lock, &tidings);
+            let taken = take(lock, &signals);
             // That one of those before was taken away meanwhile ends the waiting for this one.
             if let Some(error) = held.take_loss() {
                 return Err(error);
@@ -198,27 +198,27 @@ mod tests {
     use zookeeper::{Acl, Permission};
 
     use super::*;
-    use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::testing::{eventually, in_background, next};
-    use crate::{CancelHandle, LossReason};
+    use crate::{CancelToken, LossReason};
 
     const LONG: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_millis(50);
     const DIRS: [&str; 3] = ["/locks/a", "/locks/b", "/locks/c"];
 
-    struct Field {
+    struct Fixture {
         server: SimulatedZooKeeper,
         client: Arc<SimulatedClient>,
         session: Session,
     }
 
-    impl Field {
-        fn new() -> Field {
+    impl Fixture {
+        fn new() -> Fixture {
             let server = SimulatedZooKeeper::new();
             DIRS.iter().for_each(|dir| server.create(dir, b""));
             let client = server.connect(LONG);
             let session = Session::from_client(client.clone()).unwrap();
-            Field { server, client, session }
+            Fixture { server, client, session }
         }
 
         /// Named in an order that is not that of the names.
@@ -248,20 +248,20 @@ mod tests {
 
     #[test]
     fn locks_are_acquired_in_the_order_of_their_names_and_released_in_the_other() {
-        let field = Field::new();
+        let fixture = Fixture::new();
         for unlocked in [false, true] {
-            field.server.clear_log();
-            let guard = field.lock().lock().unwrap();
+            fixture.server.clear_log();
+            let guard = fixture.lock().lock().unwrap();
             assert!(guard.is_owner());
-            assert_eq!(field.requests(), [1, 1, 1]);
-            assert_eq!(field.dirs_of(SimOperation::Create), DIRS);
+            assert_eq!(fixture.requests(), [1, 1, 1]);
+            assert_eq!(fixture.dirs_of(SimOperation::Create), DIRS);
             if unlocked {
                 guard.unlock().unwrap()
             } else {
                 drop(guard)
             }
-            field.await_requests([0, 0, 0]);
-            let released = field.dirs_of(SimOperation::Delete);
+            fixture.await_requests([0, 0, 0]);
+            let released = fixture.dirs_of(SimOperation::Delete);
             // Drops are carried out on several workers.
             assert!(!unlocked || released.iter().rev().eq(DIRS.iter()), "{released:?}");
         }
@@ -269,77 +269,78 @@ mod tests {
 
     #[test]
     fn a_set_that_is_empty_or_names_a_lock_twice_is_refused() {
-        let field = Field::new();
+        let fixture = Fixture::new();
         let none: [&str; 0] = [];
-        let error = MultiLock::new(&field.session, none).unwrap_err();
+        let error = MultiLock::new(&fixture.session, none).unwrap_err();
         assert!(error.is_invalid_argument() && error.to_string().contains("at least one"), "{error}");
-        let error = MultiLock::new(&field.session, ["/b", "/a", "/b"]).unwrap_err();
+        let error = MultiLock::new(&fixture.session, ["/b", "/a", "/b"]).unwrap_err();
         assert!(error.is_invalid_argument() && error.to_string().contains("'/b' is named twice"), "{error}");
-        let error = MultiLock::new(&field.session, ["/a", "b"]).unwrap_err();
+        let error = MultiLock::new(&fixture.session, ["/a", "b"]).unwrap_err();
         assert!(matches!(error, LockError::InvalidPath { .. }), "{error}");
     }
 
     #[test]
     fn when_one_lock_is_not_to_be_had_none_is_held() {
         for dir in DIRS {
-            let field = Field::new();
-            let ahead = field.occupy(dir);
-            let before = field.requests();
-            assert!(field.lock().try_lock().unwrap().is_none(), "{dir}");
-            field.await_requests(before);
-            assert!(field.lock().try_lock_for(SHORT).unwrap().is_none(), "{dir}");
-            field.await_requests(before);
-            field.server.delete(&ahead);
-            assert!(field.lock().try_lock_for(LONG).unwrap().is_some(), "{dir}");
+            let fixture = Fixture::new();
+            let ahead = fixture.occupy(dir);
+            let before = fixture.requests();
+            assert!(fixture.lock().try_lock().unwrap().is_none(), "{dir}");
+            fixture.await_requests(before);
+            assert!(fixture.lock().try_lock_for(SHORT).unwrap().is_none(), "{dir}");
+            fixture.await_requests(before);
+            fixture.server.delete(&ahead);
+            assert!(fixture.lock().try_lock_for(LONG).unwrap().is_some(), "{dir}");
         }
     }
 
     #[test]
     fn when_one_lock_is_refused_none_is_held() {
-        let field = Field::new();
+        let fixture = Fixture::new();
         let acl = [Acl::new(Permission::READ, "world", "anyone")];
-        field.server.create_with_acl("/locks/b2", b"", &acl);
-        let lock = MultiLock::new(&field.session, ["/locks/a", "/locks/b", "/locks/b2", "/locks/c"]).unwrap();
+        fixture.server.create_with_acl("/locks/b2", b"", &acl);
+        let lock =
+            MultiLock::new(&fixture.session, ["/locks/a", "/locks/b", "/locks/b2", "/locks/c"]).unwrap();
         assert!(lock.lock().unwrap_err().is_access_denied());
-        field.await_requests([0, 0, 0]);
-        assert_eq!(field.dirs_of(SimOperation::Create), ["/locks/a", "/locks/b", "/locks/b2"]);
+        fixture.await_requests([0, 0, 0]);
+        assert_eq!(fixture.dirs_of(SimOperation::Create), ["/locks/a", "/locks/b", "/locks/b2"]);
     }
 
     #[test]
     fn a_call_that_is_cancelled_holds_nothing() {
-        let field = Field::new();
-        field.occupy(DIRS[1]);
-        let cancel = CancelHandle::new();
-        let patience = Patience::unlimited().cancelled_by(&cancel);
-        let lock = field.lock();
-        let waiting = in_background(move || lock.try_lock_with(&patience).map(drop));
-        field.await_requests([1, 2, 0]);
+        let fixture = Fixture::new();
+        fixture.occupy(DIRS[1]);
+        let cancel = CancelToken::new();
+        let wait = Wait::forever().cancelled_by(&cancel);
+        let lock = fixture.lock();
+        let waiting = in_background(move || lock.try_lock_with(&wait).map(drop));
+        fixture.await_requests([1, 2, 0]);
         cancel.cancel();
         assert!(matches!(next(&waiting), Err(LockError::Cancelled { .. })));
-        field.await_requests([0, 1, 0]);
+        fixture.await_requests([0, 1, 0]);
     }
 
     #[test]
     fn a_lock_taken_away_while_another_is_waited_for_fails_the_call() {
-        let field = Field::new();
-        field.occupy(DIRS[1]);
-        let lock = field.lock();
+        let fixture = Fixture::new();
+        fixture.occupy(DIRS[1]);
+        let lock = fixture.lock();
         let waiting = in_background(move || lock.lock().map(drop));
-        field.await_requests([1, 2, 0]);
-        let first = format!("{}/{}", DIRS[0], field.server.children(DIRS[0])[0]);
-        eventually("the owner watches its znode", || field.server.watch_count() == 2);
-        field.server.delete(&first);
+        fixture.await_requests([1, 2, 0]);
+        let first = format!("{}/{}", DIRS[0], fixture.server.children(DIRS[0])[0]);
+        eventually("the owner watches its znode", || fixture.server.watch_count() == 2);
+        fixture.server.delete(&first);
         let error = next(&waiting).unwrap_err();
         assert!(matches!(&error, LockError::RequestDeleted { path } if *path == first), "{error}");
-        field.await_requests([0, 1, 0]);
+        fixture.await_requests([0, 1, 0]);
     }
 
     #[test]
     fn every_loss_is_told_and_ends_the_ownership_of_all() {
-        let field = Field::new();
-        let guard = field.lock().lock().unwrap();
+        let fixture = Fixture::new();
+        let guard = fixture.lock().lock().unwrap();
         for lost in [&guard.guards()[1], &guard.guards()[0]] {
-            field.server.delete(lost.id());
+            fixture.server.delete(lost.id());
             eventually("the loss is noticed", || !lost.is_owner());
             assert!(!guard.is_owner() && guard.guards()[2].is_owner());
         }
@@ -348,57 +349,57 @@ mod tests {
         }
         assert!(guard.fencing_tokens().is_err());
         // That the deletion of the third is pending weighs less.
-        field.client.cut_next(SimOperation::Delete, Effect::Before);
+        fixture.client.cut_next(SimOperation::Delete, Effect::Before);
         assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));
-        field.client.reconnect();
-        field.await_requests([0, 0, 0]);
+        fixture.client.reconnect();
+        fixture.await_requests([0, 0, 0]);
     }
 
     #[test]
     fn a_lease_that_ends_on_a_session_that_lives_begins_anew_too() {
-        let field = Field::new();
-        let client = field.server.connect(Duration::from_secs(1));
+        let fixture = Fixture::new();
+        let client = fixture.server.connect(Duration::from_secs(1));
         let of_factory = client.clone();
         let session = Session::from_client_factory(move || Ok(of_factory.clone())).unwrap();
-        let ahead = field.occupy(DIRS[1]);
+        let ahead = fixture.occupy(DIRS[1]);
         let lock = MultiLock::new(&session, DIRS).unwrap();
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         client.before_next(SimOperation::SetData, move || {
             let _ = held.recv();
         });
         let waiting = in_background(move || lock.lock());
-        field.await_requests([1, 2, 0]);
+        fixture.await_requests([1, 2, 0]);
         // Reads are signs of life, and prove nothing.
         eventually("the lease ends", || {
             session.core().read(|client| client.exists("/", false)).unwrap();
-            field.server.calls(SimOperation::Delete) > 0
+            fixture.server.calls(SimOperation::Delete) > 0
         });
         drop(release);
-        field.server.delete(&ahead);
-        field.await_requests([1, 1, 1]);
+        fixture.server.delete(&ahead);
+        fixture.await_requests([1, 1, 1]);
         assert!(next(&waiting).is_ok());
     }
 
     #[test]
     fn a_session_that_heals_itself_begins_anew() {
-        let field = Field::new();
+        let fixture = Fixture::new();
         let (made, clients) = crossbeam_channel::unbounded();
-        let server = field.server.clone();
+        let server = fixture.server.clone();
         let session = Session::from_client_factory(move || {
             let client = server.connect(LONG);
             let _ = made.send(Arc::clone(&client));
             Ok(client)
         });
         let session = session.unwrap();
-        let ahead = field.occupy(DIRS[1]);
+        let ahead = fixture.occupy(DIRS[1]);
         let lock = MultiLock::new(&session, DIRS).unwrap();
         let waiting = in_background(move || lock.lock());
         for _ in 0..2 {
-            field.await_requests([1, 2, 0]);
+            fixture.await_requests([1, 2, 0]);
             next(&clients).expire();
         }
-        field.await_requests([1, 2, 0]);
-        field.server.delete(&ahead);
+        fixture.await_requests([1, 2, 0]);
+        fixture.server.delete(&ahead);
         assert!(next(&waiting).unwrap().is_owner());
     }
 }

@@ -17,12 +17,12 @@ use crate::locks::read_guard::ReadGuard;
 use crate::locks::read_lock::ReadLock;
 use crate::locks::write_guard::WriteGuard;
 use crate::locks::write_lock::WriteLock;
-use crate::patience::Patience;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
+use crate::wait::Wait;
 
 /// A lock that is held by any number of readers at once, or by one writer alone, in whichever processes.
 ///
@@ -139,7 +139,7 @@ impl ReadWriteLock {
     /// # Errors
     /// As [`read`](ReadWriteLock::read).
     pub fn try_read_for(&self, timeout: Duration) -> Result<Option<ReadGuard>> {
-        self.try_read_with(&Patience::lasting(timeout))
+        self.try_read_with(&Wait::timeout(timeout))
     }
 
     /// Blocks until the read lock is acquired, or until `deadline`, and then returns `None`.
@@ -147,16 +147,16 @@ impl ReadWriteLock {
     /// # Errors
     /// As [`read`](ReadWriteLock::read).
     pub fn try_read_until(&self, deadline: Instant) -> Result<Option<ReadGuard>> {
-        self.try_read_with(&Patience::until(deadline))
+        self.try_read_with(&Wait::until(deadline))
     }
 
-    /// Blocks until the read lock is acquired, or as long as the patience lasts, and then returns `None`; another thread may
+    /// Blocks until the read lock is acquired, or until the wait ends, and then returns `None`; another thread may
     /// cut the waiting short.
     ///
     /// # Errors
     /// As [`read`](ReadWriteLock::read), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn try_read_with(&self, patience: &Patience) -> Result<Option<ReadGuard>> {
-        Ok(self.readers.try_lock_with(patience)?.map(ReadGuard::new))
+    pub fn try_read_with(&self, wait: &Wait) -> Result<Option<ReadGuard>> {
+        Ok(self.readers.try_lock_with(wait)?.map(ReadGuard::new))
     }
 
     /// Makes a read lock that joins the queue and returns, and tells a listener when the lock comes and goes.
@@ -194,7 +194,7 @@ impl ReadWriteLock {
     /// # Errors
     /// As [`read`](ReadWriteLock::read).
     pub fn try_write_for(&self, timeout: Duration) -> Result<Option<WriteGuard>> {
-        self.try_write_with(&Patience::lasting(timeout))
+        self.try_write_with(&Wait::timeout(timeout))
     }
 
     /// Blocks until the write lock is acquired, or until `deadline`, and then returns `None`.
@@ -202,16 +202,16 @@ impl ReadWriteLock {
     /// # Errors
     /// As [`read`](ReadWriteLock::read).
     pub fn try_write_until(&self, deadline: Instant) -> Result<Option<WriteGuard>> {
-        self.try_write_with(&Patience::until(deadline))
+        self.try_write_with(&Wait::until(deadline))
     }
 
-    /// Blocks until the write lock is acquired, or as long as the patience lasts, and then returns `None`; another thread may
+    /// Blocks until the write lock is acquired, or until the wait ends, and then returns `None`; another thread may
     /// cut the waiting short.
     ///
     /// # Errors
     /// As [`read`](ReadWriteLock::read), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn try_write_with(&self, patience: &Patience) -> Result<Option<WriteGuard>> {
-        Ok(self.writers.try_lock_with(patience)?.map(|guard| self.writing(guard)))
+    pub fn try_write_with(&self, wait: &Wait) -> Result<Option<WriteGuard>> {
+        Ok(self.writers.try_lock_with(wait)?.map(|guard| self.writing(guard)))
     }
 
     /// Makes a write lock that joins the queue and returns, and tells a listener when the lock comes and goes.

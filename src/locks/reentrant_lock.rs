@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::error::{LockError, Operation, Result};
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::lock_guard::LockGuard;
-use crate::patience::Patience;
+use crate::wait::Wait;
 
 /// A [`BlockingWriteLock`] that the thread which holds it may acquire again, at once and without a word to the server; it is
 /// released with the last of that thread's guards.
@@ -101,13 +101,13 @@ impl ReentrantLock {
         self.enter_by(|lock| lock.try_lock_until(deadline))
     }
 
-    /// Blocks until the lock is acquired, or as long as the patience lasts, and then returns `None`; another thread may cut
+    /// Blocks until the lock is acquired, or until the wait ends, and then returns `None`; another thread may cut
     /// the waiting short.
     ///
     /// # Errors
     /// As [`lock`](ReentrantLock::lock), and [`Cancelled`](LockError::Cancelled).
-    pub fn try_lock_with(&self, patience: &Patience) -> Result<Option<ReentrantGuard<'_>>> {
-        self.enter_by(|lock| lock.try_lock_with(patience))
+    pub fn try_lock_with(&self, wait: &Wait) -> Result<Option<ReentrantGuard<'_>>> {
+        self.enter_by(|lock| lock.try_lock_with(wait))
     }
 
     fn enter_by(
@@ -146,7 +146,7 @@ impl ReentrantLock {
 
     /// Returns the lock that this was made of. Acquiring it knows nothing of this thread's guards.
     #[must_use]
-    pub fn blocking_lock(&self) -> &BlockingWriteLock {
+    pub fn get_ref(&self) -> &BlockingWriteLock {
         &self.lock
     }
 }
@@ -220,7 +220,7 @@ fn not_owner(operation: Operation, hold: &LockGuard) -> LockError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::SimulatedZooKeeper;
+    use crate::fake::SimulatedZooKeeper;
     use crate::testing::{deadline, in_background, next};
     use crate::{LossReason, Session};
 
@@ -244,7 +244,7 @@ mod tests {
             lock.lock().unwrap(),
             lock.try_lock_for(Duration::ZERO).unwrap().unwrap(),
             lock.try_lock_until(Instant::now()).unwrap().unwrap(),
-            lock.try_lock_with(&Patience::unlimited()).unwrap().unwrap(),
+            lock.try_lock_with(&Wait::forever()).unwrap().unwrap(),
         ];
         assert_eq!(lock.hold_count(), 6);
         assert!(others.iter().all(|guard| guard.is_owner() && guard.id() == first.id()));

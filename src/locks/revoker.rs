@@ -18,7 +18,7 @@ use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation;
 use crate::recipe::znode_name::generated_sequence;
-use crate::session::{Core, Session, Vigil};
+use crate::session::{Core, DeletionWatch, Session};
 
 /// Asks the holders of locks to let go, and takes locks away from those that do not.
 ///
@@ -114,14 +114,14 @@ impl Revoker {
         let znode = request_path(path)?;
         let czxid = self.ask(&znode)?;
         let core = self.support.session().core();
-        let vigil = Vigil::begin(&core, &znode);
+        let deletion_watch = DeletionWatch::begin(&core, &znode);
         select! {
-            recv(vigil.gone()) -> _ => return Ok(Revocation::Complied),
+            recv(deletion_watch.deleted()) -> _ => return Ok(Revocation::Complied),
             // The deletion says how.
             recv(core.ended()) -> _ => {}
             default(grace) => {}
         }
-        drop(vigil);
+        drop(deletion_watch);
         self.delete(&znode, czxid)
     }
 

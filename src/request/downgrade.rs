@@ -9,28 +9,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zookeeper::{CreateMode, ZkError, ZkResult};
 
-use super::{Event, Observer, Phase, Request, Terms};
+use super::{Event, Observer, Phase, Request, RequestSpec};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::session::{Participant, ParticipantId, Target, Wake};
+use crate::session::{Notification, Participant, ParticipantId, Target};
 
 /// An owner's way to a request that asks for less. Dropped before it is complete, it is undone.
 pub(crate) struct Downgrade {
     owner: Arc<Request>,
     owners_znode: ZNodePath,
-    terms: Terms,
+    spec: RequestSpec,
     znode: ZNodePath,
     is_complete: AtomicBool,
-    presence: ParticipantId,
+    session_pin: ParticipantId,
 }
 
 /// Keeps a session that outlives us on the server from being let go while there may be something to undo.
-struct Presence;
+struct SessionPin;
 
-impl Participant for Presence {
-    fn wake(self: Arc<Self>, _why: Wake) {}
+impl Participant for SessionPin {
+    fn notify(self: Arc<Self>, _why: Notification) {}
 }
 
 impl Downgrade {
@@ -41,18 +41,18 @@ impl Downgrade {
     pub(crate) fn begin(owner: &Arc<Request>, access: Access) -> Result<Arc<Downgrade>> {
         let owners_znode = match &owner.state.lock().phase {
             Phase::Owner { znode, .. } => znode.clone(),
-            _ => return Err(not_owner(&owner.terms.dir)),
+            _ => return Err(not_owner(&owner.spec.dir)),
         };
-        let Some(number) = owners_znode.name().strip_prefix(owner.terms.prefix.as_str()) else {
+        let Some(number) = owners_znode.name().strip_prefix(owner.spec.prefix.as_str()) else {
             return Err(not_owner(&owners_znode));
         };
         let prefix = access.prefix(owner.core.new_guid());
-        let znode = owner.terms.dir.child(&format!("{prefix}{number}"));
-        let terms = Terms { prefix, access, ..owner.terms.clone() };
-        let presence = owner.core.participants().new_id();
-        owner.core.participants().add(presence, Arc::new(Presence));
+        let znode = owner.spec.dir.child(&format!("{prefix}{number}"));
+        let spec = RequestSpec { prefix, access, ..owner.spec.clone() };
+        let session_pin = owner.core.registry().new_id();
+        owner.core.registry().add(session_pin, Arc::new(SessionPin));
         let (owner, is_complete) = (Arc::clone(owner), AtomicBool::new(false));
-        Ok(Arc::new(Downgrade { owner, owners_znode, terms, znode, is_complete, presence }))
+        Ok(Arc::new(Downgrade { owner, owners_znode, spec, znode, is_complete, session_pin }))
     }
 
     pub(crate) fn znode(&self) -> &ZNodePath {
@@ -80,15 +80,15 @@ impl Downgrade {
     }
 
     fn create_and_look(&self) -> ZkResult<Option<i64>> {
-        let Terms { data, acl, .. } = &self.terms;
+        let RequestSpec { data, acl, .. } = &self.spec;
         let core = &self.owner.core;
-        let term = core.current_term();
+        let term = core.current_epoch();
         match core.write(|client| client.create(self.znode.as_str(), data, acl, CreateMode::Ephemeral)) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => return Err(error),
         }
         let seen = core.read(|client| client.exists(self.owners_znode.as_str(), false))?;
-        if !Arc::ptr_eq(&term, &core.current_term()) {
+        if !Arc::ptr_eq(&term, &core.current_epoch()) {
             // Contact was lost in between: a server that lags behind may have answered the second.
             return Err(ZkError::ConnectionLoss);
         }
@@ -106,7 +106,7 @@ impl Downgrade {
             return Err(not_owner(&self.owners_znode));
         };
         let phase = Phase::Owner { znode: self.znode.clone(), told_of_revocation: false };
-        let request = Request::in_phase(phase, Arc::clone(&self.owner.core), self.terms.clone(), observer);
+        let request = Request::in_phase(phase, Arc::clone(&self.owner.core), self.spec.clone(), observer);
         *request.held_under.lock() = Some(term);
         // The new znode is younger than those of waiters, which will own later and must have larger tokens.
         let _ = request.fencing_token.set(fencing_token);
@@ -124,7 +124,7 @@ impl Drop for Downgrade {
         if !*self.is_complete.get_mut() {
             core.remove(Target::ZNode(self.znode.clone()), None);
         }
-        core.leave(self.presence);
+        core.leave(self.session_pin);
     }
 }
 

@@ -33,14 +33,15 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::{
-    Core, Listing, ListingReader, Moment, Participant, ParticipantId, Session, Target, Term, Wake,
+    Core, LeaseEpoch, Listing, ListingReader, Moment, Notification, Participant, ParticipantId, Session,
+    Target,
 };
 
 pub(crate) use downgrade::Downgrade;
 
 /// What a kind of lock asks for, fixed for one request.
 #[derive(Clone)]
-pub(crate) struct Terms {
+pub(crate) struct RequestSpec {
     pub(crate) dir: ZNodePath,
     /// The name of the znode up to its sequence number, with a GUID: no other request has it.
     pub(crate) prefix: String,
@@ -70,19 +71,19 @@ pub(crate) trait Observer: Send + Sync {
     fn post(&self, event: Event);
 
     /// Passes on what was posted, outside every lock.
-    fn hand_on(&self);
+    fn deliver(&self);
 }
 
 pub(crate) struct Request {
     id: ParticipantId,
     core: Arc<Core>,
-    terms: Terms,
+    spec: RequestSpec,
     observer: Arc<dyn Observer>,
     state: Mutex<State>,
     /// Signalled when the request is placed or has ended.
     settled: Condvar,
     /// The term under which the lock is held; apart from the state, as it is asked for before every action of an owner.
-    held_under: Mutex<Option<Arc<Term>>>,
+    held_under: Mutex<Option<Arc<LeaseEpoch>>>,
     fencing_token: OnceLock<i64>,
 }
 
@@ -146,7 +147,7 @@ enum Ending {
 }
 
 /// What is left to do about a request that has just ended.
-struct Rest {
+struct Cleanup {
     left_behind: Option<Target>,
     /// Whether a worker is at it.
     still_moving: bool,
@@ -154,22 +155,27 @@ struct Rest {
 
 /// What one asks to know of a request that has been started.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum QueuePosition {
     Owner,
     Queued,
 }
 
 impl Request {
     /// Makes a request, which does nothing until it is [started](Request::start).
-    pub(crate) fn new(session: &Session, terms: Terms, observer: Arc<dyn Observer>) -> Arc<Request> {
-        Request::in_phase(Phase::Joining(Joining::default()), session.core(), terms, observer)
+    pub(crate) fn new(session: &Session, spec: RequestSpec, observer: Arc<dyn Observer>) -> Arc<Request> {
+        Request::in_phase(Phase::Joining(Joining::default()), session.core(), spec, observer)
     }
 
-    fn in_phase(phase: Phase, core: Arc<Core>, terms: Terms, observer: Arc<dyn Observer>) -> Arc<Request> {
+    fn in_phase(
+        phase: Phase,
+        core: Arc<Core>,
+        spec: RequestSpec,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<Request> {
         Arc::new(Request {
-            id: core.participants().new_id(),
+            id: core.registry().new_id(),
             core,
-            terms,
+            spec,
             observer,
             state: Mutex::new(State {
                 phase,
@@ -215,7 +221,7 @@ impl Request {
         }
         let not_owner =
             |path: &str| LockError::NotOwner { operation: Operation::FENCE.name, path: path.to_owned() };
-        let Some(znode) = self.znode() else { return Err(not_owner(self.terms.dir.as_str())) };
+        let Some(znode) = self.znode() else { return Err(not_owner(self.spec.dir.as_str())) };
         self.core.check_open(Operation::FENCE, &znode)?;
         let path = znode.clone();
         let stat = self
@@ -230,7 +236,7 @@ impl Request {
         }
     }
 
-    /// What the request runs on: for a session that heals, the one it was made on.
+    /// What the request runs on: for a session that is_replaced, the one it was made on.
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -249,12 +255,12 @@ impl Request {
     }
 
     /// Waits until the request owns the lock or is known to stand behind another; `None` when it was withdrawn meanwhile.
-    pub(crate) fn wait_until_placed(&self) -> Result<Option<Standing>> {
+    pub(crate) fn wait_until_placed(&self) -> Result<Option<QueuePosition>> {
         let mut state = self.state.lock();
         loop {
             match &state.phase {
-                Phase::Owner { .. } => return Ok(Some(Standing::Owner)),
-                Phase::Queued { seen: true, .. } => return Ok(Some(Standing::Queued)),
+                Phase::Owner { .. } => return Ok(Some(QueuePosition::Owner)),
+                Phase::Queued { seen: true, .. } => return Ok(Some(QueuePosition::Queued)),
                 Phase::Ended { how: Ending::Withdrawn, .. } => return Ok(None),
                 Phase::Ended { .. } => return Err(self.take_error(Operation::LOCK, &mut state)),
                 Phase::Joining(_) | Phase::Queued { .. } => self.settled.wait(&mut state),
@@ -306,13 +312,13 @@ impl Request {
             Phase::Queued { znode, .. }
             | Phase::Owner { znode, .. }
             | Phase::Ended { znode: Some(znode), .. } => znode.to_string(),
-            _ => self.terms.dir.to_string(),
+            _ => self.spec.dir.to_string(),
         }
     }
 
     /// Lets the observer pass on what was posted to it.
-    pub(crate) fn hand_on(&self) {
-        self.observer.hand_on();
+    pub(crate) fn deliver(&self) {
+        self.observer.deliver();
     }
 
     // ---- ending
@@ -320,7 +326,7 @@ impl Request {
     /// Ends the request and deletes its znode, in the background if need be. The first outcome of the deletion is told to
     /// `first`. Does nothing when the request has ended.
     ///
-    /// The caller [hands on](Request::hand_on) what this brings, when it holds no lock of its own.
+    /// The caller [hands on](Request::deliver) what this brings, when it holds no lock of its own.
     pub(crate) fn withdraw(self: &Arc<Self>, first: Option<Sender<ZkResult<()>>>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
@@ -329,13 +335,13 @@ impl Request {
             drop(state);
             return self.lose_lease();
         }
-        let Some(rest) = self.end(&mut state, Ending::Withdrawn) else { return };
+        let Some(cleanup) = self.end(&mut state, Ending::Withdrawn) else { return };
         if was_owner {
             self.observer.post(Event::Released);
         }
         let name = self.name_of(&state);
         drop(state);
-        self.clean_up(rest, first);
+        self.clean_up(cleanup, first);
         if was_owner {
             logging::info!("released {name}");
         }
@@ -362,15 +368,15 @@ impl Request {
         // Before that its caller waits for it, and gets the error.
         let was_placed = state.phase.is_placed();
         let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
-        let Some(rest) = self.end(&mut state, how) else { return };
+        let Some(cleanup) = self.end(&mut state, how) else { return };
         self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
         let name = self.name_of(&state);
         let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         state.error = error;
         drop(state);
         // Before the cleaning up, after which the session's threads may go.
-        Arc::clone(self).hand_on_soon();
-        self.clean_up(rest, None);
+        Arc::clone(self).deliver_soon();
+        self.clean_up(cleanup, None);
         let what = if was_owner { "lost" } else { "dropped from the queue:" };
         let level = match reason {
             _ if !was_placed => Level::Debug,
@@ -381,7 +387,7 @@ impl Request {
     }
 
     /// Makes the request an ended one and returns what is left to do about it; `None` when it had ended before.
-    fn end(&self, state: &mut State, how: Ending) -> Option<Rest> {
+    fn end(&self, state: &mut State, how: Ending) -> Option<Cleanup> {
         let (left_behind, znode) = match &state.phase {
             Phase::Ended { .. } => return None,
             // A worker that is at work on a create sees the ending when it comes back, and cleans up after that one.
@@ -397,12 +403,12 @@ impl Request {
         state.listing = None;
         self.forget_watch(state);
         self.settled.notify_all();
-        Some(Rest { left_behind, still_moving: state.moving })
+        Some(Cleanup { left_behind, still_moving: state.moving })
     }
 
     fn forget_watch(&self, state: &mut State) {
         if let Some(watched) = state.watched.take() {
-            self.core.participants().unwatch(&watched, self.id);
+            self.core.registry().unwatch(&watched, self.id);
         }
     }
 
@@ -418,20 +424,20 @@ impl Request {
         }
     }
 
-    fn clean_up(&self, rest: Rest, first: Option<Sender<ZkResult<()>>>) {
-        if let Some(target) = rest.left_behind {
+    fn clean_up(&self, cleanup: Cleanup, first: Option<Sender<ZkResult<()>>>) {
+        if let Some(target) = cleanup.left_behind {
             self.core.remove(target, first);
         }
         // Only then: a session that outlives us is let go when the last participant has left. A worker that moves the
         // request may have a deletion to add, so it leaves itself.
-        if !rest.still_moving {
+        if !cleanup.still_moving {
             self.core.leave(self.id);
         }
     }
 
     /// Whatever this request has created, named by a reply or not.
     fn all_znodes(&self) -> Target {
-        Target::Children { dir: self.terms.dir.clone(), prefix: self.terms.prefix.clone() }
+        Target::Children { dir: self.spec.dir.clone(), prefix: self.spec.prefix.clone() }
     }
 }
 
@@ -459,17 +465,17 @@ impl Drop for Claim {
 }
 
 impl Participant for Request {
-    fn wake(self: Arc<Self>, why: Wake) {
+    fn notify(self: Arc<Self>, why: Notification) {
         match why {
-            Wake::LookAgain | Wake::Reconnected => {
+            Notification::LookAgain | Notification::Reconnected => {
                 self.forget_watch(&mut self.state.lock());
                 self.look();
             }
             // One that is still joining has a time of its own.
-            Wake::Routine if self.znode().is_none() => {}
-            Wake::Routine => self.look(),
-            Wake::Suspended => self.log_suspension(),
-            Wake::CheckLease => {
+            Notification::Routine if self.znode().is_none() => {}
+            Notification::Routine => self.look(),
+            Notification::Suspended => self.log_suspension(),
+            Notification::CheckLease => {
                 let over = {
                     let held_under = self.held_under.lock();
                     held_under.as_ref().is_some_and(|term| !term.covers(self.core.now()))
@@ -478,7 +484,7 @@ impl Participant for Request {
                     self.lose_lease();
                 }
             }
-            Wake::SessionEnded(reason) => self.lose(reason),
+            Notification::SessionEnded(reason) => self.lose(reason),
         }
     }
 }
@@ -499,7 +505,7 @@ impl ListingReader for Request {
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
-            .field("dir", &self.terms.dir)
+            .field("dir", &self.spec.dir)
             .field("znode", &self.znode())
             .finish_non_exhaustive()
     }

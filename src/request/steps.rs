@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zookeeper::{ZkError, ZkResult};
 
-use super::{Event, Phase, Request, Terms};
+use super::{Event, Phase, Request, RequestSpec};
 use crate::error::{LockError, LossReason, Operation};
 use crate::logging;
 use crate::panics::contain;
@@ -15,7 +15,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
 use crate::retry::is_passing;
-use crate::session::{Listing, Listings, Priority, Sight, Target, Term};
+use crate::session::{LeaseEpoch, Listing, Listings, Priority, Target, WatchOutcome};
 
 /// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
 /// A deletion by another is noticed within this time and the server's word.
@@ -25,7 +25,7 @@ const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
 
 /// How soon a look that failed is tried again, at least, whatever the retry policy.
-const SHORTEST_RETRY: Duration = Duration::from_millis(10);
+const MIN_RETRY: Duration = Duration::from_millis(10);
 
 /// How soon a request whose turn has come looks again for the session's proof of life.
 const LEASE_LOOK: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ enum Next {
 impl Request {
     pub(super) fn run(self: Arc<Self>) {
         while self.step_contained() == Next::Again || self.must_look_again() {}
-        self.observer.hand_on();
+        self.observer.deliver();
         if self.has_come_to_rest() {
             self.core.leave(self.id);
         }
@@ -64,7 +64,7 @@ impl Request {
     /// Makes a step. What a step that panics has sent is as unknown as after a lost reply.
     fn step_contained(self: &Arc<Self>) -> Next {
         contain(|| self.step()).unwrap_or_else(|message| {
-            let dir = &self.terms.dir;
+            let dir = &self.spec.dir;
             logging::error!("a request in {dir} panicked, and looks again: {message}");
             let is_placed = matches!(self.state.lock().phase, Phase::Queued { .. } | Phase::Owner { .. });
             match is_placed {
@@ -104,8 +104,8 @@ impl Request {
 
     /// Creates the znode, and its parents where they are missing, and looks where it stands.
     fn join(self: &Arc<Self>) -> Next {
-        let Terms { dir, prefix, data, acl, .. } = &self.terms;
-        let term = self.core.current_term();
+        let RequestSpec { dir, prefix, data, acl, .. } = &self.spec;
+        let term = self.core.current_epoch();
         match self.core.write(|client| client.create_and_list(dir.as_str(), prefix, data, acl)) {
             Ok((path, listed)) => {
                 let znode = ZNodePath::from_server(path);
@@ -129,8 +129,8 @@ impl Request {
 
     /// Looks for the znode of a create whose reply was lost, so that there are never two for one request.
     fn find_again(self: &Arc<Self>) -> Next {
-        let Terms { dir, prefix, .. } = &self.terms;
-        let term = self.core.current_term();
+        let RequestSpec { dir, prefix, .. } = &self.spec;
+        let term = self.core.current_epoch();
         let listed = match self.core.list_after_write(dir) {
             Ok(children) => children,
             Err(ZkError::NoNode) => Vec::new(),
@@ -170,7 +170,7 @@ impl Request {
             return Next::Park;
         }
         if !is_passing(error) {
-            self.fail(LockError::client(operation, &self.terms.dir, error));
+            self.fail(LockError::client(operation, &self.spec.dir, error));
             return Next::Park;
         }
         let mut state = self.state.lock();
@@ -182,12 +182,12 @@ impl Request {
             return Next::Park;
         };
         joining.unconfirmed = true;
-        let error = LockError::client(operation, &self.terms.dir, error);
+        let error = LockError::client(operation, &self.spec.dir, error);
         let message = error.to_string();
-        let next = joining.failed.failed(error, &self.terms.retry, &self.core);
+        let next = joining.failed.failed(error, &self.spec.retry, &self.core);
         let attempts = joining.failed.failures();
         drop(state);
-        logging::debug!("attempt {attempts} to join {} failed: {message}", self.terms.dir);
+        logging::debug!("attempt {attempts} to join {} failed: {message}", self.spec.dir);
         match next {
             Ok(delay) => self.look_again_after(delay),
             Err(first_error) => {
@@ -204,7 +204,7 @@ impl Request {
         let brought = self.state.lock().listing.take();
         let listing = brought.or_else(|| {
             let reader: Weak<Request> = Arc::downgrade(self);
-            Listings::list(&self.core, &self.terms.dir, self.id, reader)
+            Listings::list(&self.core, &self.spec.dir, self.id, reader)
         });
         match listing {
             Some(listing) => self.decide(znode, &listing),
@@ -216,18 +216,18 @@ impl Request {
         let children = match &listing.children {
             Ok(children) => children.as_slice(),
             Err(ZkError::NoNode) => &[],
-            Err(error) => return self.look_failed(Operation::LIST, &self.terms.dir, *error),
+            Err(error) => return self.look_failed(Operation::LIST, &self.spec.dir, *error),
         };
-        if let Some(duplicate) = find_duplicate(&self.terms.prefix, znode.name(), children) {
+        if let Some(duplicate) = find_duplicate(&self.spec.prefix, znode.name(), children) {
             return self.delete_duplicate(duplicate);
         }
-        match decide(self.terms.access, znode.name(), children) {
+        match decide(self.spec.access, znode.name(), children) {
             Decision::Owner => self.acquire(znode, &listing.term),
             Decision::Exhausted => {
                 self.fail(LockError::SequenceExhausted { path: znode.to_string() });
                 Next::Park
             }
-            Decision::WaitFor(ahead) => self.wait_for(&self.terms.dir.child(ahead)),
+            Decision::WaitFor(ahead) => self.wait_for(&self.spec.dir.child(ahead)),
             Decision::Missing => {
                 self.lose(LossReason::NodeDeleted);
                 Next::Park
@@ -236,8 +236,8 @@ impl Request {
     }
 
     /// Takes the lock under the term that was current before the queue was listed.
-    fn acquire(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<Term>) -> Next {
-        if !Arc::ptr_eq(term, &self.core.current_term()) {
+    fn acquire(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<LeaseEpoch>) -> Next {
+        if !Arc::ptr_eq(term, &self.core.current_epoch()) {
             // Contact was lost since: the listing may be from before, and the znode gone.
             return Next::Again;
         }
@@ -260,7 +260,7 @@ impl Request {
 
     /// It is this request's turn, but the session is not proven alive, or not for long enough: that takes a request and its
     /// confirmation.
-    fn await_lease(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<Term>) -> Next {
+    fn await_lease(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<LeaseEpoch>) -> Next {
         match self.core.prove_life() {
             Ok(()) if self.core.admits_owners(term) => Next::Again,
             Ok(()) => {
@@ -277,7 +277,7 @@ impl Request {
             Ok(sight) => sight,
             Err(error) => return self.look_failed(Operation::WATCH, ahead, error),
         };
-        if sight == Sight::Gone {
+        if sight == WatchOutcome::Gone {
             // It went between the listing and the watch. The Java recipe waits for ever here.
             self.forget_watch(&mut self.state.lock());
             return Next::Again;
@@ -285,7 +285,7 @@ impl Request {
         if let Some(znode) = self.placed() {
             logging::debug!("{znode} waits for {ahead}");
         }
-        let is_persistent = matches!(sight, Sight::Watched { is_persistent: true, .. });
+        let is_persistent = matches!(sight, WatchOutcome::Watched { is_persistent: true, .. });
         if is_persistent && self.core.mentions_first(ahead) {
             logging::warn!("requests wait for {ahead}, which is persistent: no session's end deletes it");
         }
@@ -304,7 +304,7 @@ impl Request {
 
     /// A create that had seemed lost came through after all, next to its repetition. It would block others, or us.
     fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
-        let duplicate = self.terms.dir.child(name);
+        let duplicate = self.spec.dir.child(name);
         logging::warn!("deleting {duplicate}, a second znode of one request");
         match self.core.write(|client| client.delete(duplicate.as_str(), None)) {
             Ok(()) | Err(ZkError::NoNode) => Next::Again,
@@ -314,18 +314,18 @@ impl Request {
 
     /// Looks whether an owner's znode is still there, watches it, and takes over the session's current term if so.
     fn verify(self: &Arc<Self>, znode: &ZNodePath) -> Next {
-        let term = self.core.current_term();
+        let term = self.core.current_epoch();
         let sight = match self.watch(znode) {
             Ok(sight) => sight,
             Err(error) => return self.look_failed(Operation::WATCH, znode, error),
         };
         match sight {
-            Sight::Gone => self.lose(LossReason::NodeDeleted),
+            WatchOutcome::Gone => self.lose(LossReason::NodeDeleted),
             _ if !self.renew(&term) => self.lose_lease(),
-            Sight::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
+            WatchOutcome::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
                 self.tell_of_revocation();
             }
-            Sight::Watched { .. } | Sight::Unreadable => {}
+            WatchOutcome::Watched { .. } | WatchOutcome::Unreadable => {}
         }
         Next::Park
     }
@@ -345,7 +345,7 @@ impl Request {
 
     /// An owner whose lease has lasted until now goes on under the term of the contact in which its znode was seen;
     /// `false` when it has not lasted.
-    fn renew(&self, term: &Arc<Term>) -> bool {
+    fn renew(&self, term: &Arc<LeaseEpoch>) -> bool {
         let now = self.core.now();
         let mut held_under = self.held_under.lock();
         match &mut *held_under {
@@ -361,26 +361,26 @@ impl Request {
         }
     }
 
-    fn watch(self: &Arc<Self>, path: &ZNodePath) -> ZkResult<Sight> {
+    fn watch(self: &Arc<Self>, path: &ZNodePath) -> ZkResult<WatchOutcome> {
         let before = {
             let mut state = self.state.lock();
             if matches!(state.phase, Phase::Ended { .. }) {
-                return Ok(Sight::Gone);
+                return Ok(WatchOutcome::Gone);
             }
             state.watched.replace(path.clone())
         };
         if let Some(before) = before.filter(|before| before != path) {
-            self.core.participants().unwatch(&before, self.id);
+            self.core.registry().unwatch(&before, self.id);
         }
         let sight = self.core.watch(path, self.id);
         // It may have ended, or been woken, while the call was under way, which had registered it
         // again.
         let is_watched = self.state.lock().watched.as_ref() == Some(path);
         if !is_watched {
-            self.core.participants().unwatch(path, self.id);
+            self.core.registry().unwatch(path, self.id);
         }
         let sight = sight?;
-        if sight == Sight::Unreadable {
+        if sight == WatchOutcome::Unreadable {
             self.look_again_after(UNREADABLE_LOOK);
         }
         Ok(sight)
@@ -393,7 +393,7 @@ impl Request {
             ZkError::SessionExpired => {}
             error if !is_passing(error) => self.fail(LockError::client(operation, path, error)),
             _ if self.core.in_contact() => {
-                self.look_again_after(self.terms.retry.delay().max(SHORTEST_RETRY));
+                self.look_again_after(self.spec.retry.delay().max(MIN_RETRY));
             }
             _ => {}
         }
@@ -440,8 +440,8 @@ impl Request {
         (!std::mem::replace(&mut state.moving, true)).then_some(priority)
     }
 
-    pub(super) fn hand_on_soon(self: Arc<Self>) {
+    pub(super) fn deliver_soon(self: Arc<Self>) {
         let core = Arc::clone(&self.core);
-        core.submit_or_spawn(move || self.observer.hand_on());
+        core.submit_or_spawn(move || self.observer.deliver());
     }
 }

@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper::{Acl, Permission, ZkError};
 
+use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::session::KEEP_ALIVE_PATH;
-use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{deadline, eventually, in_background, next, open_on_manual_runtime};
 use crate::{
-    BlockingWriteLock, CancelHandle, LockError, LockListener, LossReason, Patience, ProtocolSupport,
-    RetryPolicy, Session, SessionState, WriteLock,
+    BlockingWriteLock, CancelToken, LockError, LockListener, LossReason, ProtocolSupport, RetryPolicy,
+    Session, SessionState, Wait, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -34,20 +34,20 @@ const STEPS: [SimOperation; 4] =
     [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData, SimOperation::Delete];
 
 /// A session on a simulated client.
-struct Party {
+struct Fixture {
     client: Arc<SimulatedClient>,
     session: Session,
 }
 
-impl Party {
-    fn join(zk: &SimulatedZooKeeper) -> Party {
-        Party::join_for(zk, LONG)
+impl Fixture {
+    fn join(zk: &SimulatedZooKeeper) -> Fixture {
+        Fixture::join_for(zk, LONG)
     }
 
-    fn join_for(zk: &SimulatedZooKeeper, session_timeout: Duration) -> Party {
+    fn join_for(zk: &SimulatedZooKeeper, session_timeout: Duration) -> Fixture {
         let client = zk.connect(session_timeout);
         let session = Session::from_client(client.clone()).unwrap();
-        Party { client, session }
+        Fixture { client, session }
     }
 
     fn blocking(&self) -> BlockingWriteLock {
@@ -130,7 +130,7 @@ fn operations(zk: &SimulatedZooKeeper) -> Vec<SimOperation> {
 fn an_uncontended_lock_is_three_round_trips() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let lock = Party::join(&zk).blocking();
+    let lock = Fixture::join(&zk).blocking();
     zk.clear_log();
     lock.lock().unwrap().unlock().unwrap();
     assert_eq!(operations(&zk), [SimOperation::Create, SimOperation::GetChildren, SimOperation::Delete]);
@@ -139,7 +139,7 @@ fn an_uncontended_lock_is_three_round_trips() {
 #[test]
 fn missing_parents_cost_calls_only_when_they_are_missing() {
     let zk = SimulatedZooKeeper::new();
-    let lock = Party::join(&zk).blocking();
+    let lock = Fixture::join(&zk).blocking();
     zk.clear_log();
     drop(lock.lock().unwrap());
     // The request, the directory, its parent, the directory again, the request again.
@@ -150,13 +150,13 @@ fn missing_parents_cost_calls_only_when_they_are_missing() {
 #[test]
 fn a_waiter_costs_one_look_and_one_watch() {
     let zk = SimulatedZooKeeper::new();
-    let (holder, waiter) = (Party::join(&zk), Party::join(&zk));
+    let (holder, waiter) = (Fixture::join(&zk), Fixture::join(&zk));
     let guard = holder.blocking().lock().unwrap();
     zk.clear_log();
     let (lock, calls) = waiter.listening();
     assert!(!lock.lock().unwrap());
     let of_waiter = |operation| {
-        let ours = |call: &&crate::sim::Call| call.session == waiter.client.session_id();
+        let ours = |call: &&crate::fake::Call| call.session == waiter.client.session_id();
         zk.log().iter().filter(ours).filter(|call| call.operation == operation).count()
     };
     assert_eq!(of_waiter(SimOperation::GetChildren), 1);

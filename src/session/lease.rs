@@ -46,7 +46,7 @@ const MIN_PERIOD_DIVISOR: u32 = 64;
 /// An owner keeps the term under which it acquired. A term is closed for extension by a disconnect, so that an owner's
 /// lease runs on but grows only after a look at its znode has moved it to the current term.
 #[derive(Debug)]
-pub(crate) struct Term {
+pub(crate) struct LeaseEpoch {
     /// Nanoseconds of the [`Moment`] at which it ends, or one of the two below, which cover no moment either.
     end: AtomicU64,
 }
@@ -56,13 +56,13 @@ const UNPROVEN: u64 = 0;
 /// The term was ended ahead of its time.
 const FINISHED: u64 = 1;
 
-impl Term {
-    fn until(end: Moment) -> Arc<Term> {
-        Arc::new(Term { end: AtomicU64::new(end.as_nanos()) })
+impl LeaseEpoch {
+    fn until(end: Moment) -> Arc<LeaseEpoch> {
+        Arc::new(LeaseEpoch { end: AtomicU64::new(end.as_nanos()) })
     }
 
-    fn unproven() -> Arc<Term> {
-        Arc::new(Term { end: AtomicU64::new(UNPROVEN) })
+    fn unproven() -> Arc<LeaseEpoch> {
+        Arc::new(LeaseEpoch { end: AtomicU64::new(UNPROVEN) })
     }
 
     pub(crate) fn covers(&self, now: Moment) -> bool {
@@ -97,9 +97,9 @@ impl Term {
 pub(crate) struct Lease {
     /// What the server of the current connection grants.
     granted: Granted,
-    current: Arc<Term>,
-    /// Terms that were broken off, for as long as somebody may hold a lock under one.
-    broken_off: Vec<Weak<Term>>,
+    current: Arc<LeaseEpoch>,
+    /// RequestSpec that were broken off, for as long as somebody may hold a lock under one.
+    broken_off: Vec<Weak<LeaseEpoch>>,
     /// Counts the times at which contact began or ended. Requests of different counts prove nothing together.
     connection: u64,
     /// The session was opened, or taken up again, on this connection and after this moment. Nothing is
@@ -138,7 +138,7 @@ impl Lease {
     pub(crate) fn unproven(granted: Granted, now: Moment) -> Lease {
         Lease {
             granted,
-            current: Term::unproven(),
+            current: LeaseEpoch::unproven(),
             broken_off: Vec::new(),
             connection: 0,
             taken_up_after: None,
@@ -151,7 +151,7 @@ impl Lease {
         }
     }
 
-    pub(crate) fn current(&self) -> &Arc<Term> {
+    pub(crate) fn current(&self) -> &Arc<LeaseEpoch> {
         &self.current
     }
 
@@ -181,7 +181,7 @@ impl Lease {
 
     /// Whether a lock may be taken under the term: it lasts, and can still be extended before it ends. An owner under
     /// one that cannot be would have lost the lock before it could do anything with it.
-    pub(crate) fn admits_owners(&self, term: &Term, now: Moment) -> bool {
+    pub(crate) fn admits_owners(&self, term: &LeaseEpoch, now: Moment) -> bool {
         let oldest = self.unconfirmed.front().map_or(now, |pair| pair.answered);
         term.covers(now) && term.covers(oldest.after(self.granted.report_delay))
     }
@@ -267,7 +267,7 @@ impl Lease {
         if !self.over {
             self.broken_off.retain(|term| term.strong_count() > 0);
             self.broken_off.push(Arc::downgrade(&self.current));
-            self.current = Term::unproven();
+            self.current = LeaseEpoch::unproven();
         }
     }
 
@@ -359,7 +359,7 @@ impl Lease {
         if self.over || self.current.extend(now, end) {
             return false;
         }
-        self.current = Term::until(end);
+        self.current = LeaseEpoch::until(end);
         true
     }
 }
@@ -386,7 +386,7 @@ mod tests {
     }
 
     /// A lease of a session that was opened at second 0, where a write was answered.
-    fn opened() -> (Lease, Arc<Term>) {
+    fn opened() -> (Lease, Arc<LeaseEpoch>) {
         let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
         lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(0));
         lease.write(second(0), second(0));

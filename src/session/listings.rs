@@ -12,15 +12,15 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use zookeeper::ZkResult;
 
-use super::core::Core;
-use super::lease::Term;
-use super::participants::ParticipantId;
+use super::lease::LeaseEpoch;
+use super::registry::ParticipantId;
+use super::state::Core;
 use crate::recipe::path::ZNodePath;
 
 /// The children of a directory.
 pub(crate) struct Listing {
     /// The lease's term when the listing was sent.
-    pub(crate) term: Arc<Term>,
+    pub(crate) term: Arc<LeaseEpoch>,
     pub(crate) children: ZkResult<Vec<String>>,
 }
 
@@ -61,7 +61,7 @@ impl Listings {
 
     fn list_now(core: &Arc<Core>, dir: &ZNodePath) -> Arc<Listing> {
         let _under_way = UnderWay { core, dir };
-        let term = core.current_term();
+        let term = core.current_epoch();
         let children = core.read(|client| client.get_children(dir.as_str(), false));
         Arc::new(Listing { term, children })
     }

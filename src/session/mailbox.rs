@@ -31,7 +31,7 @@ impl<T> Mailbox<T> {
     /// Hands on everything posted; returns at once when another thread, or a caller further up on this one, is doing so.
     ///
     /// After a panic of `handle`, the items that are left wait for the next call.
-    pub(crate) fn hand_on(&self, mut handle: impl FnMut(T)) {
+    pub(crate) fn deliver(&self, mut handle: impl FnMut(T)) {
         let mut state = self.state.lock();
         if state.handing_on {
             return;
@@ -64,10 +64,10 @@ mod tests {
         let mut seen = Vec::new();
         mailbox.post(1);
         mailbox.post(2);
-        mailbox.hand_on(|item| {
+        mailbox.deliver(|item| {
             if item == 1 {
                 mailbox.post(3);
-                mailbox.hand_on(|_| unreachable!("a second hand-on while the first is at work"));
+                mailbox.deliver(|_| unreachable!("a second hand-on while the first is at work"));
             }
             seen.push(item);
         });
@@ -80,9 +80,9 @@ mod tests {
         let mut seen = Vec::new();
         mailbox.post(1);
         mailbox.post(2);
-        let panicking = || mailbox.hand_on(|_| resume_unwind(Box::new("on purpose")));
+        let panicking = || mailbox.deliver(|_| resume_unwind(Box::new("on purpose")));
         catch_unwind(AssertUnwindSafe(panicking)).unwrap_err();
-        mailbox.hand_on(|item| seen.push(item));
+        mailbox.deliver(|item| seen.push(item));
         assert_eq!(seen, [2]);
     }
 }

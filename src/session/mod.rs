@@ -4,17 +4,17 @@
 //! those to wake. It knows nothing of the recipes.
 
 mod clock;
-mod core;
-mod healer;
+mod deletion_watch;
 mod job;
 mod lease;
 mod listings;
 mod mailbox;
-mod participants;
+mod registry;
 mod removal;
+mod replacement;
 mod runtime;
+mod state;
 mod timer;
-mod vigil;
 mod workers;
 
 use std::fmt;
@@ -30,26 +30,26 @@ use crate::client::{Adapter, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Result};
 
 pub(crate) use self::clock::Moment;
-#[cfg(test)]
-pub(crate) use self::core::KEEP_ALIVE_PATH;
-pub(crate) use self::core::{Core, Sight};
-use self::healer::Factory;
-pub(crate) use self::healer::{Healing, Rejoin};
+pub(crate) use self::deletion_watch::DeletionWatch;
 #[cfg(test)]
 pub(crate) use self::job::Job;
-pub(crate) use self::lease::Term;
+pub(crate) use self::lease::LeaseEpoch;
 pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
-pub(crate) use self::participants::{Participant, ParticipantId, Wake};
+pub(crate) use self::registry::{Notification, Participant, ParticipantId};
 pub(crate) use self::removal::Target;
+use self::replacement::Factory;
+pub(crate) use self::replacement::{OnNewSession, Replacement};
 use self::runtime::Threads;
 pub(crate) use self::runtime::{Priority, Runtime};
-pub(crate) use self::vigil::Vigil;
-pub(crate) use self::workers::off_duty;
+#[cfg(test)]
+pub(crate) use self::state::KEEP_ALIVE_PATH;
+pub(crate) use self::state::{Core, WatchOutcome};
+pub(crate) use self::workers::block_in_place;
 
 /// The bounds of a session timeout. The server narrows it further: to 2 to 20 ticks, by default 4 s to 40 s.
-const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+const MIN_TIMEOUT: Duration = Duration::from_millis(100);
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long [`Session::close`] waits for the server's confirmation, in all and while nothing is heard of the server.
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
@@ -93,9 +93,9 @@ pub struct Session {
 
 /// Ends the session with the last handle.
 pub(super) struct Handle {
-    /// One for all time, unless it is healed.
+    /// One for all time, unless it is replaced.
     core: RwLock<Arc<Core>>,
-    healing: Option<Healing>,
+    replacement: Option<Replacement>,
 }
 
 impl Session {
@@ -167,7 +167,7 @@ impl Session {
         contact: &FirstContact,
     ) -> Result<Session> {
         let core = open_core(client, runtime, opened_after, contact)?;
-        Ok(Session { handle: Arc::new(Handle { core: RwLock::new(core), healing: None }) })
+        Ok(Session { handle: Arc::new(Handle { core: RwLock::new(core), replacement: None }) })
     }
 
     /// Connects as [`connect`](Session::connect) does, and connects anew by itself whenever the session is lost.
@@ -205,10 +205,11 @@ impl Session {
         factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
     ) -> Result<Session> {
         let factory: Arc<Factory> = Arc::new(factory);
-        let core = healer::make(&factory)?;
-        let (healing, closed) = Healing::new();
-        let handle = Arc::new(Handle { core: RwLock::new(Arc::clone(&core)), healing: Some(healing) });
-        healer::start(&handle, core, factory, closed)?;
+        let core = replacement::make(&factory)?;
+        let (replacement, closed) = Replacement::new();
+        let handle =
+            Arc::new(Handle { core: RwLock::new(Arc::clone(&core)), replacement: Some(replacement) });
+        replacement::start(&handle, core, factory, closed)?;
         Ok(Session { handle })
     }
 
@@ -223,8 +224,8 @@ impl Session {
     #[must_use]
     pub fn subscribe(&self) -> Receiver<SessionState> {
         let (subscriber, changes) = unbounded();
-        if let Some(healing) = &self.handle.healing {
-            healing.subscribe(subscriber.clone());
+        if let Some(replacement) = &self.handle.replacement {
+            replacement.subscribe(subscriber.clone());
         }
         self.core().subscribe(subscriber);
         changes
@@ -264,8 +265,8 @@ impl Session {
     }
 
     /// Whether requests that wait are to join again after a loss, and if so, how they hear of the new session.
-    pub(crate) fn healing(&self) -> Option<&Healing> {
-        self.handle.healing.as_ref()
+    pub(crate) fn replacement(&self) -> Option<&Replacement> {
+        self.handle.replacement.as_ref()
     }
 }
 
@@ -280,10 +281,10 @@ impl Handle {
         Arc::clone(&self.core.read())
     }
 
-    /// Ends the healing, if there is any, and returns the core that is the last one.
+    /// Ends the replacement, if there is any, and returns the core that is the last one.
     fn close(&self) -> Arc<Core> {
-        if let Some(healing) = &self.healing {
-            healing.close();
+        if let Some(replacement) = &self.replacement {
+            replacement.close();
         }
         self.core()
     }
@@ -291,7 +292,7 @@ impl Handle {
     /// Puts a new core in the place of a lost one; `false` when the session was closed meanwhile.
     fn replace(&self, core: Arc<Core>) -> bool {
         let mut current = self.core.write();
-        if self.healing.as_ref().is_none_or(Healing::is_closed) {
+        if self.replacement.as_ref().is_none_or(Replacement::is_closed) {
             return false;
         }
         let lost = std::mem::replace(&mut *current, core);
@@ -372,11 +373,11 @@ fn await_first_contact(core: &Arc<Core>, contact: &FirstContact) -> Result<()> {
 }
 
 fn check_timeout(timeout: Duration) -> Result<()> {
-    if (SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&timeout) {
+    if (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
         return Ok(());
     }
     Err(LockError::InvalidArgument {
         argument: "session timeout",
-        rule: format!("{timeout:?} is not between {SHORTEST_TIMEOUT:?} and {LONGEST_TIMEOUT:?}"),
+        rule: format!("{timeout:?} is not between {MIN_TIMEOUT:?} and {MAX_TIMEOUT:?}"),
     })
 }

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use zookeeper::{ZkError, ZkResult};
 
 use super::clock::Moment;
-use super::core::Core;
-use super::participants::{Participant, ParticipantId, Wake};
+use super::registry::{Notification, Participant, ParticipantId};
+use super::state::Core;
 use crate::logging;
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
@@ -23,7 +23,7 @@ use crate::recipe::path::ZNodePath;
 /// How soon a deletion is tried again that failed although there is contact, and the longest time
 /// to which this grows, by doubling it after each failure.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
+const MAX_RETRY: Duration = Duration::from_secs(30);
 
 /// What is to be deleted.
 #[derive(Clone, Debug)]
@@ -64,12 +64,12 @@ enum Next {
 
 impl Removal {
     pub(crate) fn start(core: &Arc<Core>, target: Target, first: Option<Sender<ZkResult<()>>>) {
-        let id = core.participants().new_id();
+        let id = core.registry().new_id();
         let attempts = Mutex::new(Attempts { first, ..Attempts::default() });
         let removal = Arc::new(Removal { id, core: Arc::clone(core), target, attempts });
-        core.participants().add(id, Arc::<Removal>::clone(&removal));
+        core.registry().add(id, Arc::<Removal>::clone(&removal));
         match core.end_reason() {
-            Some(reason) => removal.wake(Wake::SessionEnded(reason)),
+            Some(reason) => removal.notify(Notification::SessionEnded(reason)),
             None => removal.try_soon(),
         }
     }
@@ -162,23 +162,23 @@ impl Attempts {
         if std::mem::take(&mut self.again) {
             return Next::Soon;
         }
-        let delay = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_RETRY);
+        let delay = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_RETRY);
         self.failures = self.failures.saturating_add(1);
         Next::After(delay)
     }
 }
 
 impl Participant for Removal {
-    fn wake(self: Arc<Self>, why: Wake) {
+    fn notify(self: Arc<Self>, why: Notification) {
         match why {
-            Wake::Reconnected => {
+            Notification::Reconnected => {
                 self.attempts.lock().failures = 0;
                 self.try_soon();
             }
-            Wake::LookAgain => self.try_soon(),
-            Wake::Routine | Wake::CheckLease | Wake::Suspended => {}
-            Wake::SessionEnded(_) if self.core.outlives_us() => self.try_soon(),
-            Wake::SessionEnded(_) => {
+            Notification::LookAgain => self.try_soon(),
+            Notification::Routine | Notification::CheckLease | Notification::Suspended => {}
+            Notification::SessionEnded(_) if self.core.outlives_us() => self.try_soon(),
+            Notification::SessionEnded(_) => {
                 self.core.leave_behind(self.target.clone());
                 self.core.leave(self.id);
             }

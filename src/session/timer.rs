@@ -14,7 +14,7 @@ use super::clock::{Clock, Moment, SystemClock};
 use super::job::{Job, run_guarded};
 
 /// How late a job may be after the machine has slept.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Timer {
     shared: Arc<Shared>,
@@ -94,7 +94,7 @@ impl Shared {
                 Some(due) if due <= now => return schedule.entries.pop().map(|Reverse(entry)| entry.job),
                 Some(due) => {
                     // The waiting does not count the time for which the machine sleeps, as the clock does.
-                    self.changed.wait_for(&mut schedule, due.since(now).min(LONGEST_WAIT));
+                    self.changed.wait_for(&mut schedule, due.since(now).min(MAX_WAIT));
                 }
             }
         }

@@ -23,43 +23,43 @@ use crate::logging;
 
 /// How many requests of one session can be under way at once, beside its own. One connection
 /// handles them one after the other, so more would not be faster.
-const MOST_WORKERS: usize = 16;
+const MAX_WORKERS: usize = 16;
 
 /// How long a worker beyond the first waits for work before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
 thread_local! {
     /// What the calling thread is a worker of, and of which generation; nothing while it is off duty.
-    static EMPLOYER: RefCell<Option<(Arc<Shared>, u64)>> = const { RefCell::new(None) };
+    static CURRENT_WORKER: RefCell<Option<(Arc<Shared>, u64)>> = const { RefCell::new(None) };
 }
 
 /// Runs foreign code, which may block for as long as it likes: another worker takes the place of this one meanwhile. On a
 /// thread that is no worker, or that is off duty already, it just runs it.
-pub(crate) fn off_duty<T>(foreign: impl FnOnce() -> T) -> T {
-    let Some((shared, generation)) = EMPLOYER.take() else { return foreign() };
-    shared.go_off_duty(generation);
-    let _absence = Absence { shared, generation };
+pub(crate) fn block_in_place<T>(foreign: impl FnOnce() -> T) -> T {
+    let Some((shared, generation)) = CURRENT_WORKER.take() else { return foreign() };
+    shared.release_slot(generation);
+    let _released = ReleasedSlot { shared, generation };
     foreign()
 }
 
 /// Runs a job of the session on a worker, which is none of their number meanwhile.
 fn run_aside(job: Job) {
-    let Some((shared, generation)) = EMPLOYER.take() else { return run_guarded(job) };
+    let Some((shared, generation)) = CURRENT_WORKER.take() else { return run_guarded(job) };
     shared.queue.lock().retire(generation);
-    let _absence = Absence { shared, generation };
+    let _released = ReleasedSlot { shared, generation };
     run_guarded(job);
 }
 
 /// Comes back to work when it is dropped, also when the foreign code has panicked.
-struct Absence {
+struct ReleasedSlot {
     shared: Arc<Shared>,
     generation: u64,
 }
 
-impl Drop for Absence {
+impl Drop for ReleasedSlot {
     fn drop(&mut self) {
         self.shared.queue.lock().come_back(self.generation);
-        EMPLOYER.set(Some((Arc::clone(&self.shared), self.generation)));
+        CURRENT_WORKER.set(Some((Arc::clone(&self.shared), self.generation)));
     }
 }
 
@@ -125,7 +125,7 @@ impl Workers {
         let (generation, workers) = {
             let mut queue = self.shared.queue.lock();
             queue.generation += 1;
-            queue.workers = queue.jobs.len().clamp(1, MOST_WORKERS);
+            queue.workers = queue.jobs.len().clamp(1, MAX_WORKERS);
             queue.idle = 0;
             (queue.generation, queue.workers)
         };
@@ -160,7 +160,7 @@ impl Shared {
     fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>, priority: Priority) {
         if queue.jobs.len() <= queue.idle {
             self.work.notify_one();
-        } else if queue.workers < MOST_WORKERS || priority == Priority::Session {
+        } else if queue.workers < MAX_WORKERS || priority == Priority::Session {
             queue.workers += 1;
             let generation = queue.generation;
             drop(queue);
@@ -176,7 +176,7 @@ impl Shared {
     }
 
     /// Takes the calling worker off the count, so that another may take its place.
-    fn go_off_duty(self: &Arc<Self>, generation: u64) {
+    fn release_slot(self: &Arc<Self>, generation: u64) {
         let mut queue = self.queue.lock();
         queue.retire(generation);
         if queue.workers == 0 || queue.jobs.len() > 0 {
@@ -190,7 +190,7 @@ impl Shared {
     fn spawn(self: &Arc<Self>, generation: u64) -> io::Result<()> {
         let shared = Arc::clone(self);
         thread::Builder::new().name("zk-lock-worker".to_owned()).spawn(move || {
-            EMPLOYER.set(Some((Arc::clone(&shared), generation)));
+            CURRENT_WORKER.set(Some((Arc::clone(&shared), generation)));
             while let Some((priority, job)) = shared.next_job(generation) {
                 match priority {
                     Priority::Session => run_aside(job),
@@ -211,7 +211,7 @@ impl Shared {
             if let Some(job) = queue.next_job() {
                 return Some(job);
             }
-            if queue.closed || queue.workers > MOST_WORKERS {
+            if queue.closed || queue.workers > MAX_WORKERS {
                 queue.retire(generation);
                 return None;
             }
@@ -248,7 +248,7 @@ impl Queue {
     /// Takes the next job for a worker. One beyond their number does nothing but what it was
     /// started for.
     fn next_job(&mut self) -> Option<(Priority, Job)> {
-        let lowest = if self.workers > MOST_WORKERS { Priority::Session } else { Priority::Other };
+        let lowest = if self.workers > MAX_WORKERS { Priority::Session } else { Priority::Other };
         self.jobs.pop(lowest)
     }
 
@@ -305,7 +305,7 @@ mod tests {
         let workers = Workers::start().unwrap();
         let (release, stuck) = bounded::<()>(0);
         let (began, at_work) = unbounded();
-        for _ in 0..MOST_WORKERS {
+        for _ in 0..MAX_WORKERS {
             let (stuck, began) = (stuck.clone(), began.clone());
             workers.submit(
                 Priority::Other,
@@ -315,7 +315,7 @@ mod tests {
                 }),
             );
         }
-        for _ in 0..MOST_WORKERS {
+        for _ in 0..MAX_WORKERS {
             next(&at_work);
         }
         let (done, finished) = unbounded();
@@ -363,7 +363,7 @@ mod tests {
     fn a_job_of_the_session_runs_while_all_workers_are_busy() {
         let workers = Workers::start().unwrap();
         let (release, stuck) = bounded::<()>(0);
-        for _ in 0..2 * MOST_WORKERS {
+        for _ in 0..2 * MAX_WORKERS {
             let stuck = stuck.clone();
             workers.submit(Priority::Other, Box::new(move || assert!(stuck.recv().is_err())));
         }
@@ -373,7 +373,7 @@ mod tests {
             workers.submit(Priority::Session, Box::new(move || done.send(round).unwrap()));
             assert_eq!(next(&finished), round);
         }
-        eventually("the workers have come so far", || workers.shared.queue.lock().workers <= MOST_WORKERS);
+        eventually("the workers have come so far", || workers.shared.queue.lock().workers <= MAX_WORKERS);
         drop(release);
         workers.shut_down();
     }
@@ -383,7 +383,7 @@ mod tests {
         let workers = Workers::start().unwrap();
         let (release, stuck) = bounded::<()>(0);
         let (began, at_work) = unbounded();
-        for _ in 0..MOST_WORKERS {
+        for _ in 0..MAX_WORKERS {
             let (stuck, began) = (stuck.clone(), began.clone());
             workers.submit(
                 Priority::Other,
@@ -393,7 +393,7 @@ mod tests {
                 }),
             );
         }
-        for _ in 0..MOST_WORKERS {
+        for _ in 0..MAX_WORKERS {
             next(&at_work);
         }
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -413,12 +413,12 @@ mod tests {
     fn foreign_code_that_blocks_takes_no_workers_place() {
         let workers = Workers::start().unwrap();
         let (release, blocked) = bounded::<()>(0);
-        for _ in 0..3 * MOST_WORKERS {
+        for _ in 0..3 * MAX_WORKERS {
             let blocked = blocked.clone();
             workers.submit(
                 Priority::Other,
                 Box::new(move || {
-                    let _ = off_duty(|| blocked.recv());
+                    let _ = block_in_place(|| blocked.recv());
                 }),
             );
         }
@@ -437,8 +437,8 @@ mod tests {
         workers.submit(
             Priority::Other,
             Box::new(move || {
-                let _ = off_duty(|| {
-                    off_duty(|| {
+                let _ = block_in_place(|| {
+                    block_in_place(|| {
                         began.send(()).unwrap();
                         blocked.recv()
                     })

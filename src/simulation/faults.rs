@@ -19,7 +19,7 @@ enum Fault {
     Partition,
     Heal,
     Pause,
-    Leap,
+    ClockJump,
     DeleteRequest,
     AskToLetGo,
     Stranger,
@@ -31,7 +31,7 @@ enum Fault {
 }
 
 /// Lets something go wrong.
-pub(super) fn strike(world: &Arc<World>) {
+pub(super) fn inject(world: &Arc<World>) {
     let faults = world.profile.faults;
     let mut possible = Vec::new();
     if faults.disconnects {
@@ -50,7 +50,7 @@ pub(super) fn strike(world: &Arc<World>) {
         possible.extend([Fault::Heal, Fault::Reconnect]);
     }
     if faults.pauses {
-        possible.extend([Fault::Pause, Fault::Leap]);
+        possible.extend([Fault::Pause, Fault::ClockJump]);
     }
     if faults.deletions {
         possible.extend([Fault::DeleteRequest, Fault::Stranger, Fault::Stranger]);
@@ -84,7 +84,7 @@ pub(super) fn strike(world: &Arc<World>) {
         Fault::Partition => partition(world, client),
         Fault::Heal => heal(world, client),
         Fault::Pause => pause(world, client),
-        Fault::Leap => leap(world),
+        Fault::ClockJump => leap(world),
         Fault::DeleteRequest => delete_request(world),
         Fault::AskToLetGo => ask_to_let_go(world),
         Fault::Stranger => stranger(world),
@@ -288,7 +288,7 @@ fn rob(world: &World, path: &str) {
     {
         let mut state = world.state();
         state.deleted_by_another.insert(path.to_owned());
-        state.robbed.insert(owner);
+        state.node_deleted.insert(owner);
     }
     world.zookeeper.delete(path);
 }

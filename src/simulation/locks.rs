@@ -69,7 +69,7 @@ pub(super) enum Action {
 }
 
 /// The listener of one lock.
-struct Ear {
+struct RecordingListener {
     world: Weak<World>,
     lock: usize,
 }
@@ -94,7 +94,7 @@ fn make_lock(
     access: Access,
 ) -> (usize, Arc<ListeningLock>) {
     let number = world.state().locks.len();
-    let ear = Ear { world: Arc::downgrade(world), lock: number };
+    let ear = RecordingListener { world: Arc::downgrade(world), lock: number };
     let path = ZNodePath::parse(dir).expect("a good path");
     let acl = world.profile.unreadable.then(|| vec![Acl::new(all_but_read(), "world", "anyone")]);
     let support = ProtocolSupport::with_acl(session, acl);
@@ -171,7 +171,7 @@ fn join(lock: &Arc<ListeningLock>) -> String {
     let placed = Arc::clone(&request);
     pause(Wait::Until(Box::new(move || placed.is_placed())));
     let placed = request.wait_until_placed();
-    request.hand_on();
+    request.deliver();
     format!("{placed:?}")
 }
 
@@ -184,7 +184,7 @@ fn leave(lock: &Arc<ListeningLock>) {
 fn withdraw(request: Arc<Request>) {
     let (first, outcome) = bounded(1);
     request.withdraw(Some(first));
-    request.hand_on();
+    request.deliver();
     pause(Wait::Until(Box::new(move || {
         let has_ended = request.core().ended().try_recv() == Err(TryRecvError::Disconnected);
         has_ended || outcome.try_recv() != Err(TryRecvError::Empty)
@@ -230,14 +230,14 @@ fn drop_lock(world: &Arc<World>, number: usize) {
     record.silent = is_last && !overlaps && !record.in_callback;
 }
 
-impl Ear {
+impl RecordingListener {
     fn hear(&self, callback: Callback) {
         let Some(world) = self.world.upgrade() else { return };
         world.note(format!("lock {} hears {callback:?}", self.lock));
         if role().is_none() {
             world.fail(format!("lock {}: a listener is called on a thread that must not block", self.lock));
         }
-        if let Some(broken) = self.take_down(&world, callback) {
+        if let Some(broken) = self.record(&world, callback) {
             world.fail(format!("lock {}: {broken}", self.lock));
         }
         // Foreign code takes no worker's place.
@@ -250,7 +250,7 @@ impl Ear {
     }
 
     /// Writes the callback down and says what is wrong with it.
-    fn take_down(&self, world: &World, callback: Callback) -> Option<String> {
+    fn record(&self, world: &World, callback: Callback) -> Option<String> {
         let mut state = world.state();
         let record = &mut state.locks[self.lock];
         let overlaps = std::mem::replace(&mut record.in_callback, true);
@@ -261,12 +261,12 @@ impl Ear {
             return Some(format!("{callback:?} is told after its drop"));
         }
         match callback {
-            Callback::RevocationRequested => self.take_down_revocation(&mut state),
-            _ => self.take_down_change(world, &mut state, callback),
+            Callback::RevocationRequested => self.record_revocation(&mut state),
+            _ => self.record_change(world, &mut state, callback),
         }
     }
 
-    fn take_down_revocation(&self, state: &mut State) -> Option<String> {
+    fn record_revocation(&self, state: &mut State) -> Option<String> {
         let record = &mut state.locks[self.lock];
         let told_before = std::mem::replace(&mut record.told_of_revocation, true);
         let (last, client) = (record.last, record.client);
@@ -280,7 +280,7 @@ impl Ear {
         }
     }
 
-    fn take_down_change(&self, world: &World, state: &mut State, callback: Callback) -> Option<String> {
+    fn record_change(&self, world: &World, state: &mut State, callback: Callback) -> Option<String> {
         let record = &mut state.locks[self.lock];
         record.told_of_revocation = false;
         let before = record.last.replace(callback);
@@ -295,7 +295,7 @@ impl Ear {
         let lives = world.zookeeper.sessions().contains(&session);
         let true_reason = match reason {
             LossReason::SessionExpired => !lives,
-            LossReason::NodeDeleted => state.robbed.contains(&session),
+            LossReason::NodeDeleted => state.node_deleted.contains(&session),
             LossReason::LeaseExpired => !world.profile.is_calm(),
             // After so many attempts to join, or at the end of the counter.
             LossReason::Refused => !held && (!world.profile.is_calm() || state.exhausted.contains(dir)),
@@ -344,7 +344,7 @@ impl World {
     }
 }
 
-impl LockListener for Ear {
+impl LockListener for RecordingListener {
     fn lock_acquired(&self) {
         self.hear(Callback::Acquired);
     }

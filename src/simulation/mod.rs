@@ -1,7 +1,7 @@
 //! A deterministic simulation of whole processes with their locks, sessions and faults: one seed, one run, always the
 //! same.
 //!
-//! Everything above the client port is the crate's own code; below it is the [simulated ZooKeeper](crate::sim). Time is
+//! Everything above the client port is the crate's own code; below it is the [simulated ZooKeeper](crate::fake). Time is
 //! a number, and of all threads exactly one runs: at each call to ZooKeeper, each callback and each wait it gives the
 //! [baton](baton) back, and the [scheduler](scheduler) chooses by chance what happens next: another thread's next step,
 //! a job for a worker, an event, a timer, the end of a session on the server, the passing of time, something that a
@@ -23,16 +23,16 @@
 mod baton;
 mod checks;
 mod faults;
-mod finale;
 mod link;
 mod locks;
 mod network;
 mod profile;
+mod quiesce;
 mod random;
 mod run;
 mod runtime;
 mod scheduler;
-mod users;
+mod workload;
 mod world;
 
 use std::env;

@@ -15,19 +15,19 @@ use super::faults;
 use super::link::Fate;
 use super::world::{World, short};
 use crate::client::{ClientEvent, EventSink, ZooKeeperClient};
+use crate::fake::SimulatedClient;
 use crate::recipe::znode_name::generated_sequence;
 use crate::session::KEEP_ALIVE_PATH;
-use crate::sim::SimulatedClient;
 
 pub(super) struct Wire {
     world: Arc<World>,
     client: usize,
     simulated: Arc<SimulatedClient>,
-    quiet_time: Duration,
+    min_idle_for_ping: Duration,
 }
 
 impl Wire {
-    pub(super) fn new(world: &Arc<World>, client: usize, quiet_time: Duration) -> Arc<Wire> {
+    pub(super) fn new(world: &Arc<World>, client: usize, min_idle_for_ping: Duration) -> Arc<Wire> {
         let simulated = Arc::clone(&world.state().clients[client].simulated);
         let weak: Weak<World> = Arc::downgrade(world);
         simulated.subscribe(Arc::new(move |event| {
@@ -42,7 +42,7 @@ impl Wire {
             }
         }));
         let world = Arc::clone(world);
-        Arc::new(Wire { world, client, simulated, quiet_time })
+        Arc::new(Wire { world, client, simulated, min_idle_for_ping })
     }
 
     fn call<T: Debug>(
@@ -265,8 +265,8 @@ impl ZooKeeperClient for Wire {
         self.simulated.report_delay()
     }
 
-    fn quiet_time(&self) -> Duration {
-        self.quiet_time
+    fn min_idle_for_ping(&self) -> Duration {
+        self.min_idle_for_ping
     }
 
     fn close(&self) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::random::Random;
-use crate::sim::SequenceEnd;
+use crate::fake::SequenceEnd;
 
 #[derive(Clone, Debug)]
 pub(super) struct Profile {

@@ -5,11 +5,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::baton::Pool;
-use super::finale;
 use super::link::{Heard, Link};
 use super::locks::new_lock;
 use super::network::Wire;
 use super::profile::{Profile, session_timeout};
+use super::quiesce;
 use super::random::Random;
 use super::runtime::SimulatedRuntime;
 use super::scheduler::{DIRS, Scheduler};
@@ -65,10 +65,10 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
         scheduler.step();
         check(&world)?;
     }
-    finale::stop_the_faults(scheduler)?;
-    finale::let_everybody_own(scheduler)?;
-    finale::drop_the_locks(scheduler)?;
-    finale::end_the_sessions(scheduler)
+    quiesce::stop_the_faults(scheduler)?;
+    quiesce::let_everybody_own(scheduler)?;
+    quiesce::drop_the_locks(scheduler)?;
+    quiesce::end_the_sessions(scheduler)
 }
 
 pub(super) fn check(world: &World) -> Verdict {
@@ -88,10 +88,11 @@ pub(super) fn open_client_later(world: &Arc<World>) {
 
 /// Opens a session, with some locks on it.
 fn open_client(world: &Arc<World>) {
-    let (number, timeout, quiet_time) = {
+    let (number, timeout, min_idle_for_ping) = {
         let mut state = world.state();
         let timeout = session_timeout(&mut state.random);
-        let quiet_time = state.random.of(&[Duration::ZERO, timeout * 2 / 3 + Duration::from_millis(200)]);
+        let min_idle_for_ping =
+            state.random.of(&[Duration::ZERO, timeout * 2 / 3 + Duration::from_millis(200)]);
         let link = Link {
             connected: true,
             connection: 0,
@@ -129,9 +130,9 @@ fn open_client(world: &Arc<World>) {
         };
         client.simulated.grant(client.granted());
         state.clients.push(client);
-        (state.clients.len() - 1, timeout, quiet_time)
+        (state.clients.len() - 1, timeout, min_idle_for_ping)
     };
-    let wire: Arc<dyn ZooKeeperClient> = Wire::new(world, number, quiet_time);
+    let wire: Arc<dyn ZooKeeperClient> = Wire::new(world, number, min_idle_for_ping);
     let runtime = Arc::new(SimulatedRuntime { world: Arc::clone(world), client: number });
     let contact = FirstContact::by(world.now(), timeout, "the simulation");
     let session = Session::open(Ok(wire), runtime, Some(world.now()), &contact).expect("there is contact");

@@ -194,7 +194,7 @@ impl<'a> Scheduler<'a> {
             Step::Expire(client) => self.expire(client),
             Step::PassTime => self.pass_time(),
             Step::Use => self.use_something(),
-            Step::Fault => super::faults::strike(&self.world),
+            Step::Fault => super::faults::inject(&self.world),
         }
     }
 
@@ -229,16 +229,16 @@ impl<'a> Scheduler<'a> {
         let name = format!("client {client} {name} {number}");
         let (baton, report) = self.pool.begin(Role { name: name.clone(), worker }, body);
         let thread = Thread { name, client, baton, wait: Wait::Turn, kind };
-        self.heed(number, thread, report);
+        self.on_report(number, thread, report);
     }
 
     fn go_on(&mut self, number: usize) {
         let Some(thread) = self.threads.remove(&number) else { return };
         let report = self.pool.go_on(&thread.baton);
-        self.heed(number, thread, report);
+        self.on_report(number, thread, report);
     }
 
-    fn heed(&mut self, number: usize, mut thread: Thread, report: Report) {
+    fn on_report(&mut self, number: usize, mut thread: Thread, report: Report) {
         match report {
             Report::Paused(wait) => {
                 thread.wait = wait;

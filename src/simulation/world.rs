@@ -17,10 +17,10 @@ use super::random::Random;
 use super::runtime::Timer;
 use crate::Session;
 use crate::client::{ClientEvent, EventSink};
+use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::znode_name::generated_sequence;
 use crate::session::{Core, Job, Moment, Priority};
-use crate::sim::{SimulatedClient, SimulatedZooKeeper};
 
 /// How many steps a trace goes back.
 const TRACED: usize = 60;
@@ -43,7 +43,7 @@ pub(super) struct State {
     pub(super) locks: Vec<LockRecord>,
     /// Znodes that another client deleted, and the sessions that they belonged to.
     pub(super) deleted_by_another: BTreeSet<String>,
-    pub(super) robbed: BTreeSet<i64>,
+    pub(super) node_deleted: BTreeSet<i64>,
     /// Znodes of downgrades that were not completed: nobody owns by them.
     pub(super) tentative: BTreeSet<String>,
     /// The sessions of those whom another client asked to let go.
@@ -99,7 +99,7 @@ impl World {
             clients: Vec::new(),
             locks: Vec::new(),
             deleted_by_another: BTreeSet::new(),
-            robbed: BTreeSet::new(),
+            node_deleted: BTreeSet::new(),
             tentative: BTreeSet::new(),
             asked: BTreeSet::new(),
             strangers: Vec::new(),

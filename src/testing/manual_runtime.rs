@@ -10,8 +10,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::Session;
+use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::{FirstContact, Job, Moment, Priority, Runtime};
-use crate::sim::{SimulatedClient, SimulatedZooKeeper};
 
 /// Opens a session on a new client.
 pub(crate) fn open_on_manual_runtime(

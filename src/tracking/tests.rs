@@ -6,11 +6,11 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, unbounded};
 use zookeeper::{Acl, CreateMode, Permission, ZkError};
 
-use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{deadline, eventually, in_background, next};
 use crate::{
-    CancelHandle, LockDirectory, LockError, LossReason, NodeTracker, Patience, RecoverableZooKeeper,
-    RetryPolicy, Session, ZooKeeperClient,
+    CancelToken, LockDirectory, LockError, LossReason, NodeTracker, RecoverableZooKeeper, RetryPolicy,
+    Session, Wait, ZooKeeperClient,
 };
 
 const PATH: &str = "/config/limit";
@@ -193,9 +193,9 @@ fn a_wait_ends_when_the_znode_comes_or_goes_or_in_time() {
 fn a_wait_is_cancelled_by_another_thread() {
     let (_zk, _client, session) = connected();
     let tracker = tracker(&session);
-    let cancel = CancelHandle::new();
-    let patience = Patience::unlimited().cancelled_by(&cancel);
-    let waiting = in_background(move || tracker.wait_available_with(&patience));
+    let cancel = CancelToken::new();
+    let wait = Wait::forever().cancelled_by(&cancel);
+    let waiting = in_background(move || tracker.wait_available_with(&wait));
     cancel.cancel();
     assert!(matches!(next(&waiting), Err(LockError::Cancelled { .. })));
 }
@@ -219,7 +219,7 @@ fn the_end_of_the_session_ends_every_wait_and_disconnects() {
         let end = tracker.changes().recv_timeout(deadline());
         assert!(end.is_err_and(|error| error.is_disconnected()), "one message, then the end");
         assert!(is_expected(&NodeTracker::new(&session, PATH).unwrap_err()));
-        assert!(session.core().participants().is_empty());
+        assert!(session.core().registry().is_empty());
     }
 }
 
@@ -273,7 +273,7 @@ fn trackers_that_are_dropped_at_any_moment_leave_nobody_to_be_woken() {
     eventually("no look is under way", || {
         zk.log().iter().all(|call| call.outcome.is_some()) && zk.watch_count() <= 1
     });
-    let participants = format!("{:?}", session.core().participants());
+    let participants = format!("{:?}", session.core().registry());
     assert!(participants.contains("all: 0, watched_paths: 0"), "{participants}");
     zk.clear_log();
     zk.create(PATH, b"");
@@ -376,16 +376,16 @@ fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
 fn what_is_to_be_tracked_is_waited_for_no_longer_than_the_patience_lasts() {
     let (zk, client, session) = connected();
     client.disconnect();
-    let short = Patience::lasting(Duration::from_millis(20));
+    let short = Wait::timeout(Duration::from_millis(20));
     assert!(NodeTracker::new_with(&session, PATH, &short).unwrap().is_none());
     let dir = LockDirectory::new(&session, "/locks").unwrap();
     assert!(dir.watch_leader_with(&short).unwrap().is_none());
-    let cancel = CancelHandle::new();
+    let cancel = CancelToken::new();
     cancel.cancel();
-    let error = dir.watch_queue_with(&Patience::unlimited().cancelled_by(&cancel)).unwrap_err();
+    let error = dir.watch_queue_with(&Wait::forever().cancelled_by(&cancel)).unwrap_err();
     assert!(matches!(&error, LockError::Cancelled { path, .. } if path == "/locks"), "{error}");
     client.reconnect();
-    let tracker = NodeTracker::new_with(&session, PATH, &Patience::lasting(deadline())).unwrap().unwrap();
+    let tracker = NodeTracker::new_with(&session, PATH, &Wait::timeout(deadline())).unwrap().unwrap();
     zk.create(PATH, b"1");
     assert_eq!(next_seen(&tracker).as_deref(), Some("1"));
 }

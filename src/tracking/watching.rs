@@ -18,7 +18,7 @@ pub(crate) struct Watching {
 
 impl Watching {
     pub(super) fn new(core: Arc<Core>) -> Watching {
-        let id = core.participants().new_id();
+        let id = core.registry().new_id();
         Watching { core, id, paths: Mutex::new(Some(Vec::new())) }
     }
 
@@ -55,7 +55,7 @@ impl Watching {
         if !paths.contains(path) {
             paths.push(path.clone());
         }
-        self.core.participants().watch(path, self.id);
+        self.core.registry().watch(path, self.id);
     }
 
     /// Begins a new look, which makes the watches of the last one useless.
@@ -75,7 +75,7 @@ impl Watching {
 
     fn forget(&self, paths: Option<Vec<ZNodePath>>) {
         for path in paths.into_iter().flatten() {
-            self.core.participants().unwatch(&path, self.id);
+            self.core.registry().unwatch(&path, self.id);
         }
     }
 }

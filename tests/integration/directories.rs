@@ -15,17 +15,17 @@ use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
 
 /// A session, its directory, and somebody else who can write there.
-struct Place {
+struct Fixture {
     session: Session,
     directory: LockDirectory,
     onlooker: Onlooker,
 }
 
-impl Place {
-    fn new(test: &str) -> Place {
+impl Fixture {
+    fn new(test: &str) -> Fixture {
         let session = session(server::shared());
         let directory = LockDirectory::new(&session, &unique_dir(test)).unwrap();
-        Place { session, directory, onlooker: Onlooker::at(server::shared()) }
+        Fixture { session, directory, onlooker: Onlooker::at(server::shared()) }
     }
 
     fn lock(&self) -> WriteLock {
@@ -54,16 +54,16 @@ fn paths(infos: &[LockInfo]) -> Vec<&str> {
 
 #[test]
 fn contenders_of_all_kinds_stand_in_one_queue() {
-    let place = Place::new("contenders");
-    let ours = place.lock();
+    let fixture = Fixture::new("contenders");
+    let ours = fixture.lock();
     assert!(ours.lock().unwrap());
-    let curator = place.create("_c_0b2e-__READ__", b"10.0.0.7", CreateMode::EphemeralSequential);
-    let kazoo = place.create("00ff__lock__", b"\xff\n\x1b[2J", CreateMode::EphemeralSequential);
-    let hbase = place.create("write-", b"", CreateMode::PersistentSequential);
-    let queue_item = place.create("qn-", b"", CreateMode::PersistentSequential);
-    place.create("config", b"", CreateMode::Persistent);
+    let curator = fixture.create("_c_0b2e-__READ__", b"10.0.0.7", CreateMode::EphemeralSequential);
+    let kazoo = fixture.create("00ff__lock__", b"\xff\n\x1b[2J", CreateMode::EphemeralSequential);
+    let hbase = fixture.create("write-", b"", CreateMode::PersistentSequential);
+    let queue_item = fixture.create("qn-", b"", CreateMode::PersistentSequential);
+    fixture.create("config", b"", CreateMode::Persistent);
 
-    let contenders = place.directory.contenders().unwrap();
+    let contenders = fixture.directory.contenders().unwrap();
     assert_eq!(paths(&contenders), [&ours.id().unwrap(), &curator, &kazoo, &hbase, &queue_item]);
     let kinds: Vec<LockKind> = contenders.iter().map(LockInfo::kind).collect();
     use LockKind::{Exclusive, Other, Read, Write};
@@ -76,20 +76,20 @@ fn contenders_of_all_kinds_stand_in_one_queue() {
     assert_eq!((contenders[3].ephemeral_owner(), contenders[3].is_persistent()), (None, true));
     let age = SystemTime::now().duration_since(contenders[0].created().unwrap()).unwrap();
     assert!(age < deadline(), "{age:?}");
-    assert_eq!(place.directory.current_owner().unwrap().as_ref(), contenders.first());
+    assert_eq!(fixture.directory.current_owner().unwrap().as_ref(), contenders.first());
 }
 
 #[test]
 fn a_thousand_contenders_are_listed_in_order() {
-    let place = Place::new("thousand");
+    let fixture = Fixture::new("thousand");
     let locks: Vec<WriteLock> = (0..1000)
         .map(|_| {
-            let lock = place.lock();
+            let lock = fixture.lock();
             lock.lock().unwrap();
             lock
         })
         .collect();
-    let contenders = place.directory.contenders().unwrap();
+    let contenders = fixture.directory.contenders().unwrap();
     let ids: Vec<String> = locks.iter().filter_map(WriteLock::id).collect();
     assert_eq!(paths(&contenders), ids);
 }
@@ -97,9 +97,9 @@ fn a_thousand_contenders_are_listed_in_order() {
 #[test]
 fn readers_own_together_until_a_writer_stands_before_them() {
     for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
-        let place = Place::new("readers");
-        let lock = ReadWriteLock::with_naming_scheme(&place.session, place.dir(), None, scheme).unwrap();
-        let owners = || place.directory.current_owners().unwrap();
+        let fixture = Fixture::new("readers");
+        let lock = ReadWriteLock::with_naming_scheme(&fixture.session, fixture.dir(), None, scheme).unwrap();
+        let owners = || fixture.directory.current_owners().unwrap();
         let readers = [lock.read().unwrap(), lock.read().unwrap()];
         let writer = lock.write_lock(Notes::new().0);
         assert!(!writer.lock().unwrap());
@@ -110,48 +110,48 @@ fn readers_own_together_until_a_writer_stands_before_them() {
         drop(readers);
         eventually("the writer owns the lock", || writer.is_owner());
         assert_eq!(paths(&owners()), [writer.id().unwrap()]);
-        assert_eq!(place.directory.contenders().unwrap().len(), 2);
+        assert_eq!(fixture.directory.contenders().unwrap().len(), 2);
     }
 }
 
 #[test]
 fn contenders_can_be_asked_for_while_they_come_and_go() {
-    let place = Place::new("coming-and-going");
+    let fixture = Fixture::new("coming-and-going");
     let until = Instant::now() + Duration::from_secs(1);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let lock = BlockingWriteLock::new(&place.session, place.dir(), None).unwrap();
+                let lock = BlockingWriteLock::new(&fixture.session, fixture.dir(), None).unwrap();
                 while Instant::now() < until {
                     lock.lock().unwrap().unlock().unwrap();
                 }
             });
         }
         while Instant::now() < until {
-            let contenders = place.directory.contenders().unwrap();
+            let contenders = fixture.directory.contenders().unwrap();
             assert!(contenders.len() <= 4);
             let distinct: HashSet<_> = contenders.iter().map(LockInfo::czxid).collect();
             assert_eq!(distinct.len(), contenders.len());
-            place.directory.current_owners().unwrap();
+            fixture.directory.current_owners().unwrap();
         }
     });
 }
 
 #[test]
 fn who_may_not_read_a_request_sees_its_place_in_the_queue() {
-    let place = Place::new("denied");
+    let fixture = Fixture::new("denied");
     let secret = vec![Acl::new(Permission::DELETE, "world", "anyone")];
-    let first = place.create("x-a-lock-", b"open", CreateMode::EphemeralSequential);
+    let first = fixture.create("x-a-lock-", b"open", CreateMode::EphemeralSequential);
     let hidden =
-        place.create_with_acl("x-b-lock-", b"secret", CreateMode::EphemeralSequential, secret.clone());
-    let contenders = place.directory.contenders().unwrap();
+        fixture.create_with_acl("x-b-lock-", b"secret", CreateMode::EphemeralSequential, secret.clone());
+    let contenders = fixture.directory.contenders().unwrap();
     assert_eq!(paths(&contenders), [&first, &hidden]);
     assert_eq!(contenders[1].data(), None);
 
     let closed = unique_dir("denied-directory");
-    place.onlooker.create_persistent(closed.rsplit_once('/').unwrap().0);
-    place.onlooker.zk().create(&closed, Vec::new(), secret, CreateMode::Persistent).unwrap();
-    let error = LockDirectory::new(&place.session, &closed).unwrap().contenders().unwrap_err();
+    fixture.onlooker.create_persistent(closed.rsplit_once('/').unwrap().0);
+    fixture.onlooker.zk().create(&closed, Vec::new(), secret, CreateMode::Persistent).unwrap();
+    let error = LockDirectory::new(&fixture.session, &closed).unwrap().contenders().unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("READ"), "{error}");
 }
 
@@ -159,23 +159,23 @@ fn who_may_not_read_a_request_sees_its_place_in_the_queue() {
 
 #[test]
 fn reaping_takes_the_left_over_and_leaves_the_living() {
-    let place = Place::new("reaping");
-    let owner = place.lock();
+    let fixture = Fixture::new("reaping");
+    let owner = fixture.lock();
     assert!(owner.lock().unwrap());
-    let left_over = place.create("x-old-lock-", b"", CreateMode::PersistentSequential);
+    let left_over = fixture.create("x-old-lock-", b"", CreateMode::PersistentSequential);
     let hour = Duration::from_secs(3600);
-    assert!(place.directory.reap_expired(hour).unwrap().is_empty(), "it is younger than that");
-    assert_eq!(paths(&place.directory.reap_all().unwrap()), [left_over]);
+    assert!(fixture.directory.reap_expired(hour).unwrap().is_empty(), "it is younger than that");
+    assert_eq!(paths(&fixture.directory.reap_all().unwrap()), [left_over]);
     assert!(owner.is_owner());
-    assert_eq!(place.directory.contenders().unwrap().len(), 1);
+    assert_eq!(fixture.directory.contenders().unwrap().len(), 1);
 }
 
 #[test]
 fn an_owner_that_is_reaped_by_force_is_told() {
-    let place = Place::new("reaping-by-force");
-    let guard = BlockingWriteLock::new(&place.session, place.dir(), None).unwrap().lock().unwrap();
+    let fixture = Fixture::new("reaping-by-force");
+    let guard = BlockingWriteLock::new(&fixture.session, fixture.dir(), None).unwrap().lock().unwrap();
     let other = session(server::shared());
-    let directory = LockDirectory::new(&other, place.dir()).unwrap().including_live_sessions(true);
+    let directory = LockDirectory::new(&other, fixture.dir()).unwrap().including_live_sessions(true);
     assert_eq!(paths(&directory.reap_all().unwrap()), [guard.id()]);
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
@@ -183,14 +183,14 @@ fn an_owner_that_is_reaped_by_force_is_told() {
 
 #[test]
 fn waiters_that_join_while_the_queue_is_reaped_lose_nothing_but_time() {
-    let place = Place::new("reaping-races");
-    let forcing = place.directory.clone().including_live_sessions(true);
+    let fixture = Fixture::new("reaping-races");
+    let forcing = fixture.directory.clone().including_live_sessions(true);
     let until = Instant::now() + Duration::from_secs(2);
     let acquired = thread::scope(|scope| {
         let waiters = [(); 3].map(|()| {
             scope.spawn(|| {
                 let session = session(server::shared());
-                let lock = BlockingWriteLock::new(&session, place.dir(), None).unwrap();
+                let lock = BlockingWriteLock::new(&session, fixture.dir(), None).unwrap();
                 let mut acquired = 0;
                 while Instant::now() < until {
                     match lock.try_lock_for(deadline()) {
@@ -213,40 +213,40 @@ fn waiters_that_join_while_the_queue_is_reaped_lose_nothing_but_time() {
         waiters.map(|waiter| waiter.join().unwrap())
     });
     assert!(acquired.iter().all(|times| *times > 0), "{acquired:?}");
-    eventually("nobody is left", || place.directory.contenders().unwrap().is_empty());
+    eventually("nobody is left", || fixture.directory.contenders().unwrap().is_empty());
 }
 
 #[test]
 fn an_idle_directory_is_removed_and_a_used_one_is_not() {
-    let place = Place::new("idle");
-    assert!(!place.directory.remove_if_empty().unwrap(), "there is none");
-    let lock = place.lock();
+    let fixture = Fixture::new("idle");
+    assert!(!fixture.directory.remove_if_empty().unwrap(), "there is none");
+    let lock = fixture.lock();
     assert!(lock.lock().unwrap());
-    assert!(!place.directory.remove_if_empty().unwrap());
+    assert!(!fixture.directory.remove_if_empty().unwrap());
     lock.unlock().unwrap();
-    assert!(place.directory.remove_if_empty().unwrap());
-    assert!(!place.onlooker.exists(place.dir()));
+    assert!(fixture.directory.remove_if_empty().unwrap());
+    assert!(!fixture.onlooker.exists(fixture.dir()));
     assert!(lock.lock().unwrap(), "it is made again");
 
     let precious = unique_dir("precious");
-    place.onlooker.create_persistent(&precious);
-    place.onlooker.zk().set_data(&precious, b"data".to_vec(), None).unwrap();
-    let error = LockDirectory::new(&place.session, &precious).unwrap().remove_if_empty().unwrap_err();
+    fixture.onlooker.create_persistent(&precious);
+    fixture.onlooker.zk().set_data(&precious, b"data".to_vec(), None).unwrap();
+    let error = LockDirectory::new(&fixture.session, &precious).unwrap().remove_if_empty().unwrap_err();
     assert!(matches!(error, LockError::NotALockDirectory { .. }), "{error}");
-    assert!(place.onlooker.exists(&precious));
+    assert!(fixture.onlooker.exists(&precious));
 }
 
 #[test]
 fn a_container_is_a_lock_directory() {
-    let place = Place::new("container");
-    place.onlooker.create_persistent(place.dir().rsplit_once('/').unwrap().0);
+    let fixture = Fixture::new("container");
+    fixture.onlooker.create_persistent(fixture.dir().rsplit_once('/').unwrap().0);
     let open = Acl::open_unsafe().clone();
-    place.onlooker.zk().create(place.dir(), Vec::new(), open, CreateMode::Container).unwrap();
-    let lock = place.lock();
+    fixture.onlooker.zk().create(fixture.dir(), Vec::new(), open, CreateMode::Container).unwrap();
+    let lock = fixture.lock();
     assert!(lock.lock().unwrap());
-    assert_eq!(place.directory.contenders().unwrap().len(), 1);
+    assert_eq!(fixture.directory.contenders().unwrap().len(), 1);
     lock.unlock().unwrap();
-    assert!(place.directory.remove_if_empty().unwrap());
+    assert!(fixture.directory.remove_if_empty().unwrap());
 }
 
 // ---- the leader
@@ -261,12 +261,12 @@ fn await_leader(watch: &LeaderWatch, expected: Option<String>) {
 
 #[test]
 fn a_follower_learns_who_leads_and_when_it_changes() {
-    let place = Place::new("leader");
-    let watch = place.directory.watch_leader().unwrap();
+    let fixture = Fixture::new("leader");
+    let watch = fixture.directory.watch_leader().unwrap();
     assert_eq!(leader(&watch), None);
     let candidates = [session(server::shared()), session(server::shared())];
     let [first, second] =
-        candidates.each_ref().map(|session| WriteLock::new(session, place.dir(), None).unwrap());
+        candidates.each_ref().map(|session| WriteLock::new(session, fixture.dir(), None).unwrap());
     first.set_data(b"node-a:8080").unwrap();
     assert!(first.lock().unwrap());
     await_leader(&watch, first.id());
@@ -278,19 +278,19 @@ fn a_follower_learns_who_leads_and_when_it_changes() {
     await_leader(&watch, second_id);
     second.unlock().unwrap();
     await_leader(&watch, None);
-    assert!(place.directory.remove_if_empty().unwrap());
+    assert!(fixture.directory.remove_if_empty().unwrap());
     assert!(second.lock().unwrap());
     await_leader(&watch, second.id());
 }
 
 #[test]
 fn a_change_of_leader_during_an_outage_is_seen_after_it() {
-    let place = Place::new("leader-outage");
+    let fixture = Fixture::new("leader-outage");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), LONG);
-    let [first, second] = [place.lock(), place.lock()];
+    let [first, second] = [fixture.lock(), fixture.lock()];
     assert!(first.lock().unwrap() && !second.lock().unwrap());
-    let watch = LockDirectory::new(&far, place.dir()).unwrap().watch_leader().unwrap();
+    let watch = LockDirectory::new(&far, fixture.dir()).unwrap().watch_leader().unwrap();
     assert_eq!(leader(&watch), first.id());
     relay.refuse();
     eventually("the outage is noticed", || far.state() == SessionState::Suspended);
@@ -304,10 +304,10 @@ fn a_change_of_leader_during_an_outage_is_seen_after_it() {
 
 #[test]
 fn a_watch_ends_with_its_session_and_says_so() {
-    let place = Place::new("leader-lost");
+    let fixture = Fixture::new("leader-lost");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), SHORT);
-    let directory = LockDirectory::new(&far, place.dir()).unwrap();
+    let directory = LockDirectory::new(&far, fixture.dir()).unwrap();
     let (leader, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
     relay.swallow();
     for changes in [leader.changes(), queue.changes()] {
@@ -320,20 +320,20 @@ fn a_watch_ends_with_its_session_and_says_so() {
 
 #[test]
 fn watches_work_on_a_handle_of_the_applications() {
-    let place = Place::new("borrowed");
+    let fixture = Fixture::new("borrowed");
     let zk = ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap();
     let session = Session::from_zookeeper(zk.into(), LONG).unwrap();
-    let directory = LockDirectory::new(&session, place.dir()).unwrap();
+    let directory = LockDirectory::new(&session, fixture.dir()).unwrap();
     let (leader_watch, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
     for _ in 0..3 {
-        let lock = place.lock();
+        let lock = fixture.lock();
         assert!(lock.lock().unwrap());
         await_leader(&leader_watch, lock.id());
         eventually("it is in the queue", || queue.names().unwrap().len() == 1);
         lock.unlock().unwrap();
         await_leader(&leader_watch, None);
         eventually("the queue is empty", || queue.names().unwrap().is_empty());
-        assert!(place.directory.remove_if_empty().unwrap());
+        assert!(fixture.directory.remove_if_empty().unwrap());
     }
 }
 

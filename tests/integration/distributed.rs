@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, DistributedLocks, RetryPolicy};
+use zookeeper_recipes_lock::{BlockingWriteLock, NamedLocks, RetryPolicy};
 
 use crate::fixtures::{Onlooker, session, unique_dir};
 use crate::support::server;
@@ -37,7 +37,7 @@ fn every_name_is_one_lock_of_its_own() {
     let root = unique_dir("resources");
     let onlooker = Onlooker::at(server::shared());
     let session = session(server::shared());
-    let locks = DistributedLocks::new(&session, &root).unwrap();
+    let locks = NamedLocks::new(&session, &root).unwrap();
     let names = awkward_names();
     let guards: Vec<_> = names
         .iter()
@@ -58,8 +58,8 @@ fn a_resource_is_one_lock_for_all_who_name_it() {
     let root = unique_dir("resource");
     let onlooker = Onlooker::at(server::shared());
     let (ours, theirs) = (session(server::shared()), session(server::shared()));
-    let ours = DistributedLocks::new(&ours, &root).unwrap().with_client_id(b"worker-7").unwrap();
-    let theirs = DistributedLocks::new(&theirs, &root).unwrap();
+    let ours = NamedLocks::new(&ours, &root).unwrap().with_client_id(b"worker-7").unwrap();
+    let theirs = NamedLocks::new(&theirs, &root).unwrap();
     let guard = ours.lock("reports/daily").unwrap();
     assert_eq!(onlooker.data(guard.id()), b"worker-7");
     assert!(theirs.try_lock("reports/daily").unwrap().is_none());
@@ -80,18 +80,18 @@ fn a_resource_is_one_lock_for_all_who_name_it() {
 fn what_cannot_be_a_lock_is_refused_before_anything_is_sent() {
     let root = unique_dir("refused");
     let session = session(server::shared());
-    let locks = DistributedLocks::new(&session, &root).unwrap();
+    let locks = NamedLocks::new(&session, &root).unwrap();
     assert!(locks.lock("").unwrap_err().is_invalid_argument());
     assert!(locks.lock(&"/".repeat(2000)).unwrap_err().is_invalid_argument(), "escaped, it is too long");
-    assert!(DistributedLocks::new(&session, "/").unwrap_err().is_invalid_argument());
-    assert!(DistributedLocks::new(&session, &root).unwrap().with_client_id(&vec![0; 1 << 20]).is_err());
+    assert!(NamedLocks::new(&session, "/").unwrap_err().is_invalid_argument());
+    assert!(NamedLocks::new(&session, &root).unwrap().with_client_id(&vec![0; 1 << 20]).is_err());
     assert!(!Onlooker::at(server::shared()).exists(&root));
 }
 
 #[test]
 fn all_locks_of_one_root_share_their_settings() {
     let session = session(server::shared());
-    let locks = DistributedLocks::new(&session, &unique_dir("settings")).unwrap();
+    let locks = NamedLocks::new(&session, &unique_dir("settings")).unwrap();
     let policy = RetryPolicy::constant(Duration::from_millis(7));
     locks.protocol_support().set_retry_policy(policy);
     assert_eq!(locks.write_lock("any").unwrap().protocol_support().retry_policy(), policy);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, Candidate, Leadership, LockError, LossReason, Patience, Permission, Revocation,
-    Revoker, Session,
+    Acl, BlockingWriteLock, Candidate, Leadership, LockError, LossReason, Permission, Revocation, Revoker,
+    Session, Wait,
 };
 
 use crate::fixtures::{LONG, Onlooker, SHORT, connect, next, session, unique_dir};
@@ -24,7 +24,7 @@ fn election(session: &Session, dir: &str) -> BlockingWriteLock {
 }
 
 fn assert_ends(candidate: &Candidate) {
-    assert!(candidate.wait(&Patience::lasting(deadline())), "never ended: {candidate:?}");
+    assert!(candidate.wait(&Wait::timeout(deadline())), "never ended: {candidate:?}");
 }
 
 /// What a candidate that leads for as long as it may tells of itself.
@@ -137,7 +137,7 @@ fn a_leader_that_is_killed_is_followed() {
         let (candidate, said) = stand(&connect(&connect_string, SHORT), &dir);
         await_leading(&said);
         Twin::say("leading");
-        candidate.wait(&Patience::unlimited());
+        candidate.wait(&Wait::forever());
         return;
     }
 
@@ -267,11 +267,11 @@ fn on_a_plain_session_its_loss_stops_the_closure_and_ends_the_candidate() {
 #[test]
 fn on_a_healing_session_a_leader_and_a_waiter_stand_again_after_its_loss() {
     let relay = Relay::to(server::shared().connect_string());
-    let healing = Session::connect_self_healing(&relay.connect_string(), SHORT).unwrap();
-    let dir = unique_dir("healing-lost");
-    let (leader, leader_said) = stand(&healing, &dir);
+    let replacement = Session::connect_self_healing(&relay.connect_string(), SHORT).unwrap();
+    let dir = unique_dir("replacement-lost");
+    let (leader, leader_said) = stand(&replacement, &dir);
     let first = await_leading(&leader_said);
-    let (waiter, waiter_said) = stand(&healing, &dir);
+    let (waiter, waiter_said) = stand(&replacement, &dir);
     Onlooker::at(server::shared()).await_children(&dir, 2);
     relay.swallow();
     assert_eq!(next(&leader_said), Word::Out(Some(LossReason::LeaseExpired)));
@@ -318,7 +318,7 @@ fn a_candidate_that_waits_stops_at_once_and_leaves_the_queue() {
     let guard = election(&session, &dir).lock().unwrap();
     let (candidate, said) = stand(&session, &dir);
     onlooker.await_children(&dir, 2);
-    assert!(!candidate.wait(&Patience::lasting(Duration::ZERO)));
+    assert!(!candidate.wait(&Wait::timeout(Duration::ZERO)));
     candidate.stop();
     candidate.stop();
     assert_ends(&candidate);
@@ -353,7 +353,7 @@ fn a_candidate_stops_at_once_while_packets_are_swallowed() {
     onlooker.await_children(&dir, 2);
     relay.swallow();
     candidate.stop();
-    assert!(candidate.wait(&Patience::lasting(LONG / 2)), "before the session ends");
+    assert!(candidate.wait(&Wait::timeout(LONG / 2)), "before the session ends");
     relay.heal();
     onlooker.await_children(&dir, 1);
     drop(guard);

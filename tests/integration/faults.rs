@@ -13,16 +13,16 @@ use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 
 /// A server, a network that can fail before it, and a directory.
-struct Field {
+struct Fixture {
     relay: Relay,
     onlooker: Onlooker,
     dir: String,
 }
 
-impl Field {
-    fn new(test: &str) -> Field {
+impl Fixture {
+    fn new(test: &str) -> Fixture {
         let relay = Relay::to(server::shared().connect_string());
-        Field { relay, onlooker: Onlooker::at(server::shared()), dir: unique_dir(test) }
+        Fixture { relay, onlooker: Onlooker::at(server::shared()), dir: unique_dir(test) }
     }
 
     /// A session across the failing network.
@@ -60,13 +60,13 @@ fn await_state(states: &crossbeam_channel::Receiver<SessionState>, wanted: Sessi
 
 #[test]
 fn a_waiter_acquires_after_a_reconnect() {
-    let field = Field::new("reconnect-waiting");
-    let (_near, holder) = field.held_nearby();
-    let far = field.far(LONG);
+    let fixture = Fixture::new("reconnect-waiting");
+    let (_near, holder) = fixture.held_nearby();
+    let far = fixture.far(LONG);
     let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&far, &field.dir, None, notes).unwrap();
+    let waiter = WriteLock::with_listener(&far, &fixture.dir, None, notes).unwrap();
     assert!(!waiter.lock().unwrap());
-    field.cut_and_reconnect(&far);
+    fixture.cut_and_reconnect(&far);
     // The watch was set on the old connection; only a new one can tell of this.
     holder.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
@@ -75,48 +75,48 @@ fn a_waiter_acquires_after_a_reconnect() {
 
 #[test]
 fn a_waiter_whose_turn_came_during_the_outage_acquires() {
-    let field = Field::new("turn-in-outage");
-    let (_near, holder) = field.held_nearby();
-    let far = field.far(LONG);
-    let waiter = WriteLock::new(&far, &field.dir, None).unwrap();
+    let fixture = Fixture::new("turn-in-outage");
+    let (_near, holder) = fixture.held_nearby();
+    let far = fixture.far(LONG);
+    let waiter = WriteLock::new(&far, &fixture.dir, None).unwrap();
     assert!(!waiter.lock().unwrap());
-    field.relay.refuse();
+    fixture.relay.refuse();
     holder.unlock().unwrap();
     assert!(!waiter.is_owner());
-    field.relay.heal();
+    fixture.relay.heal();
     eventually("the waiter owns the lock", || waiter.is_owner());
 }
 
 #[test]
 fn an_owner_owns_on_through_a_short_disconnect() {
-    let field = Field::new("reconnect-owning");
-    let far = field.far(LONG);
+    let fixture = Fixture::new("reconnect-owning");
+    let far = fixture.far(LONG);
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&far, &field.dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&far, &fixture.dir, None, notes).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     let id = lock.id();
     let states = far.subscribe();
-    field.relay.cut();
+    fixture.relay.cut();
     await_state(&states, SessionState::Suspended);
     assert!(lock.is_owner(), "the lease runs on");
     await_state(&states, SessionState::Connected);
     assert!(lock.is_owner());
     assert_eq!(lock.id(), id);
     assert!(lock.lock().unwrap(), "the same request");
-    assert_eq!(field.children().len(), 1);
+    assert_eq!(fixture.children().len(), 1);
     lock.unlock().unwrap();
     assert_eq!(next(&calls), Call::Released);
 }
 
 #[test]
 fn an_owner_whose_znode_went_during_a_disconnect_is_told_after_it() {
-    let field = Field::new("gone-in-outage");
-    let far = field.far(LONG);
-    let guard = BlockingWriteLock::new(&far, &field.dir, None).unwrap().lock().unwrap();
-    field.relay.refuse();
-    field.onlooker.delete(guard.id());
-    field.relay.heal();
+    let fixture = Fixture::new("gone-in-outage");
+    let far = fixture.far(LONG);
+    let guard = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap().lock().unwrap();
+    fixture.relay.refuse();
+    fixture.onlooker.delete(guard.id());
+    fixture.relay.heal();
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
     assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));
@@ -147,101 +147,101 @@ fn a_waiter_waits_through_a_restart_of_the_server() {
 
 #[test]
 fn a_create_whose_reply_was_lost_leaves_one_znode_and_acquires() {
-    let field = Field::new("lost-reply");
-    let far = field.far(LONG);
-    let lock = BlockingWriteLock::new(&far, &field.dir, None).unwrap();
+    let fixture = Fixture::new("lost-reply");
+    let far = fixture.far(LONG);
+    let lock = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap();
     drop(lock.lock().unwrap());
-    field.onlooker.await_children(&field.dir, 0);
+    fixture.onlooker.await_children(&fixture.dir, 0);
     thread::scope(|scope| {
-        field.relay.hold_replies();
+        fixture.relay.hold_replies();
         let attempt = scope.spawn(|| lock.lock());
-        field.onlooker.await_children(&field.dir, 1);
-        let created = field.children();
-        field.relay.cut();
+        fixture.onlooker.await_children(&fixture.dir, 1);
+        let created = fixture.children();
+        fixture.relay.cut();
         let guard = attempt.join().unwrap().unwrap();
         assert!(guard.is_owner());
-        assert_eq!(field.children(), created);
+        assert_eq!(fixture.children(), created);
         assert!(guard.id().ends_with(&created[0]), "found again, not made again");
     });
 }
 
 #[test]
 fn a_create_whose_reply_was_lost_is_undone_when_the_caller_has_given_up() {
-    let field = Field::new("lost-reply-given-up");
-    let far = field.far(LONG);
-    let lock = BlockingWriteLock::new(&far, &field.dir, None).unwrap();
+    let fixture = Fixture::new("lost-reply-given-up");
+    let far = fixture.far(LONG);
+    let lock = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap();
     drop(lock.lock().unwrap());
-    field.onlooker.await_children(&field.dir, 0);
-    field.relay.hold_replies();
+    fixture.onlooker.await_children(&fixture.dir, 0);
+    fixture.relay.hold_replies();
     let start = Instant::now();
     assert!(lock.try_lock_for(Duration::from_millis(300)).unwrap().is_none());
     assert!(start.elapsed() < scaled(Duration::from_secs(10)), "the deadline holds");
-    field.onlooker.await_children(&field.dir, 1);
-    field.relay.cut();
-    field.onlooker.await_children(&field.dir, 0);
+    fixture.onlooker.await_children(&fixture.dir, 1);
+    fixture.relay.cut();
+    fixture.onlooker.await_children(&fixture.dir, 0);
 }
 
 #[test]
 fn an_unlock_during_an_outage_is_made_good_after_it() {
-    let field = Field::new("unlock-outage");
-    let far = field.far(LONG);
-    let guard = BlockingWriteLock::new(&far, &field.dir, None).unwrap().lock().unwrap();
+    let fixture = Fixture::new("unlock-outage");
+    let far = fixture.far(LONG);
+    let guard = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap().lock().unwrap();
     let states = far.subscribe();
-    field.relay.refuse();
+    fixture.relay.refuse();
     await_state(&states, SessionState::Suspended);
     let error = guard.unlock().unwrap_err();
     assert!(matches!(error, LockError::DeletePending { .. }), "{error}");
-    assert_eq!(field.children().len(), 1, "the session lives, and the znode with it");
-    field.relay.heal();
-    field.onlooker.await_children(&field.dir, 0);
+    assert_eq!(fixture.children().len(), 1, "the session lives, and the znode with it");
+    fixture.relay.heal();
+    fixture.onlooker.await_children(&fixture.dir, 0);
 }
 
 #[test]
 fn a_guard_dropped_during_an_outage_is_released_after_it() {
-    let field = Field::new("drop-outage");
-    let far = field.far(LONG);
-    let guard = BlockingWriteLock::new(&far, &field.dir, None).unwrap().lock().unwrap();
-    field.relay.refuse();
+    let fixture = Fixture::new("drop-outage");
+    let far = fixture.far(LONG);
+    let guard = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap().lock().unwrap();
+    fixture.relay.refuse();
     let start = Instant::now();
     drop(guard);
     assert!(start.elapsed() < scaled(Duration::from_secs(2)), "a drop waits for nothing");
-    field.relay.heal();
-    field.onlooker.await_children(&field.dir, 0);
+    fixture.relay.heal();
+    fixture.onlooker.await_children(&fixture.dir, 0);
 }
 
 #[test]
 fn a_session_closed_during_an_outage_does_not_come_back() {
-    let field = Field::new("close-outage");
-    let far = field.far(LONG);
-    let guard = BlockingWriteLock::new(&far, &field.dir, None).unwrap().lock().unwrap();
+    let fixture = Fixture::new("close-outage");
+    let far = fixture.far(LONG);
+    let guard = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap().lock().unwrap();
     let states = far.subscribe();
-    field.relay.refuse();
+    fixture.relay.refuse();
     await_state(&states, SessionState::Suspended);
     far.close();
     assert!(!guard.is_owner());
     drop(guard);
     drop(far);
     // Takes its time in vain, in which the first attempts at a close fail.
-    assert!(Session::connect(&field.relay.connect_string(), Duration::from_secs(1)).is_err());
-    field.relay.heal();
+    assert!(Session::connect(&fixture.relay.connect_string(), Duration::from_secs(1)).is_err());
+    fixture.relay.heal();
     // The client library reconnects although nobody uses it any more; long before the session timeout it must be gone.
-    eventually_within(scaled(LONG / 2), "the znode is gone", || field.children().is_empty());
+    eventually_within(scaled(LONG / 2), "the znode is gone", || fixture.children().is_empty());
 }
 
 // ---- sessions that end
 
 #[test]
 fn an_owner_in_a_silent_partition_stops_owning_before_anybody_else_can() {
-    let field = Field::new("partition-owning");
-    let far = field.far(SHORT);
+    let fixture = Fixture::new("partition-owning");
+    let far = fixture.far(SHORT);
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&far, &field.dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&far, &fixture.dir, None, notes).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     let near = session(server::shared());
-    let next_owner = WriteLock::new(&near, &field.dir, None).unwrap();
+    let next_owner = WriteLock::new(&near, &fixture.dir, None).unwrap();
     assert!(!next_owner.lock().unwrap());
-    field.relay.swallow();
+    fixture.relay.swallow();
     let until = Instant::now() + deadline();
     // Ask the new owner first: were the old one asked first, a hand-over between the two questions would pass.
     while !(next_owner.is_owner() && lock.is_owner()) {
@@ -258,14 +258,14 @@ fn an_owner_in_a_silent_partition_stops_owning_before_anybody_else_can() {
 
 #[test]
 fn a_waiting_call_in_a_silent_partition_ends_with_the_session() {
-    let field = Field::new("partition-waiting");
-    let (_near, _holder) = field.held_nearby();
-    let far = field.far(SHORT);
-    let lock = BlockingWriteLock::new(&far, &field.dir, None).unwrap();
+    let fixture = Fixture::new("partition-waiting");
+    let (_near, _holder) = fixture.held_nearby();
+    let far = fixture.far(SHORT);
+    let lock = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| lock.lock().map(drop));
-        field.onlooker.await_children(&field.dir, 2);
-        field.relay.swallow();
+        fixture.onlooker.await_children(&fixture.dir, 2);
+        fixture.relay.swallow();
         let start = Instant::now();
         let error = waiting.join().unwrap().unwrap_err();
         assert!(error.is_session_lost(), "{error}");
@@ -273,23 +273,23 @@ fn a_waiting_call_in_a_silent_partition_ends_with_the_session() {
     });
     assert_eq!(far.state(), SessionState::Lost);
     assert!(lock.lock().unwrap_err().is_session_lost());
-    field.onlooker.await_children(&field.dir, 1);
-    field.relay.heal();
+    fixture.onlooker.await_children(&fixture.dir, 1);
+    fixture.relay.heal();
     // Another session works at once.
-    let again = field.far(SHORT);
-    let lock = BlockingWriteLock::new(&again, &field.dir, None).unwrap();
+    let again = fixture.far(SHORT);
+    let lock = BlockingWriteLock::new(&again, &fixture.dir, None).unwrap();
     assert!(lock.try_lock().unwrap().is_none());
 }
 
 #[test]
 fn deadlines_hold_and_drops_return_while_packets_are_swallowed() {
-    let field = Field::new("silence");
-    let far = field.far(LONG);
-    let lock = BlockingWriteLock::new(&far, &field.dir, None).unwrap();
+    let fixture = Fixture::new("silence");
+    let far = fixture.far(LONG);
+    let lock = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap();
     let guard = lock.lock().unwrap();
-    let listening = WriteLock::new(&far, &field.dir, None).unwrap();
+    let listening = WriteLock::new(&far, &fixture.dir, None).unwrap();
     assert!(!listening.lock().unwrap());
-    field.relay.swallow();
+    fixture.relay.swallow();
     let start = Instant::now();
     for _ in 0..40 {
         // More than there are workers: each of them leaves one stuck.
@@ -300,8 +300,8 @@ fn deadlines_hold_and_drops_return_while_packets_are_swallowed() {
     drop(lock);
     drop(far);
     assert!(start.elapsed() < scaled(Duration::from_secs(5)), "{:?}", start.elapsed());
-    field.relay.heal();
-    field.onlooker.await_children(&field.dir, 0);
+    fixture.relay.heal();
+    fixture.onlooker.await_children(&fixture.dir, 0);
 }
 
 #[test]
@@ -334,13 +334,13 @@ fn a_new_session_behind_the_handles_back_is_told_as_lost() {
 
 #[test]
 fn a_queued_request_hears_that_its_session_is_gone() {
-    let field = Field::new("dropped");
-    let (_near, _holder) = field.held_nearby();
-    let far = field.far(SHORT);
+    let fixture = Fixture::new("dropped");
+    let (_near, _holder) = fixture.held_nearby();
+    let far = fixture.far(SHORT);
     let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&far, &field.dir, None, notes).unwrap();
+    let waiter = WriteLock::with_listener(&far, &fixture.dir, None, notes).unwrap();
     assert!(!waiter.lock().unwrap());
-    field.relay.swallow();
+    fixture.relay.swallow();
     assert_eq!(next(&calls), Call::Dropped(LossReason::LeaseExpired));
     assert!(calls.try_recv().is_err(), "it was never acquired, so it is neither released nor lost");
 }
@@ -349,21 +349,21 @@ fn a_queued_request_hears_that_its_session_is_gone() {
 
 #[test]
 fn an_owner_is_told_when_another_deletes_its_znode() {
-    let field = Field::new("deleted-owning");
+    let fixture = Fixture::new("deleted-owning");
     let near = session(server::shared());
-    let blocking = BlockingWriteLock::new(&near, &field.dir, None).unwrap();
+    let blocking = BlockingWriteLock::new(&near, &fixture.dir, None).unwrap();
     let guard = blocking.lock().unwrap();
-    field.onlooker.delete(guard.id());
+    fixture.onlooker.delete(guard.id());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
     assert!(guard.fencing_token().is_err());
     assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));
 
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&near, &field.dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&near, &fixture.dir, None, notes).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
-    field.onlooker.delete(&lock.id().unwrap());
+    fixture.onlooker.delete(&lock.id().unwrap());
     assert_eq!(next(&calls), Call::Lost(LossReason::NodeDeleted));
     assert!(!lock.is_owner());
     assert!(lock.lock().unwrap(), "a new request");
@@ -372,28 +372,28 @@ fn an_owner_is_told_when_another_deletes_its_znode() {
 
 #[test]
 fn what_was_done_under_a_lock_that_was_taken_away_is_no_success() {
-    let field = Field::new("deleted-inside");
+    let fixture = Fixture::new("deleted-inside");
     let near = session(server::shared());
-    let lock = BlockingWriteLock::new(&near, &field.dir, None).unwrap();
-    let error = lock.with_lock(|guard| field.onlooker.delete(guard.id())).unwrap_err();
+    let lock = BlockingWriteLock::new(&near, &fixture.dir, None).unwrap();
+    let error = lock.with_lock(|guard| fixture.onlooker.delete(guard.id())).unwrap_err();
     assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
 }
 
 #[test]
 fn a_queue_deleted_under_its_waiters_fails_them_and_can_be_joined_again() {
-    let field = Field::new("deleted-parent");
-    let (_near, holder) = field.held_nearby();
+    let fixture = Fixture::new("deleted-parent");
+    let (_near, holder) = fixture.held_nearby();
     let waiting = session(server::shared());
-    let lock = BlockingWriteLock::new(&waiting, &field.dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&waiting, &fixture.dir, None).unwrap();
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| lock.lock().map(drop))).collect();
-        field.onlooker.await_children(&field.dir, 4);
-        let mut children = field.children();
+        fixture.onlooker.await_children(&fixture.dir, 4);
+        let mut children = fixture.children();
         children.reverse();
         for child in children {
-            field.onlooker.delete(&format!("{}/{child}", field.dir));
+            fixture.onlooker.delete(&format!("{}/{child}", fixture.dir));
         }
-        field.onlooker.delete(&field.dir);
+        fixture.onlooker.delete(&fixture.dir);
         for waiter in waiters {
             let error = waiter.join().unwrap().unwrap_err();
             assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, CancelHandle, LockError, Patience, WriteLock};
+use zookeeper_recipes_lock::{BlockingWriteLock, CancelToken, LockError, Wait, WriteLock};
 
 use crate::fixtures::{Onlooker, session, unique_dir};
 use crate::support::server;
@@ -132,11 +132,11 @@ fn a_waiter_cancelled_by_another_thread_leaves_the_queue() {
     let onlooker = Onlooker::at(server::shared());
     let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
     let _guard = lock.lock().unwrap();
-    let cancel = CancelHandle::new();
-    let patience = Patience::unlimited().cancelled_by(&cancel);
+    let cancel = CancelToken::new();
+    let wait = Wait::forever().cancelled_by(&cancel);
     thread::scope(|scope| {
         let waiters =
-            [(); 2].map(|()| scope.spawn(|| lock.try_lock_with(&patience).map(|guard| guard.is_some())));
+            [(); 2].map(|()| scope.spawn(|| lock.try_lock_with(&wait).map(|guard| guard.is_some())));
         onlooker.await_children(&dir, 3);
         cancel.cancel();
         for waiter in waiters {

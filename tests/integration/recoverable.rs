@@ -21,21 +21,21 @@ const SET_DATA: i32 = 5;
 const GET_CHILDREN: i32 = 8;
 
 /// A caller behind a network that can fail, and a directory.
-struct Field {
+struct Fixture {
     relay: Relay,
     onlooker: Onlooker,
     session: Session,
     dir: String,
 }
 
-impl Field {
-    fn new(test: &str) -> Field {
+impl Fixture {
+    fn new(test: &str) -> Fixture {
         let relay = Relay::to(server::shared().connect_string());
         let onlooker = Onlooker::at(server::shared());
         let session = connect(&relay.connect_string(), LONG);
         let dir = unique_dir(test);
         onlooker.create_persistent(&dir);
-        Field { relay, onlooker, session, dir }
+        Fixture { relay, onlooker, session, dir }
     }
 
     fn path(&self, name: &str) -> String {
@@ -84,7 +84,7 @@ impl Field {
     }
 }
 
-impl Drop for Field {
+impl Drop for Fixture {
     /// Before the relay goes: a client without a server is busy connecting.
     fn drop(&mut self) {
         self.session.close();
@@ -107,11 +107,11 @@ fn is_unknown<T>(outcome: &Result<T>) -> bool {
 #[test]
 fn a_create_whose_reply_is_lost_is_made_once() {
     for mode in [CreateMode::Persistent, CreateMode::Ephemeral, CreateMode::Container] {
-        let field = Field::new("recoverable-create");
-        let path = field.path("znode");
-        let created = field.lose_the_reply(
+        let fixture = Fixture::new("recoverable-create");
+        let path = fixture.path("znode");
+        let created = fixture.lose_the_reply(
             CREATE,
-            || field.onlooker.exists(&path),
+            || fixture.onlooker.exists(&path),
             |zookeeper| zookeeper.create(&path, b"data", Acl::open_unsafe(), mode),
         );
         assert_eq!(created.unwrap(), path, "{mode:?}");
@@ -124,44 +124,47 @@ fn a_create_whose_reply_is_lost_is_made_once() {
 
 #[test]
 fn a_create_whose_request_is_lost_leaves_anothers_znode_to_its_maker() {
-    let field = Field::new("recoverable-others-znode");
-    let path = field.path("znode");
+    let fixture = Fixture::new("recoverable-others-znode");
+    let path = fixture.path("znode");
     let create = |zookeeper: &RecoverableZooKeeper| {
         zookeeper.create(&path, b"data", Acl::open_unsafe(), CreateMode::Persistent)
     };
     let another = caller(&session(server::shared()));
-    let created = field.lose_the_request(CREATE, || drop(create(&another).unwrap()), create);
+    let created = fixture.lose_the_request(CREATE, || drop(create(&another).unwrap()), create);
     assert!(is_answer(&created, ZkError::NodeExists), "{created:?}");
 }
 
 #[test]
 fn a_sequential_create_whose_reply_is_lost_makes_one_znode() {
     for mode in [CreateMode::PersistentSequential, CreateMode::EphemeralSequential] {
-        let field = Field::new("recoverable-sequential");
-        let created = field.lose_the_reply(
+        let fixture = Fixture::new("recoverable-sequential");
+        let created = fixture.lose_the_reply(
             CREATE,
-            || field.onlooker.children(&field.dir).len() == 1,
-            |zookeeper| zookeeper.create(&field.path("item-"), b"data", Acl::open_unsafe(), mode),
+            || fixture.onlooker.children(&fixture.dir).len() == 1,
+            |zookeeper| zookeeper.create(&fixture.path("item-"), b"data", Acl::open_unsafe(), mode),
         );
         let created = created.unwrap();
         assert!(created.ends_with("-0000000000"), "{created}");
-        assert_eq!(field.onlooker.children(&field.dir), [created.strip_prefix(&field.path("")).unwrap()]);
+        assert_eq!(
+            fixture.onlooker.children(&fixture.dir),
+            [created.strip_prefix(&fixture.path("")).unwrap()]
+        );
     }
 }
 
 #[test]
 fn a_queue_item_that_was_taken_before_the_reply_was_lost_is_not_made_again() {
-    let field = Field::new("recoverable-taken");
-    let items = || field.onlooker.children(&field.dir);
+    let fixture = Fixture::new("recoverable-taken");
+    let items = || fixture.onlooker.children(&fixture.dir);
     let take_one = || match items().pop() {
         Some(item) => {
-            field.onlooker.delete(&field.path(&item));
+            fixture.onlooker.delete(&fixture.path(&item));
             true
         }
         None => false,
     };
-    let created = field.lose_the_reply(CREATE, take_one, |zookeeper| {
-        zookeeper.create(&field.path("item-"), b"", Acl::open_unsafe(), CreateMode::PersistentSequential)
+    let created = fixture.lose_the_reply(CREATE, take_one, |zookeeper| {
+        zookeeper.create(&fixture.path("item-"), b"", Acl::open_unsafe(), CreateMode::PersistentSequential)
     });
     assert!(is_unknown(&created), "{created:?}");
     assert!(items().is_empty(), "made again: {:?}", items());
@@ -169,78 +172,80 @@ fn a_queue_item_that_was_taken_before_the_reply_was_lost_is_not_made_again() {
 
 #[test]
 fn a_deletion_whose_reply_is_lost_succeeds() {
-    let field = Field::new("recoverable-delete");
-    let path = field.path("znode");
-    field.onlooker.create_persistent(&path);
-    let is_gone = || !field.onlooker.exists(&path);
-    field.lose_the_reply(DELETE, is_gone, |zookeeper| zookeeper.delete(&path, Some(0))).unwrap();
-    let again = caller(&field.session).delete(&path, None);
+    let fixture = Fixture::new("recoverable-delete");
+    let path = fixture.path("znode");
+    fixture.onlooker.create_persistent(&path);
+    let is_gone = || !fixture.onlooker.exists(&path);
+    fixture.lose_the_reply(DELETE, is_gone, |zookeeper| zookeeper.delete(&path, Some(0))).unwrap();
+    let again = caller(&fixture.session).delete(&path, None);
     assert!(is_answer(&again, ZkError::NoNode), "{again:?}");
 }
 
 #[test]
 fn a_deletion_leaves_the_znode_that_another_has_made_meanwhile() {
-    let field = Field::new("recoverable-replaced");
-    let path = field.path("znode");
-    field.onlooker.create_persistent(&path);
+    let fixture = Fixture::new("recoverable-replaced");
+    let path = fixture.path("znode");
+    fixture.onlooker.create_persistent(&path);
     let is_replaced = || {
-        let is_gone = !field.onlooker.exists(&path);
+        let is_gone = !fixture.onlooker.exists(&path);
         if is_gone {
-            field.onlooker.create_persistent(&path);
+            fixture.onlooker.create_persistent(&path);
         }
         is_gone
     };
-    let deleted = field.lose_the_reply(DELETE, is_replaced, |zookeeper| zookeeper.delete(&path, Some(0)));
+    let deleted = fixture.lose_the_reply(DELETE, is_replaced, |zookeeper| zookeeper.delete(&path, Some(0)));
     assert!(is_unknown(&deleted), "{deleted:?}");
-    assert!(field.onlooker.exists(&path));
+    assert!(fixture.onlooker.exists(&path));
 }
 
 #[test]
 fn a_write_whose_reply_is_lost_is_made_once() {
     for version in [None, Some(0)] {
-        let field = Field::new("recoverable-set");
-        let path = field.path("znode");
-        field.onlooker.create_persistent(&path);
-        let written = field.lose_the_reply(
+        let fixture = Fixture::new("recoverable-set");
+        let path = fixture.path("znode");
+        fixture.onlooker.create_persistent(&path);
+        let written = fixture.lose_the_reply(
             SET_DATA,
-            || !field.onlooker.data(&path).is_empty(),
+            || !fixture.onlooker.data(&path).is_empty(),
             |zookeeper| zookeeper.set_data(&path, b"data", version),
         );
         assert_eq!(written.unwrap().version, 1);
-        let (data, stat) = caller(&field.session).get_data(&path).unwrap();
+        let (data, stat) = caller(&fixture.session).get_data(&path).unwrap();
         assert_eq!((data.as_slice(), stat.version), (b"data".as_slice(), 1));
     }
 }
 
 #[test]
 fn every_call_is_made_in_the_end_whose_request_is_lost() {
-    let field = Field::new("recoverable-requests");
-    let (path, dir) = (field.path("znode"), &field.dir);
+    let fixture = Fixture::new("recoverable-requests");
+    let (path, dir) = (fixture.path("znode"), &fixture.dir);
     let create = |zookeeper: &RecoverableZooKeeper| {
         zookeeper.create(&path, b"1", Acl::open_unsafe(), CreateMode::Persistent)
     };
     let nothing = || {};
-    assert_eq!(field.lose_the_request(CREATE, nothing, create).unwrap(), path);
-    assert!(field.lose_the_request(EXISTS, nothing, |zookeeper| zookeeper.exists(&path)).unwrap().is_some());
+    assert_eq!(fixture.lose_the_request(CREATE, nothing, create).unwrap(), path);
+    assert!(
+        fixture.lose_the_request(EXISTS, nothing, |zookeeper| zookeeper.exists(&path)).unwrap().is_some()
+    );
     let set = |zookeeper: &RecoverableZooKeeper| zookeeper.set_data(&path, b"2", Some(0));
-    assert_eq!(field.lose_the_request(SET_DATA, nothing, set).unwrap().version, 1);
+    assert_eq!(fixture.lose_the_request(SET_DATA, nothing, set).unwrap().version, 1);
     let get = |zookeeper: &RecoverableZooKeeper| zookeeper.get_data(&path);
-    assert_eq!(field.lose_the_request(GET_DATA, nothing, get).unwrap().0, b"2");
+    assert_eq!(fixture.lose_the_request(GET_DATA, nothing, get).unwrap().0, b"2");
     let list = |zookeeper: &RecoverableZooKeeper| zookeeper.get_children(dir);
-    assert_eq!(field.lose_the_request(GET_CHILDREN, nothing, list).unwrap(), ["znode"]);
+    assert_eq!(fixture.lose_the_request(GET_CHILDREN, nothing, list).unwrap(), ["znode"]);
     let delete = |zookeeper: &RecoverableZooKeeper| zookeeper.delete(&path, Some(1));
-    field.lose_the_request(DELETE, nothing, delete).unwrap();
-    assert!(!field.onlooker.exists(&path));
+    fixture.lose_the_request(DELETE, nothing, delete).unwrap();
+    assert!(!fixture.onlooker.exists(&path));
     // What is read before a call that changes something may be lost as well.
-    assert_eq!(field.lose_the_request(EXISTS, nothing, create).unwrap(), path);
+    assert_eq!(fixture.lose_the_request(EXISTS, nothing, create).unwrap(), path);
 }
 
 #[test]
 fn a_lock_joins_by_the_policy_that_it_was_given() {
-    let field = Field::new("recoverable-policy");
-    let lock = BlockingWriteLock::new(&field.session, &field.path("lock"), None).unwrap();
-    let states = field.session.subscribe();
-    field.relay.refuse();
+    let fixture = Fixture::new("recoverable-policy");
+    let lock = BlockingWriteLock::new(&fixture.session, &fixture.path("lock"), None).unwrap();
+    let states = fixture.session.subscribe();
+    fixture.relay.refuse();
     states.recv().unwrap();
     lock.protocol_support()
         .set_retry_policy(RetryPolicy::constant(Duration::from_millis(1)).with_attempts(3));
@@ -253,7 +258,7 @@ fn a_lock_joins_by_the_policy_that_it_was_given() {
         .set_retry_policy(RetryPolicy::constant(Duration::from_millis(20)).with_attempts(u32::MAX));
     thread::scope(|scope| {
         let locking = scope.spawn(|| lock.lock());
-        field.relay.heal();
+        fixture.relay.heal();
         assert!(locking.join().unwrap().unwrap().is_owner());
     });
 }

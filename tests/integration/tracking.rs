@@ -11,17 +11,17 @@ use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
 
 /// A znode that does not exist, and somebody who can change that.
-struct Place {
+struct Fixture {
     path: String,
     onlooker: Onlooker,
 }
 
-impl Place {
-    fn new(test: &str) -> Place {
+impl Fixture {
+    fn new(test: &str) -> Fixture {
         let path = unique_dir(test);
         let onlooker = Onlooker::at(server::shared());
         onlooker.create_persistent(path.rsplit_once('/').unwrap().0);
-        Place { path, onlooker }
+        Fixture { path, onlooker }
     }
 
     fn tracker(&self, session: &Session) -> NodeTracker {
@@ -52,31 +52,31 @@ fn await_data(tracker: &NodeTracker, expected: Option<&str>) {
 
 #[test]
 fn a_tracker_follows_its_znode_through_creation_change_and_deletion() {
-    let place = Place::new("tracker");
-    let tracker = place.tracker(&session(server::shared()));
+    let fixture = Fixture::new("tracker");
+    let tracker = fixture.tracker(&session(server::shared()));
     assert_eq!(seen(&tracker), None);
     for _ in 0..3 {
-        place.create("1");
+        fixture.create("1");
         await_data(&tracker, Some("1"));
-        place.set("2");
+        fixture.set("2");
         await_data(&tracker, Some("2"));
-        place.delete();
+        fixture.delete();
         await_data(&tracker, None);
     }
 }
 
 #[test]
 fn a_tracker_of_a_busy_znode_ends_up_with_its_last_state() {
-    let place = Place::new("busy");
+    let fixture = Fixture::new("busy");
     let session = session(server::shared());
-    let trackers = [place.tracker(&session), place.tracker(&session)];
+    let trackers = [fixture.tracker(&session), fixture.tracker(&session)];
     for round in 0..200 {
-        place.create(&round.to_string());
+        fixture.create(&round.to_string());
         if round % 3 == 0 {
-            place.set("changed");
+            fixture.set("changed");
         }
         if round < 199 {
-            place.delete();
+            fixture.delete();
         }
     }
     trackers.iter().for_each(|tracker| await_data(tracker, Some("199")));
@@ -84,25 +84,25 @@ fn a_tracker_of_a_busy_znode_ends_up_with_its_last_state() {
 
 #[test]
 fn waiting_for_a_znode_ends_when_it_comes_or_goes() {
-    let place = Place::new("waiting");
-    let tracker = place.tracker(&session(server::shared()));
+    let fixture = Fixture::new("waiting");
+    let tracker = fixture.tracker(&session(server::shared()));
     assert_eq!(tracker.wait_available(Duration::from_millis(10)).unwrap(), None);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| tracker.wait_available(deadline()));
-        place.create("1");
+        fixture.create("1");
         assert_eq!(waiting.join().unwrap().unwrap().unwrap().data(), b"1");
         let waiting = scope.spawn(|| tracker.wait_deleted(deadline()));
-        place.delete();
+        fixture.delete();
         assert!(waiting.join().unwrap().unwrap());
     });
 }
 
 #[test]
 fn what_changes_during_an_outage_is_seen_after_it() {
-    let place = Place::new("outage");
+    let fixture = Fixture::new("outage");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), LONG);
-    let tracker = place.tracker(&far);
+    let tracker = fixture.tracker(&far);
     let outage = |change: &dyn Fn()| {
         relay.refuse();
         eventually("the outage is noticed", || far.state() == SessionState::Suspended);
@@ -110,28 +110,28 @@ fn what_changes_during_an_outage_is_seen_after_it() {
         relay.heal();
         eventually("contact is back", || far.state() == SessionState::Connected);
     };
-    outage(&|| place.create("1"));
+    outage(&|| fixture.create("1"));
     await_data(&tracker, Some("1"));
-    outage(&|| place.set("2"));
+    outage(&|| fixture.set("2"));
     await_data(&tracker, Some("2"));
     outage(&|| {
-        place.delete();
-        place.create("3");
+        fixture.delete();
+        fixture.create("3");
     });
     await_data(&tracker, Some("3"));
-    outage(&|| place.delete());
+    outage(&|| fixture.delete());
     await_data(&tracker, None);
-    place.create("4");
+    fixture.create("4");
     await_data(&tracker, Some("4"));
 }
 
 #[test]
 fn a_tracker_ends_with_its_session_and_says_so() {
-    let place = Place::new("expiry");
-    place.create("1");
+    let fixture = Fixture::new("expiry");
+    fixture.create("1");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), SHORT);
-    let tracker = place.tracker(&far);
+    let tracker = fixture.tracker(&far);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| tracker.wait_deleted(Duration::MAX));
         relay.swallow();
@@ -144,19 +144,19 @@ fn a_tracker_ends_with_its_session_and_says_so() {
 
 #[test]
 fn a_tracker_outlives_the_loss_of_a_session_that_heals() {
-    let place = Place::new("healing");
-    place.create("1");
+    let fixture = Fixture::new("healing");
+    fixture.create("1");
     let relay = Relay::to(server::shared().connect_string());
     let far = Session::connect_self_healing(&relay.connect_string(), SHORT).unwrap();
-    let tracker = place.tracker(&far);
+    let tracker = fixture.tracker(&far);
     let states = far.subscribe();
     relay.swallow();
     while states.recv_timeout(deadline()).unwrap() != SessionState::Lost {}
     assert_eq!(seen(&tracker).as_deref(), Some("1"), "what was seen last");
-    place.set("2");
+    fixture.set("2");
     relay.heal();
     await_data(&tracker, Some("2"));
-    place.set("3");
+    fixture.set("3");
     await_data(&tracker, Some("3"));
     far.close();
     assert!(tracker.current().unwrap_err().is_closed());

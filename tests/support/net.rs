@@ -44,12 +44,12 @@ pub fn listen_on(port: u16) -> Option<TcpListener> {
 
 /// Sends a four letter word (`ruok`, `srvr`, `mntr`…) and returns the answer.
 ///
-/// Its patience is short, for callers that ask again: a server that is just starting up may take a question and
+/// Its time limit is short, for callers that ask again: a server that is just starting up may take a question and
 /// neither answer nor close the connection.
 pub fn four_letter(port: u16, word: &str) -> io::Result<String> {
-    let patience = scaled(Duration::from_millis(500));
-    let mut stream = TcpStream::connect_timeout(&loopback(port), patience)?;
-    stream.set_read_timeout(Some(patience))?;
+    let wait = scaled(Duration::from_millis(500));
+    let mut stream = TcpStream::connect_timeout(&loopback(port), wait)?;
+    stream.set_read_timeout(Some(wait))?;
     stream.write_all(word.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::client::Granted;
 use crate::client::connect_string::ConnectString;
-use crate::client::handshake::{Greeting, greet_all};
+use crate::client::handshake::{Greeting, probe_all};
 
 /// The part of the session timeout for which the other servers are waited for when one has answered, as a divisor.
 const GRACE_DIVISOR: u32 = 16;
@@ -65,7 +65,7 @@ impl Ensemble {
     /// What became of each when none answered before `deadline`.
     pub(super) fn ask(&self, deadline: Instant) -> Result<Vec<(usize, Greeting)>, String> {
         let servers = self.servers.servers();
-        let coming = greet_all(servers, self.session_timeout, deadline);
+        let coming = probe_all(servers, self.session_timeout, deadline);
         let mut outcomes: Vec<String> =
             servers.iter().map(|server| format!("{server} (no answer)")).collect();
         let mut answers: Vec<(usize, Greeting)> = Vec::new();

@@ -1,16 +1,16 @@
 //! The client port on the crate `zookeeper`, with that crate's hazards contained.
 //!
 //! What it does under faults, and what is done about it here:
-//! - It opens a new session silently when the old one has expired: [`hub`] notices, and from then on every call fails with
+//! - It opens a new session silently when the old one has expired: [`connection`] notices, and from then on every call fails with
 //!   `SessionExpired`, whatever the handle would answer.
-//! - After it has given up, or when its io thread has died, calls fail with `ConnectionLoss` for ever: [`hub`] tells these
+//! - After it has given up, or when its io thread has died, calls fail with `ConnectionLoss` for ever: [`connection`] tells these
 //!   from a passing loss.
 //! - It does not set watches again after a reconnect: the port's contract says so, and the session looks again.
 //! - It keeps a closure for each watch call, failed ones included: [`watches`] makes one for a path at most.
 //! - It does not say what a server grants: all of them are [asked](ensemble), again after every reconnect, before the
 //!   session hears of it.
 //! - It gives up for good at a disconnect when it has not pinged for a session timeout, and it pings only after two
-//!   thirds of one without any traffic: [`quiet_time`](ZooKeeperClient::quiet_time) asks for that gap.
+//!   thirds of one without any traffic: [`min_idle_for_ping`](ZooKeeperClient::min_idle_for_ping) asks for that gap.
 //! - Connecting panics where the first address fails at once, resolves names only once, and says neither which session
 //!   timeout the server granted nor why it failed: a handshake of our own comes first, and a thread of its own contains
 //!   the rest.
@@ -19,8 +19,8 @@
 //!
 //! Calls block for as long as packets are swallowed. That is the port's contract too; the session's workers bear it.
 
+mod connection_state;
 mod ensemble;
-mod hub;
 mod watches;
 
 use std::fmt;
@@ -33,8 +33,8 @@ use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use zookeeper::{Acl, CreateMode, Stat, Subscription, WatchedEvent, ZkError, ZkResult, ZooKeeper};
 
+use self::connection_state::{ConnectionState, Grants};
 use self::ensemble::Ensemble;
-use self::hub::{Hub, Terms};
 use self::watches::Watches;
 use super::connect_string::ConnectString;
 use super::{EventSink, Granted, ZooKeeperClient};
@@ -52,7 +52,7 @@ const DEFAULT_TICK: Duration = Duration::from_secs(2);
 pub(crate) struct Adapter {
     /// `None` once closed.
     zk: Mutex<Option<Arc<ZooKeeper>>>,
-    hub: Arc<Hub>,
+    connection: Arc<ConnectionState>,
     ownership: Ownership,
 }
 
@@ -92,36 +92,36 @@ impl Adapter {
     /// Uses a handle that stays the application's.
     pub(crate) fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<dyn ZooKeeperClient> {
         let granted = Granted::new(session_timeout).with_tick(DEFAULT_TICK);
-        let hub = Arc::new(Hub::of_a_handle_in_use(granted));
-        let weak = Arc::downgrade(&hub);
+        let connection = Arc::new(ConnectionState::of_a_handle_in_use(granted));
+        let weak = Arc::downgrade(&connection);
         let subscription = zk.add_listener(move |state| {
-            if let Some(hub) = weak.upgrade() {
-                hub.on_state(state);
+            if let Some(connection) = weak.upgrade() {
+                connection.on_state(state);
             }
         });
-        let watches = Watches::new(&hub);
+        let watches = Watches::new(&connection);
         Arc::new(Adapter {
             zk: Mutex::new(Some(zk)),
-            hub,
+            connection,
             ownership: Ownership::Borrowed { subscription: Mutex::new(Some(subscription)), watches },
         })
     }
 
     fn call<T>(&self, call: impl FnOnce(&ZooKeeper) -> ZkResult<T>) -> ZkResult<T> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
-        let before = self.hub.before_call()?;
+        let before = self.connection.before_call()?;
         let result = call(&zk);
-        self.hub.after_call(before, result)
+        self.connection.after_call(before, result)
     }
 }
 
 impl ZooKeeperClient for Adapter {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
-        let before = self.hub.before_call()?;
+        let before = self.connection.before_call()?;
         let created = zk.create(path, data.to_vec(), acl.to_vec(), mode);
         let path = created.clone();
-        let result = self.hub.after_call(before, created);
+        let result = self.connection.after_call(before, created);
         if let (Err(ZkError::SessionExpired), Ok(path)) = (&result, path) {
             // The call may have come through on a session that the handle opened behind our back. On a handle of the
             // application's that session lives on, and nobody would delete the znode.
@@ -178,20 +178,20 @@ impl ZooKeeperClient for Adapter {
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
-        self.hub.subscribe(sink)
+        self.connection.subscribe(sink)
     }
 
     fn session_timeout(&self) -> Duration {
-        self.hub.granted().session_timeout
+        self.connection.granted().session_timeout
     }
 
     fn report_delay(&self) -> Duration {
-        self.hub.granted().report_delay
+        self.connection.granted().report_delay
     }
 
     /// A little more than two thirds of the session timeout, after which the crate pings. With requests more often it
     /// would never ping, and give up at the first disconnect.
-    fn quiet_time(&self) -> Duration {
+    fn min_idle_for_ping(&self) -> Duration {
         self.session_timeout() * 2 / 3 + AFTER_PING
     }
 
@@ -200,7 +200,7 @@ impl ZooKeeperClient for Adapter {
     }
 
     fn close(&self) {
-        self.hub.detach();
+        self.connection.detach();
         let Some(zk) = self.zk.lock().take() else { return };
         if let Ownership::Borrowed { subscription, .. } = &self.ownership {
             if let Some(subscription) = subscription.lock().take() {
@@ -208,20 +208,21 @@ impl ZooKeeperClient for Adapter {
             }
         }
         if self.owns_session() {
-            close_for_good(&zk, &self.hub, self.session_timeout());
+            close_for_good(&zk, &self.connection, self.session_timeout());
         }
     }
 }
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        self.hub.detach();
+        self.connection.detach();
         let Some(zk) = self.zk.get_mut().take() else { return };
-        let (owned, hub, patience) = (self.owns_session(), Arc::clone(&self.hub), self.session_timeout());
+        let (owned, connection, wait) =
+            (self.owns_session(), Arc::clone(&self.connection), self.session_timeout());
         // May block, be it because it is the last handle. Without a thread for it, it is dropped here.
         let _ = thread::Builder::new().name("zk-lock-close".to_owned()).spawn(move || {
             if owned {
-                close_for_good(&zk, &hub, patience);
+                close_for_good(&zk, &connection, wait);
             }
         });
     }
@@ -231,17 +232,17 @@ impl fmt::Debug for Adapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Adapter")
             .field("owned", &self.owns_session())
-            .field("granted", &self.hub.granted())
+            .field("granted", &self.connection.granted())
             .finish_non_exhaustive()
     }
 }
 
 /// Closes the session, over outages. A handle that is merely dropped during one reconnects when the outage is over, and
 /// keeps its session, and the locks held on it, alive for as long as the process lives.
-fn close_for_good(zk: &ZooKeeper, hub: &Hub, session_timeout: Duration) {
+fn close_for_good(zk: &ZooKeeper, connection: &ConnectionState, session_timeout: Duration) {
     // By then the server has ended the session, unless the handle keeps it alive; then a close gets through.
     let deadline = Instant::now() + session_timeout * 2;
-    while zk.close().is_err() && !hub.has_ended() && Instant::now() < deadline {
+    while zk.close().is_err() && !connection.has_ended() && Instant::now() < deadline {
         thread::sleep(CLOSE_RETRY); // there is no event to wait for: the next attempt is one
     }
 }
@@ -254,20 +255,20 @@ fn open(
 ) -> std::result::Result<Adapter, String> {
     let ensemble = Ensemble::new(servers.clone(), session_timeout);
     let (connect_string, all_answered) = ensemble.find(deadline)?;
-    let hub = Arc::new(Hub::connecting(Terms::Asked(Arc::new(ensemble)), all_answered));
-    let of_watcher = Arc::downgrade(&hub);
+    let connection = Arc::new(ConnectionState::connecting(Grants::Asked(Arc::new(ensemble)), all_answered));
+    let of_watcher = Arc::downgrade(&connection);
     let on_watch = move |event: WatchedEvent| {
-        if let Some(hub) = of_watcher.upgrade() {
-            hub.on_watch(event);
+        if let Some(connection) = of_watcher.upgrade() {
+            connection.on_watch(event);
         }
     };
     let zk = ZooKeeper::connect(&connect_string, session_timeout, on_watch)
         .map_err(|error| format!("{connect_string} ({error:?})"))?;
-    let of_listener = Arc::downgrade(&hub);
+    let of_listener = Arc::downgrade(&connection);
     zk.add_listener(move |state| {
-        if let Some(hub) = of_listener.upgrade() {
-            hub.on_state(state);
+        if let Some(connection) = of_listener.upgrade() {
+            connection.on_state(state);
         }
     });
-    Ok(Adapter { zk: Mutex::new(Some(Arc::new(zk))), hub, ownership: Ownership::Owned })
+    Ok(Adapter { zk: Mutex::new(Some(Arc::new(zk))), connection, ownership: Ownership::Owned })
 }

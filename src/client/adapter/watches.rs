@@ -14,10 +14,10 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, Watcher};
 
-use super::hub::Hub;
+use super::connection_state::ConnectionState;
 
 pub(super) struct Watches {
-    hub: Weak<Hub>,
+    connection: Weak<ConnectionState>,
     armed: Arc<Armed>,
 }
 
@@ -35,21 +35,21 @@ enum Kind {
 }
 
 impl Watches {
-    pub(super) fn new(hub: &Arc<Hub>) -> Watches {
-        Watches { hub: Arc::downgrade(hub), armed: Arc::default() }
+    pub(super) fn new(connection: &Arc<ConnectionState>) -> Watches {
+        Watches { connection: Arc::downgrade(connection), armed: Arc::default() }
     }
 
     /// The closure to give to the crate for a watch on this path's znode, or `None` when it has one.
-    pub(super) fn arm(&self, path: &str) -> Option<Closure> {
+    pub(super) fn arm(&self, path: &str) -> Option<OneShotWatcher> {
         self.arm_kind(Kind::Data, path)
     }
 
     /// The same for a watch on its children.
-    pub(super) fn arm_children(&self, path: &str) -> Option<Closure> {
+    pub(super) fn arm_children(&self, path: &str) -> Option<OneShotWatcher> {
         self.arm_kind(Kind::Children, path)
     }
 
-    fn arm_kind(&self, kind: Kind, path: &str) -> Option<Closure> {
+    fn arm_kind(&self, kind: Kind, path: &str) -> Option<OneShotWatcher> {
         let key = (kind, path.to_owned());
         let mut closures = self.armed.closures.lock();
         if closures.contains_key(&key) {
@@ -57,19 +57,24 @@ impl Watches {
         }
         let number = self.armed.next.fetch_add(1, Ordering::Relaxed);
         closures.insert(key.clone(), number);
-        Some(Closure { hub: Weak::clone(&self.hub), armed: Arc::downgrade(&self.armed), key, number })
+        Some(OneShotWatcher {
+            connection: Weak::clone(&self.connection),
+            armed: Arc::downgrade(&self.armed),
+            key,
+            number,
+        })
     }
 }
 
 /// What the crate keeps. It hands over and nothing else: it runs on the crate's event thread, which a panic would end.
-pub(super) struct Closure {
-    hub: Weak<Hub>,
+pub(super) struct OneShotWatcher {
+    connection: Weak<ConnectionState>,
     armed: Weak<Armed>,
     key: (Kind, String),
     number: u64,
 }
 
-impl Closure {
+impl OneShotWatcher {
     fn disarm(&self) {
         let Some(armed) = self.armed.upgrade() else { return };
         let mut closures = armed.closures.lock();
@@ -79,17 +84,17 @@ impl Closure {
     }
 }
 
-impl Watcher for Closure {
+impl Watcher for OneShotWatcher {
     fn handle(&self, event: WatchedEvent) {
         // First, so that whoever looks again because of this event arms a new one.
         self.disarm();
-        if let Some(hub) = self.hub.upgrade() {
-            hub.on_watch(event);
+        if let Some(connection) = self.connection.upgrade() {
+            connection.on_watch(event);
         }
     }
 }
 
-impl Drop for Closure {
+impl Drop for OneShotWatcher {
     /// The crate drops a closure without calling it when the call that brought it lost its connection.
     fn drop(&mut self) {
         self.disarm();
@@ -104,7 +109,7 @@ mod tests {
     use zookeeper::{KeeperState, WatchedEventType};
 
     fn watches() -> Watches {
-        Watches::new(&Arc::new(Hub::of_a_handle_in_use(Granted::new(Duration::from_secs(30)))))
+        Watches::new(&Arc::new(ConnectionState::of_a_handle_in_use(Granted::new(Duration::from_secs(30)))))
     }
 
     fn event() -> WatchedEvent {

@@ -8,7 +8,7 @@ use zookeeper::{Acl, CreateMode, Permission, ZkError};
 
 use super::{Revocation, Revoker};
 use crate::client::ZooKeeperClient;
-use crate::sim::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{eventually, in_background, next};
 use crate::{
     BlockingWriteLock, LockError, LockGuard, LockListener, LossReason, MultiLock, NamingScheme,
@@ -44,18 +44,18 @@ impl LockListener for Notes {
 }
 
 /// A ZooKeeper with somebody who may hold locks.
-struct Scene {
+struct Fixture {
     zk: SimulatedZooKeeper,
     client: Arc<SimulatedClient>,
     session: Session,
 }
 
-impl Scene {
-    fn new() -> Scene {
+impl Fixture {
+    fn new() -> Fixture {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
         let (client, session) = party(&zk);
-        Scene { zk, client, session }
+        Fixture { zk, client, session }
     }
 
     fn listening(&self) -> (WriteLock, Receiver<Call>) {
@@ -79,8 +79,8 @@ impl Scene {
 
 /// Nobody is registered with the session any more.
 fn await_nobody(session: &Session) {
-    let participants = || format!("{:?}", session.core().participants());
-    eventually("nobody is left", || participants() == "Participants { all: 0, watched_paths: 0 }");
+    let registry = || format!("{:?}", session.core().registry());
+    eventually("nobody is left", || registry() == "Registry { all: 0, watched_paths: 0 }");
 }
 
 fn party(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session) {
@@ -107,17 +107,17 @@ fn revoker(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Revoker) {
 
 #[test]
 fn a_holder_is_told_once_for_each_acquisition_between_its_beginning_and_its_end() {
-    let scene = Scene::new();
-    let (lock, calls) = scene.listening();
+    let fixture = Fixture::new();
+    let (lock, calls) = fixture.listening();
     for _ in 0..2 {
         assert!(lock.lock().unwrap());
         assert_eq!(next(&calls), Call::Acquired);
         let id = lock.id().unwrap();
-        scene.zk.set_data(&id, b"unlock");
+        fixture.zk.set_data(&id, b"unlock");
         assert_eq!(next(&calls), Call::Asked);
-        let looks = scene.looks();
-        scene.zk.set_data(&id, b"unlock");
-        eventually("the second message was seen", || scene.looks() > looks);
+        let looks = fixture.looks();
+        fixture.zk.set_data(&id, b"unlock");
+        eventually("the second message was seen", || fixture.looks() > looks);
         assert!(lock.is_owner(), "it is for the holder to decide");
         lock.unlock().unwrap();
         assert_eq!(next(&calls), Call::Released);
@@ -127,68 +127,68 @@ fn a_holder_is_told_once_for_each_acquisition_between_its_beginning_and_its_end(
 
 #[test]
 fn other_data_ask_for_nothing_nor_do_the_holders_own() {
-    let scene = Scene::new();
-    let (lock, calls) = scene.listening();
+    let fixture = Fixture::new();
+    let (lock, calls) = fixture.listening();
     lock.set_data(b"unlock").unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
-    scene.await_watches(1);
-    let looks = scene.looks();
-    scene.zk.set_data(&lock.id().unwrap(), b"unlocked");
-    eventually("the other data were seen", || scene.looks() > looks);
+    fixture.await_watches(1);
+    let looks = fixture.looks();
+    fixture.zk.set_data(&lock.id().unwrap(), b"unlocked");
+    eventually("the other data were seen", || fixture.looks() > looks);
     lock.unlock().unwrap();
     assert_eq!(next(&calls), Call::Released);
 }
 
 #[test]
 fn a_waiter_that_was_asked_is_told_when_it_has_acquired() {
-    let scene = Scene::new();
-    let ahead = scene.zk.create_sequential(DIR, "x-other-lock-", None);
-    let (lock, calls) = scene.listening();
+    let fixture = Fixture::new();
+    let ahead = fixture.zk.create_sequential(DIR, "x-other-lock-", None);
+    let (lock, calls) = fixture.listening();
     assert!(!lock.lock().unwrap());
-    scene.zk.set_data(&lock.id().unwrap(), b"unlock");
-    scene.zk.delete(&ahead);
+    fixture.zk.set_data(&lock.id().unwrap(), b"unlock");
+    fixture.zk.delete(&ahead);
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Asked));
 }
 
 #[test]
 fn a_message_that_came_while_contact_was_lost_is_told_after_the_reconnect() {
-    let scene = Scene::new();
-    let guard = scene.guard();
-    scene.await_watches(1);
-    scene.client.disconnect();
-    scene.zk.set_data(guard.id(), b"unlock");
-    scene.client.reconnect();
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    fixture.await_watches(1);
+    fixture.client.disconnect();
+    fixture.zk.set_data(guard.id(), b"unlock");
+    fixture.client.reconnect();
     next(guard.revocation());
     assert!(guard.is_owner());
 }
 
 #[test]
 fn a_holder_that_has_let_go_is_told_nothing_more() {
-    let scene = Scene::new();
-    let (lock, calls) = scene.listening();
+    let fixture = Fixture::new();
+    let (lock, calls) = fixture.listening();
     assert!(lock.lock().unwrap());
-    scene.await_watches(1);
+    fixture.await_watches(1);
     let (looked, look) = unbounded();
     let lock = Arc::new(lock);
     let released = Arc::clone(&lock);
-    scene.client.after_next(SimOperation::GetData, move || {
+    fixture.client.after_next(SimOperation::GetData, move || {
         released.close();
         looked.send(()).unwrap();
     });
-    scene.zk.set_data(&lock.id().unwrap(), b"unlock");
+    fixture.zk.set_data(&lock.id().unwrap(), b"unlock");
     next(&look);
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
-    await_nobody(&scene.session);
+    await_nobody(&fixture.session);
     assert!(calls.try_recv().is_err());
 }
 
 #[test]
 fn readers_and_writers_are_told_whatever_their_names_are() {
     for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
-        let scene = Scene::new();
-        let (_, revoker) = revoker(&scene.zk);
-        let lock = ReadWriteLock::with_naming_scheme(&scene.session, DIR, None, scheme).unwrap();
+        let fixture = Fixture::new();
+        let (_, revoker) = revoker(&fixture.zk);
+        let lock = ReadWriteLock::with_naming_scheme(&fixture.session, DIR, None, scheme).unwrap();
         let writing = lock.write().unwrap();
         revoker.request_revocation(writing.id()).unwrap();
         next(writing.revocation());
@@ -201,9 +201,9 @@ fn readers_and_writers_are_told_whatever_their_names_are() {
 
 #[test]
 fn the_guards_of_several_locks_are_told_on_one_channel() {
-    let scene = Scene::new();
-    let (_, revoker) = revoker(&scene.zk);
-    let guard = MultiLock::new(&scene.session, ["/locks/a", "/locks/b"]).unwrap().lock().unwrap();
+    let fixture = Fixture::new();
+    let (_, revoker) = revoker(&fixture.zk);
+    let guard = MultiLock::new(&fixture.session, ["/locks/a", "/locks/b"]).unwrap().lock().unwrap();
     for held in guard.guards() {
         revoker.request_revocation(held.id()).unwrap();
         next(guard.revocation());
@@ -234,10 +234,10 @@ fn what_is_no_request_is_neither_asked_nor_deleted() {
 
 #[test]
 fn a_request_that_goes_between_the_look_and_the_message_cannot_be_asked() {
-    let scene = Scene::new();
-    let guard = scene.guard();
-    let (client, revoker) = revoker(&scene.zk);
-    let (gone, path) = (scene.zk.clone(), guard.id().to_owned());
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    let (client, revoker) = revoker(&fixture.zk);
+    let (gone, path) = (fixture.zk.clone(), guard.id().to_owned());
     client.after_next(SimOperation::Exists, move || gone.delete(&path));
     let error = revoker.request_revocation(guard.id()).unwrap_err();
     assert!(matches!(error, LockError::NoSuchRequest { .. }), "{error}");
@@ -245,9 +245,9 @@ fn a_request_that_goes_between_the_look_and_the_message_cannot_be_asked() {
 
 #[test]
 fn whoever_lets_go_in_time_has_complied() {
-    let scene = Scene::new();
-    let guard = scene.guard();
-    let revoked = force(revoker(&scene.zk).1, guard.id());
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    let revoked = force(revoker(&fixture.zk).1, guard.id());
     next(guard.revocation());
     guard.unlock().unwrap();
     assert_eq!(next(&revoked).unwrap(), Revocation::Complied);
@@ -255,11 +255,11 @@ fn whoever_lets_go_in_time_has_complied() {
 
 #[test]
 fn whoever_does_not_let_go_in_time_loses_the_lock() {
-    let scene = Scene::new();
-    let (lock, calls) = scene.listening();
+    let fixture = Fixture::new();
+    let (lock, calls) = fixture.listening();
     assert!(lock.lock().unwrap());
-    scene.await_watches(1);
-    let (_, revoker) = revoker(&scene.zk);
+    fixture.await_watches(1);
+    let (_, revoker) = revoker(&fixture.zk);
     let revoked = revoker.force_revocation_after(&lock.id().unwrap(), Duration::from_millis(20)).unwrap();
     assert_eq!(revoked, Revocation::Forced);
     let heard: Vec<Call> = (0..2).map(|_| next(&calls)).collect();
@@ -270,23 +270,23 @@ fn whoever_does_not_let_go_in_time_loses_the_lock() {
 
 #[test]
 fn a_message_written_at_the_last_moment_does_not_save_the_znode() {
-    let scene = Scene::new();
-    let guard = scene.guard();
-    let (client, revoker) = revoker(&scene.zk);
-    let (other, path) = (scene.zk.clone(), guard.id().to_owned());
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    let (client, revoker) = revoker(&fixture.zk);
+    let (other, path) = (fixture.zk.clone(), guard.id().to_owned());
     client.before_next(SimOperation::Delete, move || other.set_data(&path, b"unlock"));
     assert_eq!(revoker.force_revocation_after(guard.id(), Duration::ZERO).unwrap(), Revocation::Forced);
-    assert_eq!(scene.zk.calls(SimOperation::Delete), 2);
+    assert_eq!(fixture.zk.calls(SimOperation::Delete), 2);
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
 }
 
 #[test]
 fn a_request_that_goes_at_the_last_moment_has_complied() {
     for step in [SimOperation::Exists, SimOperation::Delete] {
-        let scene = Scene::new();
-        let guard = scene.guard();
-        let (client, revoker) = revoker(&scene.zk);
-        let (gone, path, striking) = (scene.zk.clone(), guard.id().to_owned(), Arc::clone(&client));
+        let fixture = Fixture::new();
+        let guard = fixture.guard();
+        let (client, revoker) = revoker(&fixture.zk);
+        let (gone, path, striking) = (fixture.zk.clone(), guard.id().to_owned(), Arc::clone(&client));
         client.after_next(SimOperation::Exists, move || {
             striking.before_next(step, move || gone.delete(&path));
         });
@@ -297,11 +297,11 @@ fn a_request_that_goes_at_the_last_moment_has_complied() {
 
 #[test]
 fn another_request_that_has_taken_the_name_is_left_alone() {
-    let scene = Scene::new();
-    let session = Some(scene.client.session_id());
-    let first = scene.zk.create_sequential(DIR, "write-", session);
-    let (client, revoker) = revoker(&scene.zk);
-    let (zk, path) = (scene.zk.clone(), first.clone());
+    let fixture = Fixture::new();
+    let session = Some(fixture.client.session_id());
+    let first = fixture.zk.create_sequential(DIR, "write-", session);
+    let (client, revoker) = revoker(&fixture.zk);
+    let (zk, path) = (fixture.zk.clone(), first.clone());
     client.after_next(SimOperation::Exists, {
         let client = Arc::clone(&client);
         move || {
@@ -313,7 +313,7 @@ fn another_request_that_has_taken_the_name_is_left_alone() {
         }
     });
     assert_eq!(revoker.force_revocation_after(&first, Duration::ZERO).unwrap(), Revocation::Complied);
-    assert!(scene.zk.exists(&first));
+    assert!(fixture.zk.exists(&first));
 }
 
 #[test]
@@ -322,29 +322,29 @@ fn a_reply_that_is_lost_at_any_step_changes_nothing() {
         [SimOperation::SetData, SimOperation::Exists, SimOperation::GetData, SimOperation::Delete]
     {
         for when in [Effect::Before, Effect::After] {
-            let scene = Scene::new();
-            let guard = scene.guard();
-            let (client, revoker) = revoker(&scene.zk);
+            let fixture = Fixture::new();
+            let guard = fixture.guard();
+            let (client, revoker) = revoker(&fixture.zk);
             client.fail_next(operation, when, ZkError::ConnectionLoss);
             let revoked = revoker.force_revocation_after(guard.id(), Duration::from_millis(20)).unwrap();
             assert_eq!(revoked, Revocation::Forced, "{operation:?} {when:?}");
             assert_eq!(client.pending_faults(), 0, "{operation:?} {when:?}");
-            assert!(!scene.zk.exists(guard.id()));
+            assert!(!fixture.zk.exists(guard.id()));
         }
     }
 }
 
 #[test]
 fn a_holder_that_lets_go_while_the_revoker_has_no_contact_has_complied() {
-    let scene = Scene::new();
-    let guard = scene.guard();
-    let (client, revoker) = revoker(&scene.zk);
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    let (client, revoker) = revoker(&fixture.zk);
     let revoked = force(revoker, guard.id());
     // The holder's own watch, and the revoker's.
-    scene.await_watches(2);
+    fixture.await_watches(2);
     client.disconnect();
     drop(guard);
-    eventually("the lock is released", || scene.zk.children(DIR).is_empty());
+    eventually("the lock is released", || fixture.zk.children(DIR).is_empty());
     client.reconnect();
     assert_eq!(next(&revoked).unwrap(), Revocation::Complied);
 }
@@ -352,14 +352,15 @@ fn a_holder_that_lets_go_while_the_revoker_has_no_contact_has_complied() {
 #[test]
 fn a_holder_that_lets_go_unseen_has_complied() {
     for read_checks in [ReadChecks::ReadsOnly, ReadChecks::Events] {
-        let scene = Scene::new();
-        scene.zk.set_read_checks(read_checks);
+        let fixture = Fixture::new();
+        fixture.zk.set_read_checks(read_checks);
         let no_read = Acl::new(Permission::DELETE | Permission::WRITE, "world", "anyone");
-        let guard = BlockingWriteLock::new(&scene.session, DIR, Some(vec![no_read])).unwrap().lock().unwrap();
-        let (_, revoker) = revoker(&scene.zk);
-        scene.zk.clear_log();
+        let guard =
+            BlockingWriteLock::new(&fixture.session, DIR, Some(vec![no_read])).unwrap().lock().unwrap();
+        let (_, revoker) = revoker(&fixture.zk);
+        fixture.zk.clear_log();
         let revoked = force(revoker, guard.id());
-        eventually("the znode was looked at", || scene.looks() > 0);
+        eventually("the znode was looked at", || fixture.looks() > 0);
         drop(guard);
         assert_eq!(next(&revoked).unwrap(), Revocation::Complied, "{read_checks:?}");
     }
@@ -367,11 +368,11 @@ fn a_holder_that_lets_go_unseen_has_complied() {
 
 #[test]
 fn a_revoker_whose_session_ends_says_so_at_once_and_leaves_nothing() {
-    let scene = Scene::new();
-    let guard = scene.guard();
-    let (client, session) = party(&scene.zk);
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    let (client, session) = party(&fixture.zk);
     let revoked = force(Revoker::new(&session), guard.id());
-    scene.await_watches(2);
+    fixture.await_watches(2);
     client.expire();
     let error = next(&revoked).unwrap_err();
     assert!(error.is_session_lost(), "{error}");
@@ -381,9 +382,9 @@ fn a_revoker_whose_session_ends_says_so_at_once_and_leaves_nothing() {
 
 #[test]
 fn a_look_that_is_stuck_holds_up_no_force_and_leaves_nothing() {
-    let scene = Scene::new();
-    let guard = scene.guard();
-    let (client, session) = party(&scene.zk);
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    let (client, session) = party(&fixture.zk);
     let (release, stuck) = bounded::<()>(0);
     client.before_next(SimOperation::GetData, move || {
         let _ = stuck.recv();

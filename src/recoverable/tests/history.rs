@@ -12,8 +12,8 @@ use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
 use super::{EFFECTS, LONG};
 use crate::client::{EventSink, ZooKeeperClient};
+use crate::fake::{Effect, SimulatedClient, SimulatedZooKeeper};
 use crate::recoverable::RecoverableZooKeeper;
-use crate::sim::{Effect, SimulatedClient, SimulatedZooKeeper};
 use crate::{LockError, Result, RetryPolicy, Session};
 
 const DIR: &str = "/dir";

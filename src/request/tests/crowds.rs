@@ -9,12 +9,12 @@ const WAITERS: usize = 200;
 fn an_owner_keeps_its_lock_while_every_worker_is_busy() {
     let zk = SimulatedZooKeeper::new();
     let timeout = Duration::from_millis(600);
-    let party = Party::join_for(&zk, timeout);
-    let guard = party.blocking().lock().unwrap();
+    let fixture = Fixture::join_for(&zk, timeout);
+    let guard = fixture.blocking().lock().unwrap();
     let (release, stuck) = crossbeam_channel::bounded::<()>(0);
     for _ in 0..100 {
         let stuck = stuck.clone();
-        party.session.core().submit(move |_| assert!(stuck.recv().is_err()));
+        fixture.session.core().submit(move |_| assert!(stuck.recv().is_err()));
     }
     let until = Instant::now() + 3 * timeout;
     while Instant::now() < until {
@@ -28,18 +28,18 @@ fn an_owner_keeps_its_lock_while_every_worker_is_busy() {
 fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
     let zk = SimulatedZooKeeper::new();
     let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
-    let party = Party::join(&zk);
-    let locks: Vec<_> = (0..WAITERS).map(|_| party.listening()).collect();
+    let fixture = Fixture::join(&zk);
+    let locks: Vec<_> = (0..WAITERS).map(|_| fixture.listening()).collect();
     for (lock, _) in &locks {
         assert!(!lock.lock().unwrap());
     }
-    party.client.disconnect();
+    fixture.client.disconnect();
     zk.clear_log();
     // The first one lists the queue for itself alone, as the others have not asked yet.
     let (release, held) = crossbeam_channel::bounded::<()>(0);
-    party.client.before_next(SimOperation::GetChildren, move || assert!(held.recv().is_err()));
-    party.client.reconnect();
-    let (core, dir) = (party.session.core(), ZNodePath::parse(DIR).unwrap());
+    fixture.client.before_next(SimOperation::GetChildren, move || assert!(held.recv().is_err()));
+    fixture.client.reconnect();
+    let (core, dir) = (fixture.session.core(), ZNodePath::parse(DIR).unwrap());
     eventually("the others have asked", || core.listings().waiting(&dir) == WAITERS - 1);
     drop(release);
     eventually("every waiter watches its predecessor", || zk.calls(SimOperation::GetData) == WAITERS);

@@ -1,28 +1,28 @@
 //! Writers that go on as readers.
 
 use super::*;
-use crate::sim::SequenceEnd;
+use crate::fake::SequenceEnd;
 use crate::{DowngradeError, ReadGuard, WriteGuard};
 
 /// The calls of a downgrade, in their order.
 const DOWNGRADE_STEPS: [SimOperation; 3] = [SimOperation::Create, SimOperation::Exists, SimOperation::Delete];
 
-/// A party whose writer holds, and another whose writer waits for it.
-struct Field {
+/// A fixture whose writer holds, and another whose writer waits for it.
+struct DowngradeFixture {
     zk: SimulatedZooKeeper,
-    party: Party,
-    waiting: Party,
+    fixture: Fixture,
+    waiting: Fixture,
     next: WriteLock,
 }
 
-impl Field {
-    fn new() -> (Field, WriteGuard) {
+impl DowngradeFixture {
+    fn new() -> (DowngradeFixture, WriteGuard) {
         let zk = SimulatedZooKeeper::new();
-        let (party, waiting) = (Party::join(&zk), Party::join(&zk));
-        let writer = party.sharing().write().unwrap();
+        let (fixture, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
+        let writer = fixture.sharing().write().unwrap();
         let (next, _) = waiting.listening_to_write();
         assert!(!next.lock().unwrap());
-        (Field { zk, party, waiting, next }, writer)
+        (DowngradeFixture { zk, fixture, waiting, next }, writer)
     }
 
     /// The reader holds alone, and the next writer acquires when it goes.
@@ -53,8 +53,8 @@ impl Field {
 #[test]
 fn a_writer_goes_on_as_a_reader() {
     let zk = SimulatedZooKeeper::new();
-    let (party, waiting) = (Party::join(&zk), Party::join(&zk));
-    let lock = party.sharing();
+    let (fixture, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
+    let lock = fixture.sharing();
     lock.set_data(b"who").unwrap();
     let writer = lock.write().unwrap();
     let writers_znode = writer.id().to_owned();
@@ -67,15 +67,15 @@ fn a_writer_goes_on_as_a_reader() {
     let number = |znode: &str| znode[znode.len() - 10..].to_owned();
     assert_eq!(number(reader.id()), number(&writers_znode));
     assert_eq!(zk.data(reader.id()).unwrap(), b"who");
-    assert_eq!(zk.stat(reader.id()).unwrap().ephemeral_owner, party.client.session_id());
+    assert_eq!(zk.stat(reader.id()).unwrap().ephemeral_owner, fixture.client.session_id());
     assert!(waiting.sharing().try_write().unwrap().is_none());
 }
 
 #[test]
 fn a_downgrade_is_three_calls_and_a_watch() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let writer = party.sharing().write().unwrap();
+    let fixture = Fixture::join(&zk);
+    let writer = fixture.sharing().write().unwrap();
     zk.clear_log();
     let _reader = writer.downgrade().unwrap();
     eventually("the reader watches its znode", || zk.calls(SimOperation::GetData) == 1);
@@ -87,13 +87,13 @@ fn a_downgrade_is_three_calls_and_a_watch() {
 fn a_downgrade_leaves_the_place_in_the_queue_empty_at_no_step() {
     for step in DOWNGRADE_STEPS {
         for before in [true, false] {
-            let (field, writer) = Field::new();
+            let (downgrade, writer) = DowngradeFixture::new();
             let (seen, looks) = unbounded();
-            let zk = field.zk.clone();
+            let zk = downgrade.zk.clone();
             let look = move || drop(seen.send(zk.children(DIR)));
             match before {
-                true => field.party.client.before_next(step, look),
-                false => field.party.client.after_next(step, look),
+                true => downgrade.fixture.client.before_next(step, look),
+                false => downgrade.fixture.client.after_next(step, look),
             }
             let reader = writer.downgrade().unwrap();
             let children = next(&looks);
@@ -101,7 +101,7 @@ fn a_downgrade_leaves_the_place_in_the_queue_empty_at_no_step() {
                 children.iter().any(|name| name.ends_with("-0000000000")),
                 "{step:?} {before}: {children:?}"
             );
-            field.assert_downgraded(reader);
+            downgrade.assert_downgraded(reader);
         }
     }
 }
@@ -111,15 +111,19 @@ fn a_call_that_fails_at_any_step_of_a_downgrade_leaves_no_trace() {
     for step in DOWNGRADE_STEPS {
         for when in [Effect::Before, Effect::After] {
             for cut in [true, false] {
-                let (field, writer) = Field::new();
-                let _mending = field.party.mend();
+                let (downgrade, writer) = DowngradeFixture::new();
+                let _mending = downgrade.fixture.mend();
                 match cut {
-                    true => field.party.client.cut_next(step, when),
-                    false => field.party.client.fail_next(step, when, ZkError::ConnectionLoss),
+                    true => downgrade.fixture.client.cut_next(step, when),
+                    false => downgrade.fixture.client.fail_next(step, when, ZkError::ConnectionLoss),
                 }
                 let reader = writer.downgrade().unwrap();
-                field.assert_downgraded(reader);
-                assert_eq!(field.party.client.pending_faults(), 0, "the fault struck: {step:?} {when:?}");
+                downgrade.assert_downgraded(reader);
+                assert_eq!(
+                    downgrade.fixture.client.pending_faults(),
+                    0,
+                    "the fault struck: {step:?} {when:?}"
+                );
             }
         }
     }
@@ -127,63 +131,63 @@ fn a_call_that_fails_at_any_step_of_a_downgrade_leaves_no_trace() {
 
 #[test]
 fn a_look_at_the_writers_znode_on_another_connection_is_repeated() {
-    let (field, writer) = Field::new();
-    let client = Arc::clone(&field.party.client);
-    field.party.client.before_next(SimOperation::Exists, move || {
+    let (downgrade, writer) = DowngradeFixture::new();
+    let client = Arc::clone(&downgrade.fixture.client);
+    downgrade.fixture.client.before_next(SimOperation::Exists, move || {
         client.disconnect();
         client.reconnect();
     });
-    field.zk.clear_log();
+    downgrade.zk.clear_log();
     let reader = writer.downgrade().unwrap();
-    assert_eq!(field.zk.calls(SimOperation::Exists), 2);
-    field.assert_downgraded(reader);
+    assert_eq!(downgrade.zk.calls(SimOperation::Exists), 2);
+    downgrade.assert_downgraded(reader);
 }
 
 #[test]
 fn a_downgrade_that_cannot_be_made_leaves_the_writer_as_it_was() {
-    let (field, writer) = Field::new();
+    let (downgrade, writer) = DowngradeFixture::new();
     for _ in 0..10 {
-        field.party.client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
+        downgrade.fixture.client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
     }
     let failed = writer.downgrade().unwrap_err();
     assert!(failed.error().is_connection_loss(), "{failed}");
-    assert_eq!(field.party.client.pending_faults(), 0, "ten attempts");
+    assert_eq!(downgrade.fixture.client.pending_faults(), 0, "ten attempts");
     let writer = failed.into_guard();
-    assert!(writer.is_owner() && !field.next.is_owner());
-    eventually("the reader's znode is gone", || field.zk.children(DIR).len() == 2);
-    assert!(field.zk.exists(writer.id()));
-    field.assert_downgraded(writer.downgrade().unwrap());
+    assert!(writer.is_owner() && !downgrade.next.is_owner());
+    eventually("the reader's znode is gone", || downgrade.zk.children(DIR).len() == 2);
+    assert!(downgrade.zk.exists(writer.id()));
+    downgrade.assert_downgraded(writer.downgrade().unwrap());
 }
 
 #[test]
 fn a_downgrade_that_is_refused_names_the_permission_and_keeps_the_writer() {
-    let (field, writer) = Field::new();
-    field.party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
+    let (downgrade, writer) = DowngradeFixture::new();
+    downgrade.fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
     let failed = writer.downgrade().unwrap_err();
     assert!(failed.error().is_access_denied() && failed.to_string().contains("CREATE"), "{failed}");
     let writer = failed.into_guard();
     assert!(writer.is_owner());
     writer.unlock().unwrap();
-    eventually("the next writer owns", || field.next.is_owner());
+    eventually("the next writer owns", || downgrade.next.is_owner());
 }
 
 #[test]
 fn an_error_of_a_downgrade_that_is_passed_on_releases_the_lock() {
-    let (field, writer) = Field::new();
-    field.party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
+    let (downgrade, writer) = DowngradeFixture::new();
+    downgrade.fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
     let pass_on = || -> Result<ReadGuard, LockError> { Ok(writer.downgrade()?) };
     assert!(pass_on().unwrap_err().is_access_denied());
-    eventually("the next writer owns", || field.next.is_owner());
+    eventually("the next writer owns", || downgrade.next.is_owner());
 }
 
 #[test]
 fn a_writer_whose_znode_was_deleted_by_another_goes_on_as_nothing() {
     for step in [SimOperation::Create, SimOperation::Exists] {
-        let (field, writer) = Field::new();
-        let (zk, znode) = (field.zk.clone(), writer.id().to_owned());
-        let next = Arc::new(field.next);
+        let (downgrade, writer) = DowngradeFixture::new();
+        let (zk, znode) = (downgrade.zk.clone(), writer.id().to_owned());
+        let next = Arc::new(downgrade.next);
         let of_step = Arc::clone(&next);
-        field.party.client.before_next(step, move || {
+        downgrade.fixture.client.before_next(step, move || {
             zk.delete(&znode);
             // With the reader's znode in its way, it cannot.
             if step == SimOperation::Create {
@@ -193,7 +197,7 @@ fn a_writer_whose_znode_was_deleted_by_another_goes_on_as_nothing() {
         let failed = writer.downgrade().unwrap_err();
         assert!(matches!(failed.error(), LockError::NotOwner { .. }), "{step:?}: {failed}");
         let next = Arc::try_unwrap(next).unwrap();
-        Field { next, ..field }.assert_lost(failed);
+        DowngradeFixture { next, ..downgrade }.assert_lost(failed);
     }
 }
 
@@ -201,17 +205,17 @@ fn a_writer_whose_znode_was_deleted_by_another_goes_on_as_nothing() {
 fn a_session_that_ends_at_any_step_of_a_downgrade_ends_it() {
     for step in [SimOperation::Create, SimOperation::Exists] {
         for before in [true, false] {
-            let (field, writer) = Field::new();
-            let expiring = Arc::clone(&field.party.client);
+            let (downgrade, writer) = DowngradeFixture::new();
+            let expiring = Arc::clone(&downgrade.fixture.client);
             match before {
-                true => field.party.client.before_next(step, move || expiring.expire()),
-                false => field.party.client.after_next(step, move || expiring.expire()),
+                true => downgrade.fixture.client.before_next(step, move || expiring.expire()),
+                false => downgrade.fixture.client.after_next(step, move || expiring.expire()),
             }
             let failed = writer.downgrade().unwrap_err();
             let is_told =
                 matches!(failed.error(), LockError::SessionLost { .. } | LockError::NotOwner { .. });
             assert!(is_told, "{step:?} {before}: {failed}");
-            field.assert_lost(failed);
+            downgrade.assert_lost(failed);
         }
     }
 }
@@ -219,39 +223,39 @@ fn a_session_that_ends_at_any_step_of_a_downgrade_ends_it() {
 #[test]
 fn a_downgrade_whose_call_hangs_ends_with_the_session() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join_for(&zk, Duration::from_millis(800));
-    let writer = party.sharing().write().unwrap();
-    party.client.swallow_next(SimOperation::Create, Effect::After);
+    let fixture = Fixture::join_for(&zk, Duration::from_millis(800));
+    let writer = fixture.sharing().write().unwrap();
+    fixture.client.swallow_next(SimOperation::Create, Effect::After);
     let failed = writer.downgrade().unwrap_err();
     assert!(failed.error().is_session_lost(), "{failed}");
-    party.client.release();
+    fixture.client.release();
 }
 
 #[test]
 fn a_downgraded_reader_is_told_of_its_loss_like_any_other() {
-    let (field, writer) = Field::new();
+    let (downgrade, writer) = DowngradeFixture::new();
     let reader = writer.downgrade().unwrap();
-    field.party.client.disconnect();
+    downgrade.fixture.client.disconnect();
     assert!(reader.is_owner(), "the lease runs on");
-    field.party.client.reconnect();
-    eventually("the session is back", || field.party.session.state() == SessionState::Connected);
+    downgrade.fixture.client.reconnect();
+    eventually("the session is back", || downgrade.fixture.session.state() == SessionState::Connected);
     assert!(reader.is_owner());
-    field.zk.delete(reader.id());
+    downgrade.zk.delete(reader.id());
     assert_eq!(next(reader.lost()), LossReason::NodeDeleted);
     assert!(!reader.is_owner());
     assert!(matches!(reader.unlock(), Err(LockError::RequestDeleted { .. })));
-    eventually("the next writer owns", || field.next.is_owner());
+    eventually("the next writer owns", || downgrade.next.is_owner());
 }
 
 #[test]
 fn a_downgraded_readers_fencing_token_is_smaller_than_that_of_any_later_owner() {
-    let (field, writer) = Field::new();
-    let token = field.zk.stat(writer.id()).unwrap().czxid;
+    let (downgrade, writer) = DowngradeFixture::new();
+    let token = downgrade.zk.stat(writer.id()).unwrap().czxid;
     let reader = writer.downgrade().unwrap();
     assert_eq!(reader.fencing_token().unwrap(), token, "the writer's");
     reader.unlock().unwrap();
-    eventually("the next writer owns", || field.next.is_owner());
-    assert!(field.next.fencing_token().unwrap() > token, "although its znode is older than the reader's");
+    eventually("the next writer owns", || downgrade.next.is_owner());
+    assert!(downgrade.next.fencing_token().unwrap() > token, "although its znode is older than the reader's");
 }
 
 #[test]
@@ -261,12 +265,12 @@ fn a_downgrade_at_the_last_number_of_the_counter_works_as_ever() {
         zk.create(DIR, b"");
         zk.set_sequence(DIR, i32::MAX);
         zk.set_sequence_end(end);
-        let party = Party::join(&zk);
-        let reader = party.sharing().write().unwrap().downgrade().unwrap();
+        let fixture = Fixture::join(&zk);
+        let reader = fixture.sharing().write().unwrap().downgrade().unwrap();
         assert!(reader.is_owner() && reader.id().ends_with("-2147483647"));
-        party.client.disconnect();
-        party.client.reconnect();
-        eventually("the session is back", || party.session.state() == SessionState::Connected);
+        fixture.client.disconnect();
+        fixture.client.reconnect();
+        eventually("the session is back", || fixture.session.state() == SessionState::Connected);
         assert!(reader.is_owner());
         reader.unlock().unwrap();
     }
@@ -275,15 +279,12 @@ fn a_downgrade_at_the_last_number_of_the_counter_works_as_ever() {
 #[test]
 fn downgrades_leave_nothing_on_their_session() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let lock = party.sharing();
+    let fixture = Fixture::join(&zk);
+    let lock = fixture.sharing();
     for _ in 0..50 {
         lock.write().unwrap().downgrade().unwrap().unlock().unwrap();
     }
     eventually("no znode is left", || zk.children(DIR).is_empty());
-    eventually("nobody is left to be woken", || party.session.core().participants().is_empty());
-    assert_eq!(
-        format!("{:?}", party.session.core().participants()),
-        "Participants { all: 0, watched_paths: 0 }"
-    );
+    eventually("nobody is left to be woken", || fixture.session.core().registry().is_empty());
+    assert_eq!(format!("{:?}", fixture.session.core().registry()), "Registry { all: 0, watched_paths: 0 }");
 }

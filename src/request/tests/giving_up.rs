@@ -12,15 +12,15 @@ fn a_request_withdrawn_at_any_step_leaves_no_znode_and_calls_nobody_unpaired() {
             let zk = SimulatedZooKeeper::new();
             zk.create(DIR, b"");
             let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
-            let party = Party::join(&zk);
-            let (lock, calls) = party.listening();
+            let fixture = Fixture::join(&zk);
+            let (lock, calls) = fixture.listening();
             let lock = Arc::new(lock);
             let at_step = Arc::clone(&lock);
             // On the worker that makes the call, as a listener would.
             let withdraw = move || at_step.close();
             match before {
-                true => party.client.before_next(operation, withdraw),
-                false => party.client.after_next(operation, withdraw),
+                true => fixture.client.before_next(operation, withdraw),
+                false => fixture.client.after_next(operation, withdraw),
             }
             let _ = lock.lock();
             zk.delete(&ahead);
@@ -41,15 +41,15 @@ fn a_request_withdrawn_while_its_create_hangs_is_undone_when_it_comes_back() {
     for lost in [false, true] {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
-        let party = Party::join(&zk);
-        party.client.swallow_next(SimOperation::Create, Effect::After);
-        assert!(party.blocking().try_lock_for(Duration::from_millis(20)).unwrap().is_none());
+        let fixture = Fixture::join(&zk);
+        fixture.client.swallow_next(SimOperation::Create, Effect::After);
+        assert!(fixture.blocking().try_lock_for(Duration::from_millis(20)).unwrap().is_none());
         eventually("the create has come through", || zk.children(DIR).len() == 1);
         if lost {
-            party.client.disconnect();
-            party.client.reconnect();
+            fixture.client.disconnect();
+            fixture.client.reconnect();
         }
-        party.client.release();
+        fixture.client.release();
         eventually("it is undone", || zk.children(DIR).is_empty());
     }
 }
@@ -58,10 +58,10 @@ fn a_request_withdrawn_while_its_create_hangs_is_undone_when_it_comes_back() {
 fn a_request_given_up_at_any_moment_of_its_retries_leaves_no_znode() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let party = Party::join(&zk);
-    let lock = party.blocking();
+    let fixture = Fixture::join(&zk);
+    let lock = fixture.blocking();
     for round in 0..300 {
-        party.client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss);
+        fixture.client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss);
         let _ = lock.try_lock_for(Duration::from_micros(round)).unwrap();
     }
     eventually("no znode is left", || zk.children(DIR).is_empty());
@@ -73,9 +73,9 @@ fn a_znode_that_may_not_be_read_is_waited_for_whatever_the_server_checks() {
         let zk = SimulatedZooKeeper::new();
         zk.set_read_checks(read_checks);
         zk.create(DIR, b"");
-        let (party, other) = (Party::join(&zk), Party::join(&zk));
+        let (fixture, other) = (Fixture::join(&zk), Fixture::join(&zk));
         let no_read = Acl::new(Permission::DELETE, "world", "anyone");
-        let lock = BlockingWriteLock::new(&party.session, DIR, Some(vec![no_read])).unwrap();
+        let lock = BlockingWriteLock::new(&fixture.session, DIR, Some(vec![no_read])).unwrap();
         let guard = lock.lock().unwrap();
         let (waiting, calls) = other.listening();
         assert!(!waiting.lock().unwrap(), "{read_checks:?}");
@@ -88,30 +88,30 @@ fn a_znode_that_may_not_be_read_is_waited_for_whatever_the_server_checks() {
 }
 
 /// Has a call of this kind cancelled at each of its steps while it waits behind another.
-fn assert_cancellable<G: fmt::Debug>(call: impl Fn(&Party, &Patience) -> Result<Option<G>, LockError>) {
+fn assert_cancellable<G: fmt::Debug>(call: impl Fn(&Fixture, &Wait) -> Result<Option<G>, LockError>) {
     for step in [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData] {
         for after in [false, true] {
             let zk = SimulatedZooKeeper::new();
             let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
-            let party = Party::join(&zk);
-            let cancel = CancelHandle::new();
+            let fixture = Fixture::join(&zk);
+            let cancel = CancelToken::new();
             let pull = {
                 let cancel = cancel.clone();
                 move || cancel.cancel()
             };
             match after {
-                false => party.client.before_next(step, pull),
-                true => party.client.after_next(step, pull),
+                false => fixture.client.before_next(step, pull),
+                true => fixture.client.after_next(step, pull),
             }
-            let patience = Patience::lasting(deadline()).cancelled_by(&cancel);
-            let outcome = call(&party, &patience);
+            let wait = Wait::timeout(deadline()).cancelled_by(&cancel);
+            let outcome = call(&fixture, &wait);
             assert!(matches!(outcome, Err(LockError::Cancelled { .. })), "{step:?} {after}: {outcome:?}");
             // The create may be on its way still.
             eventually("only the one ahead is left", || {
                 zk.calls(SimOperation::Delete) == 1 && zk.children(DIR).len() == 1
             });
             zk.delete(&ahead);
-            assert!(matches!(call(&party, &patience), Err(LockError::Cancelled { .. })));
+            assert!(matches!(call(&fixture, &wait), Err(LockError::Cancelled { .. })));
             assert!(zk.children(DIR).is_empty(), "nothing was asked for");
         }
     }
@@ -119,40 +119,38 @@ fn assert_cancellable<G: fmt::Debug>(call: impl Fn(&Party, &Patience) -> Result<
 
 #[test]
 fn a_call_cancelled_at_any_step_leaves_no_znode() {
-    assert_cancellable(|party, patience| party.blocking().try_lock_with(patience));
-    assert_cancellable(|party, patience| party.sharing().try_read_with(patience));
-    assert_cancellable(|party, patience| party.sharing().try_write_with(patience));
-    assert_cancellable(|party, patience| {
-        MultiLock::new(&party.session, [DIR]).unwrap().try_lock_with(patience)
-    });
+    assert_cancellable(|fixture, wait| fixture.blocking().try_lock_with(wait));
+    assert_cancellable(|fixture, wait| fixture.sharing().try_read_with(wait));
+    assert_cancellable(|fixture, wait| fixture.sharing().try_write_with(wait));
+    assert_cancellable(|fixture, wait| MultiLock::new(&fixture.session, [DIR]).unwrap().try_lock_with(wait));
 }
 
 #[test]
 fn a_lock_closed_while_another_thread_locks_it_leaves_nothing_on_its_session() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     for _ in 0..300 {
-        let (lock, _calls) = party.listening();
+        let (lock, _calls) = fixture.listening();
         thread::scope(|scope| {
             scope.spawn(|| lock.lock());
             scope.spawn(|| lock.close());
         });
     }
     eventually("no znode is left", || zk.children(DIR).is_empty());
-    eventually("nobody is left to be woken", || party.session.core().participants().is_empty());
+    eventually("nobody is left to be woken", || fixture.session.core().registry().is_empty());
 }
 
 #[test]
 fn an_unlock_whose_deletion_fails_is_made_good() {
     for when in [Effect::Before, Effect::After] {
         let zk = SimulatedZooKeeper::new();
-        let party = Party::join(&zk);
-        let guard = party.blocking().lock().unwrap();
-        party.client.cut_next(SimOperation::Delete, when);
+        let fixture = Fixture::join(&zk);
+        let guard = fixture.blocking().lock().unwrap();
+        fixture.client.cut_next(SimOperation::Delete, when);
         let error = guard.unlock().unwrap_err();
         assert!(matches!(error, LockError::DeletePending { .. }), "{error}");
-        party.client.reconnect();
+        fixture.client.reconnect();
         eventually("the znode is gone", || zk.children(DIR).is_empty());
     }
 }

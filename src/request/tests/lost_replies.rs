@@ -15,10 +15,10 @@ fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
             let zk = SimulatedZooKeeper::new();
             zk.create(DIR, b"");
             let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
-            let party = Party::join(&zk);
-            let _mending = party.mend();
-            let (lock, calls) = party.listening();
-            fault(&party.client, operation, when);
+            let fixture = Fixture::join(&zk);
+            let _mending = fixture.mend();
+            let (lock, calls) = fixture.listening();
+            fault(&fixture.client, operation, when);
             assert!(!lock.lock().unwrap(), "{operation:?} {when:?}");
             assert_eq!(zk.children(DIR).len(), 2, "never two znodes: {operation:?} {when:?}");
             zk.delete(&ahead);
@@ -31,7 +31,7 @@ fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
             }
             assert_eq!(next(&calls), Call::Released);
             eventually("the znode is gone", || zk.children(DIR).is_empty());
-            assert_eq!(party.client.pending_faults(), 0, "the fault struck: {operation:?} {when:?}");
+            assert_eq!(fixture.client.pending_faults(), 0, "the fault struck: {operation:?} {when:?}");
         }
     }
 }
@@ -55,14 +55,14 @@ fn a_client_that_panics_at_any_step_leaves_no_trace() {
 fn a_client_that_always_panics_fails_the_call_after_its_attempts() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     for _ in 0..10 {
-        panic_in_next(&party.client, SimOperation::Create, Effect::Before);
+        panic_in_next(&fixture.client, SimOperation::Create, Effect::Before);
     }
-    let error = party.blocking().lock().unwrap_err();
+    let error = fixture.blocking().lock().unwrap_err();
     assert!(error.is_connection_loss(), "{error}");
-    assert_eq!(party.client.pending_faults(), 0, "ten attempts");
-    assert!(party.blocking().try_lock_for(deadline()).unwrap().is_some());
+    assert_eq!(fixture.client.pending_faults(), 0, "ten attempts");
+    assert!(fixture.blocking().try_lock_for(deadline()).unwrap().is_some());
 }
 
 /// An observer that panics at the first event.
@@ -75,34 +75,34 @@ impl Observer for PanicsOnce {
         }
     }
 
-    fn hand_on(&self) {}
+    fn deliver(&self) {}
 }
 
 #[test]
 fn a_request_goes_on_after_a_step_that_panics() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let support = ProtocolSupport::new(&party.session);
+    let fixture = Fixture::join(&zk);
+    let support = ProtocolSupport::new(&fixture.session);
     support.set_retry_delay(Duration::from_millis(1));
     let dir = ZNodePath::parse(DIR).unwrap();
-    let terms = locking::terms(&dir, &support, locking::default_data(), Access::Exclusive);
+    let spec = locking::spec(&dir, &support, locking::default_data(), Access::Exclusive);
     let observer = Arc::new(PanicsOnce(AtomicBool::new(true)));
-    let request = Request::new(&party.session, terms, observer);
+    let request = Request::new(&fixture.session, spec, observer);
     request.start();
     eventually("it owns", || request.is_owner());
     zk.delete(request.znode().unwrap().as_str());
     eventually("the owner looks at its znode", || request.has_ended());
-    eventually("nobody is left to be woken", || party.session.core().participants().is_empty());
+    eventually("nobody is left to be woken", || fixture.session.core().registry().is_empty());
 }
 
 #[test]
 fn a_keep_alive_that_panics_is_made_again() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join_for(&zk, Duration::from_millis(600));
-    let guard = party.blocking().lock().unwrap();
+    let fixture = Fixture::join_for(&zk, Duration::from_millis(600));
+    let guard = fixture.blocking().lock().unwrap();
     for when in [Effect::Before, Effect::After] {
-        panic_in_next(&party.client, SimOperation::SetData, when);
-        eventually("the keep-alive panics", || party.client.pending_faults() == 0);
+        panic_in_next(&fixture.client, SimOperation::SetData, when);
+        eventually("the keep-alive panics", || fixture.client.pending_faults() == 0);
     }
     let calls = zk.calls(SimOperation::SetData);
     eventually("the session is kept alive", || zk.calls(SimOperation::SetData) > calls);
@@ -113,10 +113,10 @@ fn a_keep_alive_that_panics_is_made_again() {
 fn a_create_that_came_through_is_found_again_not_repeated() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     zk.clear_log();
-    party.client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss);
-    let guard = party.blocking().lock().unwrap();
+    fixture.client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss);
+    let guard = fixture.blocking().lock().unwrap();
     assert_eq!(zk.calls(SimOperation::Create), 1);
     assert!(guard.is_owner());
     assert!(zk.exists(guard.id()));
@@ -126,10 +126,10 @@ fn a_create_that_came_through_is_found_again_not_repeated() {
 fn a_create_that_comes_through_after_its_repetition_blocks_nobody() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let party = Party::join(&zk);
-    let session = party.client.session_id();
-    party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
-    let guard = party.blocking().lock().unwrap();
+    let fixture = Fixture::join(&zk);
+    let session = fixture.client.session_id();
+    fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+    let guard = fixture.blocking().lock().unwrap();
     let name = zk.children(DIR).remove(0);
     zk.create_sequential(DIR, &name[..name.len() - 10], Some(session));
     guard.unlock().unwrap();
@@ -140,15 +140,15 @@ fn a_create_that_comes_through_after_its_repetition_blocks_nobody() {
 fn a_second_znode_ahead_of_the_own_one_is_deleted() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     let late = zk.clone();
-    let session = party.client.session_id();
-    party.client.after_next(SimOperation::Create, move || {
+    let session = fixture.client.session_id();
+    fixture.client.after_next(SimOperation::Create, move || {
         let name = late.children(DIR).remove(0);
         late.set_sequence(DIR, -5);
         late.create_sequential(DIR, &name[..name.len() - 10], Some(session));
     });
-    let guard = party.blocking().try_lock_for(deadline()).unwrap().unwrap();
+    let guard = fixture.blocking().try_lock_for(deadline()).unwrap().unwrap();
     assert!(guard.is_owner());
     assert_eq!(zk.children(DIR).len(), 1);
 }
@@ -157,14 +157,14 @@ fn a_second_znode_ahead_of_the_own_one_is_deleted() {
 fn a_request_that_cannot_be_made_is_given_up_after_its_attempts() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     for _ in 0..10 {
-        party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+        fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
     }
-    let error = party.blocking().lock().unwrap_err();
+    let error = fixture.blocking().lock().unwrap_err();
     assert!(error.is_connection_loss(), "{error}");
-    assert_eq!(party.client.pending_faults(), 0, "ten attempts");
-    let (lock, calls) = party.listening();
+    assert_eq!(fixture.client.pending_faults(), 0, "ten attempts");
+    let (lock, calls) = fixture.listening();
     assert!(lock.lock().unwrap(), "the next request is a new one");
     assert_eq!(next(&calls), Call::Acquired);
 }

@@ -1,7 +1,7 @@
 //! Races with the one ahead in the queue.
 
 use super::*;
-use crate::sim::SequenceEnd;
+use crate::fake::SequenceEnd;
 
 #[test]
 fn a_predecessor_that_vanishes_between_listing_and_watch_is_noticed() {
@@ -9,13 +9,13 @@ fn a_predecessor_that_vanishes_between_listing_and_watch_is_noticed() {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
         let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
-        let party = Party::join(&zk);
+        let fixture = Fixture::join(&zk);
         let gone = zk.clone();
         match operation {
-            SimOperation::GetData => party.client.before_next(operation, move || gone.delete(&ahead)),
-            _ => party.client.after_next(operation, move || gone.delete(&ahead)),
+            SimOperation::GetData => fixture.client.before_next(operation, move || gone.delete(&ahead)),
+            _ => fixture.client.after_next(operation, move || gone.delete(&ahead)),
         }
-        let (lock, calls) = party.listening();
+        let (lock, calls) = fixture.listening();
         lock.lock().unwrap();
         assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
         assert!(lock.is_owner());
@@ -30,10 +30,10 @@ fn a_predecessor_that_vanishes_as_soon_as_it_is_watched_is_noticed() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     let gone = zk.clone();
-    party.client.after_next(SimOperation::GetData, move || gone.delete(&ahead));
-    assert!(party.blocking().try_lock_for(deadline()).unwrap().is_some());
+    fixture.client.after_next(SimOperation::GetData, move || gone.delete(&ahead));
+    assert!(fixture.blocking().try_lock_for(deadline()).unwrap().is_some());
 }
 
 #[test]
@@ -41,8 +41,8 @@ fn a_change_of_the_predecessors_data_is_no_release() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
-    let party = Party::join(&zk);
-    let (lock, calls) = party.listening();
+    let fixture = Fixture::join(&zk);
+    let (lock, calls) = fixture.listening();
     assert!(!lock.lock().unwrap());
     for _ in 0..3 {
         let watches = zk.watch_count();
@@ -65,14 +65,14 @@ fn a_waiter_notices_a_release_of_which_no_event_comes() {
         let zk = SimulatedZooKeeper::new();
         zk.set_read_checks(read_checks);
         let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
-        let party = Party::join(&zk);
-        let (lock, calls) = party.listening();
+        let fixture = Fixture::join(&zk);
+        let (lock, calls) = fixture.listening();
         assert!(!lock.lock().unwrap());
         hide(&zk, &ahead);
         zk.clear_log();
         zk.delete(&ahead);
         assert!(operations(&zk).is_empty() && !lock.is_owner(), "{read_checks:?}: the event is withheld");
-        party.session.core().look_routinely();
+        fixture.session.core().look_routinely();
         assert_eq!(next(&calls), Call::Acquired, "{read_checks:?}");
     }
 }
@@ -80,12 +80,12 @@ fn a_waiter_notices_a_release_of_which_no_event_comes() {
 #[test]
 fn an_owner_notices_a_deletion_of_which_no_event_comes() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let guard = party.blocking().lock().unwrap();
+    let fixture = Fixture::join(&zk);
+    let guard = fixture.blocking().lock().unwrap();
     eventually("the owner watches its znode", || zk.watch_count() == 1);
     hide(&zk, guard.id());
     zk.delete(guard.id());
-    party.session.core().look_routinely();
+    fixture.session.core().look_routinely();
     assert_eq!(guard.lost().recv_timeout(deadline()), Ok(LossReason::NodeDeleted));
 }
 
@@ -93,11 +93,11 @@ fn an_owner_notices_a_deletion_of_which_no_event_comes() {
 fn a_routine_look_of_a_waiter_is_one_read_of_its_predecessor() {
     let zk = SimulatedZooKeeper::new();
     zk.create_sequential(DIR, "x-other-lock-", None);
-    let party = Party::join(&zk);
-    let (lock, _calls) = party.listening();
+    let fixture = Fixture::join(&zk);
+    let (lock, _calls) = fixture.listening();
     assert!(!lock.lock().unwrap());
     zk.clear_log();
-    party.session.core().look_routinely();
+    fixture.session.core().look_routinely();
     eventually("it looks", || operations(&zk) == [SimOperation::GetData]);
     assert_eq!(zk.watch_count(), 1);
 }
@@ -107,12 +107,12 @@ fn a_watch_that_fires_after_the_unlock_acquires_nothing() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
-    let party = Party::join(&zk);
-    let (lock, calls) = party.listening();
+    let fixture = Fixture::join(&zk);
+    let (lock, calls) = fixture.listening();
     assert!(!lock.lock().unwrap());
     lock.unlock().unwrap();
     zk.delete(&ahead);
-    let other = party.blocking();
+    let other = fixture.blocking();
     assert!(other.try_lock_for(deadline()).unwrap().is_some(), "nobody is in the queue");
     assert!(!lock.is_owner());
     assert!(calls.try_recv().is_err());
@@ -125,8 +125,8 @@ fn a_queue_at_the_end_of_the_counter_takes_one_request_beyond_it() {
         zk.create(DIR, b"");
         zk.set_sequence(DIR, i32::MAX - 2);
         zk.set_sequence_end(end);
-        let party = Party::join(&zk);
-        let locks: Vec<_> = (0..6).map(|_| party.listening()).collect();
+        let fixture = Fixture::join(&zk);
+        let locks: Vec<_> = (0..6).map(|_| fixture.listening()).collect();
         let (queued, refused) = locks.split_at(3);
         for (lock, _) in queued {
             lock.lock().unwrap();
@@ -147,8 +147,8 @@ fn a_queue_across_the_way_from_negative_numbers_to_positive_ones_stays_in_order(
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     zk.set_sequence(DIR, -3);
-    let party = Party::join(&zk);
-    let locks: Vec<_> = (0..6).map(|_| party.listening()).collect();
+    let fixture = Fixture::join(&zk);
+    let locks: Vec<_> = (0..6).map(|_| fixture.listening()).collect();
     for (lock, _) in &locks {
         lock.lock().unwrap();
     }

@@ -8,7 +8,7 @@ use super::*;
 fn a_refused_create_names_the_permission() {
     let zk = SimulatedZooKeeper::new();
     zk.create_with_acl(DIR, b"", &[Acl::new(Permission::READ, "world", "anyone")]);
-    let error = Party::join(&zk).blocking().lock().unwrap_err();
+    let error = Fixture::join(&zk).blocking().lock().unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("CREATE"), "{error}");
 }
 
@@ -17,11 +17,11 @@ fn a_refused_listing_leaves_no_znode() {
     let zk = SimulatedZooKeeper::new();
     let acl = Permission::CREATE | Permission::DELETE;
     zk.create_with_acl(DIR, b"", &[Acl::new(acl, "world", "anyone")]);
-    let party = Party::join(&zk);
-    let error = party.blocking().lock().unwrap_err();
+    let fixture = Fixture::join(&zk);
+    let error = fixture.blocking().lock().unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("READ"), "{error}");
     eventually("no znode is left", || zk.children(DIR).is_empty());
-    let (lock, calls) = party.listening();
+    let (lock, calls) = fixture.listening();
     assert!(lock.lock().unwrap_err().is_access_denied());
     assert_eq!(next(&calls), Call::Dropped(LossReason::Refused));
 }
@@ -31,32 +31,32 @@ fn a_refused_deletion_is_returned_and_tried_again_until_it_works() {
     let refusals = [ZkError::NoAuth, ZkError::NotEmpty, ZkError::Unimplemented];
     let zk = SimulatedZooKeeper::new();
     for refusal in refusals {
-        let party = Party::join(&zk);
+        let fixture = Fixture::join(&zk);
         for _ in 0..2 {
-            party.client.fail_next(SimOperation::Delete, Effect::Before, refusal);
+            fixture.client.fail_next(SimOperation::Delete, Effect::Before, refusal);
         }
-        let error = party.blocking().lock().unwrap().unlock().unwrap_err();
+        let error = fixture.blocking().lock().unwrap().unlock().unwrap_err();
         assert!(error.source().is_some_and(|source| source.to_string() == refusal.to_string()), "{error}");
-        let others = Party::join(&zk).blocking();
+        let others = Fixture::join(&zk).blocking();
         assert!(others.try_lock_for(deadline()).unwrap().is_some(), "{refusal:?}");
-        assert_eq!(party.client.pending_faults(), 0, "{refusal:?}");
-        eventually("nothing is left to be removed", || party.session.core().participants().is_empty());
+        assert_eq!(fixture.client.pending_faults(), 0, "{refusal:?}");
+        eventually("nothing is left to be removed", || fixture.session.core().registry().is_empty());
     }
 }
 
 #[test]
 fn a_refused_deletion_is_tried_again_after_a_reconnect() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     // The fourth retry would come after four seconds only.
     for _ in 0..3 {
-        party.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+        fixture.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
     }
-    drop(party.blocking().lock().unwrap());
-    eventually("it is refused three times", || party.client.pending_faults() == 0);
+    drop(fixture.blocking().lock().unwrap());
+    eventually("it is refused three times", || fixture.client.pending_faults() == 0);
     let begun = Instant::now();
-    party.client.disconnect();
-    party.client.reconnect();
+    fixture.client.disconnect();
+    fixture.client.reconnect();
     eventually("the znode is gone", || zk.children(DIR).is_empty());
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
@@ -65,17 +65,17 @@ fn a_refused_deletion_is_tried_again_after_a_reconnect() {
 fn a_throttled_request_is_tried_again_as_often_as_the_policy_says() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     for failures in [9, 10] {
         for _ in 0..failures {
-            party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
+            fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
         }
-        match (failures, party.blocking().lock()) {
+        match (failures, fixture.blocking().lock()) {
             (9, Ok(guard)) => guard.unlock().unwrap(),
             (10, Err(LockError::Refused { .. })) => {}
             (_, outcome) => panic!("{failures} failures: {outcome:?}"),
         }
-        assert_eq!(party.client.pending_faults(), 0);
+        assert_eq!(fixture.client.pending_faults(), 0);
     }
 }
 
@@ -84,15 +84,15 @@ fn a_request_in_the_queue_goes_on_when_its_looks_are_throttled() {
     for operation in [SimOperation::GetChildren, SimOperation::GetData] {
         let zk = SimulatedZooKeeper::new();
         let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
-        let party = Party::join(&zk);
-        let (lock, calls) = party.listening();
-        party.client.fail_next(operation, Effect::Before, ZkError::Unimplemented);
+        let fixture = Fixture::join(&zk);
+        let (lock, calls) = fixture.listening();
+        fixture.client.fail_next(operation, Effect::Before, ZkError::Unimplemented);
         assert!(!lock.lock().unwrap(), "{operation:?}");
-        party.client.fail_next(operation, Effect::Before, ZkError::Unimplemented);
+        fixture.client.fail_next(operation, Effect::Before, ZkError::Unimplemented);
         zk.delete(&ahead);
         assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
         // The owner looks at its znode, too.
-        eventually("the fault strikes", || party.client.pending_faults() == 0);
+        eventually("the fault strikes", || fixture.client.pending_faults() == 0);
         assert!(lock.is_owner() && calls.is_empty(), "{operation:?}");
     }
 }
@@ -102,9 +102,9 @@ fn a_deletion_that_is_refused_is_an_error() {
     let zk = SimulatedZooKeeper::new();
     let acl = Permission::CREATE | Permission::READ;
     zk.create_with_acl(DIR, b"", &[Acl::new(acl, "world", "anyone")]);
-    let party = Party::join(&zk);
-    let error = party.blocking().lock().unwrap().unlock().unwrap_err();
+    let fixture = Fixture::join(&zk);
+    let error = fixture.blocking().lock().unwrap().unlock().unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("DELETE"), "{error}");
-    party.session.close();
+    fixture.session.close();
     assert!(zk.children(DIR).is_empty(), "it goes with the session");
 }

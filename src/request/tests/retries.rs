@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn an_operation_is_tried_ten_times_and_its_first_error_returned() {
     let zk = SimulatedZooKeeper::new();
-    let support = ProtocolSupport::new(&Party::join(&zk).session);
+    let support = ProtocolSupport::new(&Fixture::join(&zk).session);
     assert_eq!((support.retry_count(), support.retry_delay()), (10, Duration::from_millis(500)));
     support.set_retry_delay(Duration::from_micros(1));
     let mut attempts = 0;
@@ -27,7 +27,7 @@ fn an_operation_is_tried_ten_times_and_its_first_error_returned() {
 #[test]
 fn an_operation_that_succeeds_or_is_refused_is_not_tried_again() {
     let zk = SimulatedZooKeeper::new();
-    let support = ProtocolSupport::new(&Party::join(&zk).session);
+    let support = ProtocolSupport::new(&Fixture::join(&zk).session);
     assert_eq!(support.retry_operation(|| Ok(7)).unwrap(), 7);
     let refusals = [
         LockError::SessionLost { operation: "test", path: "/".into(), reason: LossReason::SessionExpired },
@@ -42,8 +42,8 @@ fn an_operation_that_succeeds_or_is_refused_is_not_tried_again() {
 #[test]
 fn closing_ends_the_waiting_for_the_next_attempt() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let support = Arc::new(ProtocolSupport::new(&party.session));
+    let fixture = Fixture::join(&zk);
+    let support = Arc::new(ProtocolSupport::new(&fixture.session));
     support.set_retry_delay(Duration::from_secs(3600));
     let (tried, attempts) = unbounded();
     let of_thread = Arc::clone(&support);
@@ -65,22 +65,22 @@ fn closing_ends_the_waiting_for_the_next_attempt() {
 fn a_lock_retries_by_its_policy() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     let hour = Duration::from_secs(3600);
     let policies = [
         (RetryPolicy::constant(Duration::from_millis(1)).with_attempts(3), 3),
         (RetryPolicy::linear(hour).with_jitter().with_total_time(Duration::from_secs(60)), 2),
         (RetryPolicy::exponential(hour).with_total_time(Duration::from_secs(60)), 1),
     ];
-    let lock = party.blocking();
+    let lock = fixture.blocking();
     for (policy, attempts) in policies {
         lock.protocol_support().set_retry_policy(policy);
         assert_eq!(lock.protocol_support().retry_policy(), policy);
         for _ in 0..attempts {
-            party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+            fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
         }
         assert!(lock.lock().unwrap_err().is_recoverable(), "{policy:?}");
-        assert_eq!(party.client.pending_faults(), 0, "{policy:?}");
+        assert_eq!(fixture.client.pending_faults(), 0, "{policy:?}");
         drop(lock.lock().unwrap());
     }
 }
@@ -89,21 +89,21 @@ fn a_lock_retries_by_its_policy() {
 fn the_total_time_is_counted_from_the_first_failure() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     for _ in 0..500 {
-        party.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+        fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
     }
     let policy = RetryPolicy::constant(Duration::from_millis(10)).with_attempts(u32::MAX);
-    let lock = party.blocking();
+    let lock = fixture.blocking();
     lock.protocol_support().set_retry_policy(policy.with_total_time(Duration::from_millis(100)));
     assert!(lock.lock().unwrap_err().is_recoverable());
-    assert!(party.client.pending_faults() >= 500 - 11);
+    assert!(fixture.client.pending_faults() >= 500 - 11);
 }
 
 #[test]
 fn delay_and_count_are_settings_of_the_policy() {
     let zk = SimulatedZooKeeper::new();
-    let support = ProtocolSupport::new(&Party::join(&zk).session);
+    let support = ProtocolSupport::new(&Fixture::join(&zk).session);
     support.set_retry_policy(RetryPolicy::exponential(Duration::from_secs(1)).with_jitter());
     support.set_retry_delay(Duration::from_secs(2));
     support.set_retry_count(0);
@@ -115,11 +115,11 @@ fn delay_and_count_are_settings_of_the_policy() {
 #[test]
 fn a_path_is_ensured_over_a_lost_reply() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let support = ProtocolSupport::new(&party.session);
+    let fixture = Fixture::join(&zk);
+    let support = ProtocolSupport::new(&fixture.session);
     support.set_retry_delay(Duration::from_millis(1));
     for when in [Effect::Before, Effect::After] {
-        party.client.fail_next(SimOperation::Create, when, ZkError::ConnectionLoss);
+        fixture.client.fail_next(SimOperation::Create, when, ZkError::ConnectionLoss);
         support.ensure_path_exists(&format!("/a/{when:?}/b")).unwrap();
         assert!(zk.exists(&format!("/a/{when:?}/b")));
     }

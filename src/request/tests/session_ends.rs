@@ -9,15 +9,15 @@ fn a_session_that_ends_at_any_step_fails_the_call_and_hangs_nobody() {
             let zk = SimulatedZooKeeper::new();
             zk.create(DIR, b"");
             zk.create_sequential(DIR, "x-other-lock-", None);
-            let party = Party::join(&zk);
-            let expiring = Arc::clone(&party.client);
+            let fixture = Fixture::join(&zk);
+            let expiring = Arc::clone(&fixture.client);
             match before {
-                true => party.client.before_next(operation, move || expiring.expire()),
-                false => party.client.after_next(operation, move || expiring.expire()),
+                true => fixture.client.before_next(operation, move || expiring.expire()),
+                false => fixture.client.after_next(operation, move || expiring.expire()),
             }
-            let error = party.blocking().lock().unwrap_err();
+            let error = fixture.blocking().lock().unwrap_err();
             assert!(error.is_session_lost(), "{operation:?} before={before}: {error}");
-            assert_eq!(party.session.state(), SessionState::Lost);
+            assert_eq!(fixture.session.state(), SessionState::Lost);
             assert_eq!(zk.children(DIR).len(), 1);
         }
     }
@@ -26,13 +26,13 @@ fn a_session_that_ends_at_any_step_fails_the_call_and_hangs_nobody() {
 #[test]
 fn an_expiry_that_is_noticed_late_is_told_once() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let (lock, calls) = party.listening();
+    let fixture = Fixture::join(&zk);
+    let (lock, calls) = fixture.listening();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
-    party.client.disconnect();
-    party.client.expire_silently();
-    party.client.reconnect();
+    fixture.client.disconnect();
+    fixture.client.expire_silently();
+    fixture.client.reconnect();
     assert_eq!(next(&calls), Call::Lost(LossReason::SessionExpired));
     assert!(!lock.is_owner());
     assert!(lock.unlock().unwrap_err().is_session_lost());
@@ -45,11 +45,11 @@ fn a_lock_on_an_ended_session_makes_no_request() {
     for closed in [false, true] {
         let zk = SimulatedZooKeeper::new();
         let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
-        let party = Party { client, session };
-        let (lock, calls) = party.listening();
+        let fixture = Fixture { client, session };
+        let (lock, calls) = fixture.listening();
         match closed {
-            true => party.session.close(),
-            false => party.client.expire(),
+            true => fixture.session.close(),
+            false => fixture.client.expire(),
         }
         zk.clear_log();
         let error = lock.lock().unwrap_err();
@@ -62,20 +62,20 @@ fn a_lock_on_an_ended_session_makes_no_request() {
 fn a_lease_ends_by_the_clock_when_nothing_is_heard() {
     let zk = SimulatedZooKeeper::new();
     let timeout = Duration::from_millis(800);
-    let party = Party::join_for(&zk, timeout);
-    let (lock, calls) = party.listening();
+    let fixture = Fixture::join_for(&zk, timeout);
+    let (lock, calls) = fixture.listening();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
-    let waiting = Party::join_for(&zk, timeout);
+    let waiting = Fixture::join_for(&zk, timeout);
     let (waiter, waiter_calls) = waiting.listening();
     assert!(!waiter.lock().unwrap());
-    party.client.swallow();
+    fixture.client.swallow();
     waiting.client.swallow();
     assert_eq!(next(&calls), Call::Lost(LossReason::LeaseExpired));
     assert!(!lock.is_owner());
     assert_eq!(next(&waiter_calls), Call::Dropped(LossReason::LeaseExpired));
     assert_eq!(waiting.session.state(), SessionState::Lost);
-    party.client.release();
+    fixture.client.release();
     waiting.client.release();
 }
 
@@ -84,7 +84,7 @@ fn a_session_lives_on_while_it_is_idle() {
     let zk = SimulatedZooKeeper::new();
     let timeout = Duration::from_secs(32);
     let (client, runtime, session) = open_on_manual_runtime(&zk, timeout);
-    let guard = Party { client, session }.blocking().lock().unwrap();
+    let guard = Fixture { client, session }.blocking().lock().unwrap();
     let kept_alive = zk.calls(SimOperation::SetData);
     while runtime.elapsed() < 3 * timeout {
         assert!(guard.is_owner());
@@ -98,17 +98,17 @@ fn an_owner_whose_lease_ended_has_lost_even_if_the_session_comes_back() {
     let zk = SimulatedZooKeeper::new();
     let timeout = Duration::from_secs(32);
     let (client, runtime, session) = open_on_manual_runtime(&zk, timeout);
-    let party = Party { client, session };
-    let guard = party.blocking().lock().unwrap();
-    party.client.disconnect();
+    let fixture = Fixture { client, session };
+    let guard = fixture.blocking().lock().unwrap();
+    fixture.client.disconnect();
     runtime.advance(timeout - Duration::from_secs(2));
     assert!(guard.is_owner());
     runtime.advance(Duration::from_secs(1));
     assert!(!guard.is_owner());
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
-    party.client.reconnect();
-    assert_eq!(party.session.state(), SessionState::Connected);
+    fixture.client.reconnect();
+    assert_eq!(fixture.session.state(), SessionState::Connected);
     assert!(!guard.is_owner());
     assert!(zk.children(DIR).is_empty(), "its znode is removed");
-    assert!(party.blocking().try_lock().unwrap().is_some());
+    assert!(fixture.blocking().try_lock().unwrap().is_some());
 }

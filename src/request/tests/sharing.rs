@@ -1,10 +1,10 @@
 //! Readers and writers in one queue.
 
 use super::*;
-use crate::sim::SequenceEnd;
+use crate::fake::SequenceEnd;
 use crate::{NamingScheme, ReadLock, ReadWriteLock};
 
-impl Party {
+impl Fixture {
     pub(super) fn sharing(&self) -> ReadWriteLock {
         let lock = ReadWriteLock::new(&self.session, DIR, None).unwrap();
         lock.protocol_support().set_retry_delay(Duration::from_millis(1));
@@ -25,7 +25,7 @@ impl Party {
 #[test]
 fn readers_hold_at_once_and_a_writer_alone() {
     let zk = SimulatedZooKeeper::new();
-    let (ours, theirs) = (Party::join(&zk), Party::join(&zk));
+    let (ours, theirs) = (Fixture::join(&zk), Fixture::join(&zk));
     let readers =
         [ours.sharing().read().unwrap(), ours.sharing().read().unwrap(), theirs.sharing().read().unwrap()];
     assert!(readers.iter().all(|reader| reader.is_owner()));
@@ -43,28 +43,28 @@ fn readers_hold_at_once_and_a_writer_alone() {
 #[test]
 fn what_was_refused_stands_in_nobodys_way() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let _reading = party.sharing().read().unwrap();
+    let fixture = Fixture::join(&zk);
+    let _reading = fixture.sharing().read().unwrap();
     let (_never, slowly) = unbounded::<()>();
-    party.client.before_next(SimOperation::Delete, move || {
+    fixture.client.before_next(SimOperation::Delete, move || {
         let _ = slowly.recv_timeout(Duration::from_millis(50));
     });
-    assert!(party.sharing().try_write().unwrap().is_none());
-    assert!(party.sharing().try_read().unwrap().is_some());
+    assert!(fixture.sharing().try_write().unwrap().is_none());
+    assert!(fixture.sharing().try_read().unwrap().is_some());
 }
 
 #[test]
 fn unlocking_a_write_guard_waits_for_the_deletion_and_returns_its_error() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let lock = party.sharing();
+    let fixture = Fixture::join(&zk);
+    let lock = fixture.sharing();
     let (_never, slowly) = unbounded::<()>();
-    party.client.before_next(SimOperation::Delete, move || {
+    fixture.client.before_next(SimOperation::Delete, move || {
         let _ = slowly.recv_timeout(Duration::from_millis(50));
     });
     lock.write().unwrap().unlock().unwrap();
     assert!(zk.children(DIR).is_empty());
-    party.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+    fixture.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
     let error = lock.write().unwrap().unlock().unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("DELETE"), "{error}");
 }
@@ -72,7 +72,7 @@ fn unlocking_a_write_guard_waits_for_the_deletion_and_returns_its_error() {
 #[test]
 fn a_free_lock_is_acquired_before_a_deadline_and_a_held_one_is_not() {
     let zk = SimulatedZooKeeper::new();
-    let lock = Party::join(&zk).sharing();
+    let lock = Fixture::join(&zk).sharing();
     let (far, near) = (Instant::now() + deadline(), Instant::now() + Duration::from_millis(10));
     let writing = lock.try_write_until(far).unwrap().unwrap();
     assert!(writing.is_owner());
@@ -85,7 +85,7 @@ fn a_free_lock_is_acquired_before_a_deadline_and_a_held_one_is_not() {
 #[test]
 fn a_read_lock_has_the_data_that_are_set_and_its_znodes_fencing_token() {
     let zk = SimulatedZooKeeper::new();
-    let (reading, _calls) = Party::join(&zk).listening_to_read();
+    let (reading, _calls) = Fixture::join(&zk).listening_to_read();
     assert!(matches!(reading.fencing_token(), Err(LockError::NotOwner { .. })));
     reading.set_data(b"who").unwrap();
     assert!(reading.lock().unwrap());
@@ -99,7 +99,7 @@ fn a_read_lock_has_the_data_that_are_set_and_its_znodes_fencing_token() {
 #[test]
 fn a_read_lock_has_the_listener_that_was_set_last() {
     let zk = SimulatedZooKeeper::new();
-    let (reading, first_calls) = Party::join(&zk).listening_to_read();
+    let (reading, first_calls) = Fixture::join(&zk).listening_to_read();
     let first = reading.lock_listener().unwrap();
     first.lock_acquired();
     assert_eq!(next(&first_calls), Call::Acquired);
@@ -113,19 +113,19 @@ fn a_read_lock_has_the_listener_that_was_set_last() {
 #[test]
 fn an_exclusive_lock_on_the_directory_is_a_writer() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let exclusive = party.blocking().lock().unwrap();
-    assert!(party.sharing().try_read().unwrap().is_none());
+    let fixture = Fixture::join(&zk);
+    let exclusive = fixture.blocking().lock().unwrap();
+    assert!(fixture.sharing().try_read().unwrap().is_none());
     exclusive.unlock().unwrap();
-    let reading = party.sharing().read().unwrap();
-    assert!(party.blocking().try_lock().unwrap().is_none());
+    let reading = fixture.sharing().read().unwrap();
+    assert!(fixture.blocking().try_lock().unwrap().is_none());
     reading.unlock().unwrap();
 }
 
 #[test]
 fn a_release_wakes_those_alone_who_may_go() {
     let zk = SimulatedZooKeeper::new();
-    let (first, waiting) = (Party::join(&zk), Party::join(&zk));
+    let (first, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let writer = first.sharing().write().unwrap();
     let (reader, reader_calls) = waiting.listening_to_read();
     let (another, another_calls) = waiting.listening_to_read();
@@ -155,7 +155,7 @@ fn a_release_wakes_those_alone_who_may_go() {
 #[test]
 fn a_reader_goes_on_waiting_when_only_the_nearest_writer_leaves() {
     let zk = SimulatedZooKeeper::new();
-    let (holder, waiting) = (Party::join(&zk), Party::join(&zk));
+    let (holder, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let writer = holder.sharing().write().unwrap();
     let (middle, _) = waiting.listening_to_write();
     let (reader, calls) = waiting.listening_to_read();
@@ -173,10 +173,10 @@ fn a_queue_of_readers_and_writers_is_served_in_its_order_across_zero() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     zk.set_sequence(DIR, -2);
-    let party = Party::join(&zk);
-    let first = party.sharing().write().unwrap();
-    let readers = [party.listening_to_read(), party.listening_to_read()];
-    let (writer, writer_calls) = party.listening_to_write();
+    let fixture = Fixture::join(&zk);
+    let first = fixture.sharing().write().unwrap();
+    let readers = [fixture.listening_to_read(), fixture.listening_to_read()];
+    let (writer, writer_calls) = fixture.listening_to_write();
     for (reader, _) in &readers {
         assert!(!reader.lock().unwrap());
     }
@@ -199,13 +199,13 @@ fn readers_at_the_end_of_the_counter_share_and_refuse_writers() {
         zk.create(DIR, b"");
         zk.set_sequence(DIR, i32::MAX - 1);
         zk.set_sequence_end(end);
-        let party = Party::join(&zk);
-        let first = party.sharing().write().unwrap();
-        let readers = [party.listening_to_read(), party.listening_to_read()];
+        let fixture = Fixture::join(&zk);
+        let first = fixture.sharing().write().unwrap();
+        let readers = [fixture.listening_to_read(), fixture.listening_to_read()];
         for (reader, _) in &readers {
             assert!(!reader.lock().unwrap());
         }
-        let refusal = party.sharing().write().unwrap_err();
+        let refusal = fixture.sharing().write().unwrap_err();
         assert!(matches!(refusal, LockError::SequenceExhausted { .. }), "{end:?}: {refusal}");
         eventually("the refused writer is gone", || zk.children(DIR).len() == 3);
         drop(first);
@@ -219,11 +219,11 @@ fn readers_at_the_end_of_the_counter_share_and_refuse_writers() {
 #[test]
 fn a_listening_lock_has_the_settings_of_the_lock_that_made_it() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
+    let fixture = Fixture::join(&zk);
     let acl =
         vec![Acl::new(Permission::ALL, "world", "anyone"), Acl::new(Permission::READ, "ip", "10.0.0.1")];
     let lock =
-        ReadWriteLock::with_naming_scheme(&party.session, DIR, Some(acl.clone()), NamingScheme::Curator);
+        ReadWriteLock::with_naming_scheme(&fixture.session, DIR, Some(acl.clone()), NamingScheme::Curator);
     let lock = lock.unwrap();
     lock.set_data(b"who").unwrap();
     let (calls, _taken) = unbounded();
@@ -243,8 +243,8 @@ fn a_listening_lock_has_the_settings_of_the_lock_that_made_it() {
 #[test]
 fn a_lock_makes_no_request_when_what_it_stands_on_is_closed() {
     let zk = SimulatedZooKeeper::new();
-    let party = Party::join(&zk);
-    let lock = party.sharing();
+    let fixture = Fixture::join(&zk);
+    let lock = fixture.sharing();
     let held = lock.read().unwrap();
     lock.protocol_support().close();
     for error in [lock.read().unwrap_err(), lock.try_read().unwrap_err(), lock.try_write().unwrap_err()] {

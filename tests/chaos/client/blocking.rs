@@ -13,14 +13,14 @@ impl Contender {
         &mut self,
         session: &Session,
         lock: usize,
-        patience: Option<Duration>,
+        time_limit: Option<Duration>,
     ) -> bool {
         let blocking = BlockingWriteLock::new(session, LOCKS[lock], None).expect("the path is fine");
-        self.note_call("lock", lock, patience);
-        let outcome = match patience {
+        self.note_call("lock", lock, time_limit);
+        let outcome = match time_limit {
             None => blocking.lock().map(Some),
             Some(Duration::ZERO) => blocking.try_lock(),
-            Some(patience) => blocking.try_lock_for(patience),
+            Some(time_limit) => blocking.try_lock_for(time_limit),
         };
         let Some(guard) = self.granted(outcome) else { return false };
         let owned = self.hold(lock, &guard);
@@ -28,12 +28,12 @@ impl Contender {
         owned
     }
 
-    pub(super) fn note_call(&self, call: &str, lock: usize, patience: Option<Duration>) {
-        match patience {
+    pub(super) fn note_call(&self, call: &str, lock: usize, time_limit: Option<Duration>) {
+        match time_limit {
             None => self.note_wait(call, lock, None),
             // It has no deadline: it waits for the server's answers.
             Some(Duration::ZERO) => self.note_wait(&format!("try-{call}"), lock, None),
-            Some(_) => self.note_wait(&format!("try-{call}-for"), lock, patience),
+            Some(_) => self.note_wait(&format!("try-{call}-for"), lock, time_limit),
         }
     }
 

@@ -81,13 +81,13 @@ impl Contender {
             self.keeper.close();
         }
         let lock = self.random.below(LOCKS.len());
-        let patience = match self.random.below(10) {
+        let time_limit = match self.random.below(10) {
             0..=4 => None,
             5 => Some(Duration::ZERO),
             6..=7 => Some(self.random.millis(1..100)),
             _ => Some(self.random.millis(100..2_500)),
         };
-        self.with_session(|me, session| me.acquire(session, lock, patience));
+        self.with_session(|me, session| me.acquire(session, lock, time_limit));
         if self.random.one_in(4) {
             let rest = self.random.millis(1..60);
             self.conductor.pause(rest);
@@ -103,15 +103,15 @@ impl Contender {
     }
 
     /// Waits for a lock and holds it; returns whether it was seen to be owned.
-    fn acquire(&mut self, session: &Session, lock: usize, patience: Option<Duration>) -> bool {
+    fn acquire(&mut self, session: &Session, lock: usize, time_limit: Option<Duration>) -> bool {
         // The last thread of each client elects by a listener, the others block, and share a part of the time.
         if self.thread + 1 == THREADS {
-            return self.acquire_listening(session, lock, patience);
+            return self.acquire_listening(session, lock, time_limit);
         }
         match self.random.below(16) {
-            0..=5 => self.acquire_reading(session, lock, patience),
-            6..=8 => self.acquire_writing(session, lock, patience),
-            _ => self.acquire_blocking(session, lock, patience),
+            0..=5 => self.acquire_reading(session, lock, time_limit),
+            6..=8 => self.acquire_writing(session, lock, time_limit),
+            _ => self.acquire_blocking(session, lock, time_limit),
         }
     }
 
@@ -121,9 +121,9 @@ impl Contender {
         self.journal.note(&self.thread.to_string(), what);
     }
 
-    pub(super) fn note_wait(&self, how: &str, lock: usize, patience: Option<Duration>) {
-        let patience = patience.map_or("none".to_owned(), |time| time.as_millis().to_string());
-        self.note(&format!("wait lock={lock} how={how} patience={patience}"));
+    pub(super) fn note_wait(&self, how: &str, lock: usize, time_limit: Option<Duration>) {
+        let time_limit = time_limit.map_or("none".to_owned(), |time| time.as_millis().to_string());
+        self.note(&format!("wait lock={lock} how={how} time_limit={time_limit}"));
     }
 
     pub(super) fn note_failure(&self, error: &LockError) {

@@ -22,7 +22,7 @@ pub struct Listening {
 struct Elected {
     lock: WriteLock,
     told: Receiver<()>,
-    ear: Arc<Ear>,
+    ear: Arc<RecordingListener>,
 }
 
 impl Listening {
@@ -43,7 +43,7 @@ impl Listening {
     fn make(&self, session: &Session, lock: usize) -> Elected {
         let (sender, told) = unbounded();
         let (journal, thread) = (Arc::clone(&self.journal), self.thread);
-        let ear = Arc::new(Ear { told: sender, heard: Mutex::default(), journal, thread });
+        let ear = Arc::new(RecordingListener { told: sender, heard: Mutex::default(), journal, thread });
         let lock = WriteLock::with_listener(session, LOCKS[lock], None, Arc::clone(&ear));
         Elected { lock: lock.expect("the path is fine"), told, ear }
     }
@@ -54,11 +54,11 @@ impl Contender {
         &mut self,
         session: &Session,
         lock: usize,
-        patience: Option<Duration>,
+        time_limit: Option<Duration>,
     ) -> bool {
         let elected = self.listening.take(session, lock);
         self.note_wait("listen", lock, None);
-        let owned = match elected.wait(patience) {
+        let owned = match elected.wait(time_limit) {
             Ok(true) => self.hold(lock, &elected),
             Ok(false) => {
                 self.note("gave-up");
@@ -82,8 +82,8 @@ impl Contender {
 
 impl Elected {
     /// Returns whether the lock was acquired in time.
-    fn wait(&self, patience: Option<Duration>) -> Result<bool, String> {
-        let deadline = patience.map(|patience| Instant::now() + patience);
+    fn wait(&self, time_limit: Option<Duration>) -> Result<bool, String> {
+        let deadline = time_limit.map(|time_limit| Instant::now() + time_limit);
         if self.lock.lock().map_err(|error| class_of(&error))? {
             return Ok(true);
         }
@@ -125,7 +125,7 @@ impl Held for Elected {
 }
 
 /// Listens, and notes when the calls do not come as they must: acquired, then released or lost, then acquired…
-struct Ear {
+struct RecordingListener {
     told: Sender<()>,
     heard: Mutex<Heard>,
     journal: Arc<Journal>,
@@ -138,7 +138,7 @@ struct Heard {
     lost: Option<LossReason>,
 }
 
-impl Ear {
+impl RecordingListener {
     fn hear(&self, call: &str, needs_owner: bool, owner: bool, lost: Option<LossReason>) {
         let mut heard = self.heard.lock();
         if heard.owner != needs_owner {
@@ -151,7 +151,7 @@ impl Ear {
     }
 }
 
-impl LockListener for Ear {
+impl LockListener for RecordingListener {
     fn lock_acquired(&self) {
         self.hear("acquired", false, true, None);
     }
@@ -169,7 +169,7 @@ impl LockListener for Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for RecordingListener {
     fn drop(&mut self) {
         if self.heard.lock().owner {
             self.journal.note(&self.thread.to_string(), "violation kind=listener call=none owner=1");

@@ -15,14 +15,14 @@ impl Contender {
         &mut self,
         session: &Session,
         lock: usize,
-        patience: Option<Duration>,
+        time_limit: Option<Duration>,
     ) -> bool {
         let shared = ReadWriteLock::new(session, LOCKS[lock], None).expect("the path is fine");
-        self.note_call("read", lock, patience);
-        let outcome = match patience {
+        self.note_call("read", lock, time_limit);
+        let outcome = match time_limit {
             None => shared.read().map(Some),
             Some(Duration::ZERO) => shared.try_read(),
-            Some(patience) => shared.try_read_for(patience),
+            Some(time_limit) => shared.try_read_for(time_limit),
         };
         let Some(guard) = self.granted(outcome) else { return false };
         let owned = self.hold(lock, &guard);
@@ -34,14 +34,14 @@ impl Contender {
         &mut self,
         session: &Session,
         lock: usize,
-        patience: Option<Duration>,
+        time_limit: Option<Duration>,
     ) -> bool {
         let shared = ReadWriteLock::new(session, LOCKS[lock], None).expect("the path is fine");
-        self.note_call("write", lock, patience);
-        let outcome = match patience {
+        self.note_call("write", lock, time_limit);
+        let outcome = match time_limit {
             None => shared.write().map(Some),
             Some(Duration::ZERO) => shared.try_write(),
-            Some(patience) => shared.try_write_for(patience),
+            Some(time_limit) => shared.try_write_for(time_limit),
         };
         let Some(guard) = self.granted(outcome) else { return false };
         let Some(mut writing) = self.begin(lock, &*guard) else { return false };

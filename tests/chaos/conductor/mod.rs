@@ -33,7 +33,7 @@ const INTERRUPTED: u8 = 130;
 
 pub fn run(plan: &Plan) -> ExitCode {
     check_the_checker();
-    let interrupted = heed_interrupts();
+    let interrupted = watch_interrupts();
     let place = Place::make(plan.keep.as_deref());
     println!(
         "chaos: seed {}, {} s of faults; history in {}",
@@ -65,7 +65,7 @@ pub fn run(plan: &Plan) -> ExitCode {
 }
 
 /// The first interrupt ends the run in an orderly way, a second one at once: all processes end with this one.
-fn heed_interrupts() -> Arc<AtomicBool> {
+fn watch_interrupts() -> Arc<AtomicBool> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let second = signal_hook::flag::register_conditional_shutdown(
@@ -180,8 +180,8 @@ impl Run {
         }
         self.world.register.order("end");
         // Those who starve will not end either.
-        let patience = if starved > 0 { Duration::from_secs(10) } else { SETTLING };
-        let threads = self.world.register.await_left(CLIENTS, scaled(patience));
+        let time_limit = if starved > 0 { Duration::from_secs(10) } else { SETTLING };
+        let threads = self.world.register.await_left(CLIENTS, scaled(time_limit));
         let leftovers = Leftovers::look(&self.world.ensemble, threads);
         for server in 0..SERVERS {
             let log = self.world.ensemble.node(server).dir().join("log");

@@ -119,14 +119,14 @@ fn disorders(holds: &[&Hold], begin: u64) -> Vec<String> {
 
 /// How long after its deadline a call returned, in seconds, the time not counted in which its process was not run.
 fn lateness(wait: &Wait, stalls: &[Stall]) -> f64 {
-    let Some(patience) = wait.patience.filter(|_| wait.outcome != Outcome::Cut) else { return 0.0 };
+    let Some(time_limit) = wait.time_limit.filter(|_| wait.outcome != Outcome::Cut) else { return 0.0 };
     let stalled: f64 = stalls
         .iter()
         .filter(|stall| stall.client == wait.actor.client)
         .map(|stall| stall.ended.min(wait.ended).saturating_sub(stall.began.max(wait.began)))
         .map(seconds)
         .sum();
-    (seconds(wait.ended - wait.began) - patience as f64 / 1e3 - stalled).max(0.0)
+    (seconds(wait.ended - wait.began) - time_limit as f64 / 1e3 - stalled).max(0.0)
 }
 
 /// Tries the checker on histories that are known to be right or wrong.
@@ -173,12 +173,12 @@ pub fn check_the_checker() {
     assert_eq!(count(&[reader(2, (10, 11), (20, 21)), hold(1, (30, 31), (40, 41))]), (0, 1));
     assert_eq!(count(&[writer, hold(2, (22, 23), (28, 29)), downgraded]), (0, 1));
 
-    let wait = |patience, outcome| Wait {
+    let wait = |time_limit, outcome| Wait {
         actor: Actor { client: 2, incarnation: 1, thread: 0 },
         lock: 0,
         began: 0,
         ended: 5_000_000_000,
-        patience,
+        time_limit,
         outcome,
     };
     let stall = Stall { client: 2, began: 1_000_000_000, ended: 4_000_000_000 };

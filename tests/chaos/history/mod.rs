@@ -58,7 +58,7 @@ pub struct Wait {
     pub began: u64,
     pub ended: u64,
     /// In milliseconds, where the call had a deadline.
-    pub patience: Option<u64>,
+    pub time_limit: Option<u64>,
     pub outcome: Outcome,
 }
 
@@ -200,9 +200,9 @@ impl Reader<'_> {
         match line.event {
             "wait" => {
                 let lock = line.number("lock").unwrap_or_default();
-                let patience = line.number("patience");
+                let time_limit = line.number("time_limit");
                 let (began, ended, outcome) = (line.time, line.time, Outcome::Cut);
-                state.wait = Some(Wait { actor, lock, began, ended, patience, outcome });
+                state.wait = Some(Wait { actor, lock, began, ended, time_limit, outcome });
             }
             "acquired" => {
                 let lock = line.number("lock").unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Makes things fail, several at a time, by choices from one seed.
 
+mod inject;
 pub mod record;
-mod strike;
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
+use self::inject::Strike;
 use self::record::{Fault, Record, Target};
-use self::strike::Strike;
 use crate::conductor::client::Client;
 use crate::plan::LOCKS;
 use crate::random::Random;
@@ -86,10 +86,10 @@ impl Nemesis {
         let mut strikes = Vec::new();
         let end = Instant::now() + time;
         while Instant::now() < end && !interrupted() {
-            if let Some(strike) = self.draw() {
+            if let Some(inject) = self.draw() {
                 let (world, stopped) = (Arc::clone(&self.world), stopped.clone());
                 strikes.push(thread::spawn(move || {
-                    let record = strike.run(&world, &stopped);
+                    let record = inject.run(&world, &stopped);
                     *world.busy.lock().place(record.fault, record.target) = false;
                     world.note(&record);
                 }));
@@ -98,8 +98,8 @@ impl Nemesis {
             thread::sleep(pause.min(end.saturating_duration_since(Instant::now())));
         }
         drop(stop);
-        for strike in strikes {
-            if let Err(panic) = strike.join() {
+        for inject in strikes {
+            if let Err(panic) = inject.join() {
                 resume_unwind(panic);
             }
         }

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelHandle, LockError, LossReason, Patience, ReadLock, ReadWriteLock, Session,
-    WriteLock,
+    BlockingWriteLock, CancelToken, LockError, LossReason, ReadLock, ReadWriteLock, Session, Wait, WriteLock,
 };
 
 use crate::fixtures::{Call, Notes, Onlooker, next, session, unique_dir};
@@ -131,14 +130,14 @@ fn deadlines_and_cancelling_end_the_waiting_of_readers_and_writers() {
     assert!(lock.try_write_until(Instant::now() + short).unwrap().is_none());
     assert!(start.elapsed() < scaled(Duration::from_secs(10)));
 
-    let cancel = CancelHandle::new();
-    let patience = Patience::unlimited().cancelled_by(&cancel);
+    let cancel = CancelToken::new();
+    let wait = Wait::forever().cancelled_by(&cancel);
     let onlooker = Onlooker::at(server::shared());
     onlooker.await_children(&dir, 1);
     thread::scope(|scope| {
-        let writer = scope.spawn(|| lock.try_write_with(&patience).map(|guard| guard.is_some()));
+        let writer = scope.spawn(|| lock.try_write_with(&wait).map(|guard| guard.is_some()));
         onlooker.await_children(&dir, 2);
-        let reader = scope.spawn(|| lock.try_read_with(&patience).map(|guard| guard.is_some()));
+        let reader = scope.spawn(|| lock.try_read_with(&wait).map(|guard| guard.is_some()));
         onlooker.await_children(&dir, 3);
         cancel.cancel();
         assert!(matches!(writer.join().unwrap(), Err(LockError::Cancelled { .. })));

@@ -1,4 +1,4 @@
-//! [`Vigil`]: waits for a znode of somebody else's to go, over reconnects, and costs no thread meanwhile.
+//! [`DeletionWatch`]: waits for a znode of somebody else's to go, over reconnects, and costs no thread meanwhile.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::core::{Core, Sight};
-use super::participants::{Participant, ParticipantId, Wake};
+use super::registry::{Notification, Participant, ParticipantId};
+use super::state::{Core, WatchOutcome};
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
 
@@ -16,50 +16,50 @@ use crate::recipe::path::ZNodePath;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Ends when it is dropped.
-pub(crate) struct Vigil {
-    lookout: Arc<Lookout>,
-    gone: Receiver<()>,
+pub(crate) struct DeletionWatch {
+    watch_loop: Arc<WatchLoop>,
+    deleted: Receiver<()>,
 }
 
-struct Lookout {
+struct WatchLoop {
     id: ParticipantId,
     core: Arc<Core>,
     path: ZNodePath,
-    gone: Sender<()>,
+    deleted: Sender<()>,
     is_over: AtomicBool,
 }
 
-impl Vigil {
-    pub(crate) fn begin(core: &Arc<Core>, path: &ZNodePath) -> Vigil {
-        let (sender, gone) = bounded(1);
-        let lookout = Arc::new(Lookout {
-            id: core.participants().new_id(),
+impl DeletionWatch {
+    pub(crate) fn begin(core: &Arc<Core>, path: &ZNodePath) -> DeletionWatch {
+        let (sender, deleted) = bounded(1);
+        let watch_loop = Arc::new(WatchLoop {
+            id: core.registry().new_id(),
             core: Arc::clone(core),
             path: path.clone(),
-            gone: sender,
+            deleted: sender,
             is_over: AtomicBool::new(false),
         });
-        core.join(lookout.id, Arc::<Lookout>::clone(&lookout));
-        Arc::clone(&lookout).look_soon();
-        Vigil { lookout, gone }
+        core.join(watch_loop.id, Arc::<WatchLoop>::clone(&watch_loop));
+        Arc::clone(&watch_loop).look_soon();
+        DeletionWatch { watch_loop, deleted }
     }
 
     /// A channel on which a message arrives when the znode is gone. Nothing comes after the end of the session.
-    pub(crate) fn gone(&self) -> &Receiver<()> {
-        &self.gone
+    pub(crate) fn deleted(&self) -> &Receiver<()> {
+        &self.deleted
     }
 }
 
-impl Drop for Vigil {
+impl Drop for DeletionWatch {
     fn drop(&mut self) {
-        let Lookout { id, core, path, is_over, .. } = &*self.lookout;
+        let WatchLoop { id, core, path, is_over, .. } = &*self.watch_loop;
         is_over.store(true, Ordering::SeqCst);
-        core.participants().unwatch(path, *id);
+        core.registry().unwatch(path, *id);
         core.leave(*id);
     }
 }
 
-impl Lookout {
+impl WatchLoop {
     fn look_soon(self: Arc<Self>) {
         let core = Arc::clone(&self.core);
         core.submit(move |_| self.look());
@@ -69,39 +69,39 @@ impl Lookout {
         let sight = contain_call("a look at a znode", || self.core.watch(&self.path, self.id));
         if self.is_over.load(Ordering::SeqCst) {
             // It ended while the call was under way, which had registered it again.
-            return self.core.participants().unwatch(&self.path, self.id);
+            return self.core.registry().unwatch(&self.path, self.id);
         }
         match sight {
-            Ok(Sight::Gone) => drop(self.gone.try_send(())),
-            Ok(Sight::Watched { .. }) => {}
+            Ok(WatchOutcome::Gone) => drop(self.deleted.try_send(())),
+            Ok(WatchOutcome::Watched { .. }) => {}
             // The reconnect wakes it.
             Err(_) if !self.core.in_contact() => {}
-            Ok(Sight::Unreadable) | Err(_) => self.look_later(),
+            Ok(WatchOutcome::Unreadable) | Err(_) => self.look_later(),
         }
     }
 
     fn look_later(self: Arc<Self>) {
         let weak = Arc::downgrade(&self);
         self.core.at(self.core.now().after(LOOK_AGAIN), move |_| {
-            if let Some(lookout) = weak.upgrade() {
-                lookout.look_soon();
+            if let Some(watch_loop) = weak.upgrade() {
+                watch_loop.look_soon();
             }
         });
     }
 }
 
-impl Participant for Lookout {
-    fn wake(self: Arc<Self>, why: Wake) {
+impl Participant for WatchLoop {
+    fn notify(self: Arc<Self>, why: Notification) {
         match why {
-            Wake::LookAgain | Wake::Routine | Wake::Reconnected => self.look_soon(),
-            Wake::Suspended | Wake::CheckLease | Wake::SessionEnded(_) => {}
+            Notification::LookAgain | Notification::Routine | Notification::Reconnected => self.look_soon(),
+            Notification::Suspended | Notification::CheckLease | Notification::SessionEnded(_) => {}
         }
     }
 }
 
-impl fmt::Debug for Vigil {
+impl fmt::Debug for DeletionWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Vigil").field("path", &self.lookout.path).finish_non_exhaustive()
+        f.debug_struct("DeletionWatch").field("path", &self.watch_loop.path).finish_non_exhaustive()
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use zookeeper::{Acl, Permission, ZkError};
 
     use crate::Session;
-    use crate::sim::{Effect, SimOperation, SimulatedZooKeeper};
+    use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
     use crate::testing::{eventually, open_on_manual_runtime};
 
     const TIMEOUT: Duration = Duration::from_secs(30);
@@ -122,13 +122,13 @@ mod tests {
         let zookeeper = SimulatedZooKeeper::new();
         zookeeper.create("/a", b"");
         let (_client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
-        let vigil = Vigil::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
+        let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
         zookeeper.set_data("/a", b"new");
         runtime.advance(2 * LOOK_AGAIN);
-        assert!(vigil.gone().try_recv().is_err());
+        assert!(deletion_watch.deleted().try_recv().is_err());
         zookeeper.delete("/a");
-        assert_eq!(vigil.gone().try_recv(), Ok(()));
-        assert!(vigil.gone().try_recv().is_err());
+        assert_eq!(deletion_watch.deleted().try_recv(), Ok(()));
+        assert!(deletion_watch.deleted().try_recv().is_err());
     }
 
     #[test]
@@ -136,11 +136,11 @@ mod tests {
         let zookeeper = SimulatedZooKeeper::new();
         zookeeper.create_with_acl("/a", b"", &[Acl::new(Permission::DELETE, "world", "anyone")]);
         let (_client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
-        let vigil = Vigil::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
+        let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
         zookeeper.delete("/a");
-        assert!(vigil.gone().try_recv().is_err(), "the server fires no watch for this client");
+        assert!(deletion_watch.deleted().try_recv().is_err(), "the server fires no watch for this client");
         runtime.advance(LOOK_AGAIN);
-        assert_eq!(vigil.gone().try_recv(), Ok(()));
+        assert_eq!(deletion_watch.deleted().try_recv(), Ok(()));
     }
 
     #[test]
@@ -148,10 +148,10 @@ mod tests {
         let zookeeper = SimulatedZooKeeper::new();
         let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
         client.fail_next(SimOperation::GetData, Effect::Before, ZkError::Unimplemented);
-        let vigil = Vigil::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
-        assert!(vigil.gone().try_recv().is_err());
+        let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
+        assert!(deletion_watch.deleted().try_recv().is_err());
         runtime.advance(LOOK_AGAIN);
-        assert_eq!(vigil.gone().try_recv(), Ok(()));
+        assert_eq!(deletion_watch.deleted().try_recv(), Ok(()));
     }
 
     #[test]
@@ -159,12 +159,12 @@ mod tests {
         let zookeeper = SimulatedZooKeeper::new();
         let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
         client.disconnect();
-        let vigil = Vigil::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
+        let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
         zookeeper.clear_log();
         runtime.advance(5 * LOOK_AGAIN);
         assert!(zookeeper.log().is_empty(), "{:?}", zookeeper.log());
         client.reconnect();
-        assert_eq!(vigil.gone().try_recv(), Ok(()));
+        assert_eq!(deletion_watch.deleted().try_recv(), Ok(()));
     }
 
     #[test]
@@ -177,9 +177,9 @@ mod tests {
         client.before_next(SimOperation::GetData, || {
             std::panic::resume_unwind(Box::new("a client panics on purpose"));
         });
-        let vigil = Vigil::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
+        let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
         zk.delete("/a");
-        vigil.gone().recv_timeout(Duration::from_secs(30)).unwrap();
+        deletion_watch.deleted().recv_timeout(Duration::from_secs(30)).unwrap();
     }
 
     #[test]
@@ -188,13 +188,13 @@ mod tests {
         zk.create("/a", b"");
         let session = Session::from_client(zk.connect(Duration::from_secs(30))).unwrap();
         let core = session.core();
-        let vigil = Vigil::begin(&core, &ZNodePath::parse("/a").unwrap());
-        let lookout = Arc::clone(&vigil.lookout);
-        drop(vigil);
-        lookout.look();
+        let deletion_watch = DeletionWatch::begin(&core, &ZNodePath::parse("/a").unwrap());
+        let watch_loop = Arc::clone(&deletion_watch.watch_loop);
+        drop(deletion_watch);
+        watch_loop.look();
         // The look with which it began may be under way still.
         eventually("nobody is registered", || {
-            format!("{:?}", core.participants()) == "Participants { all: 0, watched_paths: 0 }"
+            format!("{:?}", core.registry()) == "Registry { all: 0, watched_paths: 0 }"
         });
     }
 }

@@ -12,9 +12,9 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 use parking_lot::Mutex;
 
-use super::core::Core;
 use super::runtime::Runtime;
 use super::runtime::Threads;
+use super::state::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
 use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
@@ -25,20 +25,20 @@ use crate::panics::contain;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest time between two tries. A server that comes back is found within it.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+const MAX_PAUSE: Duration = Duration::from_secs(3);
 
 pub(super) type Factory = dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync;
 
 /// Something that waited on a lost session and goes on waiting on the next.
-pub(crate) trait Rejoin: Send + Sync {
-    fn rejoin(&self);
+pub(crate) trait OnNewSession: Send + Sync {
+    fn new_session(&self);
 
     /// The session was closed: there is no next one. Called also when the last one lives, which tells everybody itself.
     fn closed(&self) {}
 }
 
-/// What the handles of a session that is healed share.
-pub(crate) struct Healing {
+/// What the handles of a session that is replaced share.
+pub(crate) struct Replacement {
     state: Mutex<State>,
 }
 
@@ -46,14 +46,14 @@ struct State {
     /// Dropped to close, which ends every wait of the healing thread.
     open: Option<Sender<Infallible>>,
     subscribers: Vec<Sender<SessionState>>,
-    waiting: Vec<Weak<dyn Rejoin>>,
+    waiting: Vec<Weak<dyn OnNewSession>>,
     /// Dropped when the present core is replaced, and when there will be no other.
     present: Option<Sender<Infallible>>,
     replaced: Receiver<Infallible>,
 }
 
-impl Healing {
-    pub(super) fn new() -> (Healing, Receiver<Infallible>) {
+impl Replacement {
+    pub(super) fn new() -> (Replacement, Receiver<Infallible>) {
         let (open, closed) = bounded(0);
         let (present, replaced) = bounded(0);
         let state = State {
@@ -63,7 +63,7 @@ impl Healing {
             present: Some(present),
             replaced,
         };
-        (Healing { state: Mutex::new(state) }, closed)
+        (Replacement { state: Mutex::new(state) }, closed)
     }
 
     pub(super) fn close(&self) {
@@ -86,8 +86,8 @@ impl Healing {
         self.state.lock().subscribers.push(subscriber);
     }
 
-    /// Has this called after every healing, for as long as it is there.
-    pub(crate) fn register(&self, waiting: Weak<dyn Rejoin>) {
+    /// Has this called after every replacement, for as long as it is there.
+    pub(crate) fn register(&self, waiting: Weak<dyn OnNewSession>) {
         let mut state = self.state.lock();
         state.waiting.retain(|waiting| waiting.strong_count() > 0);
         state.waiting.push(waiting);
@@ -98,7 +98,7 @@ impl Healing {
         self.state.lock().replaced.clone()
     }
 
-    fn healed(&self, core: &Core) {
+    fn replaced(&self, core: &Core) {
         let waiting: Vec<_> = {
             let mut state = self.state.lock();
             if state.open.is_some() {
@@ -109,14 +109,14 @@ impl Healing {
             state.waiting.iter().filter_map(Weak::upgrade).collect()
         };
         for waiting in waiting {
-            waiting.rejoin();
+            waiting.new_session();
         }
     }
 }
 
-impl fmt::Debug for Healing {
+impl fmt::Debug for Replacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Healing").field("closed", &self.is_closed()).finish_non_exhaustive()
+        f.debug_struct("Replacement").field("closed", &self.is_closed()).finish_non_exhaustive()
     }
 }
 
@@ -125,8 +125,8 @@ pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
     let threads = Threads::start()?;
     let opened_after = Some(threads.now());
     let client = ask(factory);
-    let patience = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
-    let contact = FirstContact::by(threads.now(), patience, "the client of the factory");
+    let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
+    let contact = FirstContact::by(threads.now(), wait, "the client of the factory");
     open_core(client, threads, opened_after, &contact)
 }
 
@@ -151,7 +151,7 @@ pub(super) fn start(
     closed: Receiver<Infallible>,
 ) -> Result<()> {
     let handle = Arc::downgrade(handle);
-    let thread = thread::Builder::new().name("zk-lock-healer".to_owned());
+    let thread = thread::Builder::new().name("zk-lock-replacement".to_owned());
     let started = thread.spawn(move || {
         let mut core = core;
         while let Some(next) = replace_when_lost(&handle, &core, &factory, &closed) {
@@ -184,7 +184,7 @@ fn replace_when_lost(
         let elapsed = lost.now().since(lost_at);
         let level = if outage.is_report_due(elapsed) { log::Level::Warn } else { log::Level::Debug };
         logging::log!(level, "no new ZooKeeper session for {} s: {error}", elapsed.as_secs());
-        pause = outage.next_pause(lost.chance());
+        pause = outage.next_pause(lost.random_unit());
     }
     None
 }
@@ -201,7 +201,7 @@ impl Outage {
     /// How long to wait after one more failure; `chance` draws between half of it and the whole, so
     /// that clients who lost their sessions together do not come back together.
     fn next_pause(&mut self, chance: f64) -> Duration {
-        let full = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_PAUSE);
+        let full = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_PAUSE);
         self.failures += 1;
         full.mul_f64(0.5 + chance / 2.0)
     }
@@ -233,7 +233,7 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
         return None;
     };
     logging::info!("a new ZooKeeper session takes the place of the lost one");
-    handle.healing.as_ref()?.healed(&core);
+    handle.replacement.as_ref()?.replaced(&core);
     Some(core)
 }
 
@@ -245,7 +245,7 @@ mod tests {
     use crossbeam_channel::unbounded;
 
     use crate::Session;
-    use crate::sim::{SimOperation, SimulatedZooKeeper};
+    use crate::fake::{SimOperation, SimulatedZooKeeper};
     use crate::testing::{deadline, eventually, next};
 
     const LONG: Duration = Duration::from_secs(30);
@@ -301,7 +301,7 @@ mod tests {
         let (pauses, _) = outage_of(Duration::from_secs(3600), 1.0);
         let millis: Vec<_> = pauses.iter().take(7).map(Duration::as_millis).collect();
         assert_eq!(millis, [100, 200, 400, 800, 1600, 3000, 3000]);
-        assert_eq!(pauses.iter().max(), Some(&LONGEST_PAUSE));
+        assert_eq!(pauses.iter().max(), Some(&MAX_PAUSE));
         let (shortest, _) = outage_of(Duration::from_secs(3600), 0.0);
         assert!(shortest.iter().zip(&pauses).all(|(short, long)| *short == *long / 2));
     }
@@ -350,12 +350,12 @@ mod tests {
         let client = server.connect(LONG);
         let session = Session::from_client(client.clone()).unwrap();
         let core = session.core();
-        let (healing, _closed) = Healing::new();
+        let (replacement, _closed) = Replacement::new();
         let (subscriber, changes) = unbounded();
         // As Session::subscribe does, after the new core took its place and before everybody was told.
-        healing.subscribe(subscriber.clone());
+        replacement.subscribe(subscriber.clone());
         core.subscribe(subscriber);
-        healing.healed(&core);
+        replacement.replaced(&core);
         assert_eq!(changes.try_iter().collect::<Vec<_>>(), [SessionState::Connected]);
         client.disconnect();
         assert_eq!(changes.try_iter().collect::<Vec<_>>(), [SessionState::Suspended]);

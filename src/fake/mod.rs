@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use zookeeper_recipes_lock::sim::{Effect, SimOperation, SimulatedZooKeeper};
+//! use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedZooKeeper};
 //!
 //! let zookeeper = SimulatedZooKeeper::new();
 //! let client = zookeeper.connect(Duration::from_secs(6));

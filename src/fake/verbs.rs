@@ -49,8 +49,8 @@ impl SimulatedClient {
 
     /// Sets for how long this client wants its connection left alone: nothing, unless it is set before
     /// a session is opened on the client.
-    pub fn set_quiet_time(&self, quiet_time: Duration) {
-        self.client(&mut self.shared.lock()).quiet_time = quiet_time;
+    pub fn set_min_idle_for_ping(&self, min_idle_for_ping: Duration) {
+        self.client(&mut self.shared.lock()).min_idle_for_ping = min_idle_for_ping;
     }
 
     /// Lets the session expire on the server: its ephemeral znodes go at once. The client learns of it at its next

@@ -11,7 +11,7 @@ use crate::recipe::path::ZNodePath;
 
 /// Why a participant is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wake {
+pub(crate) enum Notification {
     /// A watch that it registered fired, or a time that it asked for has come.
     LookAgain,
     /// Some time has passed: a watch may be gone without an event.
@@ -29,7 +29,7 @@ pub(crate) enum Wake {
 /// Something on a session that must hear of its changes: a lock request, or a deletion that is still to be done.
 pub(crate) trait Participant: Send + Sync {
     /// Must return at once: it hands its work to the session's workers.
-    fn wake(self: Arc<Self>, why: Wake);
+    fn notify(self: Arc<Self>, why: Notification);
 }
 
 /// A participant's number on its session; never used twice.
@@ -38,7 +38,7 @@ pub(crate) struct ParticipantId(u64);
 
 /// The participants of one session. One watch on a path serves all who wait for it.
 #[derive(Default)]
-pub(crate) struct Participants {
+pub(crate) struct Registry {
     table: Mutex<Table>,
 }
 
@@ -50,7 +50,7 @@ struct Table {
     watching: HashMap<ZNodePath, Vec<ParticipantId>>,
 }
 
-impl Participants {
+impl Registry {
     pub(crate) fn new_id(&self) -> ParticipantId {
         let mut table = self.table.lock();
         table.next += 1;
@@ -102,12 +102,12 @@ impl Participants {
     }
 }
 
-impl fmt::Debug for Participants {
+impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (all, watched_paths) = {
             let table = self.table.lock();
             (table.all.len(), table.watching.len())
         };
-        f.debug_struct("Participants").field("all", &all).field("watched_paths", &watched_paths).finish()
+        f.debug_struct("Registry").field("all", &all).field("watched_paths", &watched_paths).finish()
     }
 }

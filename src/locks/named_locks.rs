@@ -1,4 +1,4 @@
-//! [`DistributedLocks`]: exclusive locks by the names of what they guard.
+//! [`NamedLocks`]: exclusive locks by the names of what they guard.
 //!
 //! Origin: a `DistributedLock` with `lock(clientId, resource)`, published as an example of ZooKeeper's lock recipe.
 
@@ -11,12 +11,12 @@ use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::default_data;
-use crate::patience::Patience;
 use crate::protocol_support::{ProtocolSupport, check_data};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::resource::escaped;
 use crate::session::Session;
+use crate::wait::Wait;
 
 /// Exclusive locks by the names of what they guard, whatever characters those contain.
 ///
@@ -28,10 +28,10 @@ use crate::session::Session;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{DistributedLocks, Session};
+/// use zookeeper_recipes_lock::{NamedLocks, Session};
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-/// let locks = DistributedLocks::new(&session, "/app/locks")?.with_client_id(b"worker-7")?;
+/// let locks = NamedLocks::new(&session, "/app/locks")?.with_client_id(b"worker-7")?;
 /// let guard = locks.lock("reports/daily")?;
 /// if let Some(other) = locks.try_lock("customers/4711")? {
 ///     other.unlock()?;
@@ -39,36 +39,32 @@ use crate::session::Session;
 /// drop(guard);
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
-pub struct DistributedLocks {
+pub struct NamedLocks {
     support: Arc<ProtocolSupport>,
     root: ZNodePath,
     client_id: Arc<[u8]>,
 }
 
-impl DistributedLocks {
+impl NamedLocks {
     /// Makes the locks below a znode, which is created with its parents when a lock is first asked for. Sends nothing.
     ///
     /// Created znodes are open to everybody unless an ACL is [set](ProtocolSupport::set_acl) on the
-    /// [`protocol_support`](DistributedLocks::protocol_support).
+    /// [`protocol_support`](NamedLocks::protocol_support).
     ///
     /// # Errors
     /// The only way to fail is [`InvalidPath`](LockError::InvalidPath).
-    pub fn new(session: &Session, root: &str) -> Result<DistributedLocks> {
+    pub fn new(session: &Session, root: &str) -> Result<NamedLocks> {
         let root = ZNodePath::parse(root)?;
-        Ok(DistributedLocks {
-            support: Arc::new(ProtocolSupport::new(session)),
-            root,
-            client_id: default_data(),
-        })
+        Ok(NamedLocks { support: Arc::new(ProtocolSupport::new(session)), root, client_id: default_data() })
     }
 
     /// Sets the data of the requests' znodes, which tells others who holds a lock and who waits; `host/pid` by default.
     ///
     /// # Errors
     /// The only way to fail is [`InvalidArgument`](LockError::InvalidArgument) for data of about 1 MiB and more.
-    pub fn with_client_id(self, client_id: &[u8]) -> Result<DistributedLocks> {
+    pub fn with_client_id(self, client_id: &[u8]) -> Result<NamedLocks> {
         check_data(client_id)?;
-        Ok(DistributedLocks { client_id: client_id.into(), ..self })
+        Ok(NamedLocks { client_id: client_id.into(), ..self })
     }
 
     /// Blocks until the lock of the resource is acquired.
@@ -77,56 +73,56 @@ impl DistributedLocks {
     /// As [`BlockingWriteLock::lock`]; [`InvalidArgument`](LockError::InvalidArgument) for a resource without a name, and
     /// [`InvalidPath`](LockError::InvalidPath) for one whose path would be longer than 4096 bytes.
     pub fn lock(&self, resource: &str) -> Result<LockGuard> {
-        self.blocking_lock(resource)?.lock()
+        self.get(resource)?.lock()
     }
 
     /// Acquires the lock of the resource if nobody holds it or waits for it, and returns `None` otherwise. Blocks for the
     /// server's answers only.
     ///
     /// # Errors
-    /// As [`lock`](DistributedLocks::lock).
+    /// As [`lock`](NamedLocks::lock).
     pub fn try_lock(&self, resource: &str) -> Result<Option<LockGuard>> {
-        self.blocking_lock(resource)?.try_lock()
+        self.get(resource)?.try_lock()
     }
 
     /// Blocks until the lock of the resource is acquired, or for `timeout`, and then returns `None`.
     ///
     /// # Errors
-    /// As [`lock`](DistributedLocks::lock).
+    /// As [`lock`](NamedLocks::lock).
     pub fn try_lock_for(&self, resource: &str, timeout: Duration) -> Result<Option<LockGuard>> {
-        self.try_lock_with(resource, &Patience::lasting(timeout))
+        self.try_lock_with(resource, &Wait::timeout(timeout))
     }
 
     /// Blocks until the lock of the resource is acquired, or until `deadline`, and then returns `None`.
     ///
     /// # Errors
-    /// As [`lock`](DistributedLocks::lock).
+    /// As [`lock`](NamedLocks::lock).
     pub fn try_lock_until(&self, resource: &str, deadline: Instant) -> Result<Option<LockGuard>> {
-        self.try_lock_with(resource, &Patience::until(deadline))
+        self.try_lock_with(resource, &Wait::until(deadline))
     }
 
-    /// Blocks until the lock of the resource is acquired, or as long as the patience lasts, and then returns `None`; another
+    /// Blocks until the lock of the resource is acquired, or until the wait ends, and then returns `None`; another
     /// thread may cut the waiting short.
     ///
     /// # Errors
-    /// As [`lock`](DistributedLocks::lock), and [`Cancelled`](LockError::Cancelled).
-    pub fn try_lock_with(&self, resource: &str, patience: &Patience) -> Result<Option<LockGuard>> {
-        self.blocking_lock(resource)?.try_lock_with(patience)
+    /// As [`lock`](NamedLocks::lock), and [`Cancelled`](LockError::Cancelled).
+    pub fn try_lock_with(&self, resource: &str, wait: &Wait) -> Result<Option<LockGuard>> {
+        self.get(resource)?.try_lock_with(wait)
     }
 
     /// Returns the lock of the resource, to be kept. It shares the ACL and the retries with the others. Sends nothing.
     ///
     /// # Errors
     /// [`InvalidArgument`](LockError::InvalidArgument) and [`InvalidPath`](LockError::InvalidPath), as
-    /// [`lock`](DistributedLocks::lock).
+    /// [`lock`](NamedLocks::lock).
     pub fn write_lock(&self, resource: &str) -> Result<BlockingWriteLock> {
-        self.blocking_lock(resource).map(BlockingWriteLock::of)
+        self.get(resource).map(BlockingWriteLock::of)
     }
 
     /// Returns the directory of the resource's lock, for a lock of any other kind on it.
     ///
     /// # Errors
-    /// As [`write_lock`](DistributedLocks::write_lock).
+    /// As [`write_lock`](NamedLocks::write_lock).
     pub fn dir(&self, resource: &str) -> Result<String> {
         self.path(resource).map(|path| path.to_string())
     }
@@ -140,7 +136,7 @@ impl DistributedLocks {
         ZNodePath::parse(self.root.child(&escaped(resource)).as_str())
     }
 
-    fn blocking_lock(&self, resource: &str) -> Result<BlockingLock> {
+    fn get(&self, resource: &str) -> Result<BlockingLock> {
         let lock = BlockingLock::new(Arc::clone(&self.support), self.path(resource)?, Access::Exclusive);
         lock.set_data(&self.client_id)?;
         Ok(lock)
@@ -165,8 +161,8 @@ impl DistributedLocks {
     }
 }
 
-impl fmt::Debug for DistributedLocks {
+impl fmt::Debug for NamedLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DistributedLocks").field("root", &self.root).finish_non_exhaustive()
+        f.debug_struct("NamedLocks").field("root", &self.root).finish_non_exhaustive()
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn let_everybody_own(scheduler: &mut Scheduler<'_>) -> Verdict {
     let_pass(scheduler, TOLD_WITHIN)?;
     check_that_the_deleted_know(&world)?;
     check_that_the_asked_know(&world, &asked)?;
-    let mut patience = world.now().after(BOUND);
+    let mut limit = world.now().after(BOUND);
     loop {
         settle(scheduler)?;
         let owners: Vec<usize> =
@@ -96,7 +96,7 @@ pub(super) fn let_everybody_own(scheduler: &mut Scheduler<'_>) -> Verdict {
         let kept_waiting = who_is_kept_waiting(&world);
         if !owners.is_empty() && kept_waiting.is_empty() {
             check_that_owners_know(&world, &owners)?;
-            patience = world.now().after(BOUND);
+            limit = world.now().after(BOUND);
             for number in owners {
                 scheduler.leave(number);
             }
@@ -106,7 +106,7 @@ pub(super) fn let_everybody_own(scheduler: &mut Scheduler<'_>) -> Verdict {
         if waiting.is_empty() && scheduler.threads().is_empty() {
             return Ok(());
         }
-        if !scheduler.wait_for_the_clock(patience) {
+        if !scheduler.wait_for_the_clock(limit) {
             let threads = scheduler.threads();
             return Err(format!(
                 "the locks {waiting:?} wait for ever, {kept_waiting:?} for nobody, and the threads {threads:?}"
@@ -232,8 +232,8 @@ fn check_registers(world: &World) -> Verdict {
     let cores: Vec<_> = world.state().clients.iter().map(|client| client.core.upgrade()).collect();
     for (number, core) in cores.into_iter().enumerate() {
         let Some(core) = core else { continue };
-        let left = format!("{:?}", core.participants());
-        if left != "Participants { all: 0, watched_paths: 0 }" {
+        let left = format!("{:?}", core.registry());
+        if left != "Registry { all: 0, watched_paths: 0 }" {
             return Err(format!("client {number} is left with {left}"));
         }
     }

@@ -10,11 +10,11 @@ use super::scheduler::{DIRS, Scheduler};
 use crate::LossReason;
 
 /// User threads at a time.
-const MOST_USERS: usize = 6;
+const MAX_USERS: usize = 6;
 
 impl Scheduler<'_> {
     pub(super) fn use_something(&mut self) {
-        if self.users_at_work() >= MOST_USERS {
+        if self.users_at_work() >= MAX_USERS {
             return;
         }
         let choice = self.world.state().random.below(100);

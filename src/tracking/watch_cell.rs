@@ -1,4 +1,4 @@
-//! [`Board`]: what was seen last, for those who ask and those who wait.
+//! [`WatchCell`]: what was seen last, for those who ask and those who wait.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use zookeeper::ZkError;
 
 use crate::error::LossReason;
 
-pub(super) struct Board<T> {
+pub(super) struct WatchCell<T> {
     state: Mutex<State<T>>,
     /// A lost session is followed by another, so that its loss ends nothing.
-    heals: bool,
+    is_replaced: bool,
 }
 
 struct State<T> {
@@ -35,13 +35,13 @@ pub(super) enum View<T> {
     Ended(LossReason),
 }
 
-impl<T: PartialEq> Board<T> {
+impl<T: PartialEq> WatchCell<T> {
     /// Returns the channel of its changes, too.
-    pub(super) fn new(heals: bool) -> (Arc<Board<T>>, Receiver<()>) {
+    pub(super) fn new(is_replaced: bool) -> (Arc<WatchCell<T>>, Receiver<()>) {
         let (changes, told) = bounded(1);
         let (present, changed) = bounded(0);
         let state = State { view: View::Unseen, present, changed, changes: Some(changes) };
-        (Arc::new(Board { state: Mutex::new(state), heals }), told)
+        (Arc::new(WatchCell { state: Mutex::new(state), is_replaced }), told)
     }
 
     /// Looks at the view, with a channel that is disconnected when it changes.
@@ -51,7 +51,7 @@ impl<T: PartialEq> Board<T> {
     }
 
     /// Shows another view; returns whether it is another.
-    pub(super) fn show(&self, view: View<T>) -> bool {
+    pub(super) fn set(&self, view: View<T>) -> bool {
         let mut state = self.state.lock();
         if matches!(state.view, View::Ended(_)) || state.view == view {
             return false;
@@ -66,10 +66,10 @@ impl<T: PartialEq> Board<T> {
     }
 
     pub(super) fn end(&self, reason: LossReason) {
-        if self.heals && reason.is_session_loss() {
+        if self.is_replaced && reason.is_session_loss() {
             return;
         }
-        if self.show(View::Ended(reason)) {
+        if self.set(View::Ended(reason)) {
             self.state.lock().changes = None;
         }
     }
@@ -89,48 +89,48 @@ mod tests {
 
     #[test]
     fn changes_that_nobody_has_taken_are_told_once() {
-        let (board, changes) = Board::new(false);
-        assert!(board.show(View::Seen(0)));
+        let (cell, changes) = WatchCell::new(false);
+        assert!(cell.set(View::Seen(0)));
         assert!(changes.is_empty(), "the first sight is no change");
         for sight in 1..4 {
-            assert!(board.show(View::Seen(sight)));
+            assert!(cell.set(View::Seen(sight)));
         }
         assert_eq!(changes.try_iter().count(), 1);
-        assert!(!board.show(View::Seen(3)));
+        assert!(!cell.set(View::Seen(3)));
         assert!(changes.is_empty());
-        assert!(board.show(View::Refused(ZkError::NoAuth)));
+        assert!(cell.set(View::Refused(ZkError::NoAuth)));
         assert_eq!(changes.try_iter().count(), 1);
     }
 
     #[test]
     fn whoever_waits_hears_of_the_next_change() {
-        let (board, _changes) = Board::new(false);
-        let changed = board.read(|_, changed| changed.clone());
+        let (cell, _changes) = WatchCell::new(false);
+        let changed = cell.read(|_, changed| changed.clone());
         assert!(changed.try_recv().is_err_and(|error| error.is_empty()));
-        board.show(View::Seen(1));
+        cell.set(View::Seen(1));
         assert!(changed.try_recv().is_err_and(|error| error.is_disconnected()));
-        assert!(board.read(|view, _| *view == View::Seen(1)));
+        assert!(cell.read(|view, _| *view == View::Seen(1)));
     }
 
     #[test]
     fn the_end_is_final_and_disconnects() {
-        let (board, changes) = Board::new(false);
-        board.show(View::Seen(1));
-        board.end(LossReason::SessionExpired);
-        board.end(LossReason::SessionClosed);
-        assert!(!board.show(View::Seen(2)));
-        assert!(board.read(|view, _| *view == View::Ended(LossReason::SessionExpired)));
+        let (cell, changes) = WatchCell::new(false);
+        cell.set(View::Seen(1));
+        cell.end(LossReason::SessionExpired);
+        cell.end(LossReason::SessionClosed);
+        assert!(!cell.set(View::Seen(2)));
+        assert!(cell.read(|view, _| *view == View::Ended(LossReason::SessionExpired)));
         assert_eq!(all_until_the_end(&changes), 1);
     }
 
     #[test]
     fn a_loss_that_is_healed_is_no_end() {
-        let (board, changes) = Board::new(true);
-        board.show(View::Seen(1));
-        board.end(LossReason::LeaseExpired);
-        assert!(board.show(View::Seen(2)));
-        board.end(LossReason::SessionClosed);
-        assert!(!board.show(View::Seen(3)));
+        let (cell, changes) = WatchCell::new(true);
+        cell.set(View::Seen(1));
+        cell.end(LossReason::LeaseExpired);
+        assert!(cell.set(View::Seen(2)));
+        cell.end(LossReason::SessionClosed);
+        assert!(!cell.set(View::Seen(3)));
         assert_eq!(all_until_the_end(&changes), 1);
     }
 }

@@ -10,18 +10,18 @@
 use std::sync::Arc;
 
 use super::Core;
-use crate::session::participants::Wake;
+use crate::session::registry::Notification;
 
 impl Core {
     /// The pause is drawn between half of the longest one and the whole, so that sessions which
     /// began together do not look together.
     pub(super) fn look_routinely_later(self: &Arc<Self>) {
-        let pause = self.runtime.routine_pause().mul_f64(0.5 + self.chance() / 2.0);
+        let pause = self.runtime.routine_pause().mul_f64(0.5 + self.random_unit() / 2.0);
         self.at(self.now().after(pause), |core| {
             if core.end_reason().is_some() {
                 return;
             }
-            if core.quiet_time.is_zero() {
+            if core.min_idle_for_ping.is_zero() {
                 core.look_routinely();
             } else {
                 core.look_beside_keep_alive();
@@ -48,7 +48,7 @@ impl Core {
     pub(crate) fn look_routinely(&self) {
         self.status.lock().routine_look_due = false;
         if self.in_contact() {
-            self.wake_everybody(Wake::Routine);
+            self.notify_all_participants(Notification::Routine);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The hub of one handle's events: it knows what the handle's state means for the session, and passes events on.
+//! The connection of one handle's events: it knows what the handle's state means for the session, and passes events on.
 //!
 //! The crate calls in from its io thread and its event thread, holding locks of its own. Everything here is short and
 //! calls nothing of the crate's.
@@ -17,15 +17,15 @@ use crate::logging;
 /// How soon the servers are asked again of which none has answered.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-pub(super) struct Hub {
-    terms: Terms,
+pub(super) struct ConnectionState {
+    grants: Grants,
     state: Mutex<State>,
     /// Signalled at every change of the state.
     changed: Condvar,
 }
 
 /// What is known of that which servers grant.
-pub(super) enum Terms {
+pub(super) enum Grants {
     /// By the application's word.
     Fixed(Granted),
     /// By asking them after every reconnect.
@@ -57,31 +57,31 @@ enum Contact {
     Lost,
 }
 
-/// The hub's state when a call was made.
+/// The connection's state when a call was made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BeforeCall {
+pub(super) struct CallEpoch {
     changes: u64,
 }
 
-impl Hub {
-    /// The hub of a handle that has just begun to connect, perhaps after all servers were asked.
-    pub(super) fn connecting(terms: Terms, is_asked: bool) -> Hub {
-        Hub::new(Contact::Connecting, terms, is_asked)
+impl ConnectionState {
+    /// The connection of a handle that has just begun to connect, perhaps after all servers were asked.
+    pub(super) fn connecting(grants: Grants, is_asked: bool) -> ConnectionState {
+        ConnectionState::new(Contact::Connecting, grants, is_asked)
     }
 
-    pub(super) fn of_a_handle_in_use(granted: Granted) -> Hub {
-        Hub::new(Contact::Unknown, Terms::Fixed(granted), true)
+    pub(super) fn of_a_handle_in_use(granted: Granted) -> ConnectionState {
+        ConnectionState::new(Contact::Unknown, Grants::Fixed(granted), true)
     }
 
-    fn new(contact: Contact, terms: Terms, is_asked: bool) -> Hub {
+    fn new(contact: Contact, grants: Grants, is_asked: bool) -> ConnectionState {
         let state = State { contact, is_asked, changes: 0, ended: false, sink: None };
-        Hub { terms, state: Mutex::new(state), changed: Condvar::new() }
+        ConnectionState { grants, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub(super) fn granted(&self) -> Granted {
-        match &self.terms {
-            Terms::Fixed(granted) => *granted,
-            Terms::Asked(ensemble) => ensemble.granted(),
+        match &self.grants {
+            Grants::Fixed(granted) => *granted,
+            Grants::Asked(ensemble) => ensemble.granted(),
         }
     }
 
@@ -127,8 +127,8 @@ impl Hub {
 
     /// There is a connection. The session hears of it when it is known what servers grant now.
     fn reached(self: &Arc<Self>, state: &mut State) {
-        match &self.terms {
-            Terms::Asked(ensemble) if !state.is_asked => {
+        match &self.grants {
+            Grants::Asked(ensemble) if !state.is_asked => {
                 state.change_to(Contact::Reached);
                 self.ask(Arc::clone(ensemble), state.changes);
             }
@@ -138,18 +138,18 @@ impl Hub {
     }
 
     /// Asks the servers, on a thread for as long as it takes, what they grant.
-    fn ask(self: &Arc<Self>, ensemble: Arc<Ensemble>, connection: u64) {
-        let hub = Arc::downgrade(self);
+    fn ask(self: &Arc<Self>, ensemble: Arc<Ensemble>, attempt: u64) {
+        let connection = Arc::downgrade(self);
         let thread = thread::Builder::new().name("zk-lock-ask".to_owned());
         // Without a thread the session hears of no contact, and ends with its lease. Nothing is logged here, under the locks
         // of the crate's.
         let _ = thread.spawn(move || {
             loop {
                 let answers = ensemble.ask(Instant::now() + ensemble.granted().session_timeout / 4);
-                let Some(hub) = hub.upgrade() else { return };
+                let Some(connection) = connection.upgrade() else { return };
                 match answers {
-                    Ok(_) => return hub.learnt(connection, ensemble.granted()),
-                    Err(_) if hub.stays_reached(connection) => {}
+                    Ok(_) => return connection.learnt(attempt, ensemble.granted()),
+                    Err(_) if connection.stays_reached(attempt) => {}
                     Err(_) => return,
                 }
             }
@@ -157,20 +157,20 @@ impl Hub {
     }
 
     /// What servers grant is known, if that is still of interest.
-    fn learnt(&self, connection: u64, granted: Granted) {
+    fn learnt(&self, attempt: u64, granted: Granted) {
         let mut state = self.state.lock();
-        if state.changes == connection && state.contact == Contact::Reached {
+        if state.changes == attempt && state.contact == Contact::Reached {
             state.connected(granted);
         }
     }
 
     /// Waits for a moment; returns whether the handle has this connection then.
-    fn stays_reached(&self, connection: u64) -> bool {
+    fn stays_reached(&self, attempt: u64) -> bool {
         let mut state = self.state.lock();
-        if state.changes == connection && state.contact == Contact::Reached {
+        if state.changes == attempt && state.contact == Contact::Reached {
             self.changed.wait_for(&mut state, ASK_AGAIN);
         }
-        state.changes == connection && state.contact == Contact::Reached
+        state.changes == attempt && state.contact == Contact::Reached
     }
 
     /// A watch event, on the handle's event thread.
@@ -193,16 +193,16 @@ impl Hub {
         self.state.lock().ended
     }
 
-    pub(super) fn before_call(&self) -> ZkResult<BeforeCall> {
+    pub(super) fn before_call(&self) -> ZkResult<CallEpoch> {
         let state = self.state.lock();
         match state.contact {
             Contact::Lost => Err(ZkError::SessionExpired),
-            _ => Ok(BeforeCall { changes: state.changes }),
+            _ => Ok(CallEpoch { changes: state.changes }),
         }
     }
 
     /// Says what the result of a call means, given what happened meanwhile.
-    pub(super) fn after_call<T>(self: &Arc<Self>, before: BeforeCall, result: ZkResult<T>) -> ZkResult<T> {
+    pub(super) fn after_call<T>(self: &Arc<Self>, before: CallEpoch, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.state.lock();
         if state.contact == Contact::Lost {
             return Err(ZkError::SessionExpired);
@@ -273,19 +273,19 @@ mod tests {
         Granted::new(TIMEOUT).with_report_delay(Duration::ZERO)
     }
 
-    fn connecting() -> Hub {
-        Hub::connecting(Terms::Fixed(granted()), true)
+    fn connecting() -> ConnectionState {
+        ConnectionState::connecting(Grants::Fixed(granted()), true)
     }
 
-    fn in_use() -> Hub {
-        Hub::of_a_handle_in_use(granted())
+    fn in_use() -> ConnectionState {
+        ConnectionState::of_a_handle_in_use(granted())
     }
 
-    fn hub(hub: Hub) -> (Arc<Hub>, Receiver<ClientEvent>) {
-        let hub = Arc::new(hub);
+    fn connection(connection: ConnectionState) -> (Arc<ConnectionState>, Receiver<ClientEvent>) {
+        let connection = Arc::new(connection);
         let (events, received) = unbounded();
-        hub.subscribe(Arc::new(move |event| drop(events.send(event))));
-        (hub, received)
+        connection.subscribe(Arc::new(move |event| drop(events.send(event))));
+        (connection, received)
     }
 
     fn told(events: &Receiver<ClientEvent>) -> Vec<ClientEvent> {
@@ -294,131 +294,134 @@ mod tests {
 
     #[test]
     fn a_disconnect_and_a_reconnect_are_told_once_each() {
-        let (hub, events) = hub(connecting());
+        let (connection, events) = connection(connecting());
         for state in [ZkState::Connected, ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
-            hub.on_state(state);
+            connection.on_state(state);
         }
         assert_eq!(told(&events), [CONNECTED, ClientEvent::Disconnected, CONNECTED]);
     }
 
     #[test]
     fn a_silent_new_session_is_a_lost_session() {
-        let (hub, events) = hub(connecting());
+        let (connection, events) = connection(connecting());
         for state in [ZkState::Connected, ZkState::Connecting, ZkState::NotConnected] {
-            hub.on_state(state);
+            connection.on_state(state);
         }
         for state in [ZkState::Connecting, ZkState::Connected] {
-            hub.on_state(state);
+            connection.on_state(state);
         }
         assert_eq!(told(&events), [CONNECTED, ClientEvent::Disconnected, ClientEvent::SessionLost]);
-        assert_eq!(hub.before_call().unwrap_err(), ZkError::SessionExpired);
+        assert_eq!(connection.before_call().unwrap_err(), ZkError::SessionExpired);
     }
 
     #[test]
     fn what_a_call_brought_from_another_session_does_not_count() {
-        let (hub, _events) = hub(connecting());
-        hub.on_state(ZkState::Connected);
-        let before = hub.before_call().unwrap();
+        let (connection, _events) = connection(connecting());
+        connection.on_state(ZkState::Connected);
+        let before = connection.before_call().unwrap();
         for state in [ZkState::Connecting, ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
-            hub.on_state(state);
+            connection.on_state(state);
         }
-        assert_eq!(hub.after_call(before, Ok(())), Err(ZkError::SessionExpired));
+        assert_eq!(connection.after_call(before, Ok(())), Err(ZkError::SessionExpired));
     }
 
     #[test]
     fn a_loss_that_the_handle_did_not_tell_means_that_its_thread_is_gone() {
-        let (hub, events) = hub(connecting());
-        hub.on_state(ZkState::Connected);
-        let before = hub.before_call().unwrap();
-        let result = hub.after_call::<()>(before, Err(ZkError::ConnectionLoss));
+        let (connection, events) = connection(connecting());
+        connection.on_state(ZkState::Connected);
+        let before = connection.before_call().unwrap();
+        let result = connection.after_call::<()>(before, Err(ZkError::ConnectionLoss));
         assert_eq!(result, Err(ZkError::SessionExpired));
         assert_eq!(told(&events).last(), Some(&ClientEvent::SessionLost));
     }
 
     #[test]
     fn a_loss_that_the_handle_told_is_a_passing_one() {
-        let (hub, _events) = hub(connecting());
-        hub.on_state(ZkState::Connected);
-        let before = hub.before_call().unwrap();
-        hub.on_state(ZkState::Connecting);
-        hub.on_state(ZkState::Connected);
-        assert_eq!(hub.after_call::<()>(before, Err(ZkError::ConnectionLoss)), Err(ZkError::ConnectionLoss));
+        let (connection, _events) = connection(connecting());
+        connection.on_state(ZkState::Connected);
+        let before = connection.before_call().unwrap();
+        connection.on_state(ZkState::Connecting);
+        connection.on_state(ZkState::Connected);
+        assert_eq!(
+            connection.after_call::<()>(before, Err(ZkError::ConnectionLoss)),
+            Err(ZkError::ConnectionLoss)
+        );
     }
 
     #[test]
     fn an_answer_is_contact_even_if_the_handle_said_so_before_anybody_listened() {
         for start in [in_use(), connecting()] {
-            let (hub, events) = hub(start);
-            let before = hub.before_call().unwrap();
-            hub.after_call::<()>(before, Err(ZkError::NoNode)).unwrap_err();
+            let (connection, events) = connection(start);
+            let before = connection.before_call().unwrap();
+            connection.after_call::<()>(before, Err(ZkError::NoNode)).unwrap_err();
             assert_eq!(told(&events), [CONNECTED]);
         }
     }
 
     #[test]
     fn an_answer_from_before_a_disconnect_is_no_contact() {
-        let (hub, events) = hub(in_use());
-        let before = hub.before_call().unwrap();
-        hub.on_state(ZkState::Connecting);
-        hub.after_call(before, Ok(())).unwrap();
+        let (connection, events) = connection(in_use());
+        let before = connection.before_call().unwrap();
+        connection.on_state(ZkState::Connecting);
+        connection.after_call(before, Ok(())).unwrap();
         assert_eq!(told(&events), [ClientEvent::Disconnected]);
     }
 
     #[test]
     fn a_handle_that_still_connects_loses_no_contact_and_one_in_use_may() {
         for (start, expected) in [(connecting(), vec![]), (in_use(), vec![ClientEvent::Disconnected])] {
-            let (hub, events) = hub(start);
-            hub.on_state(ZkState::Connecting);
+            let (connection, events) = connection(start);
+            connection.on_state(ZkState::Connecting);
             assert_eq!(told(&events), expected);
-            hub.on_state(ZkState::Connected);
+            connection.on_state(ZkState::Connected);
             assert_eq!(told(&events), [CONNECTED]);
         }
     }
 
     #[test]
     fn a_closed_handle_is_a_lost_session() {
-        let (hub, events) = hub(in_use());
-        hub.on_state(ZkState::Closed);
+        let (connection, events) = connection(in_use());
+        connection.on_state(ZkState::Closed);
         assert_eq!(told(&events), [ClientEvent::SessionLost]);
     }
 
     #[test]
     fn a_late_subscriber_hears_of_a_loss() {
-        let hub = Arc::new(connecting());
-        hub.on_state(ZkState::Closed);
+        let connection = Arc::new(connecting());
+        connection.on_state(ZkState::Closed);
         let (events, received) = unbounded();
-        assert!(!hub.subscribe(Arc::new(move |event| drop(events.send(event)))));
+        assert!(!connection.subscribe(Arc::new(move |event| drop(events.send(event)))));
         assert_eq!(told(&received), [ClientEvent::SessionLost]);
     }
 
     /// Servers that cannot be reached, and granted this when they could.
-    fn asked() -> (Arc<Hub>, Receiver<ClientEvent>) {
+    fn asked() -> (Arc<ConnectionState>, Receiver<ClientEvent>) {
         let servers = ConnectString::parse("127.0.0.1:1").unwrap();
         let ensemble = Ensemble::new(servers, TIMEOUT);
-        hub(Hub::connecting(Terms::Asked(Arc::new(ensemble)), true))
+        connection(ConnectionState::connecting(Grants::Asked(Arc::new(ensemble)), true))
     }
 
     #[test]
     fn a_reconnect_is_told_when_the_servers_have_said_what_they_grant() {
-        let (hub, events) = asked();
-        hub.on_state(ZkState::Connected);
+        let (connection, events) = asked();
+        connection.on_state(ZkState::Connected);
         for state in [ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
-            hub.on_state(state);
+            connection.on_state(state);
         }
         let told = told(&events);
         assert!(matches!(told[..], [ClientEvent::Connected(_), ClientEvent::Disconnected]), "{told:?}");
-        let connection = hub.state.lock().changes;
-        hub.learnt(connection - 1, granted());
+        let changes = connection.state.lock().changes;
+        connection.learnt(changes - 1, granted());
         assert!(events.is_empty(), "that was asked for an older connection");
-        hub.learnt(connection, granted());
+        connection.learnt(changes, granted());
         assert_eq!(events.try_recv(), Ok(CONNECTED));
     }
 
     #[test]
     fn a_connection_that_is_lost_before_the_servers_have_answered_is_not_told() {
-        let (hub, events) = asked();
+        let (connection, events) = asked();
         for state in [ZkState::Connected, ZkState::Connecting, ZkState::Connected, ZkState::Connecting] {
-            hub.on_state(state);
+            connection.on_state(state);
         }
         let told = told(&events);
         assert!(matches!(told[..], [ClientEvent::Connected(_), ClientEvent::Disconnected]), "{told:?}");

@@ -1,4 +1,4 @@
-//! [`Grant`]: how the thread that waits for a lock hears of what becomes of its request, and [`Tidings`], what guards hear
+//! [`WaitObserver`]: how the thread that waits for a lock hears of what becomes of its request, and [`GuardSignals`], what guards hear
 //! of their locks later.
 
 use std::convert::Infallible;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::LossReason;
-use crate::patience::CancelHandle;
 use crate::request::{Event, Observer};
+use crate::wait::CancelToken;
 
 /// What guards are told of their locks: one guard, or several that are held together.
 #[derive(Debug)]
-pub(crate) struct Tidings {
+pub(crate) struct GuardSignals {
     lost: Channel<LossReason>,
     revocation: Channel<()>,
     /// Pulled by the first loss.
-    broken: CancelHandle,
+    broken: CancelToken,
 }
 
 #[derive(Debug)]
@@ -25,11 +25,11 @@ struct Channel<T> {
     told: Receiver<T>,
 }
 
-impl Tidings {
+impl GuardSignals {
     /// Has room for all that so many locks can bring, so that nothing ever waits.
-    pub(crate) fn of(locks: usize) -> Arc<Tidings> {
+    pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
         let (lost, revocation) = (Channel::with_room_for(locks), Channel::with_room_for(locks));
-        Arc::new(Tidings { lost, revocation, broken: CancelHandle::new() })
+        Arc::new(GuardSignals { lost, revocation, broken: CancelToken::new() })
     }
 
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
@@ -60,28 +60,28 @@ impl<T> Channel<T> {
 
 /// Hears of a request's events for the thread that waits for it, and later for the guard.
 #[derive(Debug)]
-pub(crate) struct Grant {
+pub(crate) struct WaitObserver {
     events: Sender<Event>,
-    tidings: Arc<Tidings>,
+    signals: Arc<GuardSignals>,
 }
 
-impl Grant {
-    pub(crate) fn new(tidings: &Arc<Tidings>) -> (Arc<Grant>, Receiver<Event>) {
+impl WaitObserver {
+    pub(crate) fn new(signals: &Arc<GuardSignals>) -> (Arc<WaitObserver>, Receiver<Event>) {
         // Room for all that a request can bring: acquired or dropped.
         let (events, received) = bounded(1);
-        (Arc::new(Grant { events, tidings: Arc::clone(tidings) }), received)
+        (Arc::new(WaitObserver { events, signals: Arc::clone(signals) }), received)
     }
 }
 
-impl Observer for Grant {
+impl Observer for WaitObserver {
     fn post(&self, event: Event) {
         match event {
             Event::Acquired | Event::Dropped(_) => drop(self.events.try_send(event)),
-            Event::RevocationRequested => drop(self.tidings.revocation.tell.try_send(())),
-            Event::Lost(reason) => self.tidings.tell_of_loss(reason),
+            Event::RevocationRequested => drop(self.signals.revocation.tell.try_send(())),
+            Event::Lost(reason) => self.signals.tell_of_loss(reason),
             Event::Released => {}
         }
     }
 
-    fn hand_on(&self) {}
+    fn deliver(&self) {}
 }

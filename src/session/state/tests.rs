@@ -10,11 +10,11 @@ use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
 use crate::client::{EventSink, Granted, ZooKeeperClient};
 use crate::error::Operation;
+use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 use crate::session::runtime::Threads;
 use crate::session::{FirstContact, KEEP_ALIVE_PATH, MAX_CLOSE_SILENCE, Runtime};
-use crate::sim::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{
     ManualRuntime, in_background, next, open_client_on_manual_runtime, open_on_manual_runtime,
 };
@@ -64,7 +64,7 @@ impl ZooKeeperClient for LockedClient {
         self.simulated.session_timeout()
     }
 
-    fn quiet_time(&self) -> Duration {
+    fn min_idle_for_ping(&self) -> Duration {
         if self.lock.try_lock().is_none() {
             self.was_called_back.store(true, Ordering::SeqCst);
         }
@@ -279,7 +279,7 @@ const STEP: Duration = Duration::from_millis(50);
 
 fn open_on_quiet_client(zookeeper: &SimulatedZooKeeper) -> (Arc<ManualRuntime>, Session) {
     let client = zookeeper.connect(TIMEOUT);
-    client.set_quiet_time(TIMEOUT * 2 / 3);
+    client.set_min_idle_for_ping(TIMEOUT * 2 / 3);
     open_client_on_manual_runtime(client, TIMEOUT)
 }
 

@@ -10,11 +10,11 @@ use crate::error::LossReason;
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
 use crate::session::lease::Sending;
-use crate::session::participants::{ParticipantId, Wake};
+use crate::session::registry::{Notification, ParticipantId};
 
 /// What came of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum WatchOutcome {
     /// It is there with these data, which were written so many times since its creation. A
     /// persistent one stays when its creator's session ends.
     Watched { data: Vec<u8>, version: i32, is_persistent: bool },
@@ -74,7 +74,7 @@ impl Core {
             too_late_for_some
         });
         if too_late_for_some {
-            self.wake_everybody(Wake::CheckLease);
+            self.notify_all_participants(Notification::CheckLease);
         }
     }
 
@@ -108,18 +108,18 @@ impl Core {
     }
 
     /// Looks at a znode and leaves a watch there for the participant.
-    pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<Sight> {
-        self.participants.watch(path, id);
+    pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<WatchOutcome> {
+        self.registry.watch(path, id);
         match self.read(|client| client.get_data(path.as_str(), true)) {
             Ok((data, stat)) => {
                 let is_persistent = stat.ephemeral_owner == 0;
-                Ok(Sight::Watched { data, version: stat.version, is_persistent })
+                Ok(WatchOutcome::Watched { data, version: stat.version, is_persistent })
             }
-            Err(ZkError::NoNode) => Ok(Sight::Gone),
+            Err(ZkError::NoNode) => Ok(WatchOutcome::Gone),
             Err(ZkError::NoAuth) => match self.read(|client| client.exists(path.as_str(), true)) {
                 // Servers since 3.8.4 refuse this too when it is there.
-                Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(Sight::Unreadable),
-                Ok(None) => Ok(Sight::Gone),
+                Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(WatchOutcome::Unreadable),
+                Ok(None) => Ok(WatchOutcome::Gone),
                 Err(error) => Err(error),
             },
             Err(error) => Err(error),

@@ -22,9 +22,9 @@ use zookeeper::{ZkError, ZkResult};
 
 use super::SessionState;
 use super::clock::Moment;
-use super::lease::{Lease, Term};
+use super::lease::{Lease, LeaseEpoch};
 use super::listings::Listings;
-use super::participants::{Participant, ParticipantId, Participants, Wake};
+use super::registry::{Notification, Participant, ParticipantId, Registry};
 use super::removal::{Removal, Target};
 use super::runtime::{Priority, Runtime};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
@@ -32,22 +32,22 @@ use crate::error::{LockError, LossReason, Operation, Result};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 
-pub(crate) use calls::Sight;
+pub(crate) use calls::WatchOutcome;
 #[cfg(test)]
 pub(crate) use life::KEEP_ALIVE_PATH;
 
 /// How many znodes are remembered that the log has mentioned.
-const MOST_MENTIONED: usize = 1000;
+const MAX_MENTIONED: usize = 1000;
 
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
     /// What the client said when it was taken: it is not called back from its events.
-    quiet_time: Duration,
+    min_idle_for_ping: Duration,
     runtime: Arc<dyn Runtime>,
     /// The process that opened the session. One that it forks has a copy of everything but the threads.
     process: u32,
     status: Mutex<Status>,
-    participants: Participants,
+    registry: Registry,
     listings: Listings,
     /// Znodes that the log has mentioned, for what it says once.
     mentioned: Mutex<HashSet<ZNodePath>>,
@@ -111,12 +111,12 @@ impl Core {
             finish_signal: Some(finish_signal),
         };
         let core = Arc::new(Core {
-            quiet_time: client.quiet_time(),
+            min_idle_for_ping: client.min_idle_for_ping(),
             client,
             runtime,
             process: std::process::id(),
             status: Mutex::new(status),
-            participants: Participants::default(),
+            registry: Registry::default(),
             listings: Listings::default(),
             mentioned: Mutex::default(),
             orphans: Mutex::default(),
@@ -171,8 +171,8 @@ impl Core {
             ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
             ClientEvent::NodeChanged { path } => {
                 let path = ZNodePath::from_server(path);
-                for participant in self.participants.take_watching(&path) {
-                    participant.wake(Wake::LookAgain);
+                for participant in self.registry.take_watching(&path) {
+                    participant.notify(Notification::LookAgain);
                 }
             }
         }
@@ -186,11 +186,11 @@ impl Core {
             (status.end.is_some(), terms_end)
         });
         if let Some(end) = terms_end {
-            self.at(end, |core| core.wake_everybody(Wake::CheckLease));
+            self.at(end, |core| core.notify_all_participants(Notification::CheckLease));
         }
         if ended {
             // Only deletions on a session that outlives us are left; no proof is needed for those.
-            self.wake_everybody(Wake::Reconnected);
+            self.notify_all_participants(Notification::Reconnected);
         } else {
             // The proof that this makes due wakes the participants when it has come.
             self.tick();
@@ -210,9 +210,9 @@ impl Core {
             Some(old_term)
         });
         if let Some(old_term) = old_term {
-            self.at(old_term.end(), |core| core.wake_everybody(Wake::CheckLease));
+            self.at(old_term.end(), |core| core.notify_all_participants(Notification::CheckLease));
             // Not on the client's thread: each of them writes to the log.
-            self.submit(|core| core.wake_everybody(Wake::Suspended));
+            self.submit(|core| core.notify_all_participants(Notification::Suspended));
         }
     }
 
@@ -264,12 +264,12 @@ impl Core {
         self.status.lock().lease.session_timeout()
     }
 
-    pub(crate) fn current_term(&self) -> Arc<Term> {
+    pub(crate) fn current_epoch(&self) -> Arc<LeaseEpoch> {
         Arc::clone(self.status.lock().lease.current())
     }
 
     /// Whether a lock may be taken under the term.
-    pub(crate) fn admits_owners(&self, term: &Term) -> bool {
+    pub(crate) fn admits_owners(&self, term: &LeaseEpoch) -> bool {
         self.status.lock().lease.admits_owners(term, self.runtime.now())
     }
 
@@ -287,14 +287,14 @@ impl Core {
     }
 
     /// A number between 0 and 1, drawn by chance.
-    pub(crate) fn chance(&self) -> f64 {
+    pub(crate) fn random_unit(&self) -> f64 {
         // The first 32 bits of a GUID are drawn, and say nothing of its kind.
         let (drawn, ..) = self.new_guid().as_fields();
         f64::from(drawn) / f64::from(u32::MAX)
     }
 
-    pub(crate) fn participants(&self) -> &Participants {
-        &self.participants
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     pub(crate) fn listings(&self) -> &Listings {
@@ -402,7 +402,7 @@ impl Core {
     /// Whether the log has not mentioned this znode yet, which it does now.
     pub(crate) fn mentions_first(&self, path: &ZNodePath) -> bool {
         let mut mentioned = self.mentioned.lock();
-        if mentioned.len() == MOST_MENTIONED {
+        if mentioned.len() == MAX_MENTIONED {
             mentioned.clear();
         }
         mentioned.insert(path.clone())
@@ -412,15 +412,15 @@ impl Core {
 
     /// Adds a participant, which hears at once if the session has ended meanwhile.
     pub(crate) fn join(&self, id: ParticipantId, participant: Arc<dyn Participant>) {
-        self.participants.add(id, Arc::clone(&participant));
+        self.registry.add(id, Arc::clone(&participant));
         if let Some(reason) = self.end_reason() {
-            participant.wake(Wake::SessionEnded(reason));
+            participant.notify(Notification::SessionEnded(reason));
         }
     }
 
     pub(crate) fn leave(self: &Arc<Self>, id: ParticipantId) {
-        self.participants.remove(id);
-        if self.status.lock().lingering && self.participants.is_empty() {
+        self.registry.remove(id);
+        if self.status.lock().lingering && self.registry.is_empty() {
             self.finish();
         }
     }
@@ -439,9 +439,9 @@ impl Core {
         std::mem::take(&mut self.orphans.lock())
     }
 
-    fn wake_everybody(&self, why: Wake) {
-        for participant in self.participants.everybody() {
-            participant.wake(why);
+    fn notify_all_participants(&self, why: Notification) {
+        for participant in self.registry.everybody() {
+            participant.notify(why);
         }
     }
 }
@@ -486,7 +486,7 @@ impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")
             .field("state", &self.state())
-            .field("participants", &self.participants)
+            .field("registry", &self.registry)
             .field("runtime", &self.runtime)
             .finish_non_exhaustive()
     }

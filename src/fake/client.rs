@@ -210,8 +210,8 @@ impl ZooKeeperClient for SimulatedClient {
         self.client(&mut self.shared.lock()).report_delay
     }
 
-    fn quiet_time(&self) -> Duration {
-        self.client(&mut self.shared.lock()).quiet_time
+    fn min_idle_for_ping(&self) -> Duration {
+        self.client(&mut self.shared.lock()).min_idle_for_ping
     }
 
     fn session_timeout(&self) -> Duration {

@@ -12,7 +12,7 @@ fn a_new_client_is_connected_with_a_session_of_its_own() {
     assert!(other.subscribe(Arc::new(|_| {})));
     assert_ne!(client.session_id(), other.session_id());
     assert_eq!(zookeeper.sessions(), [client.session_id(), other.session_id()]);
-    assert_eq!((other.session_timeout(), other.quiet_time()), (3 * TIMEOUT / 2, Duration::ZERO));
+    assert_eq!((other.session_timeout(), other.min_idle_for_ping()), (3 * TIMEOUT / 2, Duration::ZERO));
     assert_eq!(events.take(), []);
 }
 

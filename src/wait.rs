@@ -1,4 +1,4 @@
-//! [`Patience`]: how long a call waits for a lock, and [`CancelHandle`], with which another thread ends the waiting.
+//! [`Wait`]: how long a call waits for a lock, and [`CancelToken`], with which another thread ends the waiting.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,43 +12,43 @@ use parking_lot::Mutex;
 ///
 /// ```
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{CancelHandle, Patience};
+/// use zookeeper_recipes_lock::{CancelToken, Wait};
 ///
-/// let cancel = CancelHandle::new();
-/// let patience = Patience::lasting(Duration::from_secs(30)).cancelled_by(&cancel);
-/// // On a thread of its own: lock.try_lock_with(&patience)
+/// let cancel = CancelToken::new();
+/// let wait = Wait::timeout(Duration::from_secs(30)).cancelled_by(&cancel);
+/// // On a thread of its own: lock.try_lock_with(&wait)
 /// cancel.cancel();
-/// assert!(patience.is_cancelled());
+/// assert!(wait.is_cancelled());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Patience {
+pub struct Wait {
     deadline: Option<Instant>,
-    cancel: Option<CancelHandle>,
+    cancel: Option<CancelToken>,
 }
 
-impl Patience {
+impl Wait {
     /// Waits without an end.
     #[must_use]
-    pub fn unlimited() -> Patience {
-        Patience::default()
+    pub fn forever() -> Wait {
+        Wait::default()
     }
 
     /// Waits for this time, counted from now. One that is longer than the clock can tell is unlimited.
     #[must_use]
-    pub fn lasting(timeout: Duration) -> Patience {
-        Patience { deadline: Instant::now().checked_add(timeout), cancel: None }
+    pub fn timeout(timeout: Duration) -> Wait {
+        Wait { deadline: Instant::now().checked_add(timeout), cancel: None }
     }
 
     /// Waits until this moment.
     #[must_use]
-    pub fn until(deadline: Instant) -> Patience {
-        Patience { deadline: Some(deadline), cancel: None }
+    pub fn until(deadline: Instant) -> Wait {
+        Wait { deadline: Some(deadline), cancel: None }
     }
 
     /// Waits no longer than until this handle is pulled.
     #[must_use]
-    pub fn cancelled_by(self, cancel: &CancelHandle) -> Patience {
-        Patience { cancel: Some(cancel.clone()), ..self }
+    pub fn cancelled_by(self, cancel: &CancelToken) -> Wait {
+        Wait { cancel: Some(cancel.clone()), ..self }
     }
 
     /// Returns when the waiting ends at the latest, if it does.
@@ -60,17 +60,17 @@ impl Patience {
     /// Returns whether the handle has been pulled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.cancel.as_ref().is_some_and(CancelHandle::is_cancelled)
+        self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 
-    /// Waits for a message, with patience.
+    /// Waits for a message, with wait.
     pub(crate) fn wait_for<T>(&self, channel: &Receiver<T>) -> Waited<T> {
         self.wait_for_or(channel, &never())
     }
 
-    /// Waits for a message, with patience, until either channel is disconnected.
+    /// Waits for a message, with wait, until either channel is disconnected.
     pub(crate) fn wait_for_or<T>(&self, channel: &Receiver<T>, end: &Receiver<Infallible>) -> Waited<T> {
-        let cancelled = self.cancel.as_ref().map_or_else(never, CancelHandle::cancelled);
+        let cancelled = self.cancel.as_ref().map_or_else(never, CancelToken::cancelled);
         let timed_out = self.deadline.map_or_else(never, at);
         select! {
             recv(channel) -> message => message.map_or(Waited::Disconnected, Waited::Received),
@@ -91,12 +91,12 @@ pub(crate) enum Waited<T> {
     TimedOut,
 }
 
-/// Ends the waiting of other threads: of every call whose [`Patience`] is [`cancelled_by`](Patience::cancelled_by) it, now
+/// Ends the waiting of other threads: of every call whose [`Wait`] is [`cancelled_by`](Wait::cancelled_by) it, now
 /// and from now on.
 ///
 /// Clones pull the same. What has been acquired already stays so. Origin: `cancel()` of kazoo's lock.
 #[derive(Clone)]
-pub struct CancelHandle {
+pub struct CancelToken {
     signal: Arc<Signal>,
 }
 
@@ -106,12 +106,12 @@ struct Signal {
     cancelled: Receiver<Infallible>,
 }
 
-impl CancelHandle {
+impl CancelToken {
     /// Makes a handle that has not been pulled.
     #[must_use]
-    pub fn new() -> CancelHandle {
+    pub fn new() -> CancelToken {
         let (pending, cancelled) = bounded(0);
-        CancelHandle { signal: Arc::new(Signal { pending: Mutex::new(Some(pending)), cancelled }) }
+        CancelToken { signal: Arc::new(Signal { pending: Mutex::new(Some(pending)), cancelled }) }
     }
 
     /// Cancels. Idempotent, and waits for nothing.
@@ -119,7 +119,7 @@ impl CancelHandle {
         *self.signal.pending.lock() = None;
     }
 
-    /// Returns whether [`cancel`](CancelHandle::cancel) was called.
+    /// Returns whether [`cancel`](CancelToken::cancel) was called.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.signal.pending.lock().is_none()
@@ -131,15 +131,15 @@ impl CancelHandle {
     }
 }
 
-impl Default for CancelHandle {
-    fn default() -> CancelHandle {
-        CancelHandle::new()
+impl Default for CancelToken {
+    fn default() -> CancelToken {
+        CancelToken::new()
     }
 }
 
-impl fmt::Debug for CancelHandle {
+impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelHandle").field("cancelled", &self.is_cancelled()).finish()
+        f.debug_struct("CancelToken").field("cancelled", &self.is_cancelled()).finish()
     }
 }
 
@@ -152,30 +152,30 @@ mod tests {
     fn a_message_that_is_there_ends_every_wait() {
         let (sender, receiver) = bounded(1);
         sender.send(1).unwrap();
-        assert_eq!(Patience::unlimited().wait_for(&receiver), Waited::Received(1));
+        assert_eq!(Wait::forever().wait_for(&receiver), Waited::Received(1));
         drop(sender);
-        assert_eq!(Patience::unlimited().wait_for(&receiver), Waited::Disconnected);
+        assert_eq!(Wait::forever().wait_for(&receiver), Waited::Disconnected);
     }
 
     #[test]
     fn a_deadline_ends_a_wait() {
         let (_sender, receiver) = bounded::<()>(1);
-        assert_eq!(Patience::lasting(Duration::ZERO).wait_for(&receiver), Waited::TimedOut);
-        assert_eq!(Patience::lasting(Duration::MAX).deadline(), None);
+        assert_eq!(Wait::timeout(Duration::ZERO).wait_for(&receiver), Waited::TimedOut);
+        assert_eq!(Wait::timeout(Duration::MAX).deadline(), None);
     }
 
     #[test]
     fn a_handle_pulled_before_or_meanwhile_ends_a_wait() {
         let (_sender, receiver) = bounded::<()>(1);
-        let cancel = CancelHandle::new();
-        let patience = Patience::unlimited().cancelled_by(&cancel);
+        let cancel = CancelToken::new();
+        let wait = Wait::forever().cancelled_by(&cancel);
         let waiting = in_background({
-            let (patience, receiver) = (patience.clone(), receiver.clone());
-            move || patience.wait_for(&receiver)
+            let (wait, receiver) = (wait.clone(), receiver.clone());
+            move || wait.wait_for(&receiver)
         });
-        assert!(!patience.is_cancelled());
+        assert!(!wait.is_cancelled());
         cancel.clone().cancel();
         assert_eq!(next(&waiting), Waited::Cancelled);
-        assert_eq!(patience.wait_for(&receiver), Waited::Cancelled);
+        assert_eq!(wait.wait_for(&receiver), Waited::Cancelled);
     }
 }

@@ -1,4 +1,4 @@
-//! [`Lookout`]: looks at a subject on one session, and again whenever the session says that something may have changed.
+//! [`WatchLoop`]: looks at a subject on one session, and again whenever the session says that something may have changed.
 //!
 //! | state | means | leaves it by |
 //! |---|---|---|
@@ -12,12 +12,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use zookeeper::{ZkError, ZkResult};
 
-use super::board::{Board, View};
-use super::{Look, Subject, Watching};
+use super::watch_cell::{View, WatchCell};
+use super::{Fetched, Subject, Watching};
 use crate::logging;
 use crate::panics::contain_call;
 use crate::retry::is_passing;
-use crate::session::{Core, Moment, Participant, Wake};
+use crate::session::{Core, Moment, Notification, Participant};
 
 /// How soon a look is tried again that failed although there seems to be contact.
 const RETRY: Duration = Duration::from_millis(500);
@@ -25,10 +25,10 @@ const RETRY: Duration = Duration::from_millis(500);
 /// How often a look that the server refuses is tried again: no watch tells of a change of an ACL.
 const REFUSED_LOOK: Duration = Duration::from_secs(1);
 
-pub(super) struct Lookout<S: Subject> {
+pub(super) struct WatchLoop<S: Subject> {
     watching: Watching,
     subject: Arc<S>,
-    board: Arc<Board<S::Sight>>,
+    cell: Arc<WatchCell<S::Value>>,
     state: Mutex<State>,
 }
 
@@ -45,16 +45,16 @@ enum Phase {
     Stopped,
 }
 
-impl<S: Subject> Lookout<S> {
-    /// Makes one, which does nothing until it is [started](Lookout::start).
-    pub(super) fn new(core: Arc<Core>, subject: Arc<S>, board: Arc<Board<S::Sight>>) -> Arc<Lookout<S>> {
+impl<S: Subject> WatchLoop<S> {
+    /// Makes one, which does nothing until it is [started](WatchLoop::start).
+    pub(super) fn new(core: Arc<Core>, subject: Arc<S>, cell: Arc<WatchCell<S::Value>>) -> Arc<WatchLoop<S>> {
         let state = Mutex::new(State { phase: Phase::Resting, next_look: None });
-        Arc::new(Lookout { watching: Watching::new(core), subject, board, state })
+        Arc::new(WatchLoop { watching: Watching::new(core), subject, cell, state })
     }
 
     pub(super) fn start(self: Arc<Self>) {
         let id = self.watching.id();
-        self.core().join(id, Arc::<Lookout<S>>::clone(&self));
+        self.core().join(id, Arc::<WatchLoop<S>>::clone(&self));
         if self.watching.has_stopped() {
             // Before it joined.
             self.core().leave(id);
@@ -105,13 +105,13 @@ impl<S: Subject> Lookout<S> {
     }
 
     /// Acts on what came of a look; returns whether to look again at once.
-    fn take_in(self: &Arc<Self>, looked: ZkResult<Look<S::Sight>>) -> bool {
+    fn take_in(self: &Arc<Self>, looked: ZkResult<Fetched<S::Value>>) -> bool {
         match looked {
-            Ok(Look::Seen(sight)) => {
-                self.show(View::Seen(sight));
+            Ok(Fetched::Seen(sight)) => {
+                self.set(View::Seen(sight));
                 return false;
             }
-            Ok(Look::ChangedMeanwhile) => return true,
+            Ok(Fetched::ChangedMeanwhile) => return true,
             // The end of the session ends the tracking, and says why.
             Err(ZkError::SessionExpired) => {}
             Err(error) if is_passing(error) => {
@@ -121,7 +121,7 @@ impl<S: Subject> Lookout<S> {
                 }
             }
             Err(error) => {
-                if self.show(View::Refused(error)) {
+                if self.set(View::Refused(error)) {
                     logging::warn!("{} cannot be watched: {error:?}", self.subject.path());
                 }
                 self.look_after(REFUSED_LOOK);
@@ -131,9 +131,9 @@ impl<S: Subject> Lookout<S> {
     }
 
     /// Shows what was seen, unless it is over: then another may have seen more since.
-    fn show(&self, view: View<S::Sight>) -> bool {
+    fn set(&self, view: View<S::Value>) -> bool {
         let state = self.state.lock();
-        state.phase != Phase::Stopped && self.board.show(view)
+        state.phase != Phase::Stopped && self.cell.set(view)
     }
 
     /// Called after a look: rests, unless there is reason to look again.
@@ -156,25 +156,25 @@ impl<S: Subject> Lookout<S> {
         }
         let weak = Arc::downgrade(self);
         self.core().at(at, move |_| {
-            let Some(lookout) = weak.upgrade() else { return };
+            let Some(watch_loop) = weak.upgrade() else { return };
             // One that was overtaken by a sooner one has nothing left to do.
-            let is_due = lookout.state.lock().next_look.take_if(|next| *next == at).is_some();
+            let is_due = watch_loop.state.lock().next_look.take_if(|next| *next == at).is_some();
             if is_due {
-                lookout.look();
+                watch_loop.look();
             }
         });
     }
 }
 
-impl<S: Subject> Participant for Lookout<S> {
-    fn wake(self: Arc<Self>, why: Wake) {
+impl<S: Subject> Participant for WatchLoop<S> {
+    fn notify(self: Arc<Self>, why: Notification) {
         match why {
-            Wake::LookAgain | Wake::Routine | Wake::Reconnected => self.look(),
+            Notification::LookAgain | Notification::Routine | Notification::Reconnected => self.look(),
             // What was seen is the best that is known.
-            Wake::Suspended | Wake::CheckLease => {}
-            Wake::SessionEnded(reason) => {
+            Notification::Suspended | Notification::CheckLease => {}
+            Notification::SessionEnded(reason) => {
                 self.stop();
-                self.board.end(reason);
+                self.cell.end(reason);
             }
         }
     }

@@ -39,7 +39,7 @@ impl Strike {
         Strike { fault, target, length: random.millis(range), detail: random.below(4) }
     }
 
-    /// Lets it happen. It ends early when everything is to be healed.
+    /// Lets it happen. It ends early when everything is to be replaced.
     pub fn run(&self, world: &World, stopped: &Receiver<Infallible>) -> Record {
         let wait = || {
             let _ = stopped.recv_timeout(self.length); // nothing is ever sent
@@ -54,14 +54,14 @@ impl Strike {
         }
         let began = clock::now();
         match self.target {
-            Target::Server(server) => self.strike_server(world, server, wait),
+            Target::Server(server) => self.inject_into_server(world, server, wait),
             Target::AllBut(server) => {
                 let others: Vec<_> = (0..world.ensemble.size()).filter(|other| *other != server).collect();
                 others.iter().for_each(|other| world.ensemble.pause(*other));
                 wait();
                 others.iter().for_each(|other| world.ensemble.resume(*other));
             }
-            Target::Client(client) => self.strike_client(world, client, wait),
+            Target::Client(client) => self.inject_into_client(world, client, wait),
         }
         if self.fault.wants_an_owner() {
             world.register.ease(owner);
@@ -69,7 +69,7 @@ impl Strike {
         Record { fault: self.fault, target: self.target, began, ended: clock::now() }
     }
 
-    fn strike_server(&self, world: &World, server: usize, wait: impl FnOnce()) {
+    fn inject_into_server(&self, world: &World, server: usize, wait: impl FnOnce()) {
         if self.fault == Fault::ServerKilled {
             world.ensemble.kill(server);
             wait();
@@ -81,7 +81,7 @@ impl Strike {
         }
     }
 
-    fn strike_client(&self, world: &World, client: usize, wait: impl FnOnce()) {
+    fn inject_into_client(&self, world: &World, client: usize, wait: impl FnOnce()) {
         let client = &world.clients[client];
         let link = client.link();
         match self.fault {

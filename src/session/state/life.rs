@@ -10,7 +10,7 @@ use super::{Core, Status};
 use crate::error::LossReason;
 use crate::logging;
 use crate::session::clock::Moment;
-use crate::session::participants::Wake;
+use crate::session::registry::Notification;
 use crate::session::runtime::Priority;
 
 /// The path of the write that proves the session alive. It changes nothing: the znode does not exist, and if it did,
@@ -24,7 +24,7 @@ impl Core {
     /// Makes the requests, on the calling worker, that help to prove that the session lives.
     pub(crate) fn prove_life(self: &Arc<Self>) -> ZkResult<()> {
         let mut proof = Proof { core: self, was_answered: false };
-        let term = self.current_term();
+        let term = self.current_epoch();
         let result = self.touch_and_write();
         let recheck = {
             let mut status = self.status.lock();
@@ -33,7 +33,7 @@ impl Core {
             was_answered(&result) && is_of_this_contact && std::mem::take(&mut status.recheck_due)
         };
         if recheck {
-            self.wake_everybody(Wake::Reconnected);
+            self.notify_all_participants(Notification::Reconnected);
         }
         proof.was_answered = was_answered(&result);
         if proof.was_answered {
@@ -65,7 +65,7 @@ impl Core {
                     });
                 }
                 if lease_ended {
-                    self.wake_everybody(Wake::CheckLease);
+                    self.notify_all_participants(Notification::CheckLease);
                 }
             }
         }
@@ -89,7 +89,7 @@ impl Core {
         if status.recheck_due {
             return true;
         }
-        if now < status.lease.keep_alive_due(self.quiet_time) {
+        if now < status.lease.keep_alive_due(self.min_idle_for_ping) {
             return false;
         }
         // A request that was made a moment ago needs no repetition, only to be confirmed later.
@@ -102,7 +102,7 @@ impl Core {
             lease.current().end(),
             lease.last_write_holds_until(),
             lease.given_up_at(),
-            lease.keep_alive_due(self.quiet_time),
+            lease.keep_alive_due(self.min_idle_for_ping),
         ];
         if let Some(next) = times.into_iter().filter(|time| *time > now).min() {
             self.schedule_tick(status, next);
@@ -146,7 +146,7 @@ impl Core {
             LossReason::SessionClosed => logging::info!("ZooKeeper session closed"),
             _ => logging::warn!("ZooKeeper session lost: {reason}"),
         }
-        self.wake_everybody(Wake::SessionEnded(reason));
+        self.notify_all_participants(Notification::SessionEnded(reason));
         // Only now: whoever hears of it finds everybody told, and all that is left behind.
         self.status.lock().end_signal = None;
         if !self.outlives_us() {
@@ -155,7 +155,7 @@ impl Core {
         // The last deletion finishes the session, or the time by which the server must have done so.
         self.at(self.now().after(self.session_timeout()), Core::finish);
         self.status.lock().lingering = true;
-        if self.participants.is_empty() {
+        if self.registry.is_empty() {
             self.finish();
         }
     }

@@ -54,7 +54,7 @@ pub(super) struct Client {
     /// What the server grants at the next reconnect.
     pub(super) session_timeout: Duration,
     pub(super) report_delay: Duration,
-    pub(super) quiet_time: Duration,
+    pub(super) min_idle_for_ping: Duration,
     pub(super) identities: Vec<Identity>,
     pub(super) script: Script,
 }
