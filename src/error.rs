@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use zookeeper::ZkError;
+use crate::client::ZkError;
 
 /// The result of this crate's fallible functions.
 pub type Result<T> = std::result::Result<T, LockError>;
@@ -287,7 +287,7 @@ impl LockError {
             ZkError::NoAuth | ZkError::AuthFailed => {
                 LockError::AccessDenied { operation, path, permission, source }
             }
-            ZkError::InvalidACL => LockError::InvalidAcl { operation, path, source },
+            ZkError::InvalidAcl => LockError::InvalidAcl { operation, path, source },
             // For every code that the library has no name for.
             ZkError::Unimplemented => LockError::Refused { operation, path, source },
             _ => LockError::Client { operation, path, source },
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_refused_acl_names_both_causes_and_the_cures() {
-        let message = LockError::client(Operation::CREATE, "/a", ZkError::InvalidACL).to_string();
+        let message = LockError::client(Operation::CREATE, "/a", ZkError::InvalidAcl).to_string();
         assert!(message.starts_with("create '/a': "), "{message}");
         for part in ["empty", "unknown scheme", "no identity", "correct it", "authenticate"] {
             assert!(message.contains(part), "{part}: {message}");
@@ -447,7 +447,7 @@ mod tests {
         assert!(made_of(ZkError::OperationTimeout).is_connection_loss());
         assert!(made_of(ZkError::SessionExpired).is_session_lost());
         assert!(made_of(ZkError::AuthFailed).is_access_denied());
-        assert!(matches!(made_of(ZkError::InvalidACL), LockError::InvalidAcl { .. }));
+        assert!(matches!(made_of(ZkError::InvalidAcl), LockError::InvalidAcl { .. }));
         assert!(matches!(made_of(ZkError::Unimplemented), LockError::Refused { .. }));
         assert!(matches!(made_of(ZkError::NoNode), LockError::Client { .. }));
     }

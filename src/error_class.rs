@@ -86,7 +86,7 @@ impl LockError {
 mod tests {
     use std::time::Duration;
 
-    use zookeeper::ZkError;
+    use crate::client::ZkError;
 
     use super::*;
     use crate::error::LossReason;

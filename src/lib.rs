@@ -109,7 +109,9 @@ mod testing;
 mod tracking;
 mod wait;
 
-pub use client::{ClientEvent, EventSink, Granted, ZooKeeperClient};
+pub use client::{
+    Acl, ClientEvent, CreateMode, EventSink, Granted, Permissions, Stat, ZkError, ZkResult, ZooKeeperClient,
+};
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{LockError, LossReason, Result};
 pub use locks::{
@@ -131,8 +133,7 @@ pub use retry::RetryPolicy;
 pub use session::{Session, SessionState};
 pub use wait::{CancelToken, Wait};
 
-/// Types of the client library that appear in this crate's signatures.
-pub use zookeeper::{Acl, CreateMode, Permission, Stat, ZkError, ZkResult, ZooKeeper};
+pub use zookeeper::ZooKeeper;
 
 /// The README's examples, compiled.
 #[cfg(doctest)]

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{Stat, ZkError, ZkResult};
 use crossbeam_channel::Receiver;
-use zookeeper::{Stat, ZkError, ZkResult};
 
 use crate::error::{LockError, Operation, Result};
 use crate::recipe::path::ZNodePath;

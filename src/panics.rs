@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use zookeeper::{ZkError, ZkResult};
+use crate::client::{ZkError, ZkResult};
 
 use crate::logging;
 

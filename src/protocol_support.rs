@@ -7,9 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{Acl, CreateMode, ZkError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
-use zookeeper::{Acl, CreateMode, ZkError};
 
 use crate::error::{LockError, Operation, Result};
 use crate::logging;
@@ -44,7 +44,7 @@ impl ProtocolSupport {
     #[must_use]
     pub fn new(session: &Session) -> ProtocolSupport {
         let (open, closed) = bounded(0);
-        let settings = Settings { acl: Acl::open_unsafe().as_slice().into(), retry: RetryPolicy::default() };
+        let settings = Settings { acl: Acl::open_unsafe().into(), retry: RetryPolicy::default() };
         ProtocolSupport {
             session: session.clone(),
             settings: Mutex::new(settings),

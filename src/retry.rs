@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use zookeeper::ZkError;
+use crate::client::ZkError;
 
 use crate::error::{LockError, Result};
 use crate::session::{Core, Moment};

@@ -1,6 +1,7 @@
 //! A lock that everybody wants, each on a connection of its own: how long it takes from one owner to the next.
 
-use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode};
+use zookeeper::CreateMode;
+use zookeeper_recipes_lock::BlockingWriteLock;
 
 use crate::measure::{Cycle, Plan, Side, compare};
 use crate::raw::{self, RawLock};

@@ -26,7 +26,8 @@ mod support;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{CreateMode, Session};
+use zookeeper::CreateMode;
+use zookeeper_recipes_lock::Session;
 
 use self::measure::Plan;
 use self::raw::RawLock;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{Acl, CreateMode, ZkError, ZooKeeper};
+use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
 
 use crate::{DATA, SESSION_TIMEOUT};
 

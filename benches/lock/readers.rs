@@ -5,7 +5,8 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{CreateMode, ReadWriteLock, ZooKeeper};
+use zookeeper::{CreateMode, ZooKeeper};
+use zookeeper_recipes_lock::ReadWriteLock;
 
 use crate::measure::{Plan, SETTLE};
 use crate::raw::{self, RawLock};

@@ -1,6 +1,7 @@
 //! Locks that nobody else wants, on one connection: each thread has a directory of its own.
 
-use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode};
+use zookeeper::CreateMode;
+use zookeeper_recipes_lock::BlockingWriteLock;
 
 use crate::measure::{Cycle, Plan, Side, compare};
 use crate::raw::{self, RawLock};

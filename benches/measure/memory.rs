@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{BlockingWriteLock, ZooKeeper};
+use zookeeper::ZooKeeper;
+use zookeeper_recipes_lock::BlockingWriteLock;
 
 use crate::allocated::allocated_blocks;
 use crate::child::{ATTEMPT, Child};

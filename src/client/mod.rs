@@ -3,16 +3,20 @@
 //! Everything above this module speaks to ZooKeeper through [`ZooKeeperClient`] and knows nothing of the client
 //! library behind it. What a library does wrong under faults is mended in its adapter and nowhere else.
 
+mod acl;
 mod adapter;
 pub(crate) mod connect_string;
 pub(crate) mod handshake;
+mod zk_error;
+mod znode;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper::{Acl, CreateMode, Stat, ZkResult};
-
+pub use acl::{Acl, Permissions};
 pub(crate) use adapter::Adapter;
+pub use zk_error::{ZkError, ZkResult};
+pub use znode::{CreateMode, Stat};
 
 /// Where a client delivers its [`ClientEvent`]s.
 ///
@@ -99,7 +103,7 @@ pub trait ZooKeeperClient: Send + Sync {
     /// Creates a znode and returns its path, with the sequence number where `mode` is a sequential one.
     ///
     /// # Errors
-    /// `NoNode` when the parent is missing, `NodeExists`, `NoAuth`, `InvalidACL`, or one of the contract above.
+    /// `NoNode` when the parent is missing, `NodeExists`, `NoAuth`, `InvalidAcl`, or one of the contract above.
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String>;
 
     /// Deletes a znode; with `Some(version)` only at that version of its data.

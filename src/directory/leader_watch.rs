@@ -1,7 +1,7 @@
 //! [`LeaderWatch`]: who is first in a queue, kept up to date.
 
+use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::Receiver;
-use zookeeper::{ZkError, ZkResult};
 
 use super::lock_info::LockInfo;
 use super::reading::read_without_data;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use zookeeper::Stat;
+use crate::client::Stat;
 
 use super::utc::Utc;
 use crate::recipe::kind::LockKind;

@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use zookeeper::{Stat, ZkError, ZkResult};
+use crate::client::{Stat, ZkError, ZkResult};
 
 pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;

@@ -1,7 +1,7 @@
 //! [`QueueWatch`]: who stands in a queue, kept up to date.
 
+use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::Receiver;
-use zookeeper::{ZkError, ZkResult};
 
 use crate::error::Result;
 use crate::recipe::order::in_order;

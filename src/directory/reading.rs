@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::{Sender, unbounded};
-use zookeeper::{ZkError, ZkResult};
 
 use super::lock_info::LockInfo;
 use crate::error::{LockError, Operation, Result};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use zookeeper::ZkError;
+use crate::client::ZkError;
 
 use super::lock_info::LockInfo;
 use crate::error::{LockError, Operation, Result};

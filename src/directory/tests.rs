@@ -7,7 +7,7 @@ mod watching;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper::{Acl, Permission};
+use crate::client::{Acl, Permissions};
 
 use super::{LockDirectory, LockInfo};
 use crate::Session;
@@ -76,5 +76,5 @@ fn paths(infos: &[LockInfo]) -> Vec<&str> {
 }
 
 fn nobody_may_read() -> [Acl; 1] {
-    [Acl::new(Permission::CREATE | Permission::DELETE, "world", "anyone")]
+    [Acl::new(Permissions::CREATE | Permissions::DELETE, "world", "anyone")]
 }

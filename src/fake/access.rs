@@ -1,6 +1,6 @@
 //! [`Caller`]: in whose name a request is made, and what the ACLs grant to it.
 
-use zookeeper::{Acl, Permission, ZkError, ZkResult};
+use crate::client::{Acl, Permissions, ZkError, ZkResult};
 
 /// Where the server asks for READ besides `get_data` and `get_children`, which differs between releases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,11 +44,11 @@ impl Caller<'_> {
     pub(super) const ANYBODY_ELSE: Caller<'static> = Caller { session: 0, rights: Rights::All };
 
     /// Checks that the ACL grants the permission.
-    pub(super) fn check(&self, acl: &[Acl], permission: Permission) -> ZkResult<()> {
+    pub(super) fn check(&self, acl: &[Acl], permission: Permissions) -> ZkResult<()> {
         let granted = match self.rights {
             Rights::All => true,
             Rights::Of(identities) => acl.iter().any(|entry| {
-                entry.perms.can(permission)
+                entry.permissions.contains(permission)
                     && (is_world(entry) || identities.iter().any(|identity| identity.is_named_by(entry)))
             }),
         };
@@ -60,22 +60,24 @@ impl Caller<'_> {
         let mut resolved = Vec::with_capacity(acl.len());
         for entry in acl {
             match entry.scheme.as_str() {
-                "" => return Err(ZkError::InvalidACL),
-                "world" if !is_world(entry) => return Err(ZkError::InvalidACL),
+                "" => return Err(ZkError::InvalidAcl),
+                "world" if !is_world(entry) => return Err(ZkError::InvalidAcl),
                 "auth" => {
                     let identities = match self.rights {
                         Rights::Of(identities) => identities,
                         Rights::All => &[],
                     };
                     if identities.is_empty() {
-                        return Err(ZkError::InvalidACL);
+                        return Err(ZkError::InvalidAcl);
                     }
-                    resolved.extend(identities.iter().map(|who| Acl::new(entry.perms, &who.scheme, &who.id)));
+                    resolved.extend(
+                        identities.iter().map(|who| Acl::new(entry.permissions, &who.scheme, &who.id)),
+                    );
                 }
                 _ => resolved.push(entry.clone()),
             }
         }
-        if resolved.is_empty() { Err(ZkError::InvalidACL) } else { Ok(resolved) }
+        if resolved.is_empty() { Err(ZkError::InvalidAcl) } else { Ok(resolved) }
     }
 }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use parking_lot::MutexGuard;
-use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
 use super::faults::{Effect, Fault, FaultKind, SimOperation};
 use super::log::Call;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use zookeeper::ZkError;
+use crate::client::ZkError;
 
 /// The calls of [`ZooKeeperClient`](crate::client::ZooKeeperClient), one for one;
 /// [`create_and_list`](crate::client::ZooKeeperClient::create_and_list) is a `Create` and a `GetChildren`.

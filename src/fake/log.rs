@@ -1,6 +1,6 @@
 //! [`Call`] and the log of all calls, from which tests count round trips.
 
-use zookeeper::ZkResult;
+use crate::client::ZkResult;
 
 use super::faults::SimOperation;
 

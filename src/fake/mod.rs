@@ -45,7 +45,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
 use access::Caller;
 use requests::Requester;
@@ -86,7 +86,7 @@ impl SimulatedZooKeeper {
     /// When the server would refuse: the znode exists, a parent is ephemeral, the path is bad.
     #[track_caller]
     pub fn create(&self, path: &str, data: &[u8]) {
-        self.create_with_acl(path, data, Acl::open_unsafe());
+        self.create_with_acl(path, data, &Acl::open_unsafe());
     }
 
     /// Creates a persistent znode with this ACL, and its parents where they are missing, open to everybody.
@@ -120,7 +120,7 @@ impl SimulatedZooKeeper {
                 None => CreateMode::PersistentSequential,
             };
             state.ensure_path(dir)?;
-            state.create(&path, &[], Acl::open_unsafe(), mode, Requester::Other(session.unwrap_or(0)))
+            state.create(&path, &[], &Acl::open_unsafe(), mode, Requester::Other(session.unwrap_or(0)))
         });
         granted("create", &path, created)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use zookeeper::{Acl, CreateMode, Permission, Stat, ZkResult};
+use crate::client::{Acl, CreateMode, Permissions, Stat, ZkResult};
 
 use super::access::{Caller, ReadChecks, Rights};
 use super::state::{Client, State};
@@ -59,7 +59,7 @@ impl State {
     ) -> ZkResult<Option<Stat>> {
         let stat = self.tree.stat(path)?;
         if let (ReadChecks::EventsAndExists, Some(acl)) = (self.read_checks, self.tree.acl(path)) {
-            caller(&self.clients, requester).check(acl, Permission::READ)?;
+            caller(&self.clients, requester).check(acl, Permissions::READ)?;
         }
         if let Some(session) = watch {
             self.watches.watch_data(path, session);
@@ -101,7 +101,7 @@ impl State {
             Change::Deleted(deleted, acl) if deleted == path => acl,
             _ => self.tree.acl(path).unwrap_or_default(),
         };
-        caller(&self.clients, Requester::Client(session)).check(acl, Permission::READ).is_ok()
+        caller(&self.clients, Requester::Client(session)).check(acl, Permissions::READ).is_ok()
     }
 
     /// Creates the znodes above and at this path that are missing, open to everybody.
@@ -110,7 +110,7 @@ impl State {
             return Ok(());
         }
         self.ensure_parents(path)?;
-        self.create(path, &[], Acl::open_unsafe(), CreateMode::Persistent, Requester::Other(0)).map(drop)
+        self.create(path, &[], &Acl::open_unsafe(), CreateMode::Persistent, Requester::Other(0)).map(drop)
     }
 
     pub(super) fn ensure_parents(&mut self, path: &str) -> ZkResult<()> {

@@ -9,8 +9,8 @@ mod watches;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{Acl, CreateMode, ZkError};
 use parking_lot::Mutex;
-use zookeeper::{Acl, CreateMode, ZkError};
 
 use super::{Effect, ReadChecks, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
@@ -55,7 +55,7 @@ fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Events) {
 }
 
 fn create(client: &SimulatedClient, path: &str, mode: CreateMode) -> Result<String, ZkError> {
-    client.create(path, b"", Acl::open_unsafe(), mode)
+    client.create(path, b"", &Acl::open_unsafe(), mode)
 }
 
 /// The client makes this ephemeral znode.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zookeeper::{Acl, CreateMode, Permission, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError, ZkResult};
 
 use super::access::Caller;
 
@@ -63,7 +63,7 @@ struct ZNode {
 
 impl Tree {
     pub(super) fn new() -> Tree {
-        let root = ZNode::new(&[], Acl::open_unsafe().clone(), 0, 0);
+        let root = ZNode::new(&[], Acl::open_unsafe(), 0, 0);
         Tree {
             znodes: BTreeMap::from([(ROOT.to_owned(), root)]),
             last_zxid: 0,
@@ -86,7 +86,7 @@ impl Tree {
         let acl = caller.resolve(acl)?;
         let Some((parent_path, name)) = split(path) else { return Err(ZkError::NodeExists) };
         let parent = self.znodes.get_mut(parent_path).ok_or(ZkError::NoNode)?;
-        caller.check(&parent.acl, Permission::CREATE)?;
+        caller.check(&parent.acl, Permissions::CREATE)?;
         let number = parent.under_way.unwrap_or(parent.sequence);
         let name = if sequential { format!("{name}{number:010}") } else { name.to_owned() };
         if parent.children.contains(&name) {
@@ -118,7 +118,7 @@ impl Tree {
     ) -> ZkResult<Change> {
         check_path(path)?;
         let (parent, _) = split(path).ok_or(ZkError::BadArguments)?;
-        caller.check(&self.znode(parent)?.acl, Permission::DELETE)?;
+        caller.check(&self.znode(parent)?.acl, Permissions::DELETE)?;
         let znode = self.znode(path)?;
         znode.check_version(version)?;
         if !znode.children.is_empty() {
@@ -137,7 +137,7 @@ impl Tree {
     ) -> ZkResult<(Stat, Change)> {
         check_path(path)?;
         let znode = self.znodes.get_mut(path).ok_or(ZkError::NoNode)?;
-        caller.check(&znode.acl, Permission::WRITE)?;
+        caller.check(&znode.acl, Permissions::WRITE)?;
         znode.check_version(version)?;
         self.last_zxid += 1;
         znode.data = data.to_vec();
@@ -151,7 +151,7 @@ impl Tree {
         check_path(path)?;
         let acl = caller.resolve(acl)?;
         let znode = self.znodes.get_mut(path).ok_or(ZkError::NoNode)?;
-        caller.check(&znode.acl, Permission::ADMIN)?;
+        caller.check(&znode.acl, Permissions::ADMIN)?;
         self.last_zxid += 1;
         znode.acl_version = znode.acl_version.wrapping_add(1);
         znode.acl = acl;
@@ -167,14 +167,14 @@ impl Tree {
     pub(super) fn children(&self, path: &str, caller: &Caller<'_>) -> ZkResult<Vec<String>> {
         check_path(path)?;
         let znode = self.znode(path)?;
-        caller.check(&znode.acl, Permission::READ)?;
+        caller.check(&znode.acl, Permissions::READ)?;
         Ok(znode.children.iter().cloned().collect())
     }
 
     pub(super) fn data(&self, path: &str, caller: &Caller<'_>) -> ZkResult<(Vec<u8>, Stat)> {
         check_path(path)?;
         let znode = self.znode(path)?;
-        caller.check(&znode.acl, Permission::READ)?;
+        caller.check(&znode.acl, Permissions::READ)?;
         Ok((znode.data.clone(), znode.stat()))
     }
 

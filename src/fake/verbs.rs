@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zookeeper::ZkError;
+use crate::client::ZkError;
 
 use super::access::Identity;
 use super::client::SimulatedClient;

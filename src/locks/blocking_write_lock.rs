@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zookeeper::Acl;
+use crate::client::Acl;
 
 use crate::error::Result;
 use crate::locks::blocking_lock::BlockingLock;
@@ -193,7 +193,7 @@ impl fmt::Debug for BlockingWriteLock {
 mod tests {
     use super::*;
 
-    use zookeeper::{Acl, Permission, ZkError};
+    use crate::client::{Acl, Permissions, ZkError};
 
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::testing::begin;
@@ -229,7 +229,7 @@ mod tests {
     fn with_lock_returns_the_result_when_the_deletion_is_refused() {
         let server = SimulatedZooKeeper::new();
         let (_client, lock) = new_lock(&server);
-        let acl = [Acl::new(Permission::READ, "world", "anyone")];
+        let acl = [Acl::new(Permissions::READ, "world", "anyone")];
         let result = lock.with_lock(|_guard| server.set_acl("/lock", &acl));
         assert!(result.is_ok(), "{result:?}");
     }

@@ -249,8 +249,8 @@ fn is_deletion(error: &LockError) -> bool {
 mod tests {
     use super::*;
 
+    use crate::client::{Acl, Permissions, ZkError};
     use crossbeam_channel::{RecvTimeoutError, unbounded};
-    use zookeeper::{Acl, Permission, ZkError};
 
     use crate::Session;
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
@@ -376,7 +376,7 @@ mod tests {
         let (_client, election) = election(&server);
         let (candidate, leads) = stand(election);
         next(&leads);
-        server.set_acl("/election", &[Acl::new(Permission::READ, "world", "anyone")]);
+        server.set_acl("/election", &[Acl::new(Permissions::READ, "world", "anyone")]);
         candidate.stop();
         assert!(end(&candidate).is_access_denied(), "{candidate:?}");
     }

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::client::ZkError;
 use crossbeam_channel::{bounded, select};
-use zookeeper::ZkError;
 
 use crate::error::{LockError, Operation, Result};
 use crate::protocol_support::ProtocolSupport;

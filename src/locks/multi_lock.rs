@@ -195,7 +195,7 @@ impl fmt::Debug for MultiLock {
 
 #[cfg(test)]
 mod tests {
-    use zookeeper::{Acl, Permission};
+    use crate::client::{Acl, Permissions};
 
     use super::*;
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn when_one_lock_is_refused_none_is_held() {
         let fixture = Fixture::new();
-        let acl = [Acl::new(Permission::READ, "world", "anyone")];
+        let acl = [Acl::new(Permissions::READ, "world", "anyone")];
         fixture.server.create_with_acl("/locks/b2", b"", &acl);
         let lock =
             MultiLock::new(&fixture.session, ["/locks/a", "/locks/b", "/locks/b2", "/locks/c"]).unwrap();

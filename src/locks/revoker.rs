@@ -9,8 +9,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{Stat, ZkError, ZkResult};
 use crossbeam_channel::select;
-use zookeeper::{Stat, ZkError, ZkResult};
 
 use crate::error::{LockError, Operation, Result};
 use crate::logging;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper::Acl;
+use crate::client::Acl;
 
 use crate::error::Result;
 use crate::locks::listening_lock::ListeningLock;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::client::{ZkError, ZkResult};
 use parking_lot::Mutex;
-use zookeeper::{ZkError, ZkResult};
 
 use super::call::{Call, Verdict};
 use super::landmark::Landmark;

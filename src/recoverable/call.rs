@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
 use super::landmark::{Landmark, Seen};
 use crate::client::ZooKeeperClient;

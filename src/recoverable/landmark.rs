@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zookeeper::{Stat, ZkError, ZkResult};
+use crate::client::{Stat, ZkError, ZkResult};
 
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;

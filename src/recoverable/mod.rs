@@ -14,7 +14,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use zookeeper::{Acl, CreateMode, Stat, ZkResult};
+use crate::client::{Acl, CreateMode, Stat, ZkResult};
 
 use self::attempt::Attempts;
 use self::call::{Call, Create, CreateSequential, Delete, SetData, Written};
@@ -83,7 +83,7 @@ use crate::session::{Core, Session};
 /// let policy = RetryPolicy::bounded_exponential(Duration::from_millis(100), Duration::from_secs(2));
 /// let zookeeper = RecoverableZooKeeper::new(&session, policy);
 ///
-/// zookeeper.create("/counter", b"0", Acl::open_unsafe(), CreateMode::Persistent)?;
+/// zookeeper.create("/counter", b"0", &Acl::open_unsafe(), CreateMode::Persistent)?;
 /// let (count, stat) = zookeeper.get_data("/counter")?;
 /// assert_eq!(count, b"0");
 /// // Counted once, whatever becomes of the reply.

@@ -5,7 +5,7 @@ mod history;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper::{Acl, CreateMode, Permission, ZkError};
+use crate::client::{Acl, CreateMode, Permissions, ZkError};
 
 use super::RecoverableZooKeeper;
 use crate::fake::{Effect, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
@@ -41,7 +41,7 @@ impl Fixture {
     }
 
     fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Result<String> {
-        self.zookeeper.create(path, data, Acl::open_unsafe(), mode)
+        self.zookeeper.create(path, data, &Acl::open_unsafe(), mode)
     }
 
     fn lose(&self, operation: SimOperation, when: Effect) {
@@ -260,7 +260,7 @@ fn create_over_an_ephemeral_znode_of_an_older_session_is_refused() {
         if is_plain {
             before = before.with_plain_data();
         }
-        before.create("/a/b", b"mine", Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
+        before.create("/a/b", b"mine", &Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
         fixture.lose(SimOperation::Create, Effect::Before);
         let outcome = fixture.create("/a/b", b"mine", CreateMode::Ephemeral);
         assert!(is_answer(outcome, ZkError::NodeExists), "plain={is_plain}");
@@ -485,7 +485,7 @@ fn minus_one_is_any_version() {
 
 /// Everybody may do everything but read.
 fn unreadable() -> [Acl; 1] {
-    let granted = Permission::CREATE | Permission::WRITE | Permission::DELETE;
+    let granted = Permissions::CREATE | Permissions::WRITE | Permissions::DELETE;
     [Acl::new(granted, "world", "anyone")]
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use zookeeper::{CreateMode, ZkError, ZkResult};
+use crate::client::{CreateMode, ZkError, ZkResult};
 
 use super::{Event, Observer, Phase, Request, RequestSpec};
 use crate::error::{LockError, LossReason, Operation, Result};

@@ -22,10 +22,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use crate::client::{Acl, ZkResult};
 use crossbeam_channel::Sender;
 use log::Level;
 use parking_lot::{Condvar, Mutex};
-use zookeeper::{Acl, ZkResult};
 
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::logging;

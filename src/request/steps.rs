@@ -5,7 +5,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use zookeeper::{ZkError, ZkResult};
+use crate::client::{ZkError, ZkResult};
 
 use super::{Event, Phase, Request, RequestSpec};
 use crate::error::{LockError, LossReason, Operation};

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::client::{Acl, Permissions, ZkError};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use zookeeper::{Acl, Permission, ZkError};
 
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::session::KEEP_ALIVE_PATH;

@@ -109,7 +109,7 @@ impl fmt::Debug for DeletionWatch {
 mod tests {
     use super::*;
 
-    use zookeeper::{Acl, Permission, ZkError};
+    use crate::client::{Acl, Permissions, ZkError};
 
     use crate::Session;
     use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_znode_that_may_not_be_read_is_looked_at_again() {
         let zookeeper = SimulatedZooKeeper::new();
-        zookeeper.create_with_acl("/a", b"", &[Acl::new(Permission::DELETE, "world", "anyone")]);
+        zookeeper.create_with_acl("/a", b"", &[Acl::new(Permissions::DELETE, "world", "anyone")]);
         let (_client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
         let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
         zookeeper.delete("/a");

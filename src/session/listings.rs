@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Weak};
 
+use crate::client::ZkResult;
 use parking_lot::Mutex;
-use zookeeper::ZkResult;
 
 use super::lease::LeaseEpoch;
 use super::registry::ParticipantId;

@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
-use zookeeper::{ZkError, ZkResult};
 
 use super::clock::Moment;
 use super::registry::{Notification, Participant, ParticipantId};

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper::{Acl, Permission};
+use crate::client::{Acl, Permissions};
 
 use super::baton::{Wait, pause as pause_thread};
 use super::link::Fate;
 use super::scheduler::DIRS;
-use super::world::{World, short};
+use super::world::{State, World, short};
 use crate::client::ClientEvent;
 use crate::request::Request;
 
@@ -112,9 +112,11 @@ pub(super) fn disconnect(world: &World, number: usize) {
         if !link.partitioned {
             state.cut_stream(number);
         }
-        let server_dies = state.random.one_in(2);
-        state.silence(number, server_dies, world.now());
+        let (now, server_dies) = (world.now(), state.random.one_in(2));
+        state.silence(number, server_dies, now);
+        let search = search_time(&mut state, number, world.profile.faults.deposed);
         let client = &mut state.clients[number];
+        client.link.searches_until = now.after(search);
         client.lose_the_rest();
         client.link.connected = false;
         client.link.partitioned = false;
@@ -125,12 +127,26 @@ pub(super) fn disconnect(world: &World, number: usize) {
     simulated.disconnect();
 }
 
+/// How long a client that was disconnected finds no server. A leader that was deposed does the most
+/// harm to a session of which the others have heard nothing for long.
+fn search_time(state: &mut State, number: usize, deposed: bool) -> Duration {
+    if !deposed || state.random.one_in(2) {
+        return Duration::ZERO;
+    }
+    let longest = state.clients[number].session_timeout.as_nanos() as u64;
+    Duration::from_nanos(state.random.below(longest))
+}
+
 pub(super) fn reconnect(world: &World, number: usize) {
     let lives = lives(world, number);
     let now = world.now();
+    let in_trouble = world.in_trouble();
     let (simulated, granted, deposed, shortly) = {
         let mut state = world.state();
         let client = &mut state.clients[number];
+        if in_trouble && now < client.link.searches_until {
+            return;
+        }
         // It tells of the loss before it looks for another server.
         if client.link.connected || client.link.over || !client.lets_go_on(&Wait::Told, now) {
             return;
@@ -139,7 +155,6 @@ pub(super) fn reconnect(world: &World, number: usize) {
         link.connected = lives;
         link.over = !lives;
         link.connection += 1;
-        let in_trouble = world.in_trouble();
         let deposed = in_trouble && world.profile.faults.deposed && lives && state.random.one_in(3);
         // Long enough to learn what is granted, and no longer.
         let shortly = in_trouble && world.profile.faults.regrants && state.random.one_in(3);
@@ -178,7 +193,7 @@ fn fire_watches(world: &World, number: usize) {
 }
 
 /// Draws another session timeout, of two ticks at least, for a client that connects again.
-fn grant_anew(state: &mut super::world::State, number: usize) {
+fn grant_anew(state: &mut State, number: usize) {
     let client = &state.clients[number];
     let (now, shortest) = (client.session_timeout, 2 * client.link.heard.tick);
     let granted = state.random.of(&[now, now / 2, now / 4, 2 * now]);
@@ -257,7 +272,7 @@ fn leap(world: &World) {
 }
 
 /// Up to two session timeouts.
-fn some_time(state: &mut super::world::State, client: usize) -> Duration {
+fn some_time(state: &mut State, client: usize) -> Duration {
     let longest = 2 * state.clients[client].session_timeout.as_nanos() as u64;
     Duration::from_nanos(state.random.below(longest))
 }
@@ -377,7 +392,7 @@ fn hide_stranger(world: &World) {
     };
     if let Some(path) = hidden {
         world.note(format!("nobody may read {} any more", short(&path)));
-        world.zookeeper.set_acl(&path, &[Acl::new(Permission::DELETE, "world", "anyone")]);
+        world.zookeeper.set_acl(&path, &[Acl::new(Permissions::DELETE, "world", "anyone")]);
     }
 }
 

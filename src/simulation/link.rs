@@ -19,6 +19,8 @@ pub(super) struct Link {
     /// The server is a leader that was deposed and does not know: it takes up sessions and answers reads, and the
     /// ensemble hears nothing of that.
     pub(super) deposed: bool,
+    /// Until when the client library looks for a server, as long as there is trouble.
+    pub(super) searches_until: Moment,
     /// Until when replies take their time.
     pub(super) slow_until: Moment,
     /// The client library knows that the session has ended, or was closed itself.

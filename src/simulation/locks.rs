@@ -20,7 +20,7 @@ use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, Request};
-use crate::{Acl, LockListener, LossReason, Permission, RetryPolicy, Session};
+use crate::{Acl, LockListener, LossReason, Permissions, RetryPolicy, Session};
 
 /// The names of readers and writers; what differs in others is the business of the rules.
 const SCHEME: NamingScheme = NamingScheme::Recipe;
@@ -117,8 +117,8 @@ fn make_lock(
     (number, lock)
 }
 
-fn all_but_read() -> Permission {
-    Permission::CREATE | Permission::DELETE | Permission::WRITE | Permission::ADMIN
+fn all_but_read() -> Permissions {
+    Permissions::CREATE | Permissions::DELETE | Permissions::WRITE | Permissions::ADMIN
 }
 
 fn retry_policies() -> [RetryPolicy; 4] {

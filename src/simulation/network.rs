@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
 use super::baton::{Wait, pause, role};
 use super::faults;

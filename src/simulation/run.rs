@@ -99,6 +99,7 @@ fn open_client(world: &Arc<World>) {
             partitioned: false,
             deposed: false,
             slow_until: Moment::from_nanos(0),
+            searches_until: Moment::from_nanos(0),
             over: false,
             pings: state.random.one_in(2),
             heard: Heard::new(

@@ -173,8 +173,8 @@ impl<'a> Scheduler<'a> {
             let timer = client.timers.first().map(|timer| timer.due.max(client.paused_until));
             let lives = sessions.contains(&client.simulated.session_id());
             let end = client.ends_on_the_server_at(now).filter(|_| lives);
-            let later =
-                [client.paused_until, client.link.slow_until].map(|end| Some(end).filter(|end| *end > now));
+            let later = [client.paused_until, client.link.slow_until, client.link.searches_until]
+                .map(|end| Some(end).filter(|end| *end > now));
             [timer, end].into_iter().chain(later).flatten().min()
         };
         let of_thread = |thread: &Thread| match thread.wait {

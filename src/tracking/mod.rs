@@ -16,9 +16,9 @@ mod watching;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::client::ZkResult;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
-use zookeeper::ZkResult;
 
 use self::watch_cell::{View, WatchCell};
 use self::watch_loop::WatchLoop;

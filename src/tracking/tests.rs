@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{Acl, CreateMode, Permissions, ZkError};
 use crossbeam_channel::{Receiver, unbounded};
-use zookeeper::{Acl, CreateMode, Permission, ZkError};
 
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{deadline, eventually, in_background, next};
@@ -87,7 +87,7 @@ fn data_are_shown_whole_and_without_a_mark_on_demand() {
     let (zk, _client, session) = connected();
     let writer = RecoverableZooKeeper::new(&session, RetryPolicy::default());
     zk.create("/config", b"");
-    writer.create(PATH, b"10", Acl::open_unsafe(), CreateMode::Persistent).unwrap();
+    writer.create(PATH, b"10", &Acl::open_unsafe(), CreateMode::Persistent).unwrap();
     let node = tracker(&session).current().unwrap().unwrap();
     assert_eq!(node.data(), zk.data(PATH).unwrap());
     assert_eq!(node.unmarked_data(), b"10");
@@ -240,7 +240,7 @@ fn a_znode_that_may_not_be_read_is_an_error_until_it_may() {
     let (zk, _client, session) = connected();
     // Where the server tells of a creation although the new znode may not be read.
     zk.set_read_checks(ReadChecks::ReadsOnly);
-    let secret = [Acl::new(Permission::DELETE, "world", "anyone")];
+    let secret = [Acl::new(Permissions::DELETE, "world", "anyone")];
     zk.create_with_acl(PATH, b"secret", &secret);
     let error = NodeTracker::new(&session, PATH).unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains(PATH), "{error}");

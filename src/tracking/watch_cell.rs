@@ -3,9 +3,9 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use crate::client::ZkError;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
-use zookeeper::ZkError;
 
 use crate::error::LossReason;
 

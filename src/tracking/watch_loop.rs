@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{ZkError, ZkResult};
 use parking_lot::Mutex;
-use zookeeper::{ZkError, ZkResult};
 
 use super::watch_cell::{View, WatchCell};
 use super::{Fetched, Subject, Watching};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::client::{Stat, ZkResult};
 use parking_lot::Mutex;
-use zookeeper::{Stat, ZkResult};
 
 use crate::recipe::path::ZNodePath;
 use crate::session::{Core, ParticipantId};

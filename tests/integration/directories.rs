@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use zookeeper::{Acl, CreateMode, Permission, ZooKeeper};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind,
-    LossReason, NamingScheme, Permission, ReadWriteLock, Session, SessionState, WriteLock, ZooKeeper,
+    BlockingWriteLock, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind, LossReason, NamingScheme,
+    ReadWriteLock, Session, SessionState, WriteLock,
 };
 
 use crate::fixtures::{LONG, Notes, Onlooker, SHORT, connect, next, session, unique_dir};

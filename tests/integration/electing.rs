@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, Candidate, Leadership, LockError, LossReason, Permission, Revocation, Revoker,
+    Acl, BlockingWriteLock, Candidate, Leadership, LockError, LossReason, Permissions, Revocation, Revoker,
     Session, Wait,
 };
 
@@ -241,7 +241,7 @@ fn a_candidate_whose_znode_is_deleted_while_it_waits_stands_again() {
 #[test]
 fn a_candidate_that_may_not_delete_its_znode_ends_rather_than_wait_behind_it() {
     let session = session(server::shared());
-    let may = Permission::CREATE | Permission::READ | Permission::WRITE;
+    let may = Permissions::CREATE | Permissions::READ | Permissions::WRITE;
     let acl = Some(vec![Acl::new(may, "world", "anyone")]);
     let election = BlockingWriteLock::new(&session, &unique_dir("stuck"), acl).unwrap();
     let candidate = Candidate::start(election, |_| Ok(())).unwrap();

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use zookeeper_recipes_lock::{Acl, CreateMode, LockListener, LossReason, Session, ZkError, ZooKeeper};
+use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
+use zookeeper_recipes_lock::{LockListener, LossReason, Session};
 
 use crate::support::server::Server;
 use crate::support::wait::{deadline, eventually};

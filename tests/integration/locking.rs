@@ -295,7 +295,7 @@ fn foreign_children_without_a_number_do_not_matter() {
 
 #[test]
 fn requests_of_other_libraries_are_waited_for() {
-    use zookeeper_recipes_lock::{Acl, CreateMode};
+    use zookeeper::{Acl, CreateMode};
     let session = session(server::shared());
     let dir = unique_dir("peers");
     let onlooker = Onlooker::at(server::shared());

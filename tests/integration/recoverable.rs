@@ -112,12 +112,12 @@ fn a_create_whose_reply_is_lost_is_made_once() {
         let created = fixture.lose_the_reply(
             CREATE,
             || fixture.onlooker.exists(&path),
-            |zookeeper| zookeeper.create(&path, b"data", Acl::open_unsafe(), mode),
+            |zookeeper| zookeeper.create(&path, b"data", &Acl::open_unsafe(), mode),
         );
         assert_eq!(created.unwrap(), path, "{mode:?}");
         let near = session(server::shared());
         assert_eq!(caller(&near).get_data(&path).unwrap().0, b"data");
-        let another = caller(&near).create(&path, b"data", Acl::open_unsafe(), mode);
+        let another = caller(&near).create(&path, b"data", &Acl::open_unsafe(), mode);
         assert!(is_answer(&another, ZkError::NodeExists), "{another:?}");
     }
 }
@@ -127,7 +127,7 @@ fn a_create_whose_request_is_lost_leaves_anothers_znode_to_its_maker() {
     let fixture = Fixture::new("recoverable-others-znode");
     let path = fixture.path("znode");
     let create = |zookeeper: &RecoverableZooKeeper| {
-        zookeeper.create(&path, b"data", Acl::open_unsafe(), CreateMode::Persistent)
+        zookeeper.create(&path, b"data", &Acl::open_unsafe(), CreateMode::Persistent)
     };
     let another = caller(&session(server::shared()));
     let created = fixture.lose_the_request(CREATE, || drop(create(&another).unwrap()), create);
@@ -141,7 +141,7 @@ fn a_sequential_create_whose_reply_is_lost_makes_one_znode() {
         let created = fixture.lose_the_reply(
             CREATE,
             || fixture.onlooker.children(&fixture.dir).len() == 1,
-            |zookeeper| zookeeper.create(&fixture.path("item-"), b"data", Acl::open_unsafe(), mode),
+            |zookeeper| zookeeper.create(&fixture.path("item-"), b"data", &Acl::open_unsafe(), mode),
         );
         let created = created.unwrap();
         assert!(created.ends_with("-0000000000"), "{created}");
@@ -164,7 +164,7 @@ fn a_queue_item_that_was_taken_before_the_reply_was_lost_is_not_made_again() {
         None => false,
     };
     let created = fixture.lose_the_reply(CREATE, take_one, |zookeeper| {
-        zookeeper.create(&fixture.path("item-"), b"", Acl::open_unsafe(), CreateMode::PersistentSequential)
+        zookeeper.create(&fixture.path("item-"), b"", &Acl::open_unsafe(), CreateMode::PersistentSequential)
     });
     assert!(is_unknown(&created), "{created:?}");
     assert!(items().is_empty(), "made again: {:?}", items());
@@ -220,7 +220,7 @@ fn every_call_is_made_in_the_end_whose_request_is_lost() {
     let fixture = Fixture::new("recoverable-requests");
     let (path, dir) = (fixture.path("znode"), &fixture.dir);
     let create = |zookeeper: &RecoverableZooKeeper| {
-        zookeeper.create(&path, b"1", Acl::open_unsafe(), CreateMode::Persistent)
+        zookeeper.create(&path, b"1", &Acl::open_unsafe(), CreateMode::Persistent)
     };
     let nothing = || {};
     assert_eq!(fixture.lose_the_request(CREATE, nothing, create).unwrap(), path);

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{Acl, CreateMode, NodeTracker, Session, SessionState, ZkError};
+use zookeeper::{Acl, CreateMode, ZkError};
+use zookeeper_recipes_lock::{NodeTracker, Session, SessionState};
 
 use crate::fixtures::{LONG, Onlooker, SHORT, connect, session, unique_dir};
 use crate::support::relay::Relay;

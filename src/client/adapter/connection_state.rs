@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use zookeeper::{WatchedEvent, WatchedEventType, ZkError, ZkResult, ZkState};
+use zookeeper::{WatchedEvent, WatchedEventType, ZkState};
 
 use super::ensemble::Ensemble;
-use crate::client::{ClientEvent, EventSink, Granted};
+use crate::client::{ClientEvent, EventSink, Granted, ZkError, ZkResult};
 use crate::logging;
 
 /// How soon the servers are asked again of which none has answered.

@@ -20,6 +20,7 @@
 //! Calls block for as long as packets are swallowed. That is the port's contract too; the session's workers bear it.
 
 mod connection_state;
+mod convert;
 mod ensemble;
 mod watches;
 
@@ -31,13 +32,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
-use zookeeper::{Acl, CreateMode, Stat, Subscription, WatchedEvent, ZkError, ZkResult, ZooKeeper};
+use zookeeper::{Subscription, WatchedEvent, ZooKeeper};
 
 use self::connection_state::{ConnectionState, Grants};
+use self::convert::{from_error, from_stat, to_acl, to_create_mode};
 use self::ensemble::Ensemble;
 use self::watches::Watches;
 use super::connect_string::ConnectString;
-use super::{EventSink, Granted, ZooKeeperClient};
+use super::{Acl, CreateMode, EventSink, Granted, Stat, ZkError, ZkResult, ZooKeeperClient};
 use crate::error::{LockError, Result};
 
 /// How much longer than the crate's own idle time before a ping ours is: the crate's timer ticks in tenths of a second.
@@ -107,10 +109,10 @@ impl Adapter {
         })
     }
 
-    fn call<T>(&self, call: impl FnOnce(&ZooKeeper) -> ZkResult<T>) -> ZkResult<T> {
+    fn call<T>(&self, call: impl FnOnce(&ZooKeeper) -> zookeeper::ZkResult<T>) -> ZkResult<T> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
         let before = self.connection.before_call()?;
-        let result = call(&zk);
+        let result = call(&zk).map_err(from_error);
         self.connection.after_call(before, result)
     }
 }
@@ -119,7 +121,7 @@ impl ZooKeeperClient for Adapter {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
         let before = self.connection.before_call()?;
-        let created = zk.create(path, data.to_vec(), acl.to_vec(), mode);
+        let created = zk.create(path, data.to_vec(), to_acl(acl), to_create_mode(mode)).map_err(from_error);
         let path = created.clone();
         let result = self.connection.after_call(before, created);
         if let (Err(ZkError::SessionExpired), Ok(path)) = (&result, path) {
@@ -135,13 +137,14 @@ impl ZooKeeperClient for Adapter {
     }
 
     fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.call(|zk| match (watch, &self.ownership) {
+        let stat = self.call(|zk| match (watch, &self.ownership) {
             (true, Ownership::Borrowed { watches, .. }) => match watches.arm(path) {
                 Some(watcher) => zk.exists_w(path, watcher),
                 None => zk.exists(path, true),
             },
             _ => zk.exists(path, watch),
-        })
+        })?;
+        Ok(stat.map(from_stat))
     }
 
     fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
@@ -149,7 +152,7 @@ impl ZooKeeperClient for Adapter {
             // Not shared with a data watch on the same path: the crate keeps the two kinds apart.
             (true, Ownership::Borrowed { watches, .. }) => {
                 // As for the data below.
-                zk.exists(path, false)?.ok_or(ZkError::NoNode)?;
+                zk.exists(path, false)?.ok_or(zookeeper::ZkError::NoNode)?;
                 match watches.arm_children(path) {
                     Some(watcher) => zk.get_children_w(path, watcher),
                     None => zk.get_children(path, true),
@@ -160,7 +163,7 @@ impl ZooKeeperClient for Adapter {
     }
 
     fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        self.call(|zk| match (watch, &self.ownership) {
+        let (data, stat) = self.call(|zk| match (watch, &self.ownership) {
             (true, Ownership::Borrowed { watches, .. }) => {
                 // A closure for a znode that is gone would stay for ever, so that is asked first.
                 zk.get_data(path, false)?;
@@ -170,11 +173,12 @@ impl ZooKeeperClient for Adapter {
                 }
             }
             _ => zk.get_data(path, watch),
-        })
+        })?;
+        Ok((data, from_stat(stat)))
     }
 
     fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        self.call(|zk| zk.set_data(path, data.to_vec(), version))
+        self.call(|zk| zk.set_data(path, data.to_vec(), version)).map(from_stat)
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

@@ -69,7 +69,7 @@ fn reaping_needs_to_know_whom_a_request_belongs_to() {
 #[test]
 fn a_refused_deletion_is_an_error_that_names_the_permission() {
     let fixture = Fixture::new();
-    fixture.zk.create_with_acl(DIR, b"", &[Acl::new(Permission::READ, "world", "anyone")]);
+    fixture.zk.create_with_acl(DIR, b"", &[Acl::new(Permissions::READ, "world", "anyone")]);
     fixture.left_over("x-lock-");
     let error = fixture.directory.reap_all().unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("DELETE"), "{error}");

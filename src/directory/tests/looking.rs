@@ -1,7 +1,7 @@
 //! Who holds a lock, and who waits.
 
+use crate::client::ZkError;
 use crossbeam_channel::{bounded, unbounded};
-use zookeeper::ZkError;
 
 use super::*;
 use crate::directory::reading::READERS;

@@ -1,6 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use zookeeper::Permission;
+use crate::client::Permissions;
 
 use super::*;
 use crate::ZNodeName;
@@ -153,22 +153,22 @@ fn a_client_lists_children_in_no_order() {
 fn each_request_needs_its_permission() {
     let zookeeper = SimulatedZooKeeper::new();
     let client = zookeeper.connect(TIMEOUT);
-    let all = [Permission::READ, Permission::WRITE, Permission::CREATE, Permission::DELETE];
+    let all = [Permissions::READ, Permissions::WRITE, Permissions::CREATE, Permissions::DELETE];
     for (missing, dir) in all.into_iter().zip(["/read", "/write", "/create", "/delete"]) {
         let granted = all.into_iter().filter(|permission| *permission != missing);
-        let perms = granted.fold(Permission::NONE, |granted, permission| granted | permission);
+        let perms = granted.fold(Permissions::empty(), |granted, permission| granted | permission);
         zookeeper.create_with_acl(dir, b"", &[Acl::new(perms, "world", "anyone")]);
         zookeeper.create(&format!("{dir}/child"), b"");
         let outcome = |result: Result<(), ZkError>, permission| {
             let expected = if permission == missing { Err(ZkError::NoAuth) } else { Ok(()) };
-            assert_eq!(result, expected, "{dir} {permission}");
+            assert_eq!(result, expected, "{dir} {permission:?}");
         };
-        outcome(client.get_data(dir, false).map(drop), Permission::READ);
-        outcome(client.get_children(dir, false).map(drop), Permission::READ);
-        outcome(client.set_data(dir, b"", None).map(drop), Permission::WRITE);
-        outcome(create(&client, &format!("{dir}/own"), CreateMode::Ephemeral).map(drop), Permission::CREATE);
-        outcome(client.delete(&format!("{dir}/child"), None), Permission::DELETE);
-        outcome(client.exists(dir, false).map(drop), Permission::READ);
+        outcome(client.get_data(dir, false).map(drop), Permissions::READ);
+        outcome(client.get_children(dir, false).map(drop), Permissions::READ);
+        outcome(client.set_data(dir, b"", None).map(drop), Permissions::WRITE);
+        outcome(create(&client, &format!("{dir}/own"), CreateMode::Ephemeral).map(drop), Permissions::CREATE);
+        outcome(client.delete(&format!("{dir}/child"), None), Permissions::DELETE);
+        outcome(client.exists(dir, false).map(drop), Permissions::READ);
     }
 }
 
@@ -182,8 +182,8 @@ fn what_may_not_be_read_is_hidden_by_the_rules_of_the_release() {
     for (checks, seen, told) in rules {
         let (zookeeper, client, events) = connected();
         zookeeper.set_read_checks(checks);
-        let hidden = Acl::new(Permission::ALL, "digest", "alice:hash");
-        let open = Acl::new(Permission::READ, "world", "anyone");
+        let hidden = Acl::new(Permissions::ALL, "digest", "alice:hash");
+        let open = Acl::new(Permissions::READ, "world", "anyone");
         let happened =
             |path, told| assert_eq!(events.take(), [changed(path)][..usize::from(told)], "{checks:?}");
         // A watch on a missing znode is always left; whether it is told depends on the ACL at the creation.
@@ -215,7 +215,7 @@ fn what_may_not_be_read_is_hidden_by_the_rules_of_the_release() {
 fn an_expiry_hides_what_may_not_be_read() {
     let (zookeeper, client, events) = connected();
     let other = zookeeper.connect(TIMEOUT);
-    for (path, permission) in [("/a/r", Permission::READ), ("/a/w", Permission::WRITE)] {
+    for (path, permission) in [("/a/r", Permissions::READ), ("/a/w", Permissions::WRITE)] {
         client.exists(path, true).unwrap();
         let acl = [Acl::new(permission, "world", "anyone")];
         other.create(path, b"", &acl, CreateMode::Ephemeral).unwrap();
@@ -232,7 +232,7 @@ fn an_expiry_hides_what_may_not_be_read() {
 #[test]
 fn an_identity_opens_what_names_it() {
     let (zookeeper, client, _) = connected();
-    let acl = [Acl::new(Permission::READ, "digest", "alice:hash")];
+    let acl = [Acl::new(Permissions::READ, "digest", "alice:hash")];
     zookeeper.create_with_acl("/private", b"", &acl);
     assert_eq!(zookeeper.acl("/private").unwrap(), acl);
     client.authenticate("digest", "bob:hash");
@@ -248,18 +248,18 @@ fn an_identity_opens_what_names_it() {
 #[test]
 fn the_scheme_auth_stands_for_the_creators_identities() {
     let (zookeeper, client, _) = connected();
-    let create = |path| client.create(path, b"", Acl::creator_all(), CreateMode::Persistent);
-    assert_eq!(create("/mine"), Err(ZkError::InvalidACL));
+    let create = |path| client.create(path, b"", &Acl::creator_all(), CreateMode::Persistent);
+    assert_eq!(create("/mine"), Err(ZkError::InvalidAcl));
     client.authenticate("digest", "alice:hash");
     create("/mine").unwrap();
-    assert_eq!(zookeeper.acl("/mine").unwrap(), [Acl::new(Permission::ALL, "digest", "alice:hash")]);
+    assert_eq!(zookeeper.acl("/mine").unwrap(), [Acl::new(Permissions::ALL, "digest", "alice:hash")]);
 }
 
 #[test]
 fn an_acl_that_is_replaced_holds_from_then_on_and_no_watch_fires() {
     let (zookeeper, client, events) = connected();
     client.get_data("/a", true).unwrap();
-    let hidden = [Acl::new(Permission::DELETE, "world", "anyone")];
+    let hidden = [Acl::new(Permissions::DELETE, "world", "anyone")];
     zookeeper.set_acl("/a", &hidden);
     assert_eq!((zookeeper.acl("/a").unwrap(), zookeeper.stat("/a").unwrap().aversion), (hidden.to_vec(), 1));
     assert!(matches!(client.get_data("/a", false), Err(ZkError::NoAuth)));
@@ -271,10 +271,10 @@ fn an_acl_that_is_replaced_holds_from_then_on_and_no_watch_fires() {
 fn a_bad_acl_is_refused() {
     let (zookeeper, client, _) = connected();
     let bad =
-        [vec![], vec![Acl::new(Permission::ALL, "world", "me")], vec![Acl::new(Permission::ALL, "", "")]];
+        [vec![], vec![Acl::new(Permissions::ALL, "world", "me")], vec![Acl::new(Permissions::ALL, "", "")]];
     for acl in bad {
         let refused = client.create("/b", b"", &acl, CreateMode::Persistent);
-        assert_eq!(refused, Err(ZkError::InvalidACL), "{acl:?}");
+        assert_eq!(refused, Err(ZkError::InvalidAcl), "{acl:?}");
     }
     assert!(!zookeeper.exists("/b"));
 }
@@ -282,7 +282,7 @@ fn a_bad_acl_is_refused() {
 #[test]
 fn somebody_else_makes_parents_and_may_do_everything() {
     let zookeeper = SimulatedZooKeeper::new();
-    zookeeper.create_with_acl("/x/y", b"", &[Acl::new(Permission::NONE, "world", "anyone")]);
+    zookeeper.create_with_acl("/x/y", b"", &[Acl::new(Permissions::empty(), "world", "anyone")]);
     zookeeper.clone().create("/x/y/z", b"1");
     zookeeper.set_data("/x/y/z", b"2");
     assert_eq!(zookeeper.data("/x/y/z").unwrap(), b"2");

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{Acl, CreateMode, Permissions, ZkError};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use zookeeper::{Acl, CreateMode, Permission, ZkError};
 
 use super::{Revocation, Revoker};
 use crate::client::ZooKeeperClient;
@@ -219,7 +219,7 @@ fn what_is_no_request_is_neither_asked_nor_deleted() {
     zk.create("/locks/orders", b"kept");
     zk.create("/locks/order-0000000007", b"kept");
     let (client, _session) = party(&zk);
-    client.create("/locks/member", b"kept", Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
+    client.create("/locks/member", b"kept", &Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
     let (_, revoker) = revoker(&zk);
     let revoke = |path| revoker.force_revocation_after(path, Duration::ZERO).unwrap_err();
     for path in ["/locks/orders", "/locks/order-0000000007", "/locks/member"] {
@@ -354,7 +354,7 @@ fn a_holder_that_lets_go_unseen_has_complied() {
     for read_checks in [ReadChecks::ReadsOnly, ReadChecks::Events] {
         let fixture = Fixture::new();
         fixture.zk.set_read_checks(read_checks);
-        let no_read = Acl::new(Permission::DELETE | Permission::WRITE, "world", "anyone");
+        let no_read = Acl::new(Permissions::DELETE | Permissions::WRITE, "world", "anyone");
         let guard =
             BlockingWriteLock::new(&fixture.session, DIR, Some(vec![no_read])).unwrap().lock().unwrap();
         let (_, revoker) = revoker(&fixture.zk);

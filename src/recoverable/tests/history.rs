@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
 use super::{EFFECTS, LONG};
 use crate::client::{EventSink, ZooKeeperClient};
@@ -44,7 +44,7 @@ const CALLS: [Call; 9] = [
 impl Call {
     fn make(self, zookeeper: &RecoverableZooKeeper) -> Result<()> {
         match self {
-            Call::Create(mode) => zookeeper.create(ZNODE, b"mine", Acl::open_unsafe(), mode).map(drop),
+            Call::Create(mode) => zookeeper.create(ZNODE, b"mine", &Acl::open_unsafe(), mode).map(drop),
             Call::Delete(version) => zookeeper.delete(ZNODE, version),
             Call::SetData(version) => zookeeper.set_data(ZNODE, b"mine", version).map(drop),
         }

@@ -74,7 +74,7 @@ fn a_znode_that_may_not_be_read_is_waited_for_whatever_the_server_checks() {
         zk.set_read_checks(read_checks);
         zk.create(DIR, b"");
         let (fixture, other) = (Fixture::join(&zk), Fixture::join(&zk));
-        let no_read = Acl::new(Permission::DELETE, "world", "anyone");
+        let no_read = Acl::new(Permissions::DELETE, "world", "anyone");
         let lock = BlockingWriteLock::new(&fixture.session, DIR, Some(vec![no_read])).unwrap();
         let guard = lock.lock().unwrap();
         let (waiting, calls) = other.listening();

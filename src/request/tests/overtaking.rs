@@ -56,7 +56,7 @@ fn a_change_of_the_predecessors_data_is_no_release() {
 
 /// Denies everybody READ.
 fn hide(zk: &SimulatedZooKeeper, znode: &str) {
-    zk.set_acl(znode, &[Acl::new(Permission::DELETE, "world", "anyone")]);
+    zk.set_acl(znode, &[Acl::new(Permissions::DELETE, "world", "anyone")]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn a_refused_create_names_the_permission() {
     let zk = SimulatedZooKeeper::new();
-    zk.create_with_acl(DIR, b"", &[Acl::new(Permission::READ, "world", "anyone")]);
+    zk.create_with_acl(DIR, b"", &[Acl::new(Permissions::READ, "world", "anyone")]);
     let error = Fixture::join(&zk).blocking().lock().unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("CREATE"), "{error}");
 }
@@ -15,7 +15,7 @@ fn a_refused_create_names_the_permission() {
 #[test]
 fn a_refused_listing_leaves_no_znode() {
     let zk = SimulatedZooKeeper::new();
-    let acl = Permission::CREATE | Permission::DELETE;
+    let acl = Permissions::CREATE | Permissions::DELETE;
     zk.create_with_acl(DIR, b"", &[Acl::new(acl, "world", "anyone")]);
     let fixture = Fixture::join(&zk);
     let error = fixture.blocking().lock().unwrap_err();
@@ -100,7 +100,7 @@ fn a_request_in_the_queue_goes_on_when_its_looks_are_throttled() {
 #[test]
 fn a_deletion_that_is_refused_is_an_error() {
     let zk = SimulatedZooKeeper::new();
-    let acl = Permission::CREATE | Permission::READ;
+    let acl = Permissions::CREATE | Permissions::READ;
     zk.create_with_acl(DIR, b"", &[Acl::new(acl, "world", "anyone")]);
     let fixture = Fixture::join(&zk);
     let error = fixture.blocking().lock().unwrap().unlock().unwrap_err();

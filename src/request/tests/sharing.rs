@@ -221,7 +221,7 @@ fn a_listening_lock_has_the_settings_of_the_lock_that_made_it() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let acl =
-        vec![Acl::new(Permission::ALL, "world", "anyone"), Acl::new(Permission::READ, "ip", "10.0.0.1")];
+        vec![Acl::new(Permissions::ALL, "world", "anyone"), Acl::new(Permissions::READ, "ip", "10.0.0.1")];
     let lock =
         ReadWriteLock::with_naming_scheme(&fixture.session, DIR, Some(acl.clone()), NamingScheme::Curator);
     let lock = lock.unwrap();

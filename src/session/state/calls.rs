@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zookeeper::{Acl, CreateMode, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, ZkError, ZkResult};
 
 use super::Core;
 use crate::client::ZooKeeperClient;
@@ -137,7 +137,7 @@ pub(super) fn was_answered<T>(result: &ZkResult<T>) -> bool {
                 | ZkError::BadVersion
                 | ZkError::NotEmpty
                 | ZkError::NoAuth
-                | ZkError::InvalidACL
+                | ZkError::InvalidAcl
                 | ZkError::NoChildrenForEphemerals)
     )
 }

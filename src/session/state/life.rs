@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zookeeper::ZkResult;
+use crate::client::ZkResult;
 
 use super::calls::was_answered;
 use super::{Core, Status};

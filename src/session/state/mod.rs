@@ -15,10 +15,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 use uuid::Uuid;
-use zookeeper::{ZkError, ZkResult};
 
 use super::SessionState;
 use super::clock::Moment;

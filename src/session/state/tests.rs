@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
-use zookeeper::{Acl, CreateMode, Stat, ZkError, ZkResult};
 
 use crate::client::{EventSink, Granted, ZooKeeperClient};
 use crate::error::Operation;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{ZkError, ZooKeeper};
+use zookeeper::{ZkError, ZooKeeper};
 
 use crate::plan::{LOCKS, SERVERS};
 use crate::support::ensemble::Ensemble;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::thread;
 
-use zookeeper_recipes_lock::{LossReason, Session, SessionState, ZooKeeper};
+use zookeeper::ZooKeeper;
+use zookeeper_recipes_lock::{LossReason, Session, SessionState};
 
 use super::{Waiting, lock_on};
 use crate::fixtures::{LONG, Onlooker, SHORT, connect, next, session, unique_dir};

@@ -1,6 +1,7 @@
 //! The read-write lock beside requests of other libraries, by the names that those make.
 
-use zookeeper_recipes_lock::{Acl, CreateMode, NamingScheme, ReadWriteLock, WriteLock};
+use zookeeper::{Acl, CreateMode};
+use zookeeper_recipes_lock::{NamingScheme, ReadWriteLock, WriteLock};
 
 use super::{Waiting, lock_on};
 use crate::fixtures::{Onlooker, session, unique_dir};

@@ -1,0 +1,95 @@
+//! The types of the crate `zookeeper`, to and from those of the port.
+
+use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError};
+
+pub(super) fn to_acl(acl: &[Acl]) -> Vec<zookeeper::Acl> {
+    acl.iter()
+        .map(|entry| zookeeper::Acl::new(to_permission(entry.permissions), &entry.scheme, &entry.id))
+        .collect()
+}
+
+fn to_permission(permissions: Permissions) -> zookeeper::Permission {
+    use zookeeper::Permission;
+    let pairs = [
+        (Permissions::READ, Permission::READ),
+        (Permissions::WRITE, Permission::WRITE),
+        (Permissions::CREATE, Permission::CREATE),
+        (Permissions::DELETE, Permission::DELETE),
+        (Permissions::ADMIN, Permission::ADMIN),
+    ];
+    let granted = pairs.into_iter().filter(|(ours, _)| permissions.contains(*ours));
+    granted.fold(Permission::NONE, |all, (_, theirs)| all | theirs)
+}
+
+pub(super) fn to_create_mode(mode: CreateMode) -> zookeeper::CreateMode {
+    match mode {
+        CreateMode::Persistent => zookeeper::CreateMode::Persistent,
+        CreateMode::Ephemeral => zookeeper::CreateMode::Ephemeral,
+        CreateMode::PersistentSequential => zookeeper::CreateMode::PersistentSequential,
+        CreateMode::EphemeralSequential => zookeeper::CreateMode::EphemeralSequential,
+        CreateMode::Container => zookeeper::CreateMode::Container,
+    }
+}
+
+pub(super) fn from_stat(stat: zookeeper::Stat) -> Stat {
+    Stat {
+        czxid: stat.czxid,
+        mzxid: stat.mzxid,
+        ctime: stat.ctime,
+        mtime: stat.mtime,
+        version: stat.version,
+        cversion: stat.cversion,
+        aversion: stat.aversion,
+        ephemeral_owner: stat.ephemeral_owner,
+        data_length: stat.data_length,
+        num_children: stat.num_children,
+        pzxid: stat.pzxid,
+    }
+}
+
+pub(super) fn from_error(error: zookeeper::ZkError) -> ZkError {
+    use zookeeper::ZkError as Theirs;
+    match error {
+        Theirs::ConnectionLoss => ZkError::ConnectionLoss,
+        Theirs::OperationTimeout => ZkError::OperationTimeout,
+        Theirs::SessionExpired => ZkError::SessionExpired,
+        Theirs::SessionMoved => ZkError::SessionMoved,
+        Theirs::AuthFailed => ZkError::AuthFailed,
+        Theirs::NoAuth => ZkError::NoAuth,
+        Theirs::NoNode => ZkError::NoNode,
+        Theirs::NodeExists => ZkError::NodeExists,
+        Theirs::NotEmpty => ZkError::NotEmpty,
+        Theirs::BadVersion => ZkError::BadVersion,
+        Theirs::NoChildrenForEphemerals => ZkError::NoChildrenForEphemerals,
+        Theirs::InvalidACL => ZkError::InvalidAcl,
+        Theirs::BadArguments => ZkError::BadArguments,
+        Theirs::NotReadOnly => ZkError::NotReadOnly,
+        Theirs::MarshallingError => ZkError::MarshallingError,
+        Theirs::Unimplemented => ZkError::Unimplemented,
+        other => ZkError::Other(other as i32),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_permission_is_that_of_the_same_name() {
+        for permissions in (0..=Permissions::ALL.bits()).map(Permissions::from_bits_retain) {
+            let names: Vec<_> = permissions.iter_names().map(|(name, _)| name).collect();
+            let expected = match names.len() {
+                0 => "NONE".to_owned(),
+                5.. => "ALL".to_owned(),
+                _ => names.join("|"),
+            };
+            assert_eq!(to_permission(permissions).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn an_unknown_error_keeps_its_code() {
+        assert_eq!(from_error(zookeeper::ZkError::NoWatcher), ZkError::Other(-121));
+        assert_eq!(from_error(zookeeper::ZkError::InvalidACL), ZkError::InvalidAcl);
+    }
+}

@@ -1,0 +1,66 @@
+//! [`CreateMode`] and [`Stat`]: how znodes are created, and what the server knows of one.
+
+/// How a znode is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CreateMode {
+    /// Stays until it is deleted.
+    Persistent,
+    /// Deleted with the session that created it.
+    Ephemeral,
+    /// Persistent, with a sequence number appended to its name.
+    PersistentSequential,
+    /// Ephemeral, with a sequence number appended to its name.
+    EphemeralSequential,
+    /// Deleted by the server some time after its last child. Servers know it since 3.5.
+    Container,
+}
+
+impl CreateMode {
+    /// Returns whether the server appends a sequence number to the name.
+    #[must_use]
+    pub fn is_sequential(self) -> bool {
+        matches!(self, CreateMode::PersistentSequential | CreateMode::EphemeralSequential)
+    }
+
+    /// Returns whether the znode is deleted with the session that created it.
+    #[must_use]
+    pub fn is_ephemeral(self) -> bool {
+        matches!(self, CreateMode::Ephemeral | CreateMode::EphemeralSequential)
+    }
+}
+
+/// The metadata of a znode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stat {
+    /// The transaction that created the znode.
+    pub czxid: i64,
+    /// The transaction that last changed the data.
+    pub mzxid: i64,
+    /// When the znode was created, in milliseconds since 1970.
+    pub ctime: i64,
+    /// When the data were last changed, in milliseconds since 1970.
+    pub mtime: i64,
+    /// How often the data were changed.
+    pub version: i32,
+    /// How often a child was created or deleted.
+    pub cversion: i32,
+    /// How often the ACL was changed.
+    pub aversion: i32,
+    /// The session that created an ephemeral znode; zero for others.
+    pub ephemeral_owner: i64,
+    /// The length of the data in bytes.
+    pub data_length: i32,
+    /// The number of children.
+    pub num_children: i32,
+    /// The transaction that last created or deleted a child.
+    pub pzxid: i64,
+}
+
+impl Stat {
+    /// Returns whether the znode is deleted with the session that created it.
+    #[must_use]
+    pub fn is_ephemeral(&self) -> bool {
+        self.ephemeral_owner != 0
+    }
+}
