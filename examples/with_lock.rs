@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 
 fn run(connect: &str) -> Result<(), Box<dyn Error>> {
     let session = Session::connect(connect, Duration::from_secs(10))?;
-    let lock = BlockingWriteLock::new(&session, "/examples/with_lock", None)?;
+    let lock = BlockingWriteLock::new(&session, "/examples/with_lock")?;
     let mut report = Report::default();
 
     // The closure's result comes back; here it is a `Result` itself, so there are two things that can fail.

@@ -15,7 +15,7 @@
 //!
 //! # fn write_report() {}
 //! let session = Session::connect("zk1:2181,zk2:2181,zk3:2181", Duration::from_secs(10))?;
-//! let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
+//! let lock = BlockingWriteLock::new(&session, "/locks/report")?;
 //!
 //! let guard = lock.lock()?;
 //! if guard.is_owner() {
@@ -88,9 +88,10 @@
 mod client;
 mod directory;
 mod error;
-mod error_class;
+mod error_kind;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
+mod lock_options;
 mod locks;
 mod logging;
 mod node_tracker;
@@ -114,10 +115,12 @@ pub use client::{
 };
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{LockError, LossReason, Result};
+pub use error_kind::ErrorKind;
+pub use lock_options::LockOptions;
 pub use locks::{
-    BlockingWriteLock, Candidate, DowngradeError, Leadership, LockGuard, LockListener, MultiGuard, MultiLock,
-    NamedLocks, ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Revocation, Revoker,
-    WriteGuard, WriteLock,
+    BlockingWriteLock, Candidate, DowngradeError, Leadership, ListeningLock, LockGuard, LockListener,
+    MultiGuard, MultiLock, NamedLocks, ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock,
+    Released, Revocation, Revoker, WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;
@@ -130,10 +133,11 @@ pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
+#[cfg(feature = "zookeeper")]
+pub use session::SessionBuilder;
 pub use session::{Session, SessionState};
-pub use wait::{CancelToken, Wait};
 
-pub use zookeeper::ZooKeeper;
+pub use wait::{CancelToken, Wait};
 
 /// The README's examples, compiled.
 #[cfg(doctest)]

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use crate::client::ZkError;
-
 use crate::error::{LockError, Result};
 use crate::session::{Core, Moment};
 
@@ -38,7 +37,7 @@ const DELAY: Duration = Duration::from_millis(500);
 /// assert_ne!(patient, RetryPolicy::default());
 /// ```
 ///
-/// A lock takes one by [`ProtocolSupport::set_retry_policy`](crate::ProtocolSupport::set_retry_policy).
+/// Locks take one by [`LockOptions::retry`](crate::LockOptions::retry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     backoff: Backoff,
@@ -103,10 +102,6 @@ impl RetryPolicy {
     #[must_use]
     pub fn with_jitter(self) -> RetryPolicy {
         RetryPolicy { jitter: true, ..self }
-    }
-
-    pub(crate) fn with_delay(self, delay: Duration) -> RetryPolicy {
-        RetryPolicy { delay, ..self }
     }
 
     /// Returns the delay from which the others are made.

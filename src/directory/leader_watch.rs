@@ -1,10 +1,10 @@
 //! [`LeaderWatch`]: who is first in a queue, kept up to date.
 
-use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::Receiver;
 
 use super::lock_info::LockInfo;
 use super::reading::read_without_data;
+use crate::client::{ZkError, ZkResult};
 use crate::error::Result;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;

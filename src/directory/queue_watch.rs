@@ -1,8 +1,8 @@
 //! [`QueueWatch`]: who stands in a queue, kept up to date.
 
-use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::Receiver;
 
+use crate::client::{ZkError, ZkResult};
 use crate::error::Result;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;

@@ -1,8 +1,7 @@
 //! [`Call`] and the log of all calls, from which tests count round trips.
 
-use crate::client::ZkResult;
-
 use super::faults::SimOperation;
+use crate::client::ZkResult;
 
 /// One call that a client made, as [`SimulatedZooKeeper::log`](super::SimulatedZooKeeper::log) returns it.
 #[derive(Clone, Debug, PartialEq)]

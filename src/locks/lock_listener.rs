@@ -57,6 +57,13 @@ pub trait LockListener: Send + Sync {
     }
 }
 
+/// Ignores every event.
+impl LockListener for () {
+    fn lock_acquired(&self) {}
+
+    fn lock_released(&self) {}
+}
+
 impl<L: LockListener + ?Sized> LockListener for Arc<L> {
     fn lock_acquired(&self) {
         (**self).lock_acquired();

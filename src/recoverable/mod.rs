@@ -14,14 +14,14 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::client::{Acl, CreateMode, Stat, ZkResult};
-
 use self::attempt::Attempts;
 use self::call::{Call, Create, CreateSequential, Delete, SetData, Written};
 pub(crate) use self::mark::unmarked;
 use crate::client::ZooKeeperClient;
+use crate::client::{Acl, CreateMode, Stat, ZkResult};
 use crate::error::{LockError, Operation, Result};
-use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::lock_options::{LockOptions, check_data};
+use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::retry::RetryPolicy;
 use crate::session::{Core, Session};
@@ -46,7 +46,7 @@ use crate::session::{Core, Session};
 ///
 /// Otherwise it fails with [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): an act of another
 /// client since the first attempt could have hidden the effect. So an `Ok` means that the call took
-/// effect once (but see below for `delete`), and [`Client`](crate::LockError::Client), with the
+/// effect once (but see below for `delete`), and [`Server`](crate::LockError::Server), with the
 /// server's refusal, that it did not take effect. While nobody else changes the znode or its
 /// siblings, and READ is granted, no outcome is unknown.
 ///
@@ -59,9 +59,9 @@ use crate::session::{Core, Session};
 /// [`get_data`](RecoverableZooKeeper::get_data) takes it off. Programs that read the same znodes
 /// otherwise see it, unless it is [left out](RecoverableZooKeeper::with_plain_data).
 ///
-/// Every call blocks; the end of the session ends it, also when it is stuck, and so does
-/// [closing](ProtocolSupport::close) the [`protocol_support`](RecoverableZooKeeper::protocol_support). A call goes on on
-/// the session that it began on, also where that [heals itself](Session::connect_self_healing). `Send` and `Sync`.
+/// Every call blocks. The end of the session ends it, even if it is stuck, and so does
+/// [`close`](RecoverableZooKeeper::close). A call stays on the session on which it began, also where
+/// that is [replaced](crate::SessionBuilder::replace_lost_sessions). `Send` and `Sync`.
 ///
 /// # What it cannot know
 /// - Who deleted a znode. A server keeps no trace of that, so a `delete` whose request was lost
@@ -106,8 +106,8 @@ impl RecoverableZooKeeper {
     /// Makes one on a session, with this policy for its repetitions. Sends nothing.
     #[must_use]
     pub fn new(session: &Session, policy: RetryPolicy) -> RecoverableZooKeeper {
-        let support = ProtocolSupport::new(session);
-        support.set_retry_policy(policy);
+        let options = LockOptions::new().retry(policy);
+        let support = ProtocolSupport::with_checked_options(session, options);
         RecoverableZooKeeper { support, form: Form::Marked }
     }
 
@@ -120,10 +120,11 @@ impl RecoverableZooKeeper {
         RecoverableZooKeeper { form: Form::Plain, ..self }
     }
 
-    /// Returns what the calls stand on: the session, the retries, and an end to them.
-    #[must_use]
-    pub fn protocol_support(&self) -> &ProtocolSupport {
-        &self.support
+    /// Closes this: a call that waits for its next attempt fails with
+    /// [`Closed`](crate::LockError::Closed), and so does every later call. The session stays open.
+    /// Idempotent.
+    pub fn close(&self) {
+        self.support.close();
     }
 
     /// Returns the session.
@@ -138,7 +139,7 @@ impl RecoverableZooKeeper {
     /// `/queue/item-<guid>-0000000007`. Make none in the directory of a lock, where it would count as a request.
     ///
     /// # Errors
-    /// - [`Client`](crate::LockError::Client) with the server's answer: `NodeExists` when the znode is another's, `NoNode`
+    /// - [`Server`](crate::LockError::Server) with the server's answer: `NodeExists` when the znode is another's, `NoNode`
     ///   when the parent is missing, `NoChildrenForEphemerals`. Nothing was created.
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and the znode may
     ///   have been created and changed or deleted since, or may not be read.
@@ -165,7 +166,7 @@ impl RecoverableZooKeeper {
     /// Deletes a znode; with `Some(version)` only at that version of its data.
     ///
     /// # Errors
-    /// - [`Client`](crate::LockError::Client) with the server's answer: `NoNode`, `BadVersion`,
+    /// - [`Server`](crate::LockError::Server) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. Nothing was deleted by this call.
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and another znode
     ///   is there now; or none is, and the one before had children or another version.
@@ -178,7 +179,7 @@ impl RecoverableZooKeeper {
     /// Replaces a znode's data; with `Some(version)` only at that version. Returns the new metadata.
     ///
     /// # Errors
-    /// - [`Client`](crate::LockError::Client) with the server's answer: `NoNode`, or `BadVersion`
+    /// - [`Server`](crate::LockError::Server) with the server's answer: `NoNode`, or `BadVersion`
     ///   when another client has replaced that version. Nothing was written.
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and others have
     ///   written since, or deleted the znode, so that this call's data may have been there between.
@@ -204,7 +205,7 @@ impl RecoverableZooKeeper {
     /// Returns a znode's data, without the mark, and its metadata, which counts the mark in the length.
     ///
     /// # Errors
-    /// [`Client`](crate::LockError::Client) with `NoNode`. Otherwise as [`exists`](RecoverableZooKeeper::exists).
+    /// [`Server`](crate::LockError::Server) with `NoNode`. Otherwise as [`exists`](RecoverableZooKeeper::exists).
     pub fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
         let (data, stat) = self.read(Operation::READ, path, |client, path| client.get_data(path, false))?;
         match self.form {

@@ -22,11 +22,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use crate::client::{Acl, ZkResult};
 use crossbeam_channel::Sender;
 use log::Level;
 use parking_lot::{Condvar, Mutex};
 
+use crate::client::{Acl, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::logging;
 use crate::recipe::access::Access;
@@ -283,15 +283,30 @@ impl Request {
         if let Some(error) = state.error.take() {
             return error;
         }
-        let (operation, path) = (operation.name, self.name_of(state));
-        let Phase::Ended { how: Ending::Lost(reason) | Ending::Dropped(reason), .. } = state.phase else {
-            return LockError::NotOwner { operation, path };
-        };
-        match reason {
-            LossReason::NodeDeleted => LockError::RequestDeleted { path },
-            LossReason::SessionClosed => LockError::Closed { operation, path },
-            reason => LockError::SessionLost { operation, path, reason },
+        let path = self.name_of(state);
+        match state.phase {
+            Phase::Ended { how: Ending::Lost(reason) | Ending::Dropped(reason), .. } => {
+                LockError::ended(operation, path, reason)
+            }
+            _ => LockError::NotOwner { operation: operation.name, path },
         }
+    }
+
+    /// Why the lock was lost while this request held it.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        match self.state.lock().phase {
+            Phase::Ended { how: Ending::Lost(reason), .. } => return Some(reason),
+            Phase::Owner { .. } => {}
+            Phase::Joining(_) | Phase::Queued { .. } | Phase::Ended { .. } => return None,
+        }
+        // The lease has ended, and no thread has noticed yet.
+        let reason = || self.core.end_reason().unwrap_or(LossReason::LeaseExpired);
+        (!self.is_owner()).then(reason)
+    }
+
+    /// Whether somebody has asked for the lock that this request holds.
+    pub(crate) fn is_revocation_requested(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Owner { told_of_revocation: true, .. })
     }
 
     /// Whether the lock was taken away while this request held it.

@@ -5,9 +5,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::client::{ZkError, ZkResult};
-
 use super::{Event, Phase, Request, RequestSpec};
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation};
 use crate::logging;
 use crate::panics::contain;

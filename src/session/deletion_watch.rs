@@ -109,9 +109,8 @@ impl fmt::Debug for DeletionWatch {
 mod tests {
     use super::*;
 
-    use crate::client::{Acl, Permissions, ZkError};
-
     use crate::Session;
+    use crate::client::{Acl, Permissions, ZkError};
     use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
     use crate::testing::{eventually, open_on_manual_runtime};
 

@@ -9,13 +9,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
 use super::clock::Moment;
 use super::registry::{Notification, Participant, ParticipantId};
 use super::state::Core;
+use crate::client::{ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;

@@ -14,13 +14,12 @@ use super::faults;
 use super::world::{State, World};
 use crate::error::{LockError, Operation};
 use crate::locks::listening_lock::ListeningLock;
-use crate::locks::locking;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, Request};
-use crate::{Acl, LockListener, LossReason, Permissions, RetryPolicy, Session};
+use crate::{Acl, LockListener, LockOptions, LossReason, Permissions, RetryPolicy, Session};
 
 /// The names of readers and writers; what differs in others is the business of the rules.
 const SCHEME: NamingScheme = NamingScheme::Recipe;
@@ -94,14 +93,15 @@ fn make_lock(
     access: Access,
 ) -> (usize, Arc<ListeningLock>) {
     let number = world.state().locks.len();
-    let ear = RecordingListener { world: Arc::downgrade(world), lock: number };
+    let listener = RecordingListener { world: Arc::downgrade(world), lock: number };
     let path = ZNodePath::parse(dir).expect("a good path");
-    let acl = world.profile.unreadable.then(|| vec![Acl::new(all_but_read(), "world", "anyone")]);
-    let support = ProtocolSupport::with_acl(session, acl);
-    let lock =
-        Arc::new(ListeningLock::new(support, path, access, locking::default_data(), Some(Arc::new(ear))));
+    let mut options = LockOptions::new().retry(world.state().random.of(&retry_policies()));
+    if world.profile.unreadable {
+        options = options.acl([Acl::new(all_but_read(), "world", "anyone")]);
+    }
+    let support = ProtocolSupport::with_options(session, options).expect("good options");
+    let lock = Arc::new(ListeningLock::new(support, path, access, Some(Arc::new(listener))));
     let mut state = world.state();
-    lock.support().set_retry_policy(state.random.of(&retry_policies()));
     state.locks.push(LockRecord {
         client,
         dir,

@@ -16,13 +16,13 @@ mod watching;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::client::ZkResult;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
 use self::watch_cell::{View, WatchCell};
 use self::watch_loop::WatchLoop;
 pub(crate) use self::watching::Watching;
+use crate::client::ZkResult;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::session::{OnNewSession, Session};
@@ -164,11 +164,7 @@ impl<S: Subject> TrackerInner<S> {
     }
 
     fn end_error(&self, reason: LossReason) -> LockError {
-        let (operation, path) = (Operation::WATCH.name, self.subject.path().to_string());
-        match reason {
-            LossReason::SessionClosed => LockError::Closed { operation, path },
-            reason => LockError::SessionLost { operation, path, reason },
-        }
+        LockError::ended(Operation::WATCH, self.subject.path(), reason)
     }
 }
 

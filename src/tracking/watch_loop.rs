@@ -9,11 +9,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{ZkError, ZkResult};
 use parking_lot::Mutex;
 
 use super::watch_cell::{View, WatchCell};
 use super::{Fetched, Subject, Watching};
+use crate::client::{ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain_call;
 use crate::retry::is_passing;

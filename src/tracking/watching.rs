@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::client::{Stat, ZkResult};
 use parking_lot::Mutex;
 
+use crate::client::{Stat, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::{Core, ParticipantId};
 

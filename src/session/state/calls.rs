@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::client::{Acl, CreateMode, ZkError, ZkResult};
-
 use super::Core;
 use crate::client::ZooKeeperClient;
+use crate::client::{Acl, CreateMode, ZkError, ZkResult};
 use crate::error::LossReason;
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::ZkResult;
-
 use super::calls::was_answered;
 use super::{Core, Status};
+use crate::client::ZkResult;
 use crate::error::LossReason;
 use crate::logging;
 use crate::session::clock::Moment;

@@ -15,7 +15,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -28,6 +27,7 @@ use super::registry::{Notification, Participant, ParticipantId, Registry};
 use super::removal::{Removal, Target};
 use super::runtime::{Priority, Runtime};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
@@ -390,12 +390,10 @@ impl Core {
     }
 
     fn end_error(&self, operation: Operation, path: &ZNodePath) -> LockError {
-        let (operation, path) = (operation.name, path.to_string());
         match self.end_reason() {
-            Some(LossReason::SessionClosed) => LockError::Closed { operation, path },
-            Some(reason) => LockError::SessionLost { operation, path, reason },
-            // The job that was to answer has panicked, and nobody knows what it did before.
-            None => LockError::ConnectionLoss { operation, path, source: ZkError::ConnectionLoss },
+            Some(reason) => LockError::ended(operation, path, reason),
+            // The job panicked before it answered, so its effect is unknown.
+            None => LockError::client(operation, path, ZkError::ConnectionLoss),
         }
     }
 

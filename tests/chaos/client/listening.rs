@@ -44,7 +44,7 @@ impl Listening {
         let (sender, told) = unbounded();
         let (journal, thread) = (Arc::clone(&self.journal), self.thread);
         let ear = Arc::new(RecordingListener { told: sender, heard: Mutex::default(), journal, thread });
-        let lock = WriteLock::with_listener(session, LOCKS[lock], None, Arc::clone(&ear));
+        let lock = WriteLock::with_listener(session, LOCKS[lock], Arc::clone(&ear));
         Elected { lock: lock.expect("the path is fine"), told, ear }
     }
 }
