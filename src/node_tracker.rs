@@ -19,7 +19,7 @@ use crate::wait::Wait;
 ///
 /// It looks again whenever the znode changes, and after every reconnect, and costs no thread. What it tells is what the
 /// connected server said last: a moment old, and during an outage as old as the outage. Changes in quick succession may be
-/// seen as one. On a session that [heals itself](Session::connect_self_healing) it goes on on the next session.
+/// seen as one. It survives the [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
 ///
 /// READ must be granted, and stay so: of a znode that this client may not read, servers since 3.8.4 and 3.9.2 tell nothing,
 /// neither that it has come nor that it has gone. A tracker that waits for such a one looks again at the next reconnect
