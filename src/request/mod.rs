@@ -33,8 +33,8 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::{
-    Core, LeaseEpoch, Listing, ListingReader, Moment, Notification, Participant, ParticipantId, Session,
-    Target,
+    Core, LeaseEpoch, Listing, ListingReader, Notification, Participant, ParticipantId, Runner, Session,
+    Target, Task,
 };
 
 pub(crate) use downgrade::Downgrade;
@@ -89,16 +89,13 @@ pub(crate) struct Request {
 
 struct State {
     phase: Phase,
-    /// Whether a worker is moving the request, and whether it must look once more before it parks.
-    moving: bool,
-    again: bool,
+    /// Stopped when the request ends.
+    runner: Runner,
     /// The znode whose watch wakes the request. `None` for one that must list the queue, or look at
     /// its own znode, before it knows anything.
     watched: Option<ZNodePath>,
     /// A listing that others have brought.
     listing: Option<Arc<Listing>>,
-    /// When the request is to look again by itself; one time is enough.
-    next_look: Option<Moment>,
     /// The reply to a create was lost once.
     reply_lost: bool,
     /// Why a request ended that could not be carried on; for whoever waits for it.
@@ -179,11 +176,9 @@ impl Request {
             observer,
             state: Mutex::new(State {
                 phase,
-                moving: false,
-                again: false,
+                runner: Runner::default(),
                 watched: None,
                 listing: None,
-                next_look: None,
                 reply_lost: false,
                 error: None,
             }),
@@ -196,7 +191,7 @@ impl Request {
     /// Starts the request. It goes on by itself; [`Request::withdraw`] ends it.
     pub(crate) fn start(self: &Arc<Self>) {
         self.core.join(self.id, Arc::<Request>::clone(self));
-        Arc::clone(self).look();
+        Arc::clone(self).wake();
         if self.has_ended() {
             // Withdrawn before it joined.
             self.core.leave(self.id);
@@ -403,7 +398,7 @@ impl Request {
         state.listing = None;
         self.forget_watch(state);
         self.settled.notify_all();
-        Some(Cleanup { left_behind, still_moving: state.moving })
+        Some(Cleanup { left_behind, still_moving: state.runner.stop() })
     }
 
     fn forget_watch(&self, state: &mut State) {
@@ -469,11 +464,11 @@ impl Participant for Request {
         match why {
             Notification::LookAgain | Notification::Reconnected => {
                 self.forget_watch(&mut self.state.lock());
-                self.look();
+                self.wake();
             }
             // One that is still joining has a time of its own.
             Notification::Routine if self.znode().is_none() => {}
-            Notification::Routine => self.look(),
+            Notification::Routine => self.wake(),
             Notification::Suspended => self.log_suspension(),
             Notification::CheckLease => {
                 let over = {
@@ -498,7 +493,7 @@ impl ListingReader for Request {
             }
             state.listing = Some(Arc::clone(listing));
         }
-        self.look();
+        self.wake();
     }
 }
 

@@ -4,7 +4,6 @@
 //! those to wake. It knows nothing of the recipes.
 
 mod clock;
-mod deletion_watch;
 mod job;
 mod lease;
 mod listings;
@@ -12,6 +11,7 @@ mod mailbox;
 mod registry;
 mod removal;
 mod replacement;
+mod runner;
 mod runtime;
 mod state;
 mod timer;
@@ -30,7 +30,6 @@ use crate::client::{Adapter, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Result};
 
 pub(crate) use self::clock::Moment;
-pub(crate) use self::deletion_watch::DeletionWatch;
 #[cfg(test)]
 pub(crate) use self::job::Job;
 pub(crate) use self::lease::LeaseEpoch;
@@ -40,6 +39,7 @@ pub(crate) use self::registry::{Notification, Participant, ParticipantId};
 pub(crate) use self::removal::Target;
 use self::replacement::Factory;
 pub(crate) use self::replacement::{OnNewSession, Replacement};
+pub(crate) use self::runner::{Runner, Task};
 use self::runtime::Threads;
 pub(crate) use self::runtime::{Priority, Runtime};
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::client::{Stat, ZkResult};
 use parking_lot::Mutex;
 
 use crate::recipe::path::ZNodePath;
-use crate::session::{Core, ParticipantId};
+use crate::session::{Core, ParticipantId, WatchOutcome};
 
 /// The watches of one participant. Its reads may block, so only workers make them.
 pub(crate) struct Watching {
@@ -28,6 +28,12 @@ impl Watching {
 
     pub(super) fn id(&self) -> ParticipantId {
         self.id
+    }
+
+    /// Looks at a znode, even at one that may not be read; the watch fires when it changes or goes.
+    pub(crate) fn watch(&self, path: &ZNodePath) -> ZkResult<WatchOutcome> {
+        self.register(path);
+        self.core.set_watch(path)
     }
 
     /// Reads a znode; the watch fires when it changes or goes. None is left where there is no such znode.

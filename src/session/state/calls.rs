@@ -110,6 +110,11 @@ impl Core {
     /// Looks at a znode and leaves a watch there for the participant.
     pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<WatchOutcome> {
         self.registry.watch(path, id);
+        self.set_watch(path)
+    }
+
+    /// Looks at a znode and leaves a watch there for those who have registered for it.
+    pub(crate) fn set_watch(self: &Arc<Self>, path: &ZNodePath) -> ZkResult<WatchOutcome> {
         match self.read(|client| client.get_data(path.as_str(), true)) {
             Ok((data, stat)) => {
                 let is_persistent = stat.ephemeral_owner == 0;

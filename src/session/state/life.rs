@@ -80,7 +80,7 @@ impl Core {
         }
         let proof = status.in_contact && !status.proof_under_way && self.is_proof_due(status, now);
         status.proof_under_way |= proof;
-        status.next_tick.take_if(|scheduled| *scheduled <= now);
+        status.next_tick.clear_past(now);
         self.schedule_next_tick(status, now);
         Due::Work { proof, lease_ended: status.lease.current().end() <= now }
     }
@@ -104,23 +104,15 @@ impl Core {
             lease.given_up_at(),
             lease.keep_alive_due(self.min_idle_for_ping),
         ];
-        if let Some(next) = times.into_iter().filter(|time| *time > now).min() {
-            self.schedule_tick(status, next);
+        let Some(next) = times.into_iter().filter(|time| *time > now).min() else { return };
+        if status.next_tick.set(next) {
+            self.at(next, move |core| {
+                let rings = core.status.lock().next_tick.rings(next);
+                if rings {
+                    core.tick();
+                }
+            });
         }
-    }
-
-    fn schedule_tick(self: &Arc<Self>, status: &mut Status, next: Moment) {
-        if status.next_tick.is_some_and(|scheduled| scheduled <= next) {
-            return;
-        }
-        status.next_tick = Some(next);
-        self.at(next, move |core| {
-            // One that was overtaken by an earlier one has nothing left to do.
-            let is_the_latest = core.status.lock().next_tick == Some(next);
-            if is_the_latest {
-                core.tick();
-            }
-        });
     }
 
     /// Ends the session for good: owners are told, waiters get an error, threads go.

@@ -26,6 +26,7 @@ use super::lease::{Lease, LeaseEpoch};
 use super::listings::Listings;
 use super::registry::{Notification, Participant, ParticipantId, Registry};
 use super::removal::{Removal, Target};
+use super::runner::Alarm;
 use super::runtime::{Priority, Runtime};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
@@ -72,7 +73,7 @@ struct Status {
     proof_under_way: bool,
     /// Whether a routine look is due that waits for the next keep-alive.
     routine_look_due: bool,
-    next_tick: Option<Moment>,
+    next_tick: Alarm,
     announced: SessionState,
     subscribers: Vec<Sender<SessionState>>,
     end: Option<LossReason>,
@@ -102,7 +103,7 @@ impl Core {
             recheck_due: false,
             proof_under_way: false,
             routine_look_due: false,
-            next_tick: None,
+            next_tick: Alarm::default(),
             announced: SessionState::Suspended,
             subscribers: Vec::new(),
             end: None,
