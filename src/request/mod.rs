@@ -70,8 +70,13 @@ pub(crate) trait Observer: Send + Sync {
     /// Takes up an event, in order. Called under the request's lock: it must not block nor call anybody.
     fn post(&self, event: Event);
 
-    /// Passes on what was posted, outside every lock.
-    fn deliver(&self);
+    /// Whether something posted waits for a [`deliver`](Observer::deliver).
+    fn has_callbacks(&self) -> bool {
+        false
+    }
+
+    /// Makes the callbacks for what was posted, outside every lock.
+    fn deliver(&self) {}
 }
 
 pub(crate) struct Request {
@@ -369,8 +374,7 @@ impl Request {
         let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         state.error = error;
         drop(state);
-        // Before the cleaning up, after which the session's threads may go.
-        Arc::clone(self).deliver_soon();
+        self.deliver_soon();
         self.clean_up(cleanup, None);
         let what = if was_owner { "lost" } else { "dropped from the queue:" };
         let level = match reason {

@@ -55,7 +55,7 @@ impl Task for Request {
 
     fn run(self: Arc<Self>) {
         while self.step_contained() == Next::Again || self.with_runner(Runner::finish) {}
-        self.observer.deliver();
+        self.deliver_soon();
         if self.has_come_to_rest() {
             self.core.leave(self.id);
         }
@@ -63,8 +63,8 @@ impl Task for Request {
 }
 
 impl Request {
-    /// Whether the request has ended and nobody moves it. During the callbacks another worker may have begun to, which
-    /// may have something to delete, and leaves then.
+    /// Whether the request has ended and nobody moves it. Another worker may have begun to since, which may have
+    /// something to delete, and leaves then.
     fn has_come_to_rest(&self) -> bool {
         self.with_runner(|runner| runner.was_stopped() && !runner.is_running())
     }
@@ -408,8 +408,11 @@ impl Request {
         Next::Park
     }
 
-    pub(super) fn deliver_soon(self: Arc<Self>) {
-        let core = Arc::clone(&self.core);
-        core.submit_or_spawn(move || self.observer.deliver());
+    /// Has a callback thread deliver what was posted.
+    pub(super) fn deliver_soon(&self) {
+        if self.observer.has_callbacks() {
+            let observer = Arc::clone(&self.observer);
+            self.core.submit_callback(move || observer.deliver());
+        }
     }
 }

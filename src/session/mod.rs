@@ -3,6 +3,7 @@
 //! It knows the state of the session and its lease, runs the few threads that react to events, and keeps the list of
 //! those to wake. It knows nothing of the recipes.
 
+mod callbacks;
 mod clock;
 mod job;
 mod lease;
@@ -45,7 +46,6 @@ pub(crate) use self::runtime::{Priority, Runtime};
 #[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
 pub(crate) use self::state::{Core, WatchOutcome};
-pub(crate) use self::workers::block_in_place;
 
 /// The bounds of a session timeout. The server narrows it further: to 2 to 20 ticks, by default 4 s to 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);

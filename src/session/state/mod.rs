@@ -348,9 +348,9 @@ impl Core {
         self.runtime.submit(priority, Box::new(move || job(&core)));
     }
 
-    /// The same for a job that must be done even if the session's threads are gone.
-    pub(crate) fn submit_or_spawn(&self, job: impl FnOnce() + Send + 'static) {
-        self.runtime.submit_or_spawn(Box::new(job));
+    /// Runs a callback of the application's, which may block, even after the end of the session.
+    pub(crate) fn submit_callback(&self, callback: impl FnOnce() + Send + 'static) {
+        self.runtime.submit_callback(Box::new(callback));
     }
 
     /// Runs a call on a worker and waits for what it returns, but not beyond the end of the session.
