@@ -278,9 +278,7 @@ impl LockError {
         let path = path.to_string();
         let Operation { name: operation, permission } = operation;
         match source {
-            ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => {
-                LockError::ConnectionLoss { operation, path, source }
-            }
+            lost if lost.is_reply_lost() => LockError::ConnectionLoss { operation, path, source },
             ZkError::SessionExpired => {
                 LockError::SessionLost { operation, path, reason: LossReason::SessionExpired }
             }
@@ -288,8 +286,7 @@ impl LockError {
                 LockError::AccessDenied { operation, path, permission, source }
             }
             ZkError::InvalidAcl => LockError::InvalidAcl { operation, path, source },
-            // For every code that the library has no name for.
-            ZkError::Unimplemented => LockError::Refused { operation, path, source },
+            declined if declined.is_declined() => LockError::Refused { operation, path, source },
             _ => LockError::Client { operation, path, source },
         }
     }

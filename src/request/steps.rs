@@ -14,7 +14,6 @@ use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
-use crate::retry::is_passing;
 use crate::session::{Core, LeaseEpoch, Listing, Listings, Priority, Runner, Target, Task, WatchOutcome};
 
 /// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
@@ -177,7 +176,7 @@ impl Request {
             // The end of the session ends the request, and says why.
             return Next::Park;
         }
-        if !is_passing(error) {
+        if !error.is_transient() {
             self.fail(LockError::client(operation, &self.spec.dir, error));
             return Next::Park;
         }
@@ -399,7 +398,7 @@ impl Request {
         match error {
             // The end of the session ends the request, and says why.
             ZkError::SessionExpired => {}
-            error if !is_passing(error) => self.fail(LockError::client(operation, path, error)),
+            error if !error.is_transient() => self.fail(LockError::client(operation, path, error)),
             _ if self.core.in_contact() => {
                 self.wake_after(self.spec.retry.delay().max(MIN_RETRY));
             }

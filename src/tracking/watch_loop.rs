@@ -10,7 +10,6 @@ use super::watch_cell::{View, WatchCell};
 use super::{Fetched, Subject, Watching};
 use crate::logging;
 use crate::panics::contain_call;
-use crate::retry::is_passing;
 use crate::session::{Core, Notification, Participant, Priority, Runner, Task};
 
 /// How soon a look is tried again that failed although there seems to be contact.
@@ -60,7 +59,7 @@ impl<S: Subject> WatchLoop<S> {
             Ok(Fetched::ChangedMeanwhile) => Arc::clone(self).wake(),
             // The end of the session ends the tracking, and says why.
             Err(ZkError::SessionExpired) => {}
-            Err(error) if is_passing(error) => {
+            Err(error) if error.is_transient() => {
                 // Without contact there is nothing to see until it is back, which wakes every participant.
                 if self.core().in_contact() {
                     self.wake_after(RETRY);

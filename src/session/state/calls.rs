@@ -132,17 +132,7 @@ impl Core {
     }
 }
 
-/// Whether the quorum has handled the request, even if only to refuse it.
+/// Whether the request was handled, even if only to refuse it.
 pub(super) fn was_answered<T>(result: &ZkResult<T>) -> bool {
-    matches!(
-        result,
-        Ok(_)
-            | Err(ZkError::NoNode
-                | ZkError::NodeExists
-                | ZkError::BadVersion
-                | ZkError::NotEmpty
-                | ZkError::NoAuth
-                | ZkError::InvalidAcl
-                | ZkError::NoChildrenForEphemerals)
-    )
+    result.as_ref().err().is_none_or(|error| error.is_answer())
 }
