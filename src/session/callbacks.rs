@@ -150,12 +150,13 @@ mod tests {
     fn an_idle_thread_is_used_again() {
         let callbacks = Callbacks::new();
         let (done, finished) = unbounded();
+        let mut threads = Vec::new();
         for _ in 0..10 {
             let done = done.clone();
             callbacks.submit(Box::new(move || done.send(thread::current().id()).unwrap()));
+            threads.push(next(&finished));
             eventually("the thread is idle", || callbacks.shared.queue.lock().idle == 1);
         }
-        let threads: Vec<_> = finished.try_iter().collect();
         assert!(threads.windows(2).all(|pair| pair[0] == pair[1]), "{threads:?}");
         callbacks.shut_down();
     }
