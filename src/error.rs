@@ -283,9 +283,7 @@ impl LockError {
         let path = path.to_string();
         let Operation { name: operation, permission } = operation;
         match source {
-            ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => {
-                LockError::ConnectionLoss { operation, path, source }
-            }
+            lost if lost.is_reply_lost() => LockError::ConnectionLoss { operation, path, source },
             ZkError::SessionExpired => {
                 LockError::SessionLost { operation, path, reason: LossReason::SessionExpired }
             }
@@ -293,9 +291,7 @@ impl LockError {
                 LockError::AccessDenied { operation, path, permission, source }
             }
             ZkError::InvalidAcl => LockError::InvalidAcl { operation, path, source },
-            ZkError::QuotaExceeded | ZkError::Throttled | ZkError::Unimplemented => {
-                LockError::Refused { operation, path, source }
-            }
+            declined if declined.is_declined() => LockError::Refused { operation, path, source },
             _ => LockError::Server { operation, path, source },
         }
     }

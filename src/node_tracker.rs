@@ -202,10 +202,7 @@ impl Subject for Node {
                 Ok(Fetched::Seen(Some(NodeData { contents })))
             }
             // A watch on what does not exist: here it is waited for.
-            Err(ZkError::NoNode) => match watching.existence(&self.path)? {
-                None => Ok(Fetched::Seen(None)),
-                Some(_) => Ok(Fetched::ChangedMeanwhile),
-            },
+            Err(ZkError::NoNode) => watching.absence(&self.path, None),
             Err(error) => Err(error),
         }
     }

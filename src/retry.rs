@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use crate::client::ZkError;
 use crate::error::{LockError, Result};
 use crate::session::{Core, Moment};
 
@@ -151,17 +150,6 @@ impl Default for RetryPolicy {
     /// Linear by 500 ms, with ten attempts, as the Java recipe has it.
     fn default() -> RetryPolicy {
         RetryPolicy::linear(DELAY)
-    }
-}
-
-/// Whether a call that failed so may succeed when it is made again, as it is, on the same session.
-pub(crate) fn is_passing(error: ZkError) -> bool {
-    match error {
-        ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => true,
-        // What the client library makes of codes that it does not know: the quota is exceeded, or
-        // the server throttles.
-        ZkError::Unimplemented => true,
-        _ => false,
     }
 }
 

@@ -85,10 +85,7 @@ impl Subject for Queue {
     fn look(&self, watching: &Watching) -> ZkResult<Fetched<Vec<String>>> {
         match watching.children(&self.dir) {
             Ok(children) => Ok(Fetched::Seen(in_order(&children).into_iter().map(str::to_owned).collect())),
-            Err(ZkError::NoNode) => match watching.existence(&self.dir)? {
-                None => Ok(Fetched::Seen(Vec::new())),
-                Some(_) => Ok(Fetched::ChangedMeanwhile),
-            },
+            Err(ZkError::NoNode) => watching.absence(&self.dir, Vec::new()),
             Err(error) => Err(error),
         }
     }

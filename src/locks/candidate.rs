@@ -312,7 +312,7 @@ mod tests {
         let ended = candidate.ended().clone();
         drop(candidate);
         assert_eq!(ended.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
-        assert_eq!(server.children("/election").len(), 1);
+        eventually("it leaves the queue", || server.children("/election").len() == 1);
         assert!(leads.is_empty());
         assert!(leader.is_owner());
     }

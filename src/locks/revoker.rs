@@ -19,7 +19,8 @@ use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation;
 use crate::recipe::znode_name::generated_sequence;
-use crate::session::{Core, DeletionWatch, Session};
+use crate::session::{Core, Session};
+use crate::tracking::DeletionWatch;
 
 /// Asks the holders of locks to let go, and takes locks away from those that do not.
 ///

@@ -33,8 +33,8 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::{
-    Core, LeaseEpoch, Listing, ListingReader, Moment, Notification, Participant, ParticipantId, Session,
-    Target,
+    Core, LeaseEpoch, Listing, ListingReader, Notification, Participant, ParticipantId, Runner, Session,
+    Target, Task,
 };
 
 pub(crate) use downgrade::Downgrade;
@@ -70,8 +70,13 @@ pub(crate) trait Observer: Send + Sync {
     /// Takes up an event, in order. Called under the request's lock: it must not block nor call anybody.
     fn post(&self, event: Event);
 
-    /// Passes on what was posted, outside every lock.
-    fn deliver(&self);
+    /// Whether something posted waits for a [`deliver`](Observer::deliver).
+    fn has_callbacks(&self) -> bool {
+        false
+    }
+
+    /// Makes the callbacks for what was posted, outside every lock.
+    fn deliver(&self) {}
 }
 
 pub(crate) struct Request {
@@ -89,16 +94,13 @@ pub(crate) struct Request {
 
 struct State {
     phase: Phase,
-    /// Whether a worker is moving the request, and whether it must look once more before it parks.
-    moving: bool,
-    again: bool,
+    /// Stopped when the request ends.
+    runner: Runner,
     /// The znode whose watch wakes the request. `None` for one that must list the queue, or look at
     /// its own znode, before it knows anything.
     watched: Option<ZNodePath>,
     /// A listing that others have brought.
     listing: Option<Arc<Listing>>,
-    /// When the request is to look again by itself; one time is enough.
-    next_look: Option<Moment>,
     /// The reply to a create was lost once.
     reply_lost: bool,
     /// Why a request ended that could not be carried on; for whoever waits for it.
@@ -179,11 +181,9 @@ impl Request {
             observer,
             state: Mutex::new(State {
                 phase,
-                moving: false,
-                again: false,
+                runner: Runner::default(),
                 watched: None,
                 listing: None,
-                next_look: None,
                 reply_lost: false,
                 error: None,
             }),
@@ -196,7 +196,7 @@ impl Request {
     /// Starts the request. It goes on by itself; [`Request::withdraw`] ends it.
     pub(crate) fn start(self: &Arc<Self>) {
         self.core.join(self.id, Arc::<Request>::clone(self));
-        Arc::clone(self).look();
+        Arc::clone(self).wake();
         if self.has_ended() {
             // Withdrawn before it joined.
             self.core.leave(self.id);
@@ -389,8 +389,7 @@ impl Request {
         let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         state.error = error;
         drop(state);
-        // Before the cleaning up, after which the session's threads may go.
-        Arc::clone(self).deliver_soon();
+        self.deliver_soon();
         self.clean_up(cleanup, None);
         let what = if was_owner { "lost" } else { "dropped from the queue:" };
         let level = match reason {
@@ -418,7 +417,7 @@ impl Request {
         state.listing = None;
         self.forget_watch(state);
         self.settled.notify_all();
-        Some(Cleanup { left_behind, still_moving: state.moving })
+        Some(Cleanup { left_behind, still_moving: state.runner.stop() })
     }
 
     fn forget_watch(&self, state: &mut State) {
@@ -484,11 +483,11 @@ impl Participant for Request {
         match why {
             Notification::LookAgain | Notification::Reconnected => {
                 self.forget_watch(&mut self.state.lock());
-                self.look();
+                self.wake();
             }
             // One that is still joining has a time of its own.
             Notification::Routine if self.znode().is_none() => {}
-            Notification::Routine => self.look(),
+            Notification::Routine => self.wake(),
             Notification::Suspended => self.log_suspension(),
             Notification::CheckLease => {
                 let over = {
@@ -513,7 +512,7 @@ impl ListingReader for Request {
             }
             state.listing = Some(Arc::clone(listing));
         }
-        self.look();
+        self.wake();
     }
 }
 

@@ -5,8 +5,8 @@
 
 #[cfg(feature = "zookeeper")]
 mod builder;
+mod callbacks;
 mod clock;
-mod deletion_watch;
 mod job;
 mod lease;
 mod listings;
@@ -14,6 +14,7 @@ mod mailbox;
 mod registry;
 mod removal;
 mod replacement;
+mod runner;
 mod runtime;
 mod state;
 mod timer;
@@ -34,7 +35,6 @@ use crate::error::{LockError, LossReason, Result};
 #[cfg(feature = "zookeeper")]
 pub use self::builder::SessionBuilder;
 pub(crate) use self::clock::Moment;
-pub(crate) use self::deletion_watch::DeletionWatch;
 #[cfg(test)]
 pub(crate) use self::job::Job;
 pub(crate) use self::lease::LeaseEpoch;
@@ -44,12 +44,12 @@ pub(crate) use self::registry::{Notification, Participant, ParticipantId};
 pub(crate) use self::removal::Target;
 use self::replacement::Factory;
 pub(crate) use self::replacement::{OnNewSession, Replacement};
+pub(crate) use self::runner::{Runner, Task};
 use self::runtime::Threads;
 pub(crate) use self::runtime::{Priority, Runtime};
 #[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
 pub(crate) use self::state::{Core, WatchOutcome};
-pub(crate) use self::workers::block_in_place;
 
 /// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);

@@ -65,8 +65,6 @@ enum Order {
 pub(super) struct Role {
     /// As it appears in the trace.
     pub(super) name: String,
-    /// Of which client and which generation of its workers it is one, if it is a worker.
-    pub(super) worker: Option<(usize, u64)>,
 }
 
 struct Place {

@@ -240,12 +240,9 @@ impl RecordingListener {
         if let Some(broken) = self.record(&world, callback) {
             world.fail(format!("lock {}: {broken}", self.lock));
         }
-        // Foreign code takes no worker's place.
-        world.change_staff(-1);
         pause(Wait::Turn);
         self.act(&world);
         pause(Wait::Turn);
-        world.change_staff(1);
         world.state().locks[self.lock].in_callback = false;
     }
 
@@ -323,23 +320,10 @@ impl RecordingListener {
         match action {
             Some(action) => act(world, self.lock, action),
             None => {
-                world.change_staff(1);
                 world.state().locks[self.lock].in_callback = false;
                 // Without the hook, which would print it.
                 std::panic::resume_unwind(Box::new("a listener panics on purpose"));
             }
-        }
-    }
-}
-
-impl World {
-    /// Counts the calling thread among the workers at work, or no longer, if it is one.
-    fn change_staff(&self, by: isize) {
-        let Some((client, generation)) = role().and_then(|role| role.worker) else { return };
-        let mut state = self.state();
-        let client = &mut state.clients[client];
-        if client.generation == generation {
-            client.at_work = client.at_work.saturating_add_signed(by);
         }
     }
 }

@@ -71,8 +71,6 @@ impl Observer for PanicsOnce {
             std::panic::resume_unwind(Box::new("an observer panics on purpose"));
         }
     }
-
-    fn deliver(&self) {}
 }
 
 #[test]
