@@ -246,7 +246,7 @@ pub(super) fn heal(world: &World, number: usize) {
     };
     world.note(format!("client {number} is no longer cut off"));
     if !lives {
-        simulated.tell();
+        simulated.report_expiry();
     }
 }
 
