@@ -5,7 +5,7 @@
 # Prints for each client `NAMESPACE ADDRESS`, the machine's address as the client sees it, or fails where namespaces cannot
 # be had. Then it answers `ok` to each line on stdin:
 #   drop N requests|replies|both     what client N (from 0) sends, what is sent to it, or both is dropped without a word
-#   heal N
+#   restore N
 # The end of stdin says that the run is over, or its process gone, however it went: then all is removed.
 #
 # A packet is dropped by addressing it to a network card that is not there, which needs no firewall.
@@ -80,7 +80,7 @@ while read -r verb client what; do
       [[ $what == replies ]] || aim_requests "$client" "$nobody"
       [[ $what == requests ]] || aim_replies "$client" "$nobody"
       ;;
-    heal)
+    restore)
       aim_requests "$client" "${outer_card[client]}"
       aim_replies "$client" "${inner_card[client]}"
       ;;
