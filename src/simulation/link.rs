@@ -45,7 +45,7 @@ pub(super) struct Heard {
     /// The activity since, as far back as a report may be lost.
     active: VecDeque<Moment>,
     /// The last mark of its activity was lost in a race with a report. The next one is not lost.
-    lost_a_mark: bool,
+    last_mark_lost: bool,
     /// The servers' tick time.
     pub(super) tick: Duration,
     /// The client's server is an observer, which reports to a follower.
@@ -55,7 +55,7 @@ pub(super) struct Heard {
 impl Heard {
     pub(super) fn new(now: Moment, tick: Duration, observer: bool) -> Heard {
         let (grace, active) = (Duration::ZERO, VecDeque::new());
-        Heard { last: now, grace, connected: now, active, lost_a_mark: false, tick, observer }
+        Heard { last: now, grace, connected: now, active, last_mark_lost: false, tick, observer }
     }
 
     /// The maximum age of the last report to the leader. Servers report every half tick, and an
@@ -72,8 +72,8 @@ impl Heard {
 
     /// A request marks the session as active, unless the mark is lost in a race.
     pub(super) fn record_activity(&mut self, now: Moment, races: bool) {
-        self.lost_a_mark = races && !self.lost_a_mark;
-        if self.lost_a_mark {
+        self.last_mark_lost = races && !self.last_mark_lost;
+        if self.last_mark_lost {
             return;
         }
         self.last = now;

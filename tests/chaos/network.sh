@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Gives each client of a chaos run a network namespace, and drops packets between it and the machine on command.
+# Gives each client of a chaos run a network namespace, and on command drops packets between it and
+# the machine.
 #
 # usage: network.sh TAG COUNT
-# Prints `NAMESPACE ADDRESS` for each client, with the machine's address as the client sees it, or fails if namespaces
-# are not available. Then it answers `ok` to each line on stdin:
-#   drop N requests|replies|both     silently drops what client N (from 0) sends, what is sent to it, or both
+# Prints `NAMESPACE ADDRESS` for each client, with the machine's address as the client sees it, or
+# fails if namespaces are not available. Then it answers `ok` to each line on stdin:
+#   drop N requests|replies|both     silently drops what client N (from 0) sends, gets, or both
 #   restore N                        ends that
-# At the end of stdin the run is over, or its process has ended in some way: then everything is removed.
+# At the end of stdin the run is over, or its process has ended in some way: then everything is
+# removed.
 #
-# A packet is dropped by addressing it to a network card that does not exist, which needs no firewall.
+# A packet is dropped by addressing it to a network card that does not exist, without a firewall.
 set -euo pipefail
 shopt -s inherit_errexit
 

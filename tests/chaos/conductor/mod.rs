@@ -235,14 +235,14 @@ fn verdicts(
         "promises\n  \
          overlaps                       {}\n  \
          owners out of order            {}\n  \
-         refused writes, believing      {believing}\n  \
+         refused writes of owners       {believing}\n  \
          sequence against token         {}\n  \
          starved threads                {starved}\n  \
          late returns                   {} (latest {:.3} s after its deadline)\n  \
          listener or owner violations   {}\n  \
          panics                         {} (contained in the client library's threads: {})\n  \
          left                           {leftovers}\n\
-         register: {written} writes accepted; {refused} refused, of these {} late ones of owners that were owners no more",
+         register: {written} writes accepted; {refused} refused, of these {} late ones of former owners",
         findings.overlaps.len(),
         findings.disorders.len(),
         contradictions.len(),
@@ -250,7 +250,7 @@ fn verdicts(
         findings.latest,
         history.violations.len(),
         history.panics.len(),
-        history.foreign_panics.len(),
+        history.client_library_panics.len(),
         history.late,
     )
 }

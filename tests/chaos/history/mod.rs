@@ -97,7 +97,7 @@ pub struct History {
     pub violations: Vec<String>,
     /// Panics in the crate or in the clients, and contained ones in the client library's threads.
     pub panics: Vec<String>,
-    pub foreign_panics: Vec<String>,
+    pub client_library_panics: Vec<String>,
 }
 
 impl History {
@@ -232,7 +232,7 @@ impl Reader<'_> {
         let ours = ["zk-lock-", "chaos-", "main"].iter().any(|prefix| thread.starts_with(prefix));
         let ours = ours || line.text("place").starts_with("src/");
         let panic = self.describe(line);
-        if ours { &mut self.history.panics } else { &mut self.history.foreign_panics }.push(panic);
+        if ours { &mut self.history.panics } else { &mut self.history.client_library_panics }.push(panic);
     }
 
     fn remark(&mut self, what: String) {
