@@ -1,7 +1,9 @@
-//! Leader election: a daemon that leads when its turn has come, steps down when it loses the lead, and stands again.
+//! Leader election: a daemon that leads when it is elected, steps down when it loses the
+//! leadership, and contends again.
 //!
-//! Start it several times and kill the leader: another one leads about a session timeout later, or at once if the
-//! leader was ended by ctrl-c or SIGTERM. Each change is one line: seconds since 1970, name, what happened.
+//! Start it several times and kill the leader: another one leads about a session timeout later, or
+//! immediately if the leader was ended by ctrl-c or SIGTERM. Each change is one line: seconds since
+//! 1970, name, event.
 //!
 //! ```text
 //! cargo run --example leader_election -- --name node-a --session-timeout 4 127.0.0.1:2181
@@ -21,10 +23,10 @@ use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Leadership, LockOptio
 
 const USAGE: &str = "usage: leader_election [--name NAME] [--session-timeout SECONDS] [CONNECT]";
 const HELP: &str = "
-Leads when its turn has come, and stands for election again when it has lost the lead.
+Leads when it is elected, and contends again after losing the leadership.
 
-  --name NAME                what the others see; default: node-<process id>
-  --session-timeout SECONDS  how soon another leads when this process dies; default: 10
+  --name NAME                name shown to other nodes; default: node-<process id>
+  --session-timeout SECONDS  time until another node leads after a crash; default: 10
   --help                     print this
 
 CONNECT names the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181";
@@ -65,7 +67,7 @@ struct Node {
 }
 
 impl Node {
-    /// `None` when help is asked for.
+    /// Returns `None` if help is requested.
     fn parse(mut args: lexopt::Parser) -> Result<Option<Node>, lexopt::Error> {
         let mut node = Node {
             name: format!("node-{}", std::process::id()),
@@ -84,7 +86,7 @@ impl Node {
         Ok(Some(node))
     }
 
-    /// Stands for election until a signal comes, over every loss of the session.
+    /// Contends for the leadership until a signal arrives, across all losses of the session.
     fn run(self) -> Result<ExitCode, Box<dyn Error>> {
         let stop = stop_signals()?;
         let session = Session::builder(&self.connect)
@@ -133,7 +135,7 @@ impl Node {
     }
 }
 
-/// Passes signals that ask the process to end on to a channel.
+/// Forwards termination signals to a channel.
 fn stop_signals() -> std::io::Result<Receiver<i32>> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (sender, receiver) = unbounded();

@@ -1,8 +1,9 @@
-//! Runs a command while it holds a lock, as flock(1) does, for a whole cluster.
+//! Runs a command while it holds a lock, like flock(1) for a whole cluster.
 //!
-//! The command is asked to end (SIGTERM) when the lock is lost, and overlaps with the next holder until it has: a command
-//! that writes to something shared should send its `ZK_LOCK_FENCING_TOKEN` along. What it leaves in the background runs
-//! on without the lock, and so does the command itself if this program is killed by SIGKILL.
+//! If the lock is lost, the command gets SIGTERM, and overlaps with the next holder until it has
+//! ended. So a command that writes to a shared resource should send its `ZK_LOCK_FENCING_TOKEN`
+//! along. The command's background processes continue without the lock, and so does the command
+//! itself if this program is killed by SIGKILL.
 //!
 //! ```text
 //! cargo run --example run_locked -- --timeout 60 /locks/backup -- ./backup.sh --full
@@ -29,18 +30,18 @@ const HELP: &str = "
 Runs COMMAND while it holds the lock DIR, a ZooKeeper path such as /locks/backup.
 
   --connect C         the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181
-  --timeout SECONDS   give up when the lock is not obtained in time; default: wait for ever
-  --try               give up at once when another holds the lock or waits for it
+  --timeout SECONDS   give up if the lock is not acquired in time; default: wait forever
+  --try               give up immediately if the lock is held or waited for
   --help              print this
 
-COMMAND finds ZK_LOCK_ZNODE and ZK_LOCK_FENCING_TOKEN in its environment. It runs in a process group of its own, to which
-SIGHUP, SIGINT, SIGQUIT and SIGTERM are passed on, and which gets SIGTERM when the lock is lost. It cannot read from the
+COMMAND finds ZK_LOCK_ZNODE and ZK_LOCK_FENCING_TOKEN in its environment. It runs in a separate process group, to which
+SIGHUP, SIGINT, SIGQUIT and SIGTERM are forwarded, and which gets SIGTERM when the lock is lost. It cannot read from the
 terminal.
 
 Exits with the code of COMMAND, with 128+n if signal n ended COMMAND or the wait for the lock, or with
     2  wrong usage, connect string or path
    69  ZooKeeper cannot be reached, or refuses
-   75  the lock was not obtained (--try, --timeout)
+   75  the lock was not acquired (--try, --timeout)
    76  the lock was lost while COMMAND ran
   126  COMMAND cannot be executed
   127  COMMAND is not found";
@@ -92,7 +93,7 @@ enum Wait {
 }
 
 impl Options {
-    /// `None` when help is asked for.
+    /// Returns `None` if help is requested.
     fn from_args() -> Result<Option<Options>, lexopt::Error> {
         let mut connect = env::var("ZK_CONNECT").unwrap_or_else(|_| "127.0.0.1:2181".to_owned());
         let mut wait = Wait::Endless;
@@ -120,11 +121,11 @@ impl Options {
     }
 }
 
-/// Returns the code to exit with.
+/// Returns the exit code.
 fn run(options: Options) -> Result<i32, Box<dyn Error>> {
     let session = Session::connect(&options.connect, SESSION_TIMEOUT)?;
     let outcome = lock_and_run(&session, options);
-    // Whatever happened, nothing of ours is in the queue when the process ends.
+    // In every case, no request of ours is left in the queue when the process ends.
     session.close();
     outcome
 }
@@ -134,7 +135,7 @@ fn lock_and_run(session: &Session, options: Options) -> Result<i32, Box<dyn Erro
     let lock = BlockingWriteLock::new(session, &dir)?;
     let signals = signals()?;
 
-    // On a thread of its own, so that a signal can end the wait; closing the session ends the thread.
+    // On another thread, so that a signal can end the wait. Closing the session ends the thread.
     let (obtained, obtains) = bounded(1);
     thread::spawn(move || {
         obtained.send(match wait {
@@ -176,7 +177,8 @@ fn run_under(
     command.env("ZK_LOCK_FENCING_TOKEN", guard.fencing_token()?.to_string());
     command.process_group(0);
     if io::stdin().is_terminal() {
-        // Reading from the terminal would stop a background process group, and keep the lock for ever.
+        // Reading from the terminal would stop a background process group, and keep the lock
+        // forever.
         command.stdin(Stdio::null());
     }
     let mut child = match command.spawn() {
@@ -187,7 +189,7 @@ fn run_under(
         }
     };
 
-    // Waits, but does not reap: the process id is not given out again while signals may be sent to it.
+    // Waits without reaping: the process id is not reused while signals may be sent to it.
     let group = Pid::from_child(&child);
     let (ended, ends) = bounded(1);
     thread::spawn(move || {
@@ -202,14 +204,14 @@ fn run_under(
                 Some(Signal::TERM)
             }
         };
-        // It may have ended this very moment.
+        // It may have just ended.
         let _ = signal.map(|signal| kill_process_group(group, signal));
     }
     let status = child.wait()?;
     Ok(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(126))
 }
 
-/// Passes signals on to a channel.
+/// Forwards signals to a channel.
 fn signals() -> io::Result<Receiver<i32>> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let (sender, receiver) = unbounded();

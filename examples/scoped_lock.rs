@@ -1,7 +1,8 @@
 //! Guards in scoped threads: four threads share one session and one lock, and count.
 //!
-//! Each thread reads the counter, takes its time and writes it back, which would lose counts if two did so at once.
-//! Start the program twice at the same time, and the threads of both take turns.
+//! Each thread reads the counter, pauses and writes it back. Without the lock, concurrent
+//! increments would be lost. Start the program twice at the same time, and the threads of both take
+//! turns.
 //!
 //! ```text
 //! cargo run --example scoped_lock -- 127.0.0.1:2181
@@ -58,12 +59,12 @@ fn run(connect: &str) -> Result<(), Box<dyn Error>> {
             .try_for_each(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
     })?;
 
-    // A dropped guard leaves the deletion of its znode to the background; this waits for it.
+    // A dropped guard deletes its znode in the background; this waits for it.
     session.close();
 
     let (counted, right) = (counter.load(Ordering::Relaxed), THREADS * ROUNDS);
     println!("counted to {counted}");
-    if counted == right { Ok(()) } else { Err(format!("{right} would have been right").into()) }
+    if counted == right { Ok(()) } else { Err(format!("{right} expected").into()) }
 }
 
 fn take_turns(thread: u32, lock: &BlockingWriteLock, counter: &AtomicU32) -> Result<(), LockError> {
@@ -73,6 +74,6 @@ fn take_turns(thread: u32, lock: &BlockingWriteLock, counter: &AtomicU32) -> Res
         thread::sleep(Duration::from_millis(10));
         counter.store(before + 1, Ordering::Relaxed);
         println!("{:>2} by thread {thread}, holding {}", before + 1, guard.id());
-    } // The guard goes here, and the lock with it.
+    } // The guard is dropped here, which releases the lock.
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Shows who holds a lock and who waits for it: a table of a lock directory, for an operator.
 //!
-//! With `--watch` it is drawn again whenever somebody joins or leaves. The server is asked then and at no other time.
+//! With `--watch` it is redrawn whenever a request joins or leaves the queue. The server is queried
+//! only then.
 //!
 //! ```text
 //! cargo run --example who_waits -- --watch /locks/backup
@@ -22,7 +23,7 @@ const HELP: &str = "
 Shows who holds the lock DIR, a ZooKeeper path such as /locks/backup, and who waits for it.
 
   --connect C  the servers, host:port,...[/chroot]; default: ZK_CONNECT, or 127.0.0.1:2181
-  --watch      draw again whenever somebody joins or leaves
+  --watch      redraw whenever a request joins or leaves
   --help       print this";
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const CLEAR_SCREEN: &str = "\x1b[2J\x1b[H";
@@ -63,7 +64,7 @@ struct Options {
 }
 
 impl Options {
-    /// `None` when help is asked for.
+    /// Returns `None` if help is requested.
     fn parse(mut args: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
         let mut connect = env::var("ZK_CONNECT").unwrap_or_else(|_| "127.0.0.1:2181".to_owned());
         let (mut watch, mut dir) = (false, None);
@@ -90,7 +91,7 @@ impl Options {
         Ok(draw("", &contenders)?)
     }
 
-    /// Draws until the process is ended. A session that is lost is followed by another.
+    /// Redraws until the process is ended. A lost session is replaced.
     fn watch(&self) -> Result<(), Box<dyn Error>> {
         let session = Session::builder(&self.connect)
             .session_timeout(SESSION_TIMEOUT)
@@ -99,14 +100,14 @@ impl Options {
         let directory = LockDirectory::new(&session, &self.dir)?;
         let queue = directory.watch_queue()?;
         let states = session.subscribe();
-        // For the ages alone.
+        // Only updates the ages.
         let clock = tick(Duration::from_secs(1));
         let (mut contenders, mut outdated) = (Vec::new(), true);
         loop {
             if outdated {
                 match directory.contenders() {
                     Ok(read) => contenders = read,
-                    // When contact is back, that is a change of state.
+                    // Regaining contact is a change of state.
                     Err(error)
                         if error.is_recoverable() || matches!(error, LockError::SessionLost { .. }) => {}
                     Err(error) => return Err(error.into()),
@@ -122,7 +123,7 @@ impl Options {
     }
 }
 
-/// Draws in one write, so that nothing flickers.
+/// Draws in one write to avoid flicker.
 fn draw(heading: &str, contenders: &[LockInfo]) -> io::Result<()> {
     let owners = LockInfo::owners(contenders).len();
     let mut table =
@@ -162,7 +163,7 @@ fn session_of(request: &LockInfo) -> String {
     }
 }
 
-/// What the application wrote may be anything.
+/// Escaped, because applications may write arbitrary bytes.
 fn data_of(request: &LockInfo) -> String {
     match request.data() {
         None => "(READ denied)".to_owned(),
@@ -179,13 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn help_is_no_error() {
+    fn help_is_not_an_error() {
         assert!(parse(&["--help"]).is_ok_and(|options| options.is_none()));
         assert!(parse(&["/locks/backup", "-h"]).is_ok_and(|options| options.is_none()));
     }
 
     #[test]
-    fn a_directory_is_required() {
+    fn directory_is_required() {
         assert!(parse(&["--watch"]).is_err());
         let options = parse(&["--watch", "/locks/backup"]).unwrap().unwrap();
         assert!(options.watch && options.dir == "/locks/backup");

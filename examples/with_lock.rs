@@ -1,8 +1,9 @@
-//! An operation under the lock, and the fencing token that protects what it writes to.
+//! An operation under the lock, with a fencing token that protects the resource it writes to.
 //!
-//! `with_lock` takes the lock, runs a closure and releases the lock, panic or not. A lock alone cannot stop a holder that
-//! was paused, has lost the lock without noticing, and goes on writing. So the holder sends its fencing token with every
-//! write, and the resource refuses a token smaller than the largest that it has seen.
+//! `with_lock` takes the lock, runs a closure and releases the lock, even after a panic. A lock
+//! alone cannot stop a holder that was paused, has lost the lock without noticing, and continues to
+//! write. So the holder sends its fencing token with every write, and the resource refuses a token
+//! smaller than the largest one seen.
 //!
 //! ```text
 //! cargo run --example with_lock -- 127.0.0.1:2181
@@ -46,7 +47,7 @@ fn run(connect: &str) -> Result<(), Box<dyn Error>> {
     let lock = BlockingWriteLock::new(&session, "/examples/with_lock")?;
     let mut report = Report::default();
 
-    // The closure's result comes back; here it is a `Result` itself, so there are two things that can fail.
+    // Returns the closure's result, here a `Result` itself. So two things can fail.
     let first = lock.with_lock(|guard| guard.fencing_token())??;
     println!("the first holder has token {first}, is interrupted and does not write yet");
 
@@ -65,7 +66,7 @@ fn run(connect: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Stands for what the lock protects: a file store, a database, another service.
+/// Stands for the protected resource: a file store, a database, another service.
 #[derive(Default)]
 struct Report {
     text: String,

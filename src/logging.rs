@@ -1,13 +1,11 @@
 //! The macros by which this crate logs: those of [`log`], with a panic of the logger contained.
 //!
-//! The logger is the application's. Like all code that is not this crate's, it is called under no
-//! lock. It may panic (`println!` does when the pipe behind it is closed), which changes nothing
-//! for the locks.
+//! The logger belongs to the application. Like all external code, it is called under no lock. It
+//! may panic (`println!` does when the pipe behind it is closed), which does not affect the locks.
 
 macro_rules! log_ {
     ($($arg:tt)+) => {
-        // Nobody can be informed of a logger that panics, but for the panic hook, which has been
-        // called.
+        // A panic of the logger can be reported only by the panic hook, which has been called.
         drop($crate::panics::contain(|| ::log::log!($($arg)+)))
     };
 }

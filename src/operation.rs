@@ -1,21 +1,23 @@
-//! [`ZooKeeperOperation`]: something that can be tried again.
+//! [`ZooKeeperOperation`]: an operation that can be retried.
 
 use crate::error::Result;
 
-/// An operation on ZooKeeper that [`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) may
-/// execute more than once, when the connection is lost.
+/// An operation on ZooKeeper that
+/// [`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) may execute more
+/// than once if the connection is lost.
 ///
-/// Closures are operations too. The Java interface of this name returns a boolean; here an operation has an output.
+/// Closures are operations too. The Java interface of this name returns a boolean; here an
+/// operation has an output.
 pub trait ZooKeeperOperation {
-    /// What the operation returns.
+    /// The operation's result.
     type Output;
 
-    /// Performs the operation once. After a connection loss it is called again, so it must find out for itself, or not
-    /// mind, whether the attempt before took effect.
+    /// Performs the operation once. It is called again after a connection loss. So it must either
+    /// detect whether the previous attempt took effect, or be harmless to repeat.
     ///
     /// # Errors
-    /// An error for which [`is_connection_loss`](crate::LockError::is_connection_loss) holds is tried again; every other
-    /// one is final.
+    /// An error for which [`is_connection_loss`](crate::LockError::is_connection_loss) holds is
+    /// retried. Every other error is final.
     fn execute(&mut self) -> Result<Self::Output>;
 }
 

@@ -1,5 +1,5 @@
-//! Containing panics: code that is not this crate's (the client, listeners, closures, the logger)
-//! may panic, and the thread that calls it goes on.
+//! Containment of panics. External code (the client, listeners, closures, the logger) may panic,
+//! and the thread that calls it continues.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::client::{ZkError, ZkResult};
 use crate::logging;
 
-/// Runs code that may panic; fails with the panic's message.
+/// Runs code that may panic, and returns the panic's message as an error.
 ///
-/// What the code has left half done is for the caller to put right.
+/// The caller repairs whatever the code left half done.
 pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
         let message = message_of(&*payload);
@@ -18,7 +18,7 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Makes a call that may panic. Then it may have taken effect, as a call whose reply was lost.
+/// Makes a call that may panic. Then it may have taken effect, like a call whose reply was lost.
 pub(crate) fn contain_call<T>(who: &str, call: impl FnOnce() -> ZkResult<T>) -> ZkResult<T> {
     contain(call).unwrap_or_else(|message| {
         logging::error!("{who} panicked, so the outcome of a call is unknown: {message}");
@@ -26,8 +26,8 @@ pub(crate) fn contain_call<T>(who: &str, call: impl FnOnce() -> ZkResult<T>) -> 
     })
 }
 
-/// Drops a panic's payload, which may panic itself. The payload of that panic is leaked: it could
-/// go on without end.
+/// Drops a panic's payload, which may panic itself. The payload of that second panic is leaked:
+/// dropping it could panic forever.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use std::panic::resume_unwind;
 
-    /// The payload of a panic that panics when it is dropped, with a payload of the same kind.
+    /// A panic payload that panics when it is dropped, with a payload of the same kind.
     struct Bomb;
 
     impl Drop for Bomb {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn contained_code_returns_its_value_or_the_message_of_its_panic() {
+    fn contain_returns_the_value_or_the_panic_message() {
         assert_eq!(contain(|| 7), Ok(7));
         let messages = [
             contain(|| resume_unwind(Box::new("on purpose"))),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_panics_when_dropped_is_contained() {
+    fn payload_that_panics_when_dropped_is_contained() {
         assert!(contain(|| resume_unwind(Box::new(Bomb))).is_err());
     }
 }

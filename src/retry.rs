@@ -1,39 +1,40 @@
-//! [`RetryPolicy`]: how often, how long and after which delays an operation is tried again.
+//! [`RetryPolicy`]: how often, how long and after which delays an operation is retried.
 //!
-//! Origin: the retries of the Java class `ProtocolSupport` (the linear ones), and HBase's `BackoffPolicy` and
-//! `RetryCounter`.
+//! Origin: the (linear) retries of the Java class `ProtocolSupport`, and HBase's `BackoffPolicy`
+//! and `RetryCounter`.
 
 use std::time::Duration;
 
 use crate::error::{LockError, Result};
 use crate::session::{Core, Moment};
 
-/// The recipe's number of attempts.
+/// The number of attempts in the Java recipe.
 const ATTEMPTS: u32 = 10;
 
-/// The recipe's unit of delay.
+/// The unit of delay in the Java recipe.
 const DELAY: Duration = Duration::from_millis(500);
 
-/// How often, how long and after which delays an operation is tried again that has lost its connection.
+/// How often, how long and after which delays an operation is retried after a connection loss.
 ///
 /// | policy | delay before the second, third, fourth … attempt |
 /// |---|---|
 /// | [`linear`](RetryPolicy::linear), the recipe's and the default | 0, d, 2 d, 3 d … |
 /// | [`constant`](RetryPolicy::constant) | d, d, d … |
 /// | [`exponential`](RetryPolicy::exponential) | d, 2 d, 4 d, 8 d … |
-/// | [`bounded_exponential`](RetryPolicy::bounded_exponential) | the same, none longer than a bound |
+/// | [`bounded_exponential`](RetryPolicy::bounded_exponential) | the same, up to a maximum |
 ///
-/// Each of them makes ten attempts in all, for however long they take, unless told otherwise.
+/// By default, each policy makes ten attempts in total, without a limit on the time.
 ///
 /// ```
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::RetryPolicy;
 ///
-/// let patient = RetryPolicy::bounded_exponential(Duration::from_millis(100), Duration::from_secs(5))
+/// let delay = Duration::from_millis(100);
+/// let persistent = RetryPolicy::bounded_exponential(delay, Duration::from_secs(5))
 ///     .with_attempts(u32::MAX)
 ///     .with_total_time(Duration::from_secs(60))
 ///     .with_jitter();
-/// assert_ne!(patient, RetryPolicy::default());
+/// assert_ne!(persistent, RetryPolicy::default());
 /// ```
 ///
 /// Locks take one by [`LockOptions::retry`](crate::LockOptions::retry).
@@ -55,25 +56,26 @@ enum Backoff {
 }
 
 impl RetryPolicy {
-    /// Waits not at all before the second attempt, and before each later one longer by `delay`, as the Java recipe does.
+    /// Makes the second attempt immediately, and waits longer by `delay` before each later one, as
+    /// the Java recipe does.
     #[must_use]
     pub fn linear(delay: Duration) -> RetryPolicy {
         RetryPolicy::new(Backoff::Linear, delay)
     }
 
-    /// Waits as long before every attempt but the first.
+    /// Waits for the same time before every attempt except the first.
     #[must_use]
     pub fn constant(delay: Duration) -> RetryPolicy {
         RetryPolicy::new(Backoff::Constant, delay)
     }
 
-    /// Waits for `delay` before the second attempt, and before each later one twice as long as before.
+    /// Waits for `delay` before the second attempt, and twice as long before each later one.
     #[must_use]
     pub fn exponential(delay: Duration) -> RetryPolicy {
         RetryPolicy::bounded_exponential(delay, Duration::MAX)
     }
 
-    /// Waits as [`exponential`](RetryPolicy::exponential) does, but never longer than `longest`.
+    /// As [`exponential`](RetryPolicy::exponential), but with no delay longer than `longest`.
     #[must_use]
     pub fn bounded_exponential(delay: Duration, longest: Duration) -> RetryPolicy {
         RetryPolicy::new(Backoff::Exponential { longest }, delay)
@@ -83,45 +85,46 @@ impl RetryPolicy {
         RetryPolicy { backoff, delay, attempts: ATTEMPTS, total_time: None, jitter: false }
     }
 
-    /// Sets how often an operation is attempted in all, the first time included (10 by default). Zero counts as one.
+    /// Sets the total number of attempts, including the first (10 by default). Zero counts as one.
     #[must_use]
     pub fn with_attempts(self, attempts: u32) -> RetryPolicy {
         RetryPolicy { attempts: attempts.max(1), ..self }
     }
 
-    /// Sets for how long it is tried again, counted from the failure of the first attempt (for ever by default): none
-    /// begins later.
+    /// Sets how long an operation is retried, counted from the failure of the first attempt
+    /// (without a limit by default). No attempt starts later.
     #[must_use]
     pub fn with_total_time(self, total_time: Duration) -> RetryPolicy {
         RetryPolicy { total_time: Some(total_time), ..self }
     }
 
-    /// Draws each delay by chance between half of it and the whole, so that clients who failed together do not come back
-    /// together.
+    /// Draws each delay randomly between half of it and the whole, so that clients that failed
+    /// together do not retry together.
     #[must_use]
     pub fn with_jitter(self) -> RetryPolicy {
         RetryPolicy { jitter: true, ..self }
     }
 
-    /// Returns the delay from which the others are made.
+    /// Returns the base delay.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.delay
     }
 
-    /// Returns how often an operation is attempted in all.
+    /// Returns the total number of attempts.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// Returns for how long it is tried again after the first failure; `None` without a limit.
+    /// Returns how long an operation is retried after the first failure, or `None` without a limit.
     #[must_use]
     pub fn total_time(&self) -> Option<Duration> {
         self.total_time
     }
 
-    /// The delay after so many failed attempts, the first of which failed so long ago, or `None` to give up.
+    /// The delay after this many failed attempts, the first of which failed this long ago, or
+    /// `None` to give up.
     fn delay_after(
         &self,
         failures: u32,
@@ -147,13 +150,13 @@ impl RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Linear by 500 ms, with ten attempts, as the Java recipe has it.
+    /// Linear by 500 ms with ten attempts, as in the Java recipe.
     fn default() -> RetryPolicy {
         RetryPolicy::linear(DELAY)
     }
 }
 
-/// Something between half of a delay and the whole, for a chance between 0 and 1.
+/// A delay between half of the given one and the whole, for a `chance` between 0 and 1.
 fn shortened(delay: Duration, chance: f64) -> Duration {
     let half = delay / 2;
     half.saturating_add(half.mul_f64(chance))
@@ -173,10 +176,10 @@ impl RetryCounter {
 
     /// Counts a failed attempt and returns the delay before the next one.
     ///
-    /// Chance and time are the session's.
+    /// Randomness and time are the session's.
     ///
     /// # Errors
-    /// The error of the first attempt, when there is to be no other.
+    /// The error of the first attempt, if no further attempt follows.
     pub(crate) fn failed(&mut self, error: LockError, policy: &RetryPolicy, core: &Core) -> Result<Duration> {
         let now = core.now();
         self.failures = self.failures.saturating_add(1);
@@ -198,16 +201,16 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn no_chance() -> f64 {
-        panic!("chance is asked for jitter alone")
+    fn no_randomness() -> f64 {
+        panic!("randomness is for jitter only")
     }
 
     fn delays(policy: RetryPolicy) -> Vec<Duration> {
-        (1..).map_while(|failures| policy.delay_after(failures, Duration::ZERO, no_chance)).collect()
+        (1..).map_while(|failures| policy.delay_after(failures, Duration::ZERO, no_randomness)).collect()
     }
 
     #[test]
-    fn the_default_is_the_recipes() {
+    fn default_is_the_java_recipes_policy() {
         let policy = RetryPolicy::default();
         assert_eq!((policy.attempts(), policy.delay(), policy.total_time()), (10, DELAY, None));
         let expected: Vec<_> = (0..9).map(|times| Duration::from_millis(500) * times).collect();
@@ -229,24 +232,24 @@ mod tests {
     }
 
     #[test]
-    fn a_single_attempt_is_the_fewest() {
+    fn minimum_is_a_single_attempt() {
         for attempts in [0, 1] {
             assert_eq!(delays(RetryPolicy::default().with_attempts(attempts)), []);
         }
     }
 
     #[test]
-    fn no_attempt_begins_after_the_total_time() {
+    fn no_attempt_starts_after_the_total_time() {
         let policy = RetryPolicy::constant(SECOND).with_total_time(5 * SECOND);
-        assert_eq!(policy.delay_after(1, 4 * SECOND, no_chance), Some(SECOND));
-        assert_eq!(policy.delay_after(1, 4 * SECOND + Duration::from_nanos(1), no_chance), None);
+        assert_eq!(policy.delay_after(1, 4 * SECOND, no_randomness), Some(SECOND));
+        assert_eq!(policy.delay_after(1, 4 * SECOND + Duration::from_nanos(1), no_randomness), None);
         let at_once = RetryPolicy::linear(SECOND).with_total_time(Duration::ZERO);
-        assert_eq!(at_once.delay_after(1, Duration::ZERO, no_chance), Some(Duration::ZERO));
-        assert_eq!(at_once.delay_after(2, Duration::ZERO, no_chance), None);
+        assert_eq!(at_once.delay_after(1, Duration::ZERO, no_randomness), Some(Duration::ZERO));
+        assert_eq!(at_once.delay_after(2, Duration::ZERO, no_randomness), None);
     }
 
     #[test]
-    fn jitter_draws_a_delay_from_its_half_to_the_whole() {
+    fn jitter_draws_between_half_and_full_delay() {
         let policy = RetryPolicy::constant(SECOND).with_jitter();
         for (chance, delay) in [(0.0, SECOND / 2), (0.5, SECOND * 3 / 4), (1.0, SECOND)] {
             assert_eq!(policy.delay_after(1, Duration::ZERO, || chance), Some(delay));
@@ -269,29 +272,29 @@ mod tests {
         fn delays_never_shrink(policy in any_policy(), failures in 1..u32::MAX - 1) {
             let policy = policy.with_attempts(u32::MAX);
             let [before, after] =
-                [failures, failures + 1].map(|failures| policy.delay_after(failures, Duration::ZERO, no_chance));
+                [failures, failures + 1].map(|failures| policy.delay_after(failures, Duration::ZERO, no_randomness));
             prop_assert!(after.is_none() || before <= after, "{before:?} {after:?}");
         }
 
         #[test]
-        fn jitter_keeps_to_between_half_and_the_whole(
+        fn jittered_delay_is_between_half_and_full_delay(
             policy in any_policy(),
             failures in 1..60_u32,
             chance in 0.0..1.0_f64,
         ) {
             let policy = policy.with_attempts(100);
-            let whole = policy.delay_after(failures, Duration::ZERO, no_chance).unwrap();
+            let whole = policy.delay_after(failures, Duration::ZERO, no_randomness).unwrap();
             let delay = policy.with_jitter().delay_after(failures, Duration::ZERO, || chance).unwrap();
             prop_assert!((whole / 2..=whole).contains(&delay), "{delay:?} of {whole:?}");
         }
 
         #[test]
-        fn all_delays_together_keep_to_the_total_time(policy in any_policy(), total in 0..100_000_u64) {
+        fn delays_add_up_to_no_more_than_the_total_time(policy in any_policy(), total in 0..100_000_u64) {
             let total = Duration::from_millis(total);
             let policy = policy.with_total_time(total).with_attempts(50);
             let mut elapsed = Duration::ZERO;
             for failures in 1..=50 {
-                let Some(delay) = policy.delay_after(failures, elapsed, no_chance) else { break };
+                let Some(delay) = policy.delay_after(failures, elapsed, no_randomness) else { break };
                 elapsed += delay;
             }
             prop_assert!(elapsed <= total);

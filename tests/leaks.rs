@@ -148,7 +148,7 @@ fn a_failed_connect_leaves_no_thread(server: &Server) {
     let relay = Relay::to(server.connect_string());
     relay.refuse();
     Session::connect(&relay.connect_string(), Duration::from_secs(1)).unwrap_err();
-    relay.heal();
+    relay.restore();
     relay.swallow();
     Session::connect(&relay.connect_string(), Duration::from_secs(1)).unwrap_err();
     relay.cut();
@@ -165,7 +165,7 @@ fn a_connect_that_succeeds_after_its_deadline_leaves_no_session(server: &Server)
     relay.swallow();
     drop(go_on);
     assert_no_threads("zk-lock-connect");
-    relay.heal();
+    relay.restore();
     eventually("the client library's thread ends", || threads_named("io").is_empty());
     assert_no_threads("zk-lock-");
 }

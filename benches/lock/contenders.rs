@@ -1,4 +1,4 @@
-//! Looking at a long queue: who is in it, since when, with what data.
+//! Listing a long queue: the requests in it, their age and their data.
 
 use zookeeper_recipes_lock::{LockDirectory, WriteLock};
 
@@ -6,7 +6,7 @@ use crate::measure::{Cycle, Plan, compare};
 use crate::table::{print_comparison, print_title};
 use crate::{ROOT, raw, session};
 
-/// Not slower than asking for one znode after the other.
+/// Not slower than reading one znode after the other.
 const AIM: f64 = 1.0;
 
 pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize) {
@@ -21,14 +21,14 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize) {
         .collect();
     let directory = LockDirectory::new(&session(connect_string), &dir).expect("the path is valid");
     let zk = raw::connect(connect_string);
-    let look = || assert_eq!(directory.contenders().expect("the server answers").len(), queue.len());
-    let look_raw = || {
-        for name in zk.get_children(&dir, false).expect("the directory is there") {
-            zk.get_data(&format!("{dir}/{name}"), false).expect("it is there");
+    let list = || assert_eq!(directory.contenders().expect("the server answers").len(), queue.len());
+    let list_raw = || {
+        for name in zk.get_children(&dir, false).expect("the directory exists") {
+            zk.get_data(&format!("{dir}/{name}"), false).expect("it exists");
         }
     };
-    let sides: &mut [Vec<Cycle<'_>>] = &mut [vec![Box::new(look)], vec![Box::new(look_raw)]];
+    let sides: &mut [Vec<Cycle<'_>>] = &mut [vec![Box::new(list)], vec![Box::new(list_raw)]];
     let times = compare(plan, sides);
-    print_title(&format!("who is in a queue of {waiting}"), "µs per look");
+    print_title(&format!("who is in a queue of {waiting}"), "µs per listing");
     print_comparison("contenders()", &times[0], &times[1], AIM);
 }

@@ -1,4 +1,5 @@
-//! What a waiting lock costs while it waits, in a process of its own so that nothing else moves the numbers.
+//! The memory of a waiting lock, measured in a separate process so that nothing else affects the
+//! numbers.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -13,11 +14,11 @@ use crate::{ROOT, session};
 pub(crate) const CHILD: &str = "--footprint-of";
 
 const WAITING: usize = 1_000;
-/// So many are there before, so that buffers and threads that serve all locks have their size.
+/// Created first, so that shared buffers and threads have reached their size.
 const WARM_UP: usize = 100;
 
 const AIM_KIB: f64 = 4.0;
-/// The most workers that a session keeps, however many locks it has.
+/// The maximum number of workers of a session, however many locks it has.
 const MAX_WORKERS: f64 = 16.0;
 
 struct Idle;
@@ -27,7 +28,7 @@ impl LockListener for Idle {
     fn lock_released(&self) {}
 }
 
-/// What the system says of this process.
+/// The size of this process, as reported by the system.
 struct Size {
     resident_kib: f64,
     threads: f64,
@@ -37,13 +38,13 @@ pub(crate) fn run(plan: &Plan, connect_string: &str) {
     let measured: Vec<(f64, f64)> = (0..plan.footprints).map(|_| measure_in_child(connect_string)).collect();
     let kib: Vec<f64> = measured.iter().map(|(kib, _)| *kib).collect();
     let threads: Vec<f64> = measured.iter().map(|(_, threads)| *threads).collect();
-    print_title(&format!("{WAITING} locks more waiting on one session"), "");
+    print_title(&format!("{WAITING} more locks waiting on one session"), "");
     print_numbers("resident KiB for each lock", &kib, "< 4", |kib| kib < AIM_KIB);
     print_numbers("threads for all of them", &threads, "≤ 16", |threads| threads <= MAX_WORKERS);
 }
 
 fn measure_in_child(connect_string: &str) -> (f64, f64) {
-    let this_program = std::env::current_exe().expect("the system knows it");
+    let this_program = std::env::current_exe().expect("the system knows this program's path");
     let output = Command::new(this_program)
         .args([CHILD, connect_string])
         .stderr(Stdio::inherit())
@@ -53,11 +54,11 @@ fn measure_in_child(connect_string: &str) -> (f64, f64) {
     let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
     match (numbers.next(), numbers.next()) {
         (Some(kib), Some(threads)) => (kib, threads),
-        _ => panic!("the measured process said {text:?}"),
+        _ => panic!("the measured process printed {text:?}"),
     }
 }
 
-/// The measured process: prints the growth, KiB for each lock and threads for all.
+/// The measured process: prints the growth in KiB per lock, and in threads for all locks.
 pub(crate) fn child(connect_string: &str) {
     let (holder, waiter) = (session(connect_string), session(connect_string));
     let dir = format!("{ROOT}/awaited-{}", std::process::id());

@@ -1,4 +1,5 @@
-//! A lock that everybody wants, each on a connection of its own: how long it takes from one owner to the next.
+//! A contended lock, with a separate connection for each contender: the time from one owner to the
+//! next.
 
 use zookeeper::CreateMode;
 use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};

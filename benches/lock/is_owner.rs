@@ -1,4 +1,4 @@
-//! The question that an owner asks before every action.
+//! The call that an owner makes before every action.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,14 +1,16 @@
-//! Compares the locks with the same protocol written by hand on the bare client, on a server of its own.
+//! Compares the locks with the same protocol written by hand on the bare client, on a dedicated
+//! server.
 //!
 //! ```text
-//! cargo bench --bench lock                        all of it, in less than four minutes
+//! cargo bench --bench lock                        everything, in less than four minutes
 //! cargo bench --bench lock -- --quick             fewer and shorter rounds, in less than 40 s
-//! cargo bench --bench lock -- handover            the sections named: uncontended, handover, readers,
+//! cargo bench --bench lock -- handover            only these sections: uncontended, handover, readers,
 //!                                                 contenders, is_owner, footprint
 //! ```
 //!
-//! Ours and the raw calls take turns within each round, so that a machine that others use too is as slow for both. What
-//! comes out is measured, not asserted: beside each aim stands `ok` or `over`, and the exit status says nothing of it.
+//! Our calls and the raw ones alternate within each round, so that a busy machine slows both down
+//! equally. The results are measured, not asserted: `ok` or `over` appears next to each aim, and
+//! the exit status does not depend on it.
 
 mod contenders;
 mod footprint;
@@ -33,16 +35,16 @@ use self::measure::Plan;
 use self::raw::RawLock;
 use self::support::server::Server;
 
-/// Long enough that no keep-alive disturbs a round; the server's default ticks allow 40 s.
+/// Long enough that no keep-alive disturbs a round. The server's default ticks allow 40 s.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What each request's znode holds, ours and raw.
+/// The data of each request's znode, ours and raw.
 const DATA: &[u8] = b"benchmark/12345";
 
-/// Below it lie the directories of the locks.
+/// The parent of the locks' directories.
 const ROOT: &str = "/bench";
 
-/// How many cycles the server is given to compile its code.
+/// The number of cycles that the server gets to compile its code.
 const WARM_UP_CYCLES: usize = 4_000;
 
 const SECTIONS: [&str; 6] = ["uncontended", "handover", "readers", "contenders", "is_owner", "footprint"];

@@ -1,16 +1,16 @@
-//! How everything is timed: threads that start together, and sides that take turns.
+//! The timing: threads that start together, and sides that alternate.
 
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) rounds: usize,
-    /// About how long one side is measured in a round.
+    /// The approximate time for one side in a round.
     pub(crate) leg: Duration,
-    /// How often the memory is measured, in a process of its own each time.
+    /// How often the memory is measured, each time in a separate process.
     pub(crate) footprints: usize,
 }
 
@@ -23,23 +23,24 @@ impl Plan {
         }
     }
 
-    /// The same with longer legs, for what needs them to settle.
+    /// The same with longer legs, for measurements that need them to settle.
     pub(crate) fn with_legs_of(&self, factor: u32) -> Plan {
         Plan { leg: self.leg * factor, rounds: (self.rounds * 2 / 3).max(3), ..*self }
     }
 }
 
-/// What one thread does again and again.
+/// The repeated work of one thread.
 pub(crate) type Cycle<'a> = Box<dyn FnMut() + Send + 'a>;
 
-/// One of the things compared: the cycles of its threads, which run at the same time.
+/// One of the compared sides: the cycles of its threads, which run at the same time.
 pub(crate) type Side<'a> = Vec<Cycle<'a>>;
 
-/// The pause before each leg: what the side before has left to its background threads and timers must not fall on the next.
+/// The pause before each leg: background work of the previous side must not affect the next one.
 pub(crate) const SETTLE: Duration = Duration::from_millis(150);
 
-/// Measures the sides in turn and returns the microseconds per cycle: for each side one number a round. All make the same
-/// number of cycles. Each round begins with another side, and every second one goes backwards.
+/// Measures the sides alternately and returns the microseconds per cycle: for each side one number
+/// per round. All make the same number of cycles. Each round starts with another side, and every
+/// second one runs backwards.
 pub(crate) fn compare(plan: &Plan, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
     let cycles = sides.iter_mut().map(|side| calibrate(side, plan.leg)).min().unwrap_or(1);
     let mut times = vec![Vec::with_capacity(plan.rounds); sides.len()];
@@ -54,11 +55,11 @@ pub(crate) fn compare(plan: &Plan, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
     times
 }
 
-/// How many cycles each thread makes in that time; a warm-up of this side as well.
+/// How many cycles each thread makes in that time. Also warms up this side.
 fn calibrate(side: &mut Side<'_>, leg: Duration) -> u32 {
     let start = Instant::now();
     let (mut done, mut batch) = (0, 1);
-    // In growing batches: an early hiccup must not pass for the speed of the whole.
+    // In growing batches: an early hiccup must not distort the result.
     while start.elapsed() < leg {
         time_per_cycle(side, batch);
         done += batch;
@@ -67,7 +68,8 @@ fn calibrate(side: &mut Side<'_>, leg: Duration) -> u32 {
     ((f64::from(done) * leg.as_secs_f64() / start.elapsed().as_secs_f64()) as u32).max(1)
 }
 
-/// The time from the first thread's start to the last one's end, in microseconds, divided among all cycles.
+/// The time from the first thread's start to the last one's end, in microseconds, divided by the
+/// number of cycles.
 fn time_per_cycle(side: &mut Side<'_>, cycles: u32) -> f64 {
     let threads = side.len();
     let gate = Barrier::new(threads);
@@ -76,8 +78,8 @@ fn time_per_cycle(side: &mut Side<'_>, cycles: u32) -> f64 {
             side.iter_mut().map(|cycle| scope.spawn(|| time_cycles(cycle, cycles, &gate))).collect();
         running.into_iter().map(|thread| thread.join().expect("no cycle panics")).collect()
     });
-    let start = times.iter().map(|(start, _)| *start).min().expect("there is a thread");
-    let end = times.iter().map(|(_, end)| *end).max().expect("there is a thread");
+    let start = times.iter().map(|(start, _)| *start).min().expect("at least one thread runs");
+    let end = times.iter().map(|(_, end)| *end).max().expect("at least one thread runs");
     (end - start).as_secs_f64() * 1e6 / (threads as f64 * f64::from(cycles))
 }
 

@@ -1,4 +1,4 @@
-//! The locks written by hand on the bare client: the same protocol, and nothing for the day when something fails.
+//! The locks written by hand on the bare client: the same protocol, without any error handling.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -8,7 +8,7 @@ use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
 
 use crate::{DATA, SESSION_TIMEOUT};
 
-/// As long as the names that the crate under test makes.
+/// As long as the names that the crate under test uses.
 const PREFIX: &str = "x-3b241101-e2bb-4255-8caf-4136c566a962-lock-";
 const READER_PREFIX: &str = "read-3b241101-e2bb-4255-8caf-4136c566a962-";
 const WRITER_PREFIX: &str = "write-3b241101-e2bb-4255-8caf-4136c566a962-";
@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn connect(connect_string: &str) -> Arc<ZooKeeper> {
     let zk = ZooKeeper::connect(connect_string, SESSION_TIMEOUT, |_| {}).expect("the address is valid");
-    // Connecting goes on in the background; the first answer says that it is done.
+    // Connecting continues in the background. The first answer shows that it is done.
     zk.exists("/", false).expect("the server is up");
     Arc::new(zk)
 }
@@ -33,11 +33,11 @@ pub(crate) struct RawLock {
     zk: Arc<ZooKeeper>,
     dir: String,
     prefix: String,
-    /// With what the names of those begin that it waits for.
+    /// The prefix of the requests that it waits for.
     waits_for: &'static str,
 }
 
-/// A lock that is held until this is dropped.
+/// A lock that is held until this value is dropped.
 pub(crate) struct Held<'a> {
     lock: &'a RawLock,
     own: String,
@@ -54,12 +54,12 @@ impl RawLock {
         RawLock::named(zk, dir, PREFIX, "")
     }
 
-    /// One that shares with its like.
+    /// A lock shared with other readers.
     pub(crate) fn reader(zk: &Arc<ZooKeeper>, dir: &str) -> RawLock {
         RawLock::named(zk, dir, READER_PREFIX, "write-")
     }
 
-    /// One that excludes the readers.
+    /// A lock that excludes readers.
     pub(crate) fn writer(zk: &Arc<ZooKeeper>, dir: &str) -> RawLock {
         RawLock::named(zk, dir, WRITER_PREFIX, "")
     }
@@ -72,7 +72,7 @@ impl RawLock {
         Held { lock: self, own: self.lock() }
     }
 
-    /// The three calls of a lock that nobody else wants.
+    /// The three calls of an uncontended lock.
     pub(crate) fn cycle(&self) {
         let own = self.join();
         let children = self.list();
@@ -80,7 +80,7 @@ impl RawLock {
         self.unlock(&own);
     }
 
-    /// Locks and unlocks, waiting for those ahead.
+    /// Locks and unlocks, and waits for the requests ahead.
     pub(crate) fn contended_cycle(&self) {
         let own = self.lock();
         self.unlock(&own);
@@ -102,28 +102,28 @@ impl RawLock {
     }
 
     fn list(&self) -> Vec<String> {
-        self.zk.get_children(&self.dir, false).expect("the directory is there")
+        self.zk.get_children(&self.dir, false).expect("the directory exists")
     }
 
     fn unlock(&self, own: &str) {
-        self.zk.delete(own, None).expect("our znode is there");
+        self.zk.delete(own, None).expect("our znode exists");
     }
 
-    /// Waits until the znode is gone, or changed in whatever way.
+    /// Waits until the znode is deleted or changed.
     fn wait_for(&self, ahead: &str) {
         let (fired, firing) = channel();
         let path = format!("{}/{ahead}", self.dir);
-        let tell = move |_| {
+        let notify = move |_| {
             let _ = fired.send(());
         };
-        match self.zk.get_data_w(&path, tell) {
-            Ok(_) => firing.recv_timeout(TIMEOUT).expect("the one ahead goes"),
+        match self.zk.get_data_w(&path, notify) {
+            Ok(_) => firing.recv_timeout(TIMEOUT).expect("the request ahead is released"),
             Err(ZkError::NoNode) => {}
             Err(error) => panic!("watching {path}: {error:?}"),
         }
     }
 
-    /// The nearest of those to wait for with a lower sequence number.
+    /// The nearest request to wait for with a lower sequence number.
     fn predecessor<'a>(&self, own: &str, children: &'a [String]) -> Option<&'a str> {
         let own = sequence(own);
         children
@@ -134,7 +134,7 @@ impl RawLock {
     }
 }
 
-/// The ten digits at the end of the name; of one width, they compare as text.
+/// The ten digits at the end of the name. They have equal width, so they compare as text.
 fn sequence(name: &str) -> &str {
     &name[name.len() - 10..]
 }

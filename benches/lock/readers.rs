@@ -1,5 +1,5 @@
-//! Readers that come all at once, each on a connection of its own, and a writer behind them: how long it takes until all
-//! hold, and from the last release to the writer.
+//! Readers that start at the same time, each with a separate connection, and a writer behind them:
+//! the time until all readers hold the lock, and from the last release to the writer.
 
 use std::sync::Barrier;
 use std::thread;
@@ -15,7 +15,7 @@ use crate::{DATA, ROOT, session};
 
 const AIM: f64 = 1.15;
 
-/// How long until all readers held, and until the writer held after them, in microseconds.
+/// The time until all readers held, and until the writer held after them, in microseconds.
 struct Times {
     all_read: f64,
     writer_follows: f64,
@@ -40,7 +40,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, readers: usize) {
     let time_ours = || {
         time_round(
             &ours,
-            |lock| lock.read().expect("nobody writes"),
+            |lock| lock.read().expect("no writer is ahead"),
             |guard| {
                 guard.unlock().expect("it was held");
             },
@@ -63,14 +63,15 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, readers: usize) {
         }
     }
     let column = |side: usize, of: fn(&Times) -> f64| times[side].iter().map(of).collect::<Vec<f64>>();
-    print_title(&format!("{readers} readers at once, each on a session, and a writer behind them"), "µs");
+    print_title(&format!("{readers} readers at once, each with a session, and a writer behind them"), "µs");
     let all_read = |times: &Times| times.all_read;
     print_comparison("until all readers hold", &column(0, all_read), &column(1, all_read), AIM);
     let follows = |times: &Times| times.writer_follows;
     print_comparison("last release to writer", &column(0, follows), &column(1, follows), AIM);
 }
 
-/// Has all readers acquire at once, a writer join the queue behind them, and all readers release.
+/// All readers acquire at the same time, a writer joins the queue behind them, and all readers
+/// release.
 fn time_round<'a, L: Sync, G: Send, W: Send>(
     readers: &'a [L],
     read: impl Fn(&'a L) -> G + Sync,
@@ -89,15 +90,15 @@ fn time_round<'a, L: Sync, G: Send, W: Send>(
         let reading: Vec<_> = readers.iter().map(|lock| scope.spawn(move || acquire(lock))).collect();
         reading.into_iter().map(|thread| thread.join().expect("no reader panics")).collect()
     });
-    let start = held.iter().map(|(start, ..)| *start).min().expect("there is a reader");
-    let end = held.iter().map(|(_, end, _)| *end).max().expect("there is a reader");
+    let start = held.iter().map(|(start, ..)| *start).min().expect("at least one reader runs");
+    let end = held.iter().map(|(_, end, _)| *end).max().expect("at least one reader runs");
     let writer_follows = thread::scope(|scope| {
         let writing = scope.spawn(|| {
             let guard = write();
             (Instant::now(), guard)
         });
         await_queue(readers.len() + 1);
-        let (.., last) = held.pop().expect("there is a reader");
+        let (.., last) = held.pop().expect("at least one reader runs");
         held.into_iter().for_each(|(.., guard)| release(guard));
         let released = Instant::now();
         release(last);
@@ -108,9 +109,9 @@ fn time_round<'a, L: Sync, G: Send, W: Send>(
     Times { all_read: (end - start).as_secs_f64() * 1e6, writer_follows: writer_follows.as_secs_f64() * 1e6 }
 }
 
-/// Waits until so many requests stand in the queue.
+/// Waits until the queue has this many requests.
 fn await_queue(zk: &ZooKeeper, dir: &str, length: usize) {
-    while zk.get_children(dir, false).expect("the directory is there").len() != length {
+    while zk.get_children(dir, false).expect("the directory exists").len() != length {
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,4 +1,4 @@
-//! The report: one line for each thing measured.
+//! The report: one line for each measurement.
 
 use std::fs;
 use std::thread::available_parallelism;
@@ -12,7 +12,7 @@ pub(crate) fn print_head(plan: &Plan) {
     let load = load.split_whitespace().next().unwrap_or("unknown");
     println!(
         "\n{} rounds, about {:?} a side in each; session timeout {SESSION_TIMEOUT:?}; {WARM_UP_CYCLES} cycles of warm-up\n\
-         {cores} cores for client, server and whoever else is there; load average at the start {load}\n\
+         {cores} cores for client, server and all other programs; load average at the start {load}\n\
          numbers: median (least - most) over the rounds; ratio ours / raw: of the medians, and the median of the rounds'\n\
          own ratios, which is what the aim is for",
         plan.rounds, plan.leg,
@@ -24,8 +24,8 @@ pub(crate) fn print_title(title: &str, unit: &str) {
     println!("\n{title}");
 }
 
-/// Two series measured in turns, and the aim for the ratio. A load that comes and goes falls on both sides of a round,
-/// but not evenly on the medians.
+/// Two series measured alternately, and the aim for their ratio. A varying load affects both sides
+/// of a round, but not the medians evenly.
 pub(crate) fn print_comparison(name: &str, ours: &[f64], raw: &[f64], aim: f64) {
     let of_medians = median(ours) / median(raw);
     let of_rounds: Vec<f64> = ours.iter().zip(raw).map(|(ours, raw)| ours / raw).collect();

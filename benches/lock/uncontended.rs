@@ -1,4 +1,4 @@
-//! Locks that nobody else wants, on one connection: each thread has a directory of its own.
+//! Uncontended locks on one connection: each thread has its own directory.
 
 use zookeeper::CreateMode;
 use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
@@ -43,7 +43,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     let times = compare(plan, &mut [with_unlock, with_drop, by_hand]);
     let of_threads =
         if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads, 1 connection") };
-    print_title(&format!("lock + unlock, nobody else there, {of_threads}"), "µs per cycle");
+    print_title(&format!("lock + unlock, uncontended, {of_threads}"), "µs per cycle");
     print_comparison("lock(), unlock()", &times[0], &times[2], AIM);
     print_comparison("lock(), guard dropped", &times[1], &times[2], AIM);
 }

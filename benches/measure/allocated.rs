@@ -1,7 +1,7 @@
-//! How many blocks of memory this process has allocated and not freed.
+//! The number of memory blocks that this process has allocated and not freed.
 //!
-//! Blocks and not bytes: the client library replaces a receive buffer of 2 MiB now and then, and whether it has two of them
-//! at some moment says nothing.
+//! Blocks, not bytes: the client library occasionally replaces a receive buffer of 2 MiB, and it is
+//! meaningless whether it has two of them at some moment.
 
 use std::alloc::System;
 

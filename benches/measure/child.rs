@@ -16,10 +16,11 @@ pub(crate) const ATTEMPT: &str = "--attempt";
 /// The threads of the crate under test.
 const CRATE_THREADS: &str = "zk-lock-";
 
-/// In which Linux tells the times of threads.
+/// The unit in which Linux reports thread times.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A child is killed when this is dropped. When this process ends in another way, its input ends, and so does it.
+/// Dropping it kills the child. If this process ends in another way, the child's input ends, and so
+/// does the child.
 pub(crate) struct Child {
     process: std::process::Child,
     input: ChildStdin,
@@ -28,7 +29,7 @@ pub(crate) struct Child {
 
 impl Child {
     pub(crate) fn start(arguments: &[&str]) -> Child {
-        let this_program = std::env::current_exe().expect("the system knows it");
+        let this_program = std::env::current_exe().expect("the system knows this program's path");
         let mut command = Command::new(this_program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().expect("this program runs once more");
@@ -37,7 +38,8 @@ impl Child {
         Child { process, input, lines }
     }
 
-    /// Starts a child that holds a lock, with waiters behind it on the same session, and returns once it does.
+    /// Starts a child that holds a lock, with waiters behind it on the same session, and returns
+    /// once it does.
     pub(crate) fn holding(connect_string: &str, dir: &str, waiters: usize, timeout: Duration) -> Child {
         let (waiters, timeout) = (waiters.to_string(), timeout.as_millis().to_string());
         let mut child = Child::start(&[HOLD, connect_string, dir, &waiters, &timeout]);
@@ -45,24 +47,24 @@ impl Child {
         child
     }
 
-    /// Asks for the processor time that it has used.
+    /// Requests the processor time that the child has used.
     pub(crate) fn processor_time(&mut self) -> ProcessorTime {
-        self.input.write_all(b"\n").expect("the child listens");
+        self.input.write_all(b"\n").expect("the child reads its input");
         match self.numbers()[..] {
             [whole, ours] => ProcessorTime { whole, ours },
-            ref other => panic!("the child says {other:?}"),
+            ref other => panic!("the child printed {other:?}"),
         }
     }
 
     /// The numbers of its next line.
     pub(crate) fn numbers(&mut self) -> Vec<f64> {
-        let line = self.lines.next().expect("the child speaks").expect("the pipe holds");
+        let line = self.lines.next().expect("the child answers").expect("the pipe works");
         line.split_whitespace().map(|number| number.parse().expect("a number")).collect()
     }
 
-    /// Kills the process (SIGKILL) and returns once it is gone.
+    /// Kills the process (SIGKILL) and returns once it has ended.
     pub(crate) fn kill(&mut self) {
-        // Neither fails but for a process that was waited for already.
+        // These fail only if the process was already waited for.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -74,19 +76,20 @@ impl Drop for Child {
     }
 }
 
-/// Seconds on a processor, of all threads and of those of the crate under test.
+/// Processor time in seconds, of all threads and of the threads of the crate under test.
 pub(crate) struct ProcessorTime {
     pub(crate) whole: f64,
     pub(crate) ours: f64,
 }
 
-/// The role of a holder: says so, and then, for each line of input, the processor time used.
+/// The role of a holder: prints a line when it holds, and then the processor time used for each
+/// line of input.
 pub(crate) fn hold(connect_string: &str, dir: &str, waiters: &str, timeout: &str) {
     let waiters: usize = waiters.parse().expect("a number");
     let timeout = Duration::from_millis(timeout.parse().expect("a number"));
     let session = session(connect_string, timeout);
     let locks: Vec<_> = (0..=waiters).map(|_| join_queue(&session, dir)).collect();
-    assert!(locks[0].0.is_owner(), "nobody else is there");
+    assert!(locks[0].0.is_owner(), "the lock is uncontended");
     println!();
     for _ in stdin().lines() {
         println!("{} {}", processor_time(), processor_time_of(CRATE_THREADS));
@@ -98,17 +101,18 @@ fn processor_time() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Of the threads of this process whose names begin with this, in seconds.
+/// The processor time of this process's threads with this name prefix, in seconds.
 fn processor_time_of(prefix: &str) -> f64 {
     let tasks = fs::read_dir("/proc/self/task").expect("this is Linux");
     let stats: Vec<String> =
         tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok()).collect();
-    // The name is in parentheses; behind it, two of the fields count ticks in user and in kernel mode.
+    // The name is in parentheses. After it, two of the fields count ticks in user and in kernel
+    // mode.
     let ours = stats.iter().filter_map(|stat| stat.split_once('(')?.1.strip_prefix(prefix)?.rsplit_once(')'));
     let ticks: Vec<f64> = ours
         .flat_map(|(_, fields)| fields.split_whitespace().skip(11).take(2))
         .map(|ticks| ticks.parse().expect("a number"))
         .collect();
-    assert!(!ticks.is_empty(), "there are threads named {prefix}");
+    assert!(!ticks.is_empty(), "no thread is named {prefix}");
     ticks.iter().sum::<f64>() / TICKS_PER_SECOND
 }

@@ -1,14 +1,14 @@
-//! Measures what faults cost: times and loads that the documentation speaks of, on servers of its own.
+//! Measures the cost of faults, the times and loads in the documentation, on dedicated servers.
 //!
 //! ```text
-//! scripts/measure                     all of it, in ten minutes
+//! scripts/measure                     everything, in ten minutes
 //! scripts/measure --quick             fewer runs, shorter times to measure, in three minutes
-//! scripts/measure takeover memory     the sections named, of: takeover, restart, outage, memory,
+//! scripts/measure takeover memory     only these sections, of: takeover, restart, outage, memory,
 //!                                     survival
 //! ```
 //!
-//! It prints tables in Markdown. What comes out is measured, not asserted: beside each figure stands
-//! what it should be, and the exit status says nothing of it.
+//! It prints tables in Markdown. The results are measured, not asserted: next to each figure is its
+//! target, and the exit status does not depend on it.
 
 mod allocated;
 mod child;
@@ -30,21 +30,21 @@ use zookeeper_recipes_lock::{LockListener, Session, WriteLock};
 
 use self::support::server::Server;
 
-/// Below it lie the directories of the locks.
+/// The parent of the locks' directories.
 const ROOT: &str = "/measure";
 
 const SECTIONS: [&str; 5] = ["takeover", "restart", "outage", "memory", "survival"];
 const USAGE: &str = "usage: scripts/measure [--quick] [SECTION]...";
 
-/// For which it is measured how long an outage an idle owner survives.
+/// The session timeouts for which the survived outages of an idle owner are measured.
 const SESSION_TIMEOUTS: [Duration; 4] =
     [Duration::from_secs(6), Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(40)];
 
-/// How much is measured.
+/// The extent of the measurements.
 struct Plan {
     runs: u32,
     outage: Duration,
-    /// For which it is measured how long an outage an idle owner survives.
+    /// The session timeouts for which the survived outages of an idle owner are measured.
     session_timeouts: &'static [Duration],
 }
 
@@ -118,19 +118,19 @@ fn session(connect_string: &str, timeout: Duration) -> Session {
     Session::connect(connect_string, timeout).expect("the server is up")
 }
 
-/// Says when the lock is acquired.
+/// Sends the time when the lock is acquired.
 struct Clock(Sender<Instant>);
 
 impl LockListener for Clock {
     fn lock_acquired(&self) {
-        // Nobody may want to know.
+        // The receiver may be dropped.
         let _ = self.0.send(Instant::now());
     }
 
     fn lock_released(&self) {}
 }
 
-/// Joins a queue; the channel tells when the turn has come.
+/// Joins a queue. The channel gets a message when the lock is acquired.
 fn join_queue(session: &Session, dir: &str) -> (WriteLock, Receiver<Instant>) {
     let (clock, acquired) = unbounded();
     let lock = WriteLock::with_listener(session, dir, Clock(clock)).expect("the path is valid");
@@ -138,7 +138,7 @@ fn join_queue(session: &Session, dir: &str) -> (WriteLock, Receiver<Instant>) {
     (lock, acquired)
 }
 
-/// The time from one moment to another, in seconds, negative when that came first.
+/// The time from one moment to another, in seconds; negative if the second is earlier.
 fn seconds(from: Instant, to: Instant) -> f64 {
     (to - from).as_secs_f64() - (from - to).as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! Attempts on a lock that somebody holds: how much memory is left allocated after many of them.
+//! Attempts on a held lock: the memory that remains allocated after many of them.
 
 use std::fs;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::{Plan, ROOT, session};
 const FEW: usize = 10;
 const MANY: usize = 1_000;
 
-/// Gone so soon that the lock is never acquired, and often before the reply to the create.
+/// So short that the lock is never acquired, and often ends before the reply to the create.
 const TIMEOUT: Duration = Duration::from_millis(1);
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub(crate) fn run(plan: &Plan, server: &Server) {
     let of = |index: usize| grown.iter().map(|grown| grown[index]).collect::<Vec<f64>>();
     let figure = format!("blocks allocated after {MANY} attempts that timed out, more than after {FEW}");
     print_row(&figure, "blocks", &of(0), &Aim::AtMost(100.0));
-    // The client library uses its receive buffers up from end to end before it begins again.
+    // The client library uses up its receive buffers from end to end before it starts again.
     print_row(
         "… resident, with 2 MiB of receive buffer for each of two connections",
         "KiB",
@@ -40,20 +40,20 @@ pub(crate) fn run(plan: &Plan, server: &Server) {
     );
 }
 
-/// The role of the measured process: says by how much it has grown, in blocks and in resident KiB.
+/// The role of the measured process: prints its growth in blocks and in resident KiB.
 pub(crate) fn attempt(connect_string: &str, dir: &str) {
     let (holding, waiting) =
         (session(connect_string, SESSION_TIMEOUT), session(connect_string, SESSION_TIMEOUT));
     let held = BlockingWriteLock::new(&holding, dir).expect("the path is valid");
     let _guard = held.lock().expect("it is free");
     let lock = BlockingWriteLock::new(&waiting, dir).expect("the path is valid");
-    let onlooker = ZooKeeper::connect(connect_string, SESSION_TIMEOUT, |_| {}).expect("the server is up");
+    let observer = ZooKeeper::connect(connect_string, SESSION_TIMEOUT, |_| {}).expect("the server is up");
     let time_out = |attempts: usize| {
         for _ in 0..attempts {
             assert!(lock.try_lock_for(TIMEOUT).expect("the server answers").is_none(), "it is held");
         }
-        eventually("the attempts' znodes are gone", || {
-            onlooker.get_children(dir, false).is_ok_and(|children| children.len() == 1)
+        eventually("the attempts' znodes are deleted", || {
+            observer.get_children(dir, false).is_ok_and(|children| children.len() == 1)
         });
         (allocated_blocks() as f64, resident_kib())
     };

@@ -1,4 +1,4 @@
-//! No server is there: how much processor time a process uses that has a session, a lock and waiters.
+//! No server runs: the processor time of a process with a session, a lock and waiters.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The only server is killed and started again: how long it takes from its being there until locks are acquired.
+//! The only server is killed and restarted: the time from when it serves until locks are acquired.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use crate::support::wait::deadline;
 use crate::table::{Aim, print_row};
 use crate::{Plan, ROOT, join_queue, seconds, session};
 
-/// Longer than the server is away.
+/// Longer than the server is down.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The client library, which tries again and again, meets the server when that takes connections but does not answer them
-/// yet, and waits for 2 s until it gives up.
+/// The client library retries without a pause. It meets the server when that accepts connections
+/// but does not answer yet, and gives up after 2 s.
 const MARGIN: Aim = Aim::AtMost(2.5);
 
 struct Times {
@@ -65,7 +65,7 @@ fn time_restart(run: u32, server: &Server) -> Times {
     }
 }
 
-/// Locks what is free and returns when that was done.
+/// Locks a free lock and returns the time of the acquisition.
 fn time_lock(session: &Session, dir: &str) -> Instant {
     let lock = BlockingWriteLock::new(session, dir).expect("the path is valid");
     let _guard = lock.lock().expect("the server comes back before the retries end");

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::survival::Survival;
 
-/// What a figure should be.
+/// The target of a figure.
 pub(crate) enum Aim {
-    /// None of its values larger than this.
+    /// No value larger than this.
     AtMost(f64),
-    /// Nothing that this crate could promise.
+    /// Not under this crate's control.
     None,
 }
 
@@ -18,9 +18,7 @@ pub(crate) fn print_machine() {
     let cores = available_parallelism().map_or(0, usize::from);
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().unwrap_or("unknown");
-    println!(
-        "\n{cores} cores for client, server and whoever else is there; load average at the start {load}"
-    );
+    println!("\n{cores} cores for client, server and all other programs; load average at the start {load}");
 }
 
 pub(crate) fn print_head() {

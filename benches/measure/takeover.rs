@@ -1,4 +1,4 @@
-//! The holder's process is killed: how long it takes until a waiter in another process has the lock.
+//! The holder's process is killed: the time until a waiter in another process has the lock.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::{Plan, ROOT, join_queue, seconds, session};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the server needs to notice, and whoever else is on the machine.
+/// Covers the server's detection time and the load of the machine.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// Each holder dies at another distance from its last keep-alive.
+/// Each holder is killed at a different time after its last keep-alive.
 const STEP: Duration = Duration::from_millis(400);
 
 pub(crate) fn run(plan: &Plan, server: &Server) {

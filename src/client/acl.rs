@@ -1,4 +1,4 @@
-//! [`Acl`] and [`Permissions`]: who may do what with a znode.
+//! [`Acl`] and [`Permissions`]: access control of znodes.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ bitflags::bitflags! {
     }
 }
 
-/// One entry of an access control list: what it grants to whom.
+/// One entry of an access control list: permissions for one identity.
 ///
 /// The ACL of a znode does not extend to its children.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +68,7 @@ impl Acl {
 }
 
 impl fmt::Display for Acl {
-    /// As ZooKeeper's command line writes it: `world:anyone:READ | CREATE`.
+    /// In the format of ZooKeeper's command line: `world:anyone:READ | CREATE`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:", self.scheme, self.id)?;
         bitflags::parser::to_writer(&self.permissions, f)

@@ -1,5 +1,5 @@
-//! A connect string, parsed before anything is sent: the client library panics or says only `BadArguments` where this
-//! says what is wrong.
+//! A connect string, parsed before anything is sent, with precise errors. The client library panics
+//! or returns only `BadArguments`.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::recipe::path::ZNodePath;
 const DEFAULT_PORT: u16 = 2181;
 const FORM: &str = "write host:port,host:port/chroot";
 
-/// The servers to try, in order, and the chroot, under which all paths of the session lie.
+/// The servers in order, and the chroot that contains all paths of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectString {
     servers: Vec<String>,
@@ -22,7 +22,7 @@ impl ConnectString {
             Some(slash) => text.split_at(slash),
             None => (text, ""),
         };
-        // As Java's client does: a list that was put together by a script may end in a comma.
+        // As in Java's client: a generated list may end in a comma.
         let named = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
         let servers: Vec<String> = named.map(|server| parse_server(server, text)).collect::<Result<_>>()?;
         if servers.is_empty() {
@@ -35,12 +35,12 @@ impl ConnectString {
         Ok(ConnectString { servers, chroot })
     }
 
-    /// Each `host:port`.
+    /// Each as `host:port`.
     pub(crate) fn servers(&self) -> &[String] {
         &self.servers
     }
 
-    /// The chroot as it stands behind the servers, empty for none.
+    /// The chroot as appended to the servers, or an empty string.
     pub(crate) fn chroot(&self) -> &str {
         self.chroot.as_ref().map_or("", ZNodePath::as_str)
     }
@@ -53,7 +53,7 @@ fn refused(rule: String) -> LockError {
 fn parse_server(server: &str, whole: &str) -> Result<String> {
     let refuse =
         |rule: &str| Err(refused(format!("'{}': '{}' {rule}", whole.escape_debug(), server.escape_debug())));
-    // The colons inside the brackets of an IPv6 address divide nothing.
+    // The colons inside the brackets of an IPv6 address separate nothing.
     let after_address = server.rfind(']').map_or(0, |bracket| bracket + 1);
     let (host, port) = match server[after_address..].rfind(':') {
         Some(colon) => (&server[..after_address + colon], Some(&server[after_address + colon + 1..])),
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_and_chroot_are_told_apart() {
+    fn servers_and_chroot_are_parsed() {
         let parsed = ConnectString::parse("zk1:2182, zk2,[::1]:2183,[::1]/app/a").unwrap();
         assert_eq!(parsed.servers(), ["zk1:2182", "zk2:2181", "[::1]:2183", "[::1]:2181"]);
         assert_eq!(parsed.chroot(), "/app/a");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connect_string_without_a_server_is_refused() {
+    fn connect_string_without_a_server_is_refused() {
         for text in ["", " ", ",", " , ", "/app", ",/app"] {
             let error = ConnectString::parse(text).unwrap_err();
             assert!(error.is_invalid_argument(), "{text:?}: {error}");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_parsed_is_refused_and_named() {
+    fn invalid_connect_string_is_named_in_the_error() {
         for text in ["zk1:port", "zk1:0", "zk1:70000", ":2181", "::1:2181", "z k:1"] {
             let error = ConnectString::parse(text).unwrap_err();
             assert!(error.is_invalid_argument(), "{text:?}: {error}");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chroot_is_checked_as_any_path() {
+    fn chroot_is_checked_as_any_path() {
         for text in ["zk1:2181/a//b", "zk1:2181/a/", "zk1:2181/../a"] {
             assert!(matches!(ConnectString::parse(text), Err(LockError::InvalidPath { .. })), "{text:?}");
         }

@@ -1,9 +1,9 @@
-//! A handshake of our own with each server: it tells a server that serves from one that does not, before the client
-//! library is started, and learns the session timeout that the server grants, which the library keeps to itself, and the
-//! shortest that it grants anybody, which tells of the length of its tick.
+//! A separate handshake with each server, before the client library starts. It finds out which
+//! servers serve, and learns two values that the library does not expose: the session timeout that
+//! a server grants, and its minimum session timeout, from which its tick time follows.
 //!
-//! It speaks the two messages of ZooKeeper's protocol that this takes: the connect request and its answer. The sessions
-//! that it opens are closed at once.
+//! It implements the two protocol messages that this takes: the connect request and its answer. The
+//! sessions that it opens are closed immediately.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -12,22 +12,22 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
 
-/// An answer longer than this is not from a ZooKeeper server.
+/// A longer answer is not from a ZooKeeper server.
 const MAX_ANSWER: usize = 1024;
 
-/// What one server answers.
+/// A server's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
     pub(crate) address: SocketAddr,
     pub(crate) session_timeout: Duration,
-    /// The shortest that it grants anybody.
+    /// The minimum session timeout of the server.
     pub(crate) shortest_timeout: Duration,
 }
 
-/// Asks all servers at once, each given as `host:port`, on a thread each, until `deadline`. The answers come in the order in which
-/// they are given, with the position of the server in the list.
+/// Asks all servers, each given as `host:port`, in parallel until `deadline`, on one thread each.
+/// The answers have the order of the servers, with each server's position in the list.
 ///
-/// A name may take longer to resolve than the deadline; its thread ends when it is resolved.
+/// Resolving a name may take longer than the deadline. Its thread ends when the name is resolved.
 pub(crate) fn probe_all(
     servers: &[String],
     session_timeout: Duration,
@@ -50,7 +50,7 @@ pub(crate) fn probe_all(
 /// Asks one server, given as `host:port`, at each of its addresses, until `deadline`.
 ///
 /// # Errors
-/// Why the last of its addresses did not answer.
+/// The error of its last address.
 fn probe(server: &str, session_timeout: Duration, deadline: Instant) -> io::Result<Greeting> {
     let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in server.to_socket_addrs()? {
@@ -71,7 +71,7 @@ fn greet_address(address: SocketAddr, session_timeout: Duration, deadline: Insta
     stream.write_all(&connect_request(session_timeout))?;
     let answer = read_frame(&mut stream, deadline)?;
     let granted = granted_timeout(&answer)?;
-    // Whether this arrives does not matter: a session that nobody uses ends by itself.
+    // Whether this arrives does not matter: an unused session expires.
     let _ = stream.write_all(&close_request());
     Ok(granted)
 }
@@ -111,14 +111,14 @@ fn read_frame(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> 
     read_exact(stream, &mut length, deadline)?;
     let length = usize::try_from(i32::from_be_bytes(length)).unwrap_or(usize::MAX);
     if length > MAX_ANSWER {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no ZooKeeper server"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "this is not a ZooKeeper server"));
     }
     let mut body = vec![0; length];
     read_exact(stream, &mut body, deadline)?;
     Ok(body)
 }
 
-/// Like `Read::read_exact`, but the deadline holds for the whole, not for each piece.
+/// Like `Read::read_exact`, but the deadline applies to the whole buffer, not to each read.
 fn read_exact(stream: &mut TcpStream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !buffer.is_empty() {
         stream.set_read_timeout(Some(remaining(deadline)?))?;
@@ -146,7 +146,7 @@ fn granted_timeout(answer: &[u8]) -> io::Result<Duration> {
             Ok(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
             _ => Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the server refused a session")),
         },
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "this is no ZooKeeper server")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "this is not a ZooKeeper server")),
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         thread::spawn(move || {
-            // One for the timeout asked for, one for the shortest.
+            // One for the requested timeout, one for the minimum.
             for _ in 0..2 {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = [0; 49];
@@ -177,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn the_granted_timeout_is_learnt() {
+    fn granted_timeout_is_read_from_the_answer() {
         let body = [&0_i32.to_be_bytes()[..], &4000_i32.to_be_bytes(), &[0; 29]].concat();
         assert_eq!(greet_once(frame(&body)).unwrap().session_timeout, Duration::from_secs(4));
     }
 
     #[test]
-    fn whatever_a_stranger_answers_is_an_error() {
+    fn malformed_handshake_is_an_error() {
         let answers = [
             Vec::new(),
             vec![0],
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_server_costs_no_more_than_the_deadline() {
+    fn silent_server_costs_no_more_than_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let deadline = Instant::now() + Duration::from_millis(100);

@@ -3,20 +3,20 @@
 /// The result of a call of a [`ZooKeeperClient`](crate::ZooKeeperClient).
 pub type ZkResult<T> = std::result::Result<T, ZkError>;
 
-/// Why a call failed: an error code of ZooKeeper's.
+/// An error code of ZooKeeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZkError {
-    /// Contact was lost before a reply came. The call may have taken effect.
+    /// Contact was lost before a reply arrived. The call may have taken effect.
     #[error("connection lost")]
     ConnectionLoss,
-    /// No reply came in time. The call may have taken effect.
+    /// No reply arrived in time. The call may have taken effect.
     #[error("operation timed out")]
     OperationTimeout,
     /// The session has ended.
     #[error("session expired")]
     SessionExpired,
-    /// The session is connected to another server by now, which ignores the call.
+    /// The session has moved to another server, so this server ignores the call.
     #[error("session moved to another server")]
     SessionMoved,
     /// The server refused the credentials.
@@ -25,10 +25,10 @@ pub enum ZkError {
     /// The ACL grants no permission for the call.
     #[error("not permitted by the ACL")]
     NoAuth,
-    /// There is no such znode.
+    /// The znode does not exist.
     #[error("no such znode")]
     NoNode,
-    /// There is such a znode already.
+    /// The znode already exists.
     #[error("the znode exists")]
     NodeExists,
     /// The znode has children.
@@ -37,7 +37,7 @@ pub enum ZkError {
     /// The znode has another version.
     #[error("the znode has another version")]
     BadVersion,
-    /// An ephemeral znode can have no children.
+    /// An ephemeral znode cannot have children.
     #[error("an ephemeral znode has no children")]
     NoChildrenForEphemerals,
     /// The server refuses the ACL.
@@ -46,20 +46,20 @@ pub enum ZkError {
     /// The server refuses an argument, a path for example.
     #[error("bad arguments")]
     BadArguments,
-    /// The server is read-only, as it has no contact with a quorum.
+    /// The server is read-only because it has no contact with a quorum.
     #[error("the server is read-only")]
     NotReadOnly,
-    /// The server cannot decode the request, or the client the reply.
+    /// The server cannot decode the request, or the client cannot decode the reply.
     #[error("marshalling error")]
     MarshallingError,
-    /// The quota of a directory above is exceeded.
+    /// The quota of a parent directory is exceeded.
     #[error("quota exceeded")]
     QuotaExceeded,
     /// The server has too many requests and refuses some.
     #[error("requests are throttled")]
     Throttled,
-    /// The server does not implement the operation. The crate `zookeeper` reports every code so
-    /// that it does not know, a full quota and throttling among them.
+    /// The server does not implement the operation. The crate `zookeeper` also reports every code
+    /// that it does not know as this, including an exceeded quota and throttling.
     #[error("not implemented")]
     Unimplemented,
     /// Another code.

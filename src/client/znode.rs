@@ -1,4 +1,4 @@
-//! [`CreateMode`] and [`Stat`]: how znodes are created, and what the server knows of one.
+//! [`CreateMode`] and [`Stat`]: how znodes are created, and their metadata.
 
 /// How a znode is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,7 +12,7 @@ pub enum CreateMode {
     PersistentSequential,
     /// Ephemeral, with a sequence number appended to its name.
     EphemeralSequential,
-    /// Deleted by the server some time after its last child. Servers know it since 3.5.
+    /// Deleted by the server some time after its last child. Available since version 3.5.
     Container,
 }
 

@@ -1,47 +1,49 @@
-//! [`Caller`]: in whose name a request is made, and what the ACLs grant to it.
+//! [`Caller`]: the identity behind a request, and what the ACLs grant to it.
 
 use crate::client::{Acl, Permissions, ZkError, ZkResult};
 
-/// Where the server asks for READ besides `get_data` and `get_children`, which differs between releases.
+/// The operations beyond `get_data` and `get_children` that require READ. This differs between
+/// releases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadChecks {
-    /// Nowhere, as releases before 3.8.4 and 3.9.2 do.
+    /// None, as in releases before 3.8.4 and 3.9.2.
     ReadsOnly,
-    /// An event is withheld from a client that may not read the znode, and its watch is used up for nothing
-    /// (CVE-2024-23944). So does the 3.8.0 of Debian 12, where only this fix was brought back.
+    /// Events are withheld from clients that may not read the znode. The watch is used up without
+    /// an event (CVE-2024-23944). Debian 12's 3.8.0 behaves like this too: only this fix was
+    /// backported.
     Events,
-    /// In addition `exists` fails with `NoAuth` on a znode that is there and may not be read (ZOOKEEPER-2590), as 3.8.4,
-    /// 3.9.2 and later releases do. The default.
+    /// In addition, `exists` fails with `NoAuth` on an existing znode that the client may not read
+    /// (ZOOKEEPER-2590), as in 3.8.4, 3.9.2 and later releases. The default.
     #[default]
     EventsAndExists,
 }
 
-/// Who a client has proven to be.
+/// An identity that a client has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) scheme: String,
     pub(super) id: String,
 }
 
-/// In whose name a request is made.
+/// The identity behind a request.
 #[derive(Debug)]
 pub(super) struct Caller<'a> {
-    /// The owner of the ephemeral znodes that it creates.
+    /// Owns the ephemeral znodes that the request creates.
     pub(super) session: i64,
     pub(super) rights: Rights<'a>,
 }
 
 #[derive(Debug)]
 pub(super) enum Rights<'a> {
-    /// Those of a client with these identities.
+    /// The rights of a client with these identities.
     Of(&'a [Identity]),
-    /// Every right: the test itself, when it acts as somebody else.
+    /// All rights: the test itself, acting as another client.
     All,
 }
 
 impl Caller<'_> {
-    /// The test, acting as somebody else outside any session.
-    pub(super) const ANYBODY_ELSE: Caller<'static> = Caller { session: 0, rights: Rights::All };
+    /// The test, acting as another client outside any session.
+    pub(super) const OTHER_CLIENT: Caller<'static> = Caller { session: 0, rights: Rights::All };
 
     /// Checks that the ACL grants the permission.
     pub(super) fn check(&self, acl: &[Acl], permission: Permissions) -> ZkResult<()> {
@@ -55,7 +57,7 @@ impl Caller<'_> {
         if granted { Ok(()) } else { Err(ZkError::NoAuth) }
     }
 
-    /// Returns the ACL that a new znode gets: the scheme `auth` stands for the creator's identities.
+    /// Returns the ACL of a new znode. The scheme `auth` is replaced by the creator's identities.
     pub(super) fn resolve(&self, acl: &[Acl]) -> ZkResult<Vec<Acl>> {
         let mut resolved = Vec::with_capacity(acl.len());
         for entry in acl {

@@ -1,4 +1,5 @@
-//! [`SimulatedClient`]: the port, and the way of a call through faults and stop points to the tree and back.
+//! [`SimulatedClient`]: the port, and the path of a call through faults and stop points to the tree
+//! and back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,17 +14,18 @@ use super::state::{Client, Contact, Shared, State};
 use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use crate::client::{EventSink, ZooKeeperClient};
 
-/// A client of a [`SimulatedZooKeeper`](super::SimulatedZooKeeper) with a session of its own, and the faults that a
-/// test can bring over it.
+/// A client of a [`SimulatedZooKeeper`](super::SimulatedZooKeeper) with its own session, and the
+/// faults that a test can inject into it.
 ///
-/// A call is executed at once on the calling thread; the sink is called there too, or on the thread of whoever caused
-/// the event, with no lock of the simulation held. No call and no verb returns before every event that happened until
-/// then is delivered.
+/// A call is executed immediately on the calling thread. The sink is called there too, or on the
+/// thread that caused the event, with no lock of the simulation held. No call and no verb returns
+/// before all earlier events are delivered.
 ///
-/// [`close`](ZooKeeperClient::close) without contact ends the session for this client only: on the server it lives, with
-/// its ephemeral znodes, until a test lets it [`expire`](SimulatedClient::expire). Dropping the client without a close is
-/// a crash, with the same effect: then
-/// [`expire_session`](super::SimulatedZooKeeper::expire_session) ends it.
+/// [`close`](ZooKeeperClient::close) without contact ends the session for this client only. On the
+/// server, the session and its ephemeral znodes live on until a test calls
+/// [`expire`](SimulatedClient::expire). Dropping the client without a close is a crash. Its effect
+/// is the same, but then [`expire_session`](super::SimulatedZooKeeper::expire_session) ends the
+/// session.
 pub struct SimulatedClient {
     pub(super) shared: Arc<Shared>,
     pub(super) session: i64,
@@ -36,7 +38,7 @@ impl SimulatedClient {
         state.last_session += 1;
         let session = state.last_session;
         state.sessions.insert(session);
-        // No report delay: there is one server, which leads.
+        // No report delay: the only server is the leader.
         let client = Client { contact: Contact::Connected, session_timeout, ..Client::default() };
         state.clients.insert(session, client);
         Arc::new(SimulatedClient { shared: Arc::clone(shared), session })
@@ -70,7 +72,7 @@ impl SimulatedClient {
         let result = self.round_trip(operation, number, request);
         let mut state = self.shared.lock();
         state.log.returned(number, result.as_ref().map(drop).map_err(|error| *error));
-        // A disconnect by another thread, for one, is delivered before the call fails because of it.
+        // Delivers, for example, another thread's disconnect before the call fails because of it.
         self.shared.deliver(state);
         result
     }
@@ -91,7 +93,7 @@ impl SimulatedClient {
         }
         let fault = self.client(&mut state).script.plan(operation).fault_of_this_call();
         if let Some(Fault { when: Effect::Before, kind }) = fault {
-            self.meet(kind, &mut state)?;
+            self.inject(kind, &mut state)?;
             self.send(&mut state)?;
         }
 
@@ -101,7 +103,8 @@ impl SimulatedClient {
         let connection = client.connection;
         let stop_point = client.script.plan(operation).after.pop_front();
         if let Some(Fault { when: Effect::After, kind: FaultKind::Swallow }) = fault {
-            // At once with the effect, so that a test which sees the one can rely on the other.
+            // Atomic with the effect, so that a test that sees the effect can rely on the
+            // swallowing.
             client.swallow();
         }
         self.shared.deliver(state);
@@ -111,13 +114,13 @@ impl SimulatedClient {
         let mut state = self.shared.lock();
         if let Some(Fault { when: Effect::After, kind: kind @ (FaultKind::Fail(_) | FaultKind::Cut) }) = fault
         {
-            self.meet(kind, &mut state)?;
+            self.inject(kind, &mut state)?;
         }
         self.receive(connection, &mut state)?;
         result
     }
 
-    fn meet(&self, fault: FaultKind, state: &mut State) -> ZkResult<()> {
+    fn inject(&self, fault: FaultKind, state: &mut State) -> ZkResult<()> {
         match fault {
             FaultKind::Fail(error) => return Err(error),
             FaultKind::Cut => state.cut(self.session),
@@ -126,7 +129,7 @@ impl SimulatedClient {
         Ok(())
     }
 
-    /// Blocks while the request is swallowed, then says whether the server gets it.
+    /// Blocks while the request is swallowed, then returns whether it reaches the server.
     fn send(&self, state: &mut MutexGuard<'_, State>) -> ZkResult<()> {
         loop {
             let client = self.client(state);
@@ -140,8 +143,8 @@ impl SimulatedClient {
         }
     }
 
-    /// Blocks while the reply is swallowed, then says whether the caller gets it: not when the connection on which the
-    /// request was sent is lost.
+    /// Blocks while the reply is swallowed, then returns whether the caller receives it. It is lost
+    /// if the connection on which the request was sent is lost.
     fn receive(&self, connection: u64, state: &mut MutexGuard<'_, State>) -> ZkResult<()> {
         loop {
             let client = self.client(state);
@@ -201,7 +204,7 @@ impl ZooKeeperClient for SimulatedClient {
         let connected = matches!(client.contact, Contact::Connected | Contact::Silent);
         let former = client.sink.replace(sink);
         drop(state);
-        // Not under the lock: what the sink holds may call the client when it goes.
+        // Not under the lock: dropping what the sink holds may call the client.
         drop(former);
         connected
     }
@@ -219,10 +222,10 @@ impl ZooKeeperClient for SimulatedClient {
     }
 
     fn close(&self) {
-        let over = |contact| matches!(contact, Contact::Closed | Contact::Lost);
+        let ended = |contact| matches!(contact, Contact::Closed | Contact::Lost);
         let contact = self.client(&mut self.shared.lock()).contact;
-        if !over(contact) {
-            // Whether the server heard of it makes no difference to this client.
+        if !ended(contact) {
+            // Whether the request reached the server makes no difference to this client.
             let _ = self.call(SimOperation::Close, "", false, |state| {
                 state.end_session(self.session);
                 self.client(state).contact = Contact::Closed;
@@ -232,7 +235,7 @@ impl ZooKeeperClient for SimulatedClient {
         let mut state = self.shared.lock();
         state.hang_up(self.session);
         let client = self.client(&mut state);
-        if !over(client.contact) {
+        if !ended(client.contact) {
             client.contact = Contact::Closed;
         }
         let sink = client.sink.take();
@@ -247,7 +250,8 @@ impl Drop for SimulatedClient {
         state.hang_up(self.session);
         let client = state.clients.remove(&self.session);
         drop(state);
-        // Not under the lock, for its sink and its stop points are the test's.
+        // Not under the lock: the sink and the stop points belong to the test and may call the
+        // client.
         drop(client);
     }
 }

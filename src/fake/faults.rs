@@ -1,11 +1,12 @@
-//! What a test asks to go wrong in the next calls of a client, kept until the call comes.
+//! Faults that a test scheduled for later calls of a client.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::client::ZkError;
 
-/// The calls of [`ZooKeeperClient`](crate::client::ZooKeeperClient), one for one;
-/// [`create_and_list`](crate::client::ZooKeeperClient::create_and_list) is a `Create` and a `GetChildren`.
+/// The calls of [`ZooKeeperClient`](crate::client::ZooKeeperClient).
+/// [`create_and_list`](crate::client::ZooKeeperClient::create_and_list) counts as a `Create` and a
+/// `GetChildren`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SimOperation {
     /// `create`
@@ -24,12 +25,12 @@ pub enum SimOperation {
     Close,
 }
 
-/// On which side of a call's effect on the server a fault strikes.
+/// Whether a fault occurs before or after a call's effect on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Before the effect: the request is lost, and the server never sees it.
+    /// Before the effect: the request is lost and never reaches the server.
     Before,
-    /// After the effect: the server executes the request and the reply is lost.
+    /// After the effect: the server executes the request, and the reply is lost.
     After,
 }
 
@@ -41,27 +42,27 @@ pub(super) struct Fault {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FaultKind {
-    /// The call alone fails.
+    /// Only the call fails.
     Fail(ZkError),
-    /// The connection is lost, and the call with it.
+    /// The connection is lost, and the call fails.
     Cut,
-    /// From here on the network swallows: the call's request, or its reply.
+    /// The network starts to swallow, with this call's request or its reply.
     Swallow,
 }
 
-/// A closure of the test that runs within a call, while no lock of the simulation is held.
+/// A test's closure that runs within a call, with no lock of the simulation held.
 pub(super) type StopPoint = Box<dyn FnOnce() + Send>;
 
-/// What will happen to one client's calls.
+/// The scheduled faults of one client.
 #[derive(Default)]
 pub(super) struct Script(BTreeMap<SimOperation, Plan>);
 
-/// What will happen to the calls of one operation.
+/// The scheduled faults of one operation.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// How many calls have asked for their fault.
+    /// The number of calls that have taken their fault.
     calls: u64,
-    /// By the number of the call, the first being 1.
+    /// Keyed by the number of the call, starting at 1.
     faults: BTreeMap<u64, Fault>,
     pub(super) before: VecDeque<StopPoint>,
     pub(super) after: VecDeque<StopPoint>,
@@ -72,14 +73,14 @@ impl Script {
         self.0.entry(operation).or_default()
     }
 
-    /// The faults and stop points that no call has met yet.
+    /// The number of faults and stop points that no call has met yet.
     pub(super) fn pending(&self) -> usize {
         self.0.values().map(|plan| plan.faults.len() + plan.before.len() + plan.after.len()).sum()
     }
 }
 
 impl Plan {
-    /// Sets the fault of the first coming call that has none.
+    /// Sets the fault of the first future call without one.
     pub(super) fn fail_next(&mut self, fault: Fault) {
         let mut number = self.calls + 1;
         while self.faults.contains_key(&number) {
@@ -88,7 +89,7 @@ impl Plan {
         self.faults.insert(number, fault);
     }
 
-    /// Sets the fault of the `nth` coming call, in place of one that it has.
+    /// Sets the fault of the `nth` future call and replaces an earlier one.
     pub(super) fn fail_nth(&mut self, nth: u64, fault: Fault) {
         self.faults.insert(self.calls + nth.max(1), fault);
     }

@@ -1,31 +1,33 @@
-//! [`Call`] and the log of all calls, from which tests count round trips.
+//! [`Call`] and the log of all calls. Tests count round trips in it.
 
 use super::faults::SimOperation;
 use crate::client::ZkResult;
 
-/// One call that a client made, as [`SimulatedZooKeeper::log`](super::SimulatedZooKeeper::log) returns it.
+/// A client's call, as returned by [`SimulatedZooKeeper::log`](super::SimulatedZooKeeper::log).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Call {
     /// The calling client's session.
     pub session: i64,
-    /// What was called.
+    /// The operation.
     pub operation: SimOperation,
-    /// The path as the caller gave it: of a sequential create without the number, of a close empty.
+    /// The path as given by the caller: without the number for a sequential create, empty for a
+    /// close.
     pub path: String,
     /// Whether the call asked for a watch.
     pub watch: bool,
-    /// Whether the server executed it, be it with an error for an answer. Of a call that failed it tells a lost request
-    /// from a lost reply.
+    /// Whether the server executed it, even if with an error. Distinguishes a lost request from a
+    /// lost reply.
     pub executed: bool,
-    /// What the caller got, or `None` while the call has not returned.
+    /// What the caller received, or `None` while the call is running.
     pub outcome: Option<ZkResult<()>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
     calls: Vec<Call>,
-    /// The number of the first call in `calls`: those before it were cleared away, perhaps before they returned.
+    /// The number of the first call in `calls`. Earlier ones were cleared, perhaps before they
+    /// returned.
     first: usize,
 }
 

@@ -1,10 +1,11 @@
-//! A simulated ZooKeeper behind [`ZooKeeperClient`](crate::client::ZooKeeperClient), for tests that need a fault at a
-//! chosen moment.
+//! A simulated ZooKeeper behind [`ZooKeeperClient`](crate::client::ZooKeeperClient), for tests that
+//! need a fault at a chosen moment.
 //!
-//! It lives in memory and in one process and does what it is told and nothing else: no threads, no clock, no chance.
-//! Every call is executed at once on the calling thread. What goes wrong is a verb of [`SimulatedClient`]:
-//! `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`; `before_next` and `after_next` stop a call where a race
-//! would strike. What other clients of the ensemble do is a verb of [`SimulatedZooKeeper`].
+//! It lives in memory and in one process, and is fully deterministic: no threads, no clock, no
+//! randomness. Every call is executed immediately on the calling thread. Faults are verbs of
+//! [`SimulatedClient`]: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`. `before_next`
+//! and `after_next` stop a call at the point of a race. The actions of other clients are verbs of
+//! [`SimulatedZooKeeper`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -13,20 +14,20 @@
 //! let zookeeper = SimulatedZooKeeper::new();
 //! let client = zookeeper.connect(Duration::from_secs(6));
 //!
-//! // Somebody else is first in the queue …
+//! // Another client is first in the queue …
 //! let holder = zookeeper.create_sequential("/locks/report", "x-a-lock-", Some(7));
 //! assert_eq!(holder, "/locks/report/x-a-lock-0000000000");
 //!
-//! // … and the reply to our own request will be lost, with the connection.
+//! // … and the reply to our request will be lost, with the connection.
 //! client.cut_next(SimOperation::Create, Effect::After);
 //! assert_eq!(client.pending_faults(), 1);
 //! ```
 //!
 //! # Limitations
-//! One server: every client sees every write at once, where a real follower may lag behind. Sessions expire only when
-//! told. A bad path is refused by every call, where the real server looks only at those to be created. Quotas, size
-//! limits, TTLs and the collection of containers are left out; a znode that was created as a container is a persistent
-//! one here. `ctime` and `mtime` are zxids.
+//! There is one server: every client sees every write immediately, while a real follower may lag
+//! behind. Sessions expire only on request. Every call refuses a bad path, while the real server
+//! checks only paths to be created. Quotas, size limits, TTLs and the collection of containers are
+//! left out; a container znode is a persistent one here. `ctime` and `mtime` are zxids.
 
 mod access;
 mod client;
@@ -57,18 +58,18 @@ pub use faults::{Effect, SimOperation};
 pub use log::Call;
 pub use tree::SequenceEnd;
 
-/// A ZooKeeper in memory; a clone is another handle to the same one.
+/// A ZooKeeper in memory. A clone is another handle to the same server.
 ///
-/// Its verbs act as somebody else who may do everything: ACLs do not bind them and no fault befalls them, while the
-/// watches of the clients fire as ever, before the verb returns. The verbs that change the tree panic where the server
-/// would refuse, since then the test is not what its author thinks.
+/// Its verbs act as another client with all rights: ACLs and faults do not apply to them. The
+/// clients' watches fire as usual, before the verb returns. Verbs that change the tree panic where
+/// the server would refuse, because the test then rests on a wrong assumption.
 #[derive(Clone)]
 pub struct SimulatedZooKeeper {
     shared: Arc<Shared>,
 }
 
 impl SimulatedZooKeeper {
-    /// Starts with the root alone.
+    /// Creates a server with only the root znode.
     #[must_use]
     pub fn new() -> SimulatedZooKeeper {
         SimulatedZooKeeper { shared: Arc::new(Shared::new()) }
@@ -80,19 +81,19 @@ impl SimulatedZooKeeper {
         SimulatedClient::connect(&self.shared, session_timeout)
     }
 
-    /// Creates a persistent znode, and its parents where they are missing, open to everybody.
+    /// Creates a persistent znode and its missing parents, open to everybody.
     ///
     /// # Panics
-    /// When the server would refuse: the znode exists, a parent is ephemeral, the path is bad.
+    /// If the server would refuse: the znode exists, a parent is ephemeral, or the path is bad.
     #[track_caller]
     pub fn create(&self, path: &str, data: &[u8]) {
         self.create_with_acl(path, data, &Acl::open_unsafe());
     }
 
-    /// Creates a persistent znode with this ACL, and its parents where they are missing, open to everybody.
+    /// Creates a persistent znode with this ACL. Missing parents are open to everybody.
     ///
     /// # Panics
-    /// As [`create`](SimulatedZooKeeper::create), and when the ACL is bad.
+    /// As [`create`](SimulatedZooKeeper::create), and if the ACL is bad.
     #[track_caller]
     pub fn create_with_acl(&self, path: &str, data: &[u8], acl: &[Acl]) {
         let created = self.act(|state| {
@@ -102,12 +103,14 @@ impl SimulatedZooKeeper {
         granted("create", path, created);
     }
 
-    /// Creates `<dir>/<prefix><sequence>`, and `dir` where it is missing, and returns the path: ephemeral in that session,
-    /// or persistent. The session may be a client's or any number for one that only the test knows, which
-    /// [`expire_session`](SimulatedZooKeeper::expire_session) ends.
+    /// Creates `<dir>/<prefix><sequence>`, and `dir` if it is missing, and returns the path. The
+    /// znode is ephemeral in the given session, or persistent without one. The session may be a
+    /// client's, or any number that stands for a session without a client;
+    /// [`expire_session`](SimulatedZooKeeper::expire_session) ends those.
     ///
     /// # Panics
-    /// When the server would refuse: a parent is ephemeral, the path is bad, the session was a client's and has ended.
+    /// If the server would refuse: a parent is ephemeral, the path is bad, or a client's session
+    /// has ended.
     #[track_caller]
     pub fn create_sequential(&self, dir: &str, prefix: &str, session: Option<i64>) -> String {
         let path = tree::join(dir, prefix);
@@ -128,7 +131,7 @@ impl SimulatedZooKeeper {
     /// Deletes a znode.
     ///
     /// # Panics
-    /// When the server would refuse: there is no such znode, or it has children.
+    /// If the server would refuse: the znode does not exist, or it has children.
     #[track_caller]
     pub fn delete(&self, path: &str) {
         granted("delete", path, self.act(|state| state.delete(path, None, Requester::Other(0))));
@@ -137,27 +140,27 @@ impl SimulatedZooKeeper {
     /// Replaces a znode's data.
     ///
     /// # Panics
-    /// When there is no such znode.
+    /// If the znode does not exist.
     #[track_caller]
     pub fn set_data(&self, path: &str, data: &[u8]) {
         granted("set", path, self.act(|state| state.set_data(path, data, None, Requester::Other(0))));
     }
 
-    /// Replaces a znode's ACL, which fires no watch.
+    /// Replaces a znode's ACL. No watch fires.
     ///
     /// # Panics
-    /// When there is no such znode, or the ACL is bad.
+    /// If the znode does not exist, or the ACL is bad.
     #[track_caller]
     pub fn set_acl(&self, path: &str, acl: &[Acl]) {
-        let set = self.act(|state| state.tree.set_acl(path, acl, &Caller::ANYBODY_ELSE));
+        let set = self.act(|state| state.tree.set_acl(path, acl, &Caller::OTHER_CLIENT));
         granted("set the ACL of", path, set);
     }
 
-    /// Sets the number of the next sequential child of `dir`, which is created where it is missing. What comes after
-    /// 2147483647 is told by [`set_sequence_end`](SimulatedZooKeeper::set_sequence_end).
+    /// Sets the number of the next sequential child of `dir`, and creates `dir` if it is missing.
+    /// [`set_sequence_end`](SimulatedZooKeeper::set_sequence_end) sets what follows 2147483647.
     ///
     /// # Panics
-    /// When `dir` is missing and cannot be created.
+    /// If `dir` is missing and cannot be created.
     #[track_caller]
     pub fn set_sequence(&self, dir: &str, next: i32) {
         let ensured = self.act(|state| {
@@ -168,32 +171,32 @@ impl SimulatedZooKeeper {
         granted("set the sequence of", dir, ensured);
     }
 
-    /// Sets what follows the last sequence number; it wraps until then.
+    /// Sets what follows the last sequence number. The default is to wrap.
     pub fn set_sequence_end(&self, end: SequenceEnd) {
         self.shared.lock().tree.sequence_end = end;
     }
 
-    /// Sets where this server asks for READ; the newest releases' rules hold until then.
+    /// Sets which operations require READ. The default is the rules of the newest releases.
     pub fn set_read_checks(&self, read_checks: ReadChecks) {
         self.shared.lock().read_checks = read_checks;
     }
 
-    /// Ends a session on the server, as [`SimulatedClient::expire`] does: one that only the test knows, or one whose
-    /// client is gone.
+    /// Ends a session on the server, as [`SimulatedClient::expire`] does: one without a client, or
+    /// one whose client was dropped.
     pub fn expire_session(&self, session: i64) {
         let mut state = self.shared.lock();
         state.expire(session);
         self.shared.deliver(state);
     }
 
-    /// Returns the names of a znode's children, sorted; none when there is no such znode.
+    /// Returns the names of a znode's children, sorted, or none if the znode does not exist.
     #[must_use]
     pub fn children(&self, path: &str) -> Vec<String> {
         let state = self.shared.lock();
-        state.tree.children(path, &Caller::ANYBODY_ELSE).unwrap_or_default()
+        state.tree.children(path, &Caller::OTHER_CLIENT).unwrap_or_default()
     }
 
-    /// Returns whether there is such a znode.
+    /// Returns whether the znode exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.stat(path).is_some()
@@ -209,7 +212,7 @@ impl SimulatedZooKeeper {
     #[must_use]
     pub fn data(&self, path: &str) -> Option<Vec<u8>> {
         let state = self.shared.lock();
-        state.tree.data(path, &Caller::ANYBODY_ELSE).ok().map(|(data, _)| data)
+        state.tree.data(path, &Caller::OTHER_CLIENT).ok().map(|(data, _)| data)
     }
 
     /// Returns a znode's ACL.
@@ -218,20 +221,21 @@ impl SimulatedZooKeeper {
         self.shared.lock().tree.acl(path).map(<[Acl]>::to_vec)
     }
 
-    /// Returns the sessions that clients opened and that live.
+    /// Returns the live sessions that clients opened.
     #[must_use]
     pub fn sessions(&self) -> Vec<i64> {
         self.shared.lock().sessions.iter().copied().collect()
     }
 
-    /// Returns how many watches are left on the server; a data watch and a child watch of one client on one znode are
-    /// two.
+    /// Returns the number of watches on the server. A data watch and a child watch of one client on
+    /// one znode count as two.
     #[must_use]
     pub fn watch_count(&self) -> usize {
         self.shared.lock().watches.count()
     }
 
-    /// Returns every call of every client, in the order in which they were made, those without contact included.
+    /// Returns all calls of all clients in the order in which they were made, including those
+    /// without contact.
     #[must_use]
     pub fn log(&self) -> Vec<Call> {
         self.shared.lock().log.calls().to_vec()
@@ -248,7 +252,7 @@ impl SimulatedZooKeeper {
         self.shared.lock().log.clear();
     }
 
-    /// Makes a request of somebody else.
+    /// Executes a request as another client.
     fn act<T>(&self, request: impl FnOnce(&mut State) -> ZkResult<T>) -> ZkResult<T> {
         let mut state = self.shared.lock();
         let result = request(&mut state);
@@ -274,6 +278,6 @@ impl fmt::Debug for SimulatedZooKeeper {
 fn granted<T>(verb: &str, path: &str, result: ZkResult<T>) -> T {
     match result {
         Ok(value) => value,
-        Err(error) => panic!("somebody else cannot {verb} '{path}': {error:?}"),
+        Err(error) => panic!("another client cannot {verb} '{path}': {error:?}"),
     }
 }

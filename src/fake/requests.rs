@@ -1,4 +1,4 @@
-//! The server's side of each request: the tree is read or changed, watches are left and fired.
+//! The server's side of each request: reads or changes the tree, sets and fires watches.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use super::state::{Client, State};
 use super::tree::{Change, ROOT, split};
 use crate::client::{Acl, CreateMode, Permissions, Stat, ZkResult};
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Requester {
     /// The client of this session.
     Client(i64),
-    /// The test, acting as somebody else who may do everything, in this session or in none (0).
+    /// The test, acting as another client with all rights, in this session or in none (0).
     Other(i64),
 }
 
@@ -66,7 +66,7 @@ impl State {
         Ok(stat)
     }
 
-    /// Returns the names in an order that is the same in every run and yet none.
+    /// Returns the names in an order that is the same in every run but follows no rule.
     pub(super) fn get_children(
         &mut self,
         path: &str,
@@ -94,7 +94,7 @@ impl State {
         Ok(found)
     }
 
-    /// Whether the client of this session may read the znode at this path, to which the change happened just now.
+    /// Whether the client of this session may read the znode at this path, which has just changed.
     pub(super) fn may_read(&self, session: i64, path: &str, change: &Change) -> bool {
         let acl = match change {
             Change::Deleted(deleted, acl) if deleted == path => acl,
@@ -103,7 +103,7 @@ impl State {
         caller(&self.clients, Requester::Client(session)).check(acl, Permissions::READ).is_ok()
     }
 
-    /// Creates the znodes above and at this path that are missing, open to everybody.
+    /// Creates the missing znodes above and at this path, open to everybody.
     pub(super) fn ensure_path(&mut self, path: &str) -> ZkResult<()> {
         if path == ROOT || self.tree.stat(path)?.is_some() {
             return Ok(());

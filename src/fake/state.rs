@@ -1,7 +1,7 @@
 //! [`Shared`]: all state of a simulation under one lock, and the delivery of events outside of it.
 //!
-//! Events are queued under the lock, so in the order in which they happened, and delivered by whichever thread comes
-//! next; nobody returns to a test or to a caller before all that happened earlier is delivered.
+//! Events are queued under the lock, in the order in which they happen, and delivered by any
+//! thread. No call returns to a test or a caller before all earlier events are delivered.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::thread::{self, ThreadId};
@@ -16,27 +16,27 @@ use super::tree::{Change, Tree};
 use super::watches::Watches;
 use crate::client::{ClientEvent, EventSink, Granted};
 
-/// Far from the small numbers that a test invents for foreign sessions.
+/// Far from the small numbers that tests use for sessions without a client.
 const FIRST_SESSION: i64 = 0x0100_0000_0000_0001;
 
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Signalled when an event was delivered and when a client's contact changed.
+    /// Signalled when an event is delivered and when a client's contact changes.
     changed: Condvar,
 }
 
 pub(super) struct State {
     pub(super) tree: Tree,
     pub(super) watches: Watches,
-    /// The sessions that live on the server, with or without a client.
+    /// The live sessions on the server, with or without a client.
     pub(super) sessions: BTreeSet<i64>,
-    /// The clients, by the sessions that they opened, whether these live or not.
+    /// The clients, keyed by the sessions that they opened, live or not.
     pub(super) clients: BTreeMap<i64, Client>,
     pub(super) last_session: i64,
     pub(super) log: Log,
     pub(super) read_checks: ReadChecks,
     outbox: VecDeque<(EventSink, ClientEvent)>,
-    /// The thread that runs a sink right now.
+    /// The thread that is running a sink.
     deliverer: Option<ThreadId>,
 }
 
@@ -44,11 +44,12 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) contact: Contact,
-    /// Counts the connections lost: a reply that was on its way when it grew is lost as well.
+    /// The number of connections lost. A reply in transit when it grows is lost.
     pub(super) connection: u64,
-    /// Whether the network swallows what is sent; only while there is contact, or the client believes so.
+    /// Whether the network swallows what is sent. Only while there is contact, or the client
+    /// believes so.
     pub(super) swallowed: bool,
-    /// The paths whose watches fired behind a network that swallows.
+    /// The paths whose watches fired while the network swallowed.
     pub(super) held: Vec<String>,
     pub(super) sink: Option<EventSink>,
     /// What the server grants at the next reconnect.
@@ -59,19 +60,20 @@ pub(super) struct Client {
     pub(super) script: Script,
 }
 
-/// What a client knows of its session.
+/// What a client knows of its session. `close` also leaves each of the first three states.
 ///
-/// | state          | calls                        | left by                                              |
-/// |----------------|------------------------------|------------------------------------------------------|
-/// | `Connected`    | are executed                 | `disconnect`, `expire`, `expire_silently`, `close`   |
-/// | `Silent`       | fail with `ConnectionLoss`   | `disconnect`, `reconnect` and `tell` (lost), `close` |
-/// | `Disconnected` | fail with `ConnectionLoss`   | `reconnect`, `tell` when expired, `close`            |
-/// | `Lost`         | fail with `SessionExpired`   | nothing                                              |
-/// | `Closed`       | fail with `SessionExpired`   | nothing                                              |
+/// | state          | calls                      | left by                                    |
+/// |----------------|----------------------------|--------------------------------------------|
+/// | `Connected`    | are executed               | `disconnect`, `expire`, `expire_silently`  |
+/// | `Silent`       | fail with `ConnectionLoss` | `disconnect`, `reconnect`, `report_expiry` |
+/// | `Disconnected` | fail with `ConnectionLoss` | `reconnect`, `report_expiry` if expired    |
+/// | `Lost`         | fail with `SessionExpired` | nothing                                    |
+/// | `Closed`       | fail with `SessionExpired` | nothing                                    |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Contact {
     Connected,
-    /// The session has expired and the client has heard of neither that nor a disconnect.
+    /// The session has expired, and the client has been notified neither of that nor of a
+    /// disconnect.
     Silent,
     Disconnected,
     #[default]
@@ -103,10 +105,11 @@ impl Shared {
         self.changed.wait(state);
     }
 
-    /// Gives the lock back and returns when every queued event is delivered, by this thread or another.
+    /// Releases the lock and returns when every queued event is delivered, by this thread or
+    /// another.
     ///
-    /// A sink that comes back here, against its contract, does not wait for itself: its thread delivers the rest when
-    /// the sink returns.
+    /// A sink that calls back here, against its contract, does not wait for itself: its thread
+    /// delivers the rest when the sink returns.
     pub(super) fn deliver<'a>(&'a self, mut state: MutexGuard<'a, State>) {
         self.changed.notify_all();
         loop {
@@ -119,7 +122,8 @@ impl Shared {
                     drop(state);
                     let delivery = Delivery(self);
                     sink(event);
-                    // Perhaps the last handle of what the sink holds, which may call the client when it goes.
+                    // Perhaps the last handle of what the sink holds. Dropping it may call the
+                    // client.
                     drop(sink);
                     drop(delivery);
                     state = self.lock();
@@ -146,25 +150,26 @@ impl Client {
 }
 
 impl State {
-    /// The client of a session; one that is gone counts as lost.
+    /// The client of a session. A dropped one counts as lost.
     pub(super) fn client(&mut self, session: i64) -> &mut Client {
         self.clients.entry(session).or_default()
     }
 
-    /// Whether this was a client's session and has ended.
+    /// Whether this was a client's session that has ended.
     pub(super) fn has_ended(&self, session: i64) -> bool {
         (FIRST_SESSION..=self.last_session).contains(&session) && !self.sessions.contains(&session)
     }
 
     /// Queues an event for the client's sink.
-    pub(super) fn tell(&mut self, session: i64, event: ClientEvent) {
+    pub(super) fn queue_event(&mut self, session: i64, event: ClientEvent) {
         let sink = self.clients.get(&session).and_then(|client| client.sink.clone());
         if let Some(sink) = sink {
             self.outbox.push_back((sink, event));
         }
     }
 
-    /// Fires the watches that the changes concern, made just now: the tree is asked for the ACLs.
+    /// Fires the watches that these changes trigger. The changes are in the tree already, which
+    /// supplies the ACLs.
     pub(super) fn publish(&mut self, changes: &[Change]) {
         for change in changes {
             for (session, path) in self.watches.fire(change) {
@@ -173,14 +178,14 @@ impl State {
                 }
                 match self.clients.get_mut(&session) {
                     Some(client) if client.swallowed => client.held.push(path),
-                    _ => self.tell(session, ClientEvent::NodeChanged { path }),
+                    _ => self.queue_event(session, ClientEvent::NodeChanged { path }),
                 }
             }
         }
     }
 
-    /// Ends a session on the server, unless it has ended: its watches go, and its ephemeral znodes, which others may
-    /// watch.
+    /// Ends a session on the server, unless it has ended. Its watches and its ephemeral znodes are
+    /// removed; other clients may watch those.
     pub(super) fn end_session(&mut self, session: i64) {
         if self.has_ended(session) {
             return;

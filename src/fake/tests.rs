@@ -18,11 +18,11 @@ use crate::testing::{deadline, eventually, in_background, next};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
 
-/// What the server of a client with that timeout grants: it leads.
+/// The grant of a server with that timeout. It is the leader.
 const CONNECTED: ClientEvent =
     ClientEvent::Connected(Granted { session_timeout: TIMEOUT, report_delay: Duration::ZERO });
 
-/// What a client's sink got.
+/// The events that a client's sink received.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<ClientEvent>>>);
 
@@ -34,7 +34,7 @@ impl Events {
         events
     }
 
-    /// Takes what came since the last time.
+    /// Takes the events received since the last call.
     fn take(&self) -> Vec<ClientEvent> {
         std::mem::take(&mut self.0.lock())
     }
@@ -58,7 +58,7 @@ fn create(client: &SimulatedClient, path: &str, mode: CreateMode) -> Result<Stri
     client.create(path, b"", &Acl::open_unsafe(), mode)
 }
 
-/// The client makes this ephemeral znode.
+/// Creates an ephemeral znode as the client.
 fn ephemeral(client: &SimulatedClient, path: &str) {
     create(client, path, CreateMode::Ephemeral).unwrap();
 }

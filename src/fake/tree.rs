@@ -1,7 +1,7 @@
 //! [`Tree`]: the znodes, and the server's rules for reading and changing them.
 //!
-//! It knows nothing of connections and watches: a change is handed back for [`Watches`](super::watches::Watches). A
-//! request that fails changes nothing and takes no zxid.
+//! It knows nothing of connections and watches: changes are returned, for
+//! [`Watches`](super::watches::Watches). A failed request changes nothing and takes no zxid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,16 +13,16 @@ pub(super) const ROOT: &str = "/";
 /// What a server does after the last sequence number, 2147483647.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SequenceEnd {
-    /// It goes on with -2147483648, as ZooKeeper's documentation says and its releases up to 3.5
-    /// do. The default.
+    /// Continues with -2147483648, as ZooKeeper's documentation states and releases up to 3.5 do.
+    /// The default.
     #[default]
     Wraps,
-    /// It gives 2147483647 to every later child, as releases from 3.6 on do while no two creations
+    /// Gives 2147483647 to every later child, as releases from 3.6 on do while no two creations
     /// overlap: their counter only moves to greater numbers.
     Sticks,
-    /// It gives 2147483647, -2147483648 and so on to children whose creations overlap, and then
-    /// begins with 2147483647 again, as releases from 3.6 on do. Which creations overlap follows
-    /// from their transaction ids.
+    /// Gives 2147483647, -2147483648 and so on to children whose creations overlap, and then starts
+    /// again at 2147483647, as releases from 3.6 on do. The transaction ids determine which
+    /// creations overlap.
     Mixes,
 }
 
@@ -30,7 +30,7 @@ pub enum SequenceEnd {
 #[derive(Debug)]
 pub(super) enum Change {
     Created(String),
-    /// With the ACL that the znode had.
+    /// With the ACL of the deleted znode.
     Deleted(String, Vec<Acl>),
     DataSet(String),
 }
@@ -46,16 +46,17 @@ pub(super) struct Tree {
 struct ZNode {
     data: Vec<u8>,
     acl: Vec<Acl>,
-    /// The session that it ends with, or 0.
+    /// The session that owns it, or 0.
     owner: i64,
     created: i64,
     modified: i64,
     children_modified: i64,
     version: i32,
     acl_version: i32,
-    /// Counts the children ever created, not only the sequential ones: the number of the next sequential child.
+    /// The number of the next sequential child. Counts all children ever created, not only the
+    /// sequential ones.
     sequence: i32,
-    /// The number of the next child instead, while the creation of the last one is under way.
+    /// Overrides the number of the next child while the last creation is in progress.
     under_way: Option<i32>,
     children: BTreeSet<String>,
 }
@@ -181,7 +182,7 @@ impl Tree {
         self.znodes.get(path).map(|znode| &*znode.acl)
     }
 
-    /// Deletes what the session owns, in one write.
+    /// Deletes the session's znodes in one write.
     pub(super) fn end_session(&mut self, session: i64) -> Vec<Change> {
         let owned = |(path, znode): (&String, &ZNode)| (znode.owner == session).then(|| path.clone());
         let paths: Vec<String> = self.znodes.iter().filter_map(owned).collect();
@@ -200,7 +201,7 @@ impl Tree {
         self.znodes.get(path).ok_or(ZkError::NoNode)
     }
 
-    /// Removes a znode that the caller found to be there and without children.
+    /// Removes a znode. The caller has checked that it exists and has no children.
     fn remove(&mut self, path: &str) -> Change {
         let acl = self.znodes.remove(path).map(|znode| znode.acl).unwrap_or_default();
         if let Some((parent, name)) = split(path) {
@@ -244,11 +245,11 @@ impl ZNode {
         Stat {
             czxid: self.created,
             mzxid: self.modified,
-            // There is no clock in here; the zxid grows as time does.
+            // There is no clock here. Zxids grow as time does.
             ctime: self.created,
             mtime: self.modified,
             version: self.version,
-            // The server keeps the number of creations and answers with that of all changes.
+            // The server stores the number of creations and returns the number of all changes.
             cversion: self.sequence.wrapping_mul(2).wrapping_sub(num_children),
             aversion: self.acl_version,
             ephemeral_owner: self.owner,
@@ -259,15 +260,15 @@ impl ZNode {
     }
 }
 
-/// Whether a creation is still under way when the next one in its directory comes. Half of them
-/// are, in no pattern.
+/// Whether a creation is still in progress when the next one in its directory starts. True for half
+/// of them, in no pattern.
 fn is_overlapped(zxid: i64) -> bool {
     const MIX: i64 = 0x1e37_79b9_7f4a_7c15;
     let mixed = zxid.wrapping_mul(MIX);
     (mixed ^ (mixed >> 32)).wrapping_mul(MIX) < 0
 }
 
-/// The parent's path and the own name, or `None` for the root.
+/// The parent's path and the last name, or `None` for the root.
 pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     if path == ROOT {
         return None;

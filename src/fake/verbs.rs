@@ -1,4 +1,4 @@
-//! The verbs by which a test brings faults over a [`SimulatedClient`].
+//! The verbs by which a test injects faults into a [`SimulatedClient`].
 
 use std::time::Duration;
 
@@ -11,18 +11,21 @@ use crate::client::{ClientEvent, Granted};
 
 /// Contact and session.
 impl SimulatedClient {
-    /// Cuts the connection: the sink gets `Disconnected`, calls fail with `ConnectionLoss` and without effect, replies
-    /// on their way are lost, and the server drops this client's watches. The session lives.
+    /// Cuts the connection. The sink gets `Disconnected`, calls fail with `ConnectionLoss` and
+    /// without effect, replies in transit are lost, and the server drops this client's watches. The
+    /// session lives.
     ///
-    /// Ends [`swallow`](SimulatedClient::swallow); calls blocked there fail. Does nothing without contact.
+    /// Ends [`swallow`](SimulatedClient::swallow): calls blocked there fail. Does nothing without
+    /// contact.
     pub fn disconnect(&self) {
         let mut state = self.shared.lock();
         state.cut(self.session);
         self.shared.deliver(state);
     }
 
-    /// Connects again after [`disconnect`](SimulatedClient::disconnect), without the watches: the sink gets `Connected`,
-    /// or `SessionLost` when the session has expired meanwhile. Does nothing while there is contact.
+    /// Reconnects after [`disconnect`](SimulatedClient::disconnect), without the watches. The sink
+    /// gets `Connected`, or `SessionLost` if the session has expired meanwhile. Does nothing while
+    /// there is contact.
     pub fn reconnect(&self) {
         let mut state = self.shared.lock();
         let contact = self.client(&mut state).contact;
@@ -32,36 +35,39 @@ impl SimulatedClient {
             Contact::Disconnected => {
                 self.client(&mut state).contact = Contact::Connected;
                 let granted = self.client(&mut state).granted();
-                state.tell(self.session, ClientEvent::Connected(granted));
+                state.queue_event(self.session, ClientEvent::Connected(granted));
             }
             Contact::Connected | Contact::Lost | Contact::Closed => {}
         }
         self.shared.deliver(state);
     }
 
-    /// Sets what the server grants at the next [`reconnect`](SimulatedClient::reconnect).
+    /// Sets the server's grant at the next [`reconnect`](SimulatedClient::reconnect).
     pub fn grant(&self, granted: Granted) {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
         (client.session_timeout, client.report_delay) = (granted.session_timeout, granted.report_delay);
     }
 
-    /// Sets for how long this client wants its connection left alone: nothing, unless it is set before
-    /// a session is opened on the client.
+    /// Sets how long the connection must be idle before this client accepts a ping. Takes effect
+    /// only before a session is opened on the client.
     pub fn set_min_idle_for_ping(&self, min_idle_for_ping: Duration) {
         self.client(&mut self.shared.lock()).min_idle_for_ping = min_idle_for_ping;
     }
 
-    /// Lets the session expire on the server: its ephemeral znodes go at once. The client learns of it at its next
-    /// contact, which is now when it is connected: its sink gets `SessionLost`, its calls fail with `SessionExpired`.
+    /// Expires the session on the server and deletes its ephemeral znodes. The client learns of it
+    /// at its next contact, which is immediately if it is connected: its sink gets `SessionLost`,
+    /// and its calls fail with `SessionExpired`.
     pub fn expire(&self) {
         let mut state = self.shared.lock();
         state.expire(self.session);
         self.shared.deliver(state);
     }
 
-    /// Lets the session expire behind a partition: its ephemeral znodes go at once and the client is not told. Its calls
-    /// fail with `ConnectionLoss` until [`reconnect`](SimulatedClient::reconnect) or [`tell`](SimulatedClient::tell).
+    /// Expires the session behind a partition: its ephemeral znodes are deleted, and the client is
+    /// not notified. Its calls fail with `ConnectionLoss` until
+    /// [`reconnect`](SimulatedClient::reconnect) or
+    /// [`report_expiry`](SimulatedClient::report_expiry).
     pub fn expire_silently(&self) {
         let mut state = self.shared.lock();
         state.end_session(self.session);
@@ -73,16 +79,17 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
-    /// Has the client give up its session, which lives on at the server, znodes and all: the sink gets `SessionLost`.
+    /// Makes the client give up its session: the sink gets `SessionLost`. The session and its
+    /// znodes live on at the server.
     pub fn give_up(&self) {
         let mut state = self.shared.lock();
         state.lose(self.session);
         self.shared.deliver(state);
     }
 
-    /// Tells the client that its session has expired, when it has and the client does not know: the sink gets
-    /// `SessionLost`.
-    pub fn tell(&self) {
+    /// Notifies the client that its session has expired, if it has and the client does not know
+    /// yet: the sink gets `SessionLost`.
+    pub fn report_expiry(&self) {
         let mut state = self.shared.lock();
         let unaware = !matches!(self.client(&mut state).contact, Contact::Lost | Contact::Closed);
         if unaware && !state.sessions.contains(&self.session) {
@@ -91,22 +98,23 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
-    /// Swallows what either side sends, without a word to either, as a partition does: calls block, requests do not
-    /// reach the server, replies and events do not reach the client. [`release`](SimulatedClient::release) and
-    /// [`disconnect`](SimulatedClient::disconnect) end it. Does nothing without contact.
+    /// Silently swallows what both sides send, as a partition does: calls block, requests do not
+    /// reach the server, replies and events do not reach the client.
+    /// [`release`](SimulatedClient::release) and [`disconnect`](SimulatedClient::disconnect) end
+    /// it. Does nothing without contact.
     pub fn swallow(&self) {
         self.client(&mut self.shared.lock()).swallow();
     }
 
-    /// Lets through what [`swallow`](SimulatedClient::swallow) held back: first the events, then the calls. When the
-    /// session has expired meanwhile, the sink gets `SessionLost` and the calls fail.
+    /// Delivers what [`swallow`](SimulatedClient::swallow) held back: first the events, then the
+    /// calls. If the session has expired meanwhile, the sink gets `SessionLost` and the calls fail.
     pub fn release(&self) {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
         let connected = client.contact == Contact::Connected;
         client.swallowed = false;
         for path in std::mem::take(&mut client.held) {
-            state.tell(self.session, ClientEvent::NodeChanged { path });
+            state.queue_event(self.session, ClientEvent::NodeChanged { path });
         }
         if connected && !state.sessions.contains(&self.session) {
             state.lose(self.session);
@@ -114,7 +122,8 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
-    /// Gives the client an identity, which ACLs may name and for which the scheme `auth` stands in a new znode's ACL.
+    /// Gives the client an identity. ACLs may name it, and the scheme `auth` is replaced by it in
+    /// the ACL of a new znode.
     pub fn authenticate(&self, scheme: &str, id: &str) {
         let identity = Identity { scheme: scheme.to_owned(), id: id.to_owned() };
         self.client(&mut self.shared.lock()).identities.push(identity);
@@ -123,47 +132,53 @@ impl SimulatedClient {
 
 /// Faults of chosen calls.
 ///
-/// A call meets its fault, or its stop point, when it reaches the server: calls that fail for lack of contact leave both
-/// for the next.
+/// A call meets its fault or its stop point when it reaches the server. Calls that fail for lack of
+/// contact leave both to the next call.
 impl SimulatedClient {
-    /// Lets the next call of this operation fail with this error; asked for again before that call, the one after it.
-    /// It is the call alone that fails: an error such as `SessionExpired` does not end the session.
+    /// Makes the next call of this operation fail with this error. Repeated requests apply to one
+    /// later call each. Only the call fails: an error such as `SessionExpired` does not end the
+    /// session.
     pub fn fail_next(&self, operation: SimOperation, when: Effect, error: ZkError) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Fail(error) }));
     }
 
-    /// Lets the `nth` coming call of this operation fail, the next being the first, in place of a fault that was asked
-    /// for that call before.
+    /// Makes the `nth` future call of this operation fail, counting the next call as the first.
+    /// Replaces a fault that was set for that call.
     pub fn fail_nth(&self, operation: SimOperation, nth: u64, when: Effect, error: ZkError) {
         self.plan(operation, |plan| plan.fail_nth(nth, Fault { when, kind: FaultKind::Fail(error) }));
     }
 
-    /// Cuts the connection in the next call of this operation, as [`disconnect`](SimulatedClient::disconnect) does, and
-    /// lets the call fail with `ConnectionLoss`; queued as those of [`fail_next`](SimulatedClient::fail_next).
+    /// Cuts the connection in the next call of this operation, as
+    /// [`disconnect`](SimulatedClient::disconnect) does; the call fails with `ConnectionLoss`.
+    /// Queued as in [`fail_next`](SimulatedClient::fail_next).
     pub fn cut_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Cut }));
     }
 
-    /// Begins to [`swallow`](SimulatedClient::swallow) with the request of the next call of this operation, or with its
-    /// reply, which the log shows as executed then; queued as those of [`fail_next`](SimulatedClient::fail_next).
+    /// Starts to [`swallow`](SimulatedClient::swallow) with the request of the next call of this
+    /// operation, or with its reply; in the second case the log shows the call as executed. Queued
+    /// as in [`fail_next`](SimulatedClient::fail_next).
     pub fn swallow_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Swallow }));
     }
 
-    /// Runs the closure in the next call of this operation, on the calling thread, just before the call takes effect or
-    /// meets its fault; several wait for one call each. It may call everything, this client included.
+    /// Runs the closure in the next call of this operation, on the calling thread, just before the
+    /// call takes effect or meets its fault. Each call runs one of the queued closures. The closure
+    /// may call everything, including this client.
     pub fn before_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.before.push_back(Box::new(stop_point)));
     }
 
-    /// Runs the closure in the next call of this operation that takes effect, on the calling thread, after the effect
-    /// and its events and before the reply or the fault; otherwise as [`before_next`](SimulatedClient::before_next).
-    /// When the closure cuts the connection or ends the session, the reply is lost.
+    /// Runs the closure in the next call of this operation that takes effect, on the calling
+    /// thread, after the effect and its events and before the reply or the fault. Otherwise as
+    /// [`before_next`](SimulatedClient::before_next). If the closure cuts the connection or ends
+    /// the session, the reply is lost.
     pub fn after_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.after.push_back(Box::new(stop_point)));
     }
 
-    /// Returns how many faults and stop points no call has met yet: a test that ends with some has not tested them.
+    /// Returns the number of faults and stop points that no call has met yet. A test that ends with
+    /// some has not tested them.
     #[must_use]
     pub fn pending_faults(&self) -> usize {
         self.client(&mut self.shared.lock()).script.pending()
@@ -175,23 +190,24 @@ impl SimulatedClient {
 }
 
 impl Client {
-    /// Begins to swallow, if there is contact or the client believes so.
+    /// Starts to swallow, if there is contact or the client believes so.
     pub(super) fn swallow(&mut self) {
         self.swallowed = matches!(self.contact, Contact::Connected | Contact::Silent);
     }
 }
 
 impl State {
-    /// Cuts the client's connection, if it has one or believes so, and tells it.
+    /// Cuts the client's connection, if it has one or believes so, and notifies it.
     pub(super) fn cut(&mut self, session: i64) {
         if matches!(self.client(session).contact, Contact::Connected | Contact::Silent) {
             self.hang_up(session);
             self.client(session).contact = Contact::Disconnected;
-            self.tell(session, ClientEvent::Disconnected);
+            self.queue_event(session, ClientEvent::Disconnected);
         }
     }
 
-    /// Ends the client's connection: watches and replies on their way are lost, and what was swallowed is gone.
+    /// Ends the client's connection. Its watches, the replies in transit and swallowed messages are
+    /// lost.
     pub(super) fn hang_up(&mut self, session: i64) {
         self.watches.drop_session(session);
         let client = self.client(session);
@@ -200,14 +216,14 @@ impl State {
         client.held.clear();
     }
 
-    /// Tells the client that its session cannot come back.
+    /// Notifies the client that its session cannot come back.
     fn lose(&mut self, session: i64) {
         self.hang_up(session);
         self.client(session).contact = Contact::Lost;
-        self.tell(session, ClientEvent::SessionLost);
+        self.queue_event(session, ClientEvent::SessionLost);
     }
 
-    /// Ends a session on the server and tells its client, if it has one that can be reached.
+    /// Ends a session on the server and notifies its client, if it can be reached.
     pub(super) fn expire(&mut self, session: i64) {
         self.end_session(session);
         let reached = |client: &Client| client.contact == Contact::Connected && !client.swallowed;

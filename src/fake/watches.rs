@@ -1,7 +1,8 @@
-//! [`Watches`]: the one-shot watches of all sessions, kept on the server as the real one keeps them.
+//! [`Watches`]: the one-shot watches of all sessions, kept on the server as in a real one.
 //!
-//! A data watch (left by `exists` and `get_data`) fires on creation, change and deletion of its znode, a child watch
-//! (left by `get_children`) on creation and deletion of a child and on deletion of the znode itself.
+//! A data watch (set by `exists` and `get_data`) fires on creation, change and deletion of its
+//! znode. A child watch (set by `get_children`) fires on creation and deletion of a child and on
+//! deletion of the znode itself.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ pub(super) struct Watches {
     children: Kind,
 }
 
-/// The watching sessions by path, in the order in which they came.
+/// The watching sessions by path, in the order in which they set their watches.
 #[derive(Debug, Default)]
 struct Kind(BTreeMap<String, Vec<i64>>);
 
@@ -26,8 +27,8 @@ impl Watches {
         self.children.add(path, session);
     }
 
-    /// Takes the watches that the change fires off the table and returns the session and the path of each. A session
-    /// with both kinds on a deleted znode is named once.
+    /// Removes the watches that the change fires and returns the session and the path of each. A
+    /// session with both kinds on a deleted znode is returned once.
     pub(super) fn fire(&mut self, change: &Change) -> Vec<(i64, String)> {
         let (path, also_children) = match change {
             Change::Created(path) | Change::DataSet(path) => (path, false),

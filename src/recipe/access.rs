@@ -1,25 +1,26 @@
-//! [`Access`]: what a request asks for, as its znode's name tells it.
+//! [`Access`]: the lock mode that a request asks for, as encoded in its znode's name.
 
 use uuid::Uuid;
 
 use super::naming_scheme::NamingScheme;
 
-/// For what a request stands in the queue.
+/// The requested lock mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nobody else, neither readers nor writers, in a queue that has no readers of its own.
+    /// Excludes all other requests, readers and writers, in a queue without readers of this crate.
     Exclusive,
-    /// Other readers beside it, but no writer.
+    /// Shared with other readers; excludes writers.
     Read(NamingScheme),
-    /// Nobody else, neither readers nor writers.
+    /// Excludes all other requests, readers and writers.
     Write(NamingScheme),
 }
 
 impl Access {
     /// The name of a new request's znode up to its sequence number.
     ///
-    /// An exclusive request's is ordered rightly by every library that may share the directory. The GUID, and not the
-    /// session id of the Java recipe, lets two threads on one session contend for one lock.
+    /// Every library that may share the directory orders the names of exclusive requests correctly.
+    /// The GUID replaces the session id of the Java recipe, so that two threads on one session can
+    /// contend for one lock.
     pub(crate) fn prefix(self, guid: Uuid) -> String {
         match self {
             Access::Exclusive => format!("x-{guid}-lock-"),
@@ -28,9 +29,9 @@ impl Access {
         }
     }
 
-    /// Whether a request of that name keeps this one from its turn when it is ahead.
+    /// Whether a request of that name makes this one wait when it is ahead.
     ///
-    /// What is not known to be a reader counts as a writer, whoever made it.
+    /// A request that is not known to be a reader counts as a writer, whichever library made it.
     pub(crate) fn waits_for(self, ahead: &str) -> bool {
         match self {
             Access::Exclusive | Access::Write(_) => true,

@@ -1,56 +1,55 @@
-//! What a sequence number says about the order of requests, and which numbers say nothing.
+//! The order that sequence numbers define between requests, and the numbers that define none.
 //!
 //! # How a server counts
-//! The counter of a directory is its `cversion`, a signed number of 32 bits that starts at 0. Only
-//! creations move it. The leader takes the number of a new child from the newest change of the
-//! directory that is still under way, or from its tree when none is (`PrepRequestProcessor`), and
-//! puts the number after it into the transaction. When the transaction is applied, the tree's
-//! counter takes that value (`DataTree.createNode`):
-//! - Up to ZooKeeper 3.5 it always does. The numbers go round in a circle: -2147483648 follows
-//!   2147483647.
-//! - From 3.6 on (ZOOKEEPER-3249) only if the value is greater, so the tree stays at 2147483647.
-//!   Creations that overlap get 2147483647, -2147483648, -2147483647 and so on. As soon as none is
-//!   under way, the next one gets 2147483647 again. The server gives out a number many times, and a
-//!   lower one after a higher one.
+//! The counter of a directory is its `cversion`, a signed 32-bit number that starts at 0. Only
+//! creations increment it. The leader takes the number of a new child from the newest change of the
+//! directory that is still in progress, or from its tree if none is (`PrepRequestProcessor`), and
+//! puts the next number into the transaction. When the transaction is applied, the tree's counter
+//! takes that value (`DataTree.createNode`):
+//! - Up to ZooKeeper 3.5 it always does. The numbers form a circle: -2147483648 follows 2147483647.
+//! - From 3.6 on (ZOOKEEPER-3249) it does so only if the value is greater, so the tree stays at
+//!   2147483647. Creations that overlap get 2147483647, -2147483648, -2147483647 and so on. As soon
+//!   as none is in progress, the next one gets 2147483647 again. The server issues a number many
+//!   times, and a lower one after a higher one.
 //!
 //! # Numbers in doubt
-//! The 2^30 numbers from 2147483647 on are in doubt: they do not say which of two requests came
-//! first. All others are in order: the 2^30 numbers that the server gave out before such a number,
-//! or all if there were fewer, are its predecessors on the circle. The reason is that every server
-//! counts one by one from 0 to 2147483646. It passes the numbers in doubt only if it goes round the
-//! circle, or if 2^30 creations overlap without a pause.
+//! The 2^30 numbers from 2147483647 on are in doubt: they do not define which of two requests came
+//! first. All others are in order: the 2^30 numbers that the server issued before such a number (or
+//! all, if there were fewer) are its predecessors on the circle. The reason is that every server
+//! counts one by one from 0 to 2147483646. It passes the numbers in doubt only if it wraps around
+//! the circle, or if 2^30 creations overlap without a pause.
 //!
 //! # Why there is one owner
 //! A request decides by a listing that contains its own znode, so it sees every older request that
-//! is still there. Take two requests that exclude each other, and let the older one still be there
-//! when the younger one decides. Suppose that no request outlasts the creation of 2^30 others. Then
-//! the younger one does not become the owner:
+//! still exists. Take two requests that exclude each other, and let the older one still exist when
+//! the younger one decides. Suppose that no request outlasts the creation of 2^30 others. Then the
+//! younger one does not become the owner:
 //! - If its number is in doubt, it owns only if the listing has no request that excludes it.
 //! - If its number is in order, the older one's is at most 2^30 before it, so it waits.
 //!
-//! So nobody becomes an owner while an older request is there that excludes it. An owner stays the
-//! only one without looking again, whatever numbers the server gives out later. A downgraded reader
-//! counts as old as its writer: both znodes have the same number, and one of them is there at any
-//! time.
+//! So no request becomes an owner while an older request exists that excludes it. An owner stays
+//! the only one without listing again, whatever numbers the server issues later. A downgraded
+//! reader counts as old as its writer: both znodes have the same number, and one of them exists at
+//! any time.
 //!
 //! Requests of other libraries count like those of this crate. How they decide is up to them.
 //!
-//! # Why nobody waits for ever
+//! # Why no request waits forever
 //! A request in doubt waits only for requests that are in order and ahead of it. If any other
 //! request excludes it, it fails. So a request waits for an older one, or for a younger one in
 //! doubt that sees it and fails.
 
-/// How many numbers are in doubt. The more there are, the longer a request may last; numbers are
+/// How many numbers are in doubt. The larger this is, the longer a request may last. Numbers are
 /// compared by their distance, so they must be fewer than half of the circle.
 const IN_DOUBT: u32 = 1 << 30;
 
-/// Returns whether the number says nothing about who came first.
+/// Returns whether the number defines no order.
 pub(crate) fn is_in_doubt(sequence: i32) -> bool {
     distance_ahead(sequence, i32::MAX) < IN_DOUBT
 }
 
-/// Returns how far `theirs` is ahead of `mine` on the circle, which is right as long as the two are
-/// less than 2^31 apart.
+/// Returns how far `theirs` is ahead of `mine` on the circle. Correct as long as the two are less
+/// than 2^31 apart.
 pub(crate) fn distance_ahead(mine: i32, theirs: i32) -> u32 {
     mine.wrapping_sub(theirs) as u32
 }
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_in_doubt_from_the_last_positive_one_on() {
+    fn numbers_from_the_last_positive_one_on_are_in_doubt() {
         for sequence in [i32::MAX, i32::MIN, i32::MIN + 1, -1_100_000_000, i32::MIN + (1 << 30) - 2] {
             assert!(is_in_doubt(sequence), "{sequence}");
         }

@@ -1,30 +1,31 @@
-//! [`LockKind`]: what a request asks for, as its name tells, whichever library made it.
+//! [`LockKind`]: the lock mode of a request, derived from its name, whichever library made it.
 
 use std::fmt;
 
 use super::znode_name::{ZNodeName, generated_sequence};
 
-/// What a request in a lock directory asks for.
+/// The lock mode of a request in a lock directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockKind {
-    /// The lock for itself alone: `x-…` of this crate and of Apache's `WriteLock`, `…-lock-` of Curator, Go and others,
-    /// `…-latch-` of Curator's `LeaderLatch`, and `…__lock__` of kazoo, whose writers have that name too.
+    /// Exclusive: `x-…` of this crate and of Apache's `WriteLock`, `…-lock-` of Curator, Go and
+    /// others, `…-latch-` of Curator's `LeaderLatch`, and `…__lock__` of kazoo, whose writers have
+    /// that name too.
     Exclusive,
-    /// A share of a read/write lock: `read-…` of ZooKeeper's recipe and of HBase, `…__READ__` of Curator, `…__rlock__` of
-    /// kazoo.
+    /// A reader of a read/write lock: `read-…` of ZooKeeper's recipe and of HBase, `…__READ__` of
+    /// Curator, `…__rlock__` of kazoo.
     Read,
-    /// A read/write lock for itself alone: `write-…`, or `…__WRIT__` of Curator.
+    /// A writer of a read/write lock: `write-…`, or `…__WRIT__` of Curator.
     Write,
-    /// Something with a sequence number whose name belongs to no library known here. In the queue it counts as an
-    /// exclusive request, as everything with a number does. It need not be a lock, so it is never
-    /// [reaped](crate::LockDirectory::reap_all).
+    /// A name with a sequence number that belongs to no library known here. In the queue it counts
+    /// as an exclusive request, as every name with a number does. It may not be a lock at all, so
+    /// it is never [reaped](crate::LockDirectory::reap_all).
     Other,
 }
 
 impl LockKind {
-    /// Tells the kind from the name of a child, or `None` for a child that is no request: it does not end in a sequence
-    /// number as ZooKeeper makes them.
+    /// Returns the kind for the name of a child, or `None` for a child that is not a request: its
+    /// name does not end in a sequence number in ZooKeeper's format.
     ///
     /// ```
     /// use zookeeper_recipes_lock::LockKind;
@@ -54,7 +55,7 @@ impl LockKind {
         Some(kind)
     }
 
-    /// Returns whether others of this kind may hold the lock at the same time.
+    /// Returns whether several requests of this kind may hold the lock at the same time.
     #[must_use]
     pub fn is_shared(self) -> bool {
         self == LockKind::Read
@@ -102,7 +103,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_peers_requests_are_known() {
+    fn requests_of_all_peers_are_recognized() {
         for (prefix, kind) in PREFIXES {
             for sequence in [0, 7, i32::MAX, i32::MIN, -5] {
                 let name = format!("{prefix}{sequence:010}");
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_requests_of_this_crate_are_known() {
+    fn requests_of_this_crate_are_recognized() {
         let of = |access: Access| LockKind::of(&format!("{}0000000007", access.prefix(Uuid::nil()))).unwrap();
         assert_eq!(of(Access::Exclusive), LockKind::Exclusive);
         for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_without_a_number_is_no_request() {
+    fn child_without_a_number_is_not_a_request() {
         for name in ["config", "read-", "x-3", "lock-12", "__lock__", ""] {
             assert_eq!(LockKind::of(name), None, "{name}");
         }
@@ -131,13 +132,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_number_does_not_change_the_kind(index in 0..PREFIXES.len(), sequence: i32) {
+        fn kind_is_independent_of_the_number(index in 0..PREFIXES.len(), sequence: i32) {
             let (prefix, kind) = PREFIXES[index];
             prop_assert_eq!(LockKind::of(&format!("{prefix}{sequence:010}")), Some(kind));
         }
 
         #[test]
-        fn any_child_has_a_kind_exactly_when_it_counts_in_the_queue(name in ".*[0-9-]{0,12}") {
+        fn child_has_a_kind_exactly_if_it_counts_in_the_queue(name in ".*[0-9-]{0,12}") {
             prop_assert_eq!(LockKind::of(&name).is_some(), generated_sequence(&name).is_some());
         }
     }

@@ -1,7 +1,8 @@
-//! The laws of the recipe rules, for whatever children a lock directory has: anybody may put any name there.
+//! The laws of the recipe rules, for any children of a lock directory: any client may create any
+//! name there.
 //!
-//! Each function takes foreign input and panics where it breaks a law. The tests below call them with generated input,
-//! the targets in `fuzz/` with mutated input.
+//! Each function takes untrusted input and panics if it violates a law. The tests below call them
+//! with generated input, the targets in `fuzz/` with mutated input.
 
 mod histories;
 
@@ -12,11 +13,11 @@ use super::naming_scheme::NamingScheme;
 use super::queue::{Decision, decide, find_duplicate, find_own};
 use super::znode_name::{ZNodeName, generated_sequence};
 
-/// What this crate and its peers put between what is theirs and the number.
+/// What this crate and its peers put between their prefix and the number.
 const SEPARATORS: [&str; 8] =
     ["-lock-", "__lock__", "__rlock__", "-__READ__", "-__WRIT__", "-latch-", "read-", "write-"];
 
-/// A name splits into its prefix and its number, and nothing is left over.
+/// A name splits into its prefix and its number, with no rest.
 pub fn check_name(name: &str) {
     let split = ZNodeName::new(name);
     assert_eq!((split.name(), split.to_string().as_str()), (name, name));
@@ -30,11 +31,12 @@ pub fn check_name(name: &str) {
     if let Some(sequence) = generated_sequence(name) {
         assert_eq!(split.sequence(), Some(sequence), "{name:?} in the queue");
         let digits = name.len() - name.trim_end_matches(|last: char| last.is_ascii_digit()).len();
-        assert!(digits >= 10 || (digits == 9 && sequence < 0), "{name:?} is not of full width");
+        assert!(digits >= 10 || (digits == 9 && sequence < 0), "{name:?} does not have full width");
     }
 }
 
-/// Behind a prefix stands the number alone: its digits, and before them a dash, a minus, both or neither.
+/// After a prefix there is only the number: its digits, preceded by a dash, a minus, both or
+/// neither.
 fn check_number(text: &str, sequence: i32) {
     let digits = text.trim_start_matches('-');
     let dashes = text.len() - digits.len();
@@ -44,7 +46,8 @@ fn check_number(text: &str, sequence: i32) {
     assert!(if sequence < 0 { dashes > 0 } else { dashes < 2 || sequence == 0 }, "{text:?}");
 }
 
-/// The order of names is total, agrees with equality, and puts low numbers first and names without one last.
+/// The order of names is total, agrees with equality, and sorts low numbers first and names without
+/// a number last.
 pub fn check_order(names: &[&str]) {
     let names: Vec<ZNodeName> = names.iter().copied().map(ZNodeName::new).collect();
     for one in &names {
@@ -65,7 +68,7 @@ fn is_lower(one: Option<i32>, other: Option<i32>) -> bool {
     one.is_some_and(|one| other.is_none_or(|other| one < other))
 }
 
-/// What ZooKeeper makes of a request's prefix is read back, with its number.
+/// The name that ZooKeeper makes of a request's prefix is parsed back, with its number.
 pub fn check_generated(text: &str, sequence: i32) {
     for separator in SEPARATORS {
         let name = format!("{text}{separator}{sequence:010}");
@@ -74,18 +77,26 @@ pub fn check_generated(text: &str, sequence: i32) {
     }
 }
 
-/// The decisions about all children of a directory, each name once, fit together.
+/// The decisions about all children of a directory, each name once, are consistent.
 pub fn check_listing(children: &[String]) {
     let (requests, others): (Vec<String>, Vec<String>) =
         children.iter().cloned().partition(|child| generated_sequence(child).is_some());
-    for stranger in &others {
-        assert_eq!(decide_exclusive(stranger, children), Decision::Missing);
+    for other in &others {
+        assert_eq!(decide_exclusive(other, children), Decision::Missing);
     }
     let backwards: Vec<String> = children.iter().rev().cloned().collect();
     for own in &requests {
         let decision = decide_exclusive(own, children);
-        assert_eq!(decision, decide_exclusive(own, &backwards), "the order counts in {children:?}");
-        assert_eq!(decision, decide_exclusive(own, &requests), "what is no request counts in {children:?}");
+        assert_eq!(
+            decision,
+            decide_exclusive(own, &backwards),
+            "the decision depends on the order of {children:?}"
+        );
+        assert_eq!(
+            decision,
+            decide_exclusive(own, &requests),
+            "the decision depends on a non-request in {children:?}"
+        );
         assert_eq!(Decision::Missing, decide_exclusive(own, &without(own, children)));
         check_among_pairs(&|_| Access::Exclusive, own, decision, &requests);
         check_found_again(own, children);
@@ -94,10 +105,11 @@ pub fn check_listing(children: &[String]) {
     check_chain(&requests);
 }
 
-/// What each request asks for, by its name.
+/// The lock mode of each request, by its name.
 type Rule<'a> = &'a dyn Fn(&str) -> Access;
 
-/// Among readers and writers, whoever may not share with another waits for it where it would if both were exclusive.
+/// Among readers and writers, a request that excludes another waits for it where it would if both
+/// were exclusive.
 fn check_sharing(requests: &[String]) {
     for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
         let rule = |name: &str| match scheme.is_reader(name) {
@@ -110,9 +122,9 @@ fn check_sharing(requests: &[String]) {
     }
 }
 
-/// Of any two requests one owns and the other waits for it, or they share, or at least one fails.
-/// As they decide two by two, so they decide among all. It follows that of any listing no two own
-/// that exclude each other.
+/// Of any two requests, one owns and the other waits for it, or they share, or at least one fails.
+/// Decisions among all requests agree with those in pairs. It follows that in any listing no two
+/// owners exclude each other.
 fn check_among_pairs(rule: Rule<'_>, own: &String, decision: Decision<'_>, requests: &[String]) {
     let mut ahead = Vec::new();
     let mut exhausted = false;
@@ -123,7 +135,7 @@ fn check_among_pairs(rule: Rule<'_>, own: &String, decision: Decision<'_>, reque
             (Decision::WaitFor(first), Decision::Owner) if first == other => ahead.push(other.as_str()),
             (Decision::Owner, Decision::Owner) if do_share(rule(own), rule(other)) => {}
             (Decision::Exhausted, Decision::Exhausted) if are_in_doubt(&pair) => exhausted = true,
-            // One in doubt fails although the other one, in order, counts it as ahead.
+            // A request in doubt fails although the other one, in order, counts it as ahead.
             (Decision::Exhausted, Decision::WaitFor(first)) if first == own => exhausted = true,
             (Decision::WaitFor(first), Decision::Exhausted) if first == other => ahead.push(other.as_str()),
             both => unreachable!("{both:?} of {pair:?}"),
@@ -149,7 +161,7 @@ fn do_share(one: Access, other: Access) -> bool {
     matches!((one, other), (Access::Read(_), Access::Read(_)))
 }
 
-/// A request finds its znode by its prefix, and a second one of the same prefix if there is one.
+/// A request finds its znode by its prefix, and a second one with the same prefix if it exists.
 fn check_found_again(own: &str, children: &[String]) {
     let prefix = own.trim_end_matches(|last: char| last.is_ascii_digit());
     let alike: Vec<&str> =
@@ -172,12 +184,12 @@ fn without(name: &str, children: &[String]) -> Vec<String> {
     children.iter().filter(|child| *child != name).cloned().collect()
 }
 
-/// Numbers that lie within half of the counter's circle make one chain: the first owns, and everybody else waits for the one
-/// just before, or fails. So the way from each request to the one that it waits for leads to the
-/// owner, or to one that fails.
+/// Numbers within half of the counter's circle form one chain: the first owns, and every other
+/// request waits for the one just before it, or fails. So the path from each request along the
+/// awaited ones leads to the owner, or to one that fails.
 fn check_chain(requests: &[String]) {
     let Some(queue) = queue(requests) else { return };
-    // A request in doubt is all right only as the last of the chain.
+    // A request in doubt can only be the last of the chain.
     let first_in_doubt = queue.iter().position(|(_, sequence)| is_in_doubt(*sequence));
     let is_passed = first_in_doubt.is_some_and(|first| first + 1 < queue.len());
     let mut before = None;
@@ -192,7 +204,8 @@ fn check_chain(requests: &[String]) {
     }
 }
 
-/// The requests as they were made, with their numbers, or `None` when these do not tell.
+/// The requests in order of creation, with their numbers, or `None` if the numbers do not define
+/// the order.
 fn queue(requests: &[String]) -> Option<Vec<(&str, i32)>> {
     let mut queue: Vec<(&str, i32)> =
         requests.iter().filter_map(|name| Some((name.as_str(), generated_sequence(name)?))).collect();
@@ -207,7 +220,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Numbers around those where something changes, so that some meet and some lie on both sides.
+    /// Numbers around those where the rules change, so that some collide and some lie on both
+    /// sides.
     fn sequence() -> impl Strategy<Value = i32> {
         let corner =
             prop::sample::select(vec![0, i32::MAX, i32::MIN + (1 << 30), 1_000_000_000, -1_000_000_000]);
@@ -219,7 +233,7 @@ mod tests {
         (before, sequence()).prop_map(|((text, separator), number)| format!("{text}{separator}{number:010}"))
     }
 
-    /// Nearly a number, of any width.
+    /// Almost a number, of any width.
     fn odd_name() -> impl Strategy<Value = String> {
         "[a-z]{0,2}[-_]{0,3}[0-9]{0,12}[-_+]{0,3}[0-9]{0,12}"
     }
@@ -235,23 +249,24 @@ mod tests {
         }
 
         #[test]
-        fn the_order_is_total_and_agrees_with_equality(names in prop::collection::vec(name(), 3)) {
+        fn order_is_total_and_agrees_with_equality(names in prop::collection::vec(name(), 3)) {
             check_order(&names.iter().map(String::as_str).collect::<Vec<_>>());
         }
 
         #[test]
-        fn what_zookeeper_prints_is_read_back(text in ".*", sequence in sequence()) {
+        fn generated_names_are_parsed_back(text in ".*", sequence in sequence()) {
             check_generated(&text, sequence);
         }
 
         #[test]
-        fn the_decisions_about_any_listing_fit_together(children in prop::collection::hash_set(name(), 0..8)) {
+        fn decisions_about_any_listing_are_consistent(children in prop::collection::hash_set(name(), 0..8)) {
             check_listing(&children.into_iter().collect::<Vec<_>>());
         }
 
-        /// From any start of the counter, with prefixes in no relation to the order, and strangers among them.
+        /// From any start of the counter, with prefixes unrelated to the order, and other children
+        /// among them.
         #[test]
-        fn a_queue_is_one_chain(
+        fn queue_is_one_chain(
             start in sequence(),
             requests in prop::collection::vec(("[a-f]{0,3}", 1..1000_i32), 1..30),
             strangers in prop::collection::hash_set("[g-z]{1,5}", 0..3),

@@ -2,18 +2,21 @@
 
 use uuid::Uuid;
 
-/// How the requests of a [`ReadWriteLock`](crate::ReadWriteLock) are named, which all who share its directory must agree on:
-/// unlike exclusive locks, shared ones have no name that every library reads rightly.
+/// How the requests of a [`ReadWriteLock`](crate::ReadWriteLock) are named. All clients of its
+/// directory must use the same scheme: unlike exclusive locks, shared ones have no name that every
+/// library interprets correctly.
 ///
-/// | scheme | a reader's znode | a writer's znode | is that of |
+/// | scheme | a reader's znode | a writer's znode | used by |
 /// |---|---|---|---|
 /// | `Recipe` | `read-<guid>-<sequence>` | `write-<guid>-<sequence>` | ZooKeeper's recipe page and HBase 1, which leave out the GUID |
 /// | `Curator` | `_c_<guid>-__READ__<sequence>` | `_c_<guid>-__WRIT__<sequence>` | `InterProcessReadWriteLock` |
 /// | `Kazoo` | `<guid>__rlock__<sequence>` | `<guid>__lock__<sequence>` | `ReadLock` and `WriteLock` |
 ///
-/// A reader waits for every request ahead of it that is no reader's of its own scheme, whatever its name: an exclusive
-/// [`WriteLock`](crate::WriteLock) on the same directory, or another library's. The others know only the names of the table: their
-/// readers do not wait for an exclusive request of this crate, so let writers among them come from a `ReadWriteLock` too.
+/// A reader waits for every request ahead of it except readers of its own scheme, whatever its
+/// name: also for an exclusive [`WriteLock`](crate::WriteLock) on the same directory, or another
+/// library's request. The other libraries know only the names of the table: their readers do not
+/// wait for an exclusive request of this crate. So use a `ReadWriteLock` for writers among them,
+/// too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NamingScheme {
@@ -43,7 +46,7 @@ impl NamingScheme {
         }
     }
 
-    /// Whether the request of this name is a reader's of this scheme.
+    /// Whether this is the name of a reader of this scheme.
     pub(super) fn is_reader(self, name: &str) -> bool {
         let before_number =
             name.trim_end_matches(|character: char| character.is_ascii_digit() || character == '-');
@@ -62,7 +65,7 @@ mod tests {
     const SCHEMES: [NamingScheme; 3] = [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo];
 
     #[test]
-    fn a_request_is_named_as_the_library_of_its_scheme_names_it() {
+    fn requests_are_named_as_in_the_schemes_library() {
         let guid = Uuid::from_u128(0x0b2e);
         let names = SCHEMES.map(|scheme| [scheme.reader_prefix(guid), scheme.writer_prefix(guid)]);
         assert_eq!(
@@ -79,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_known_by_its_name_also_beyond_the_wrap() {
+    fn reader_is_recognized_by_its_name_beyond_the_wrap() {
         let guid = Uuid::from_u128(0x0b2e);
         for scheme in SCHEMES {
             for number in ["0000000007", "2147483647", "-2147483648", "-000000005"] {
@@ -87,11 +90,11 @@ mod tests {
                 assert!(!scheme.is_reader(&format!("{}{number}", scheme.writer_prefix(guid))), "{scheme:?}");
             }
         }
-        assert!(NamingScheme::Recipe.is_reader("read-0000000006"), "as HBase names it");
+        assert!(NamingScheme::Recipe.is_reader("read-0000000006"), "a name of HBase");
     }
 
     #[test]
-    fn a_request_of_another_scheme_is_no_reader() {
+    fn request_of_another_scheme_is_not_a_reader() {
         let guid = Uuid::from_u128(0x0b2e);
         for scheme in SCHEMES {
             for other in SCHEMES.into_iter().filter(|other| *other != scheme) {

@@ -1,15 +1,17 @@
-//! The queue as a whole, for whoever looks on: its requests in order, and how many of them hold the lock.
+//! The queue as a whole, for observers: its requests in order, and how many of them hold the lock.
 //!
-//! A request itself never needs this: it [decides](super::queue::decide) by what is ahead of it, and sorts nothing.
+//! A request itself never needs this: it [decides](super::queue::decide) by the requests ahead of
+//! it, without sorting.
 
 use super::kind::LockKind;
 use super::znode_name::generated_sequence;
 
-/// The requests among the children of a lock directory, in the order in which they came.
+/// The requests among the children of a lock directory, in order of arrival.
 ///
-/// The counter wraps, so numbers are compared by their distance to one of them, which is right as long as fewer than 2^31
-/// requests lie between the first and the last. At the [end of the counter](super::counter) it is a
-/// guess: of two requests with numbers in doubt either may have come first.
+/// The counter wraps, so numbers are compared by their distance to one of them. This is correct as
+/// long as fewer than 2^31 requests lie between the first and the last. At the [end of the
+/// counter](super::counter) it is a guess: of two requests with numbers in doubt, either may have
+/// come first.
 pub(crate) fn in_order(children: &[String]) -> Vec<&str> {
     let numbered = |child: &'_ String| generated_sequence(child);
     let Some(origin) = children.iter().filter_map(numbered).min() else { return Vec::new() };
@@ -21,7 +23,8 @@ pub(crate) fn in_order(children: &[String]) -> Vec<&str> {
     queue.into_iter().map(|(_, name)| name).collect()
 }
 
-/// How many requests at the head of a queue hold the lock: the first one, or all readers before the first that is none.
+/// How many requests at the head of a queue hold the lock: the first one, or all readers before the
+/// first request that is not a reader.
 pub(crate) fn count_owners(mut queue: impl Iterator<Item = LockKind>) -> usize {
     match queue.next() {
         None => 0,
@@ -50,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_all_libraries_stand_in_one_order_and_other_children_in_none() {
+    fn requests_of_all_libraries_are_ordered_and_other_children_ignored() {
         let listed =
             children(&["z__lock__0000000004", "config", "x-9-lock-0000000001", "a-__READ__0000000003"]);
         assert_eq!(in_order(&listed), ["x-9-lock-0000000001", "a-__READ__0000000003", "z__lock__0000000004"]);
@@ -58,13 +61,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_have_wrapped_are_behind_those_that_have_not() {
+    fn wrapped_numbers_come_after_unwrapped_ones() {
         let listed = children(&["x-c-lock--2147483648", "x-a-lock-2147483646", "x-b-lock-2147483647"]);
         assert_eq!(in_order(&listed), ["x-a-lock-2147483646", "x-b-lock-2147483647", "x-c-lock--2147483648"]);
     }
 
     #[test]
-    fn the_head_of_the_queue_holds_the_lock() {
+    fn head_of_the_queue_holds_the_lock() {
         let cases: [(&[LockKind], usize); 8] = [
             (&[], 0),
             (&[Exclusive, Read], 1),
@@ -81,9 +84,10 @@ mod tests {
     }
 
     proptest! {
-        /// From any start of the counter, whatever the listing's order, and as each of the requests sees it.
+        /// From any start of the counter, for any order of the listing, and as seen by each
+        /// request.
         #[test]
-        fn the_order_is_that_of_arrival(
+        fn order_is_the_order_of_arrival(
             start: i32, gaps in prop::collection::vec(1..1000_i32, 1..40), rotation: usize, seed: u64,
         ) {
             let mut sequence = start;
@@ -99,7 +103,7 @@ mod tests {
             listed.rotate_left(rotation);
             listed.swap(0, rotation);
             prop_assert_eq!(in_order(&listed), queue.iter().map(String::as_str).collect::<Vec<_>>());
-            // Requests with numbers in doubt do not go by the order.
+            // Requests with numbers in doubt do not follow the order.
             let are_in_order = queue.iter().take_while(|name| !has_number_in_doubt(name)).count();
             for (position, own) in queue.iter().enumerate().take(are_in_order) {
                 let expected = match position {
@@ -110,9 +114,9 @@ mod tests {
             }
         }
 
-        /// The locks of this crate come to the same, or fail where an onlooker guesses.
+        /// The decisions of this crate's locks agree, or fail where an observer guesses.
         #[test]
-        fn those_are_owners_who_take_themselves_for_such(
+        fn count_owners_agrees_with_decide(
             scheme in prop::sample::select(vec![NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo]),
             kinds in prop::collection::vec(0..4, 1..12), start: i32, seed: u64,
         ) {
@@ -136,13 +140,13 @@ mod tests {
         }
 
         #[test]
-        fn any_names_have_an_order(listed in prop::collection::vec(".*[0-9-]{0,12}", 0..8)) {
+        fn any_names_can_be_ordered(listed in prop::collection::vec(".*[0-9-]{0,12}", 0..8)) {
             let ordered = in_order(&listed);
             prop_assert!(ordered.len() <= listed.len());
         }
 
         #[test]
-        fn nobody_holds_the_lock_who_stands_behind_a_request_that_excludes_it(
+        fn no_owner_is_behind_a_request_that_excludes_it(
             queue in prop::collection::vec(prop::sample::select(vec![Exclusive, Read, Write, Other]), 0..12),
         ) {
             let owners = count_owners(queue.iter().copied());

@@ -1,15 +1,16 @@
 //! [`ZNodePath`]: the full path of a znode, checked before anything is sent.
 //!
-//! A type of its own, so that a full path and the bare name of a child cannot be mixed up: the Java recipe kept either
-//! of them in one string field, and a lock that had found its znode again after a lost reply never became its owner.
+//! A separate type, so that a full path and the bare name of a child cannot be confused. The Java
+//! recipe kept either of them in one string field, and a lock that found its znode again after a
+//! lost reply never became its owner.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{LockError, Result};
 
-/// The longest path accepted. The server sets no limit of its own but drops a connection whose packet exceeds its
-/// buffer, which nobody would connect with a long path.
+/// The maximum length of a path. The server sets no limit itself, but drops a connection whose
+/// packet exceeds its buffer, a symptom that is hard to trace to a long path.
 const MAX_LENGTH: usize = 4096;
 
 /// The full path of a znode; cheap to clone.
@@ -17,7 +18,7 @@ const MAX_LENGTH: usize = 4096;
 pub(crate) struct ZNodePath(Arc<str>);
 
 impl ZNodePath {
-    /// Checks a caller's path for a lock directory, or for another znode that is to be created.
+    /// Checks a caller's path for a lock directory, or for another znode to be created.
     pub(crate) fn parse(path: &str) -> Result<ZNodePath> {
         match broken_rule(path) {
             None => Ok(ZNodePath(path.into())),
@@ -25,7 +26,7 @@ impl ZNodePath {
         }
     }
 
-    /// Checks a caller's path for a znode that is there, as the root is.
+    /// Checks a caller's path for an existing znode, which may be the root.
     pub(crate) fn parse_or_root(path: &str) -> Result<ZNodePath> {
         if path == "/" { Ok(ZNodePath::root()) } else { ZNodePath::parse(path) }
     }
@@ -40,16 +41,16 @@ impl ZNodePath {
     }
 
     pub(crate) fn child(&self, name: &str) -> ZNodePath {
-        // The root alone ends with a slash.
+        // Only the root ends with a slash.
         ZNodePath(format!("{}/{name}", self.0.trim_end_matches('/')).into())
     }
 
-    /// The part behind the last slash.
+    /// The part after the last slash.
     pub(crate) fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The znode above, or `None` below the root, which always exists.
+    /// The parent znode, or `None` directly below the root, which always exists.
     pub(crate) fn parent(&self) -> Option<ZNodePath> {
         match self.0.rfind('/') {
             None | Some(0) => None,
@@ -68,7 +69,7 @@ impl fmt::Display for ZNodePath {
     }
 }
 
-/// The rules of ZooKeeper's data model, and ours that a lock does not sit on the root.
+/// The rules of ZooKeeper's data model, plus our rule that a lock cannot use the root.
 fn broken_rule(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("a path must not be empty");
@@ -99,11 +100,11 @@ fn broken_rule(path: &str) -> Option<&'static str> {
 pub(super) fn is_forbidden(character: char) -> bool {
     character.is_control()
         || ('\u{e000}'..='\u{f8ff}').contains(&character)
-        // Those beyond U+FFFF are surrogates to the server's Java.
+        // In the server's Java, characters beyond U+FFFF are surrogates.
         || character >= '\u{fff0}'
 }
 
-/// A refused path as an error message can show it: escaped, and cut when it is long.
+/// A refused path for an error message: escaped, and truncated if it is long.
 fn printable(path: &str) -> String {
     const SHOWN: usize = 128;
     let mut shown: String = path.chars().take(SHOWN).flat_map(char::escape_debug).collect();
@@ -118,14 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_paths_are_kept_as_they_are() {
+    fn valid_paths_are_kept_unchanged() {
         for path in ["/a", "/a/b/c", "/locks/daily report", "/…/ü", "/a.b/..c"] {
             assert_eq!(ZNodePath::parse(path).unwrap().as_str(), path);
         }
     }
 
     #[test]
-    fn a_refused_path_is_named_with_its_rule() {
+    fn refused_path_is_reported_with_the_broken_rule() {
         let long = format!("/{}", "a".repeat(MAX_LENGTH));
         let cases = [
             ("", "empty"),

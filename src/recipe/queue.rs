@@ -1,7 +1,9 @@
-//! Who owns the lock and whom to watch, decided from the names of a lock directory's children alone.
+//! Decides which request owns the lock and which one to watch, only from the names of a lock
+//! directory's children.
 //!
-//! Origin: step 3 and 4 of ZooKeeper's recipes for locks and for shared locks, `LockZooKeeperOperation.execute` in the Java
-//! class `WriteLock`. It makes one pass over the children and sorts nothing.
+//! Origin: steps 3 and 4 of ZooKeeper's recipes for locks and for shared locks,
+//! `LockZooKeeperOperation.execute` in the Java class `WriteLock`. It makes one pass over the
+//! children, without sorting.
 
 use super::access::Access;
 use super::counter::{distance_ahead, is_in_doubt};
@@ -12,20 +14,20 @@ use super::znode_name::generated_sequence;
 pub(crate) enum Decision<'a> {
     /// No request that excludes this one is ahead.
     Owner,
-    /// This child is the nearest one ahead that excludes this one; watch it and nobody else.
+    /// This child is the nearest one ahead that excludes this request. Watch only this one.
     WaitFor(&'a str),
     /// The request's own znode is not among the children.
     Missing,
-    /// Another request excludes this one, and their numbers do not say which of them came first:
+    /// Another request excludes this one, and their numbers do not define which of them came first:
     /// they are from the [end of the counter](super::counter).
     Exhausted,
 }
 
 /// Decides for a request by the children that exclude it.
 ///
-/// A request whose number is in order owns if none of them is ahead. A request whose number is
-/// [in doubt](super::counter) owns if there are none at all, and waits if all of them are in order
-/// and ahead.
+/// A request whose number is in order owns if none of them is ahead. A request whose number is [in
+/// doubt](super::counter) owns if none of them exists, and waits if all of them are in order and
+/// ahead.
 pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> Decision<'a> {
     let Some(sequence) = generated_sequence(own) else { return Decision::Missing };
     let in_doubt = is_in_doubt(sequence);
@@ -39,7 +41,8 @@ pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> D
         }
         let Some(theirs) = generated_sequence(child).filter(|_| access.waits_for(child)) else { continue };
         let distance = distance_ahead(sequence, theirs);
-        // A downgraded reader has the number of its writer, and both are ahead of, or behind, everybody else.
+        // A downgraded reader has the number of its writer: both are ahead of all other requests,
+        // or both behind.
         let is_ahead = match distance {
             0 | HALF_CIRCLE => child.as_str() < own,
             _ => distance < HALF_CIRCLE,
@@ -57,17 +60,19 @@ pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> D
     }
 }
 
-/// From this distance on a number is behind. At this very distance two are as much ahead of each other as behind; their
-/// names decide then, so that of any two requests one owns, whatever names anybody puts into the directory.
+/// From this distance on a number is behind. At exactly this distance two numbers are as much ahead
+/// of each other as behind. Then the names decide, so that of any two requests one owns, whatever
+/// names other clients put into the directory.
 const HALF_CIRCLE: u32 = 1 << 31;
 
-/// The child that a request made under this prefix, whatever its number: how a request finds its znode again after the
-/// reply to its creation was lost.
+/// The child that a request created with this prefix, whatever its number. Finds a request's znode
+/// again after the reply to its creation was lost.
 pub(crate) fn find_own<'a>(prefix: &str, children: &'a [String]) -> Option<&'a str> {
     children.iter().map(String::as_str).find(|child| child.starts_with(prefix))
 }
 
-/// A second child that a request made under this prefix: one of two creates had seemed lost and came through late.
+/// A second child that a request created with this prefix: a create that seemed lost was executed
+/// late.
 pub(crate) fn find_duplicate<'a>(prefix: &str, own: &str, children: &'a [String]) -> Option<&'a str> {
     children.iter().map(String::as_str).find(|child| child.starts_with(prefix) && *child != own)
 }
@@ -88,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_request_owns() {
+    fn lowest_request_owns() {
         let all = children(&["x-b-lock-0000000002", "x-a-lock-0000000001"]);
         assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &all), Decision::Owner);
         assert_eq!(
@@ -98,8 +103,8 @@ mod tests {
     }
 
     #[test]
-    fn the_sequence_alone_decides_whatever_the_prefix() {
-        // ZOOKEEPER-2931: with the prefix compared first, both of these own the lock.
+    fn sequence_alone_decides_whatever_the_prefix() {
+        // ZOOKEEPER-2931: if the prefix were compared first, both would own the lock.
         let all = children(&["x-9-lock-0000000001", "x-1-lock-0000000002"]);
         assert_eq!(
             decide(Access::Exclusive, "x-1-lock-0000000002", &all),
@@ -109,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_waits_for_the_nearest_ahead() {
+    fn waiter_waits_for_the_nearest_request_ahead() {
         let all =
             children(&["a-lock-0000000001", "a-lock-0000000007", "a-lock-0000000003", "a-lock-0000000009"]);
         assert_eq!(
@@ -130,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_have_wrapped_are_behind_the_last_one_in_order() {
+    fn wrapped_numbers_are_behind_the_last_one_in_order() {
         let (last, wrapped) = (name("x-a", i32::MAX - 1), name("x-b", i32::MIN));
         let all = vec![wrapped.clone(), last.clone()];
         assert_eq!(decide(Access::Exclusive, &last, &all), Decision::Owner);
@@ -138,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_at_the_end_of_the_counter_owns_when_it_is_alone() {
+    fn lone_request_at_the_end_of_the_counter_owns() {
         for sequence in [i32::MAX, i32::MIN, i32::MIN + 1000] {
             let own = name("x-a", sequence);
             let all = children(&[&own, "config"]);
@@ -146,7 +151,7 @@ mod tests {
         }
     }
 
-    /// A server may give out 2147483647, -2147483648, -2147483647 and then 2147483647 again.
+    /// A server may issue 2147483647, -2147483648, -2147483647 and then 2147483647 again.
     #[test]
     fn two_requests_at_the_end_of_the_counter_are_exhausted_whatever_their_numbers() {
         let all: Vec<String> =
@@ -175,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_survives_the_way_from_negative_numbers_to_positive_ones() {
+    fn order_is_kept_from_negative_to_positive_numbers() {
         let (last, first) = (name("x-a", -1), name("x-b", 0));
         let all = vec![first.clone(), last.clone()];
         assert_eq!(decide(Access::Exclusive, &last, &all), Decision::Owner);
@@ -186,7 +191,7 @@ mod tests {
     const WRITE: Access = Access::Write(NamingScheme::Recipe);
 
     #[test]
-    fn a_reader_waits_for_the_nearest_writer_ahead_and_not_for_readers() {
+    fn reader_waits_for_the_nearest_writer_ahead_and_not_for_readers() {
         let all =
             children(&["read-a-0000000001", "write-b-0000000002", "write-c-0000000003", "read-d-0000000004"]);
         let after = |own: &str| [&all[..], &[own.to_owned()]].concat();
@@ -199,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_waits_for_its_predecessor_whatever_that_is() {
+    fn writer_waits_for_its_predecessor_of_any_kind() {
         let all =
             children(&["read-a-0000000001", "read-b-0000000002", "write-c-0000000003", "write-d-0000000004"]);
         assert_eq!(decide(WRITE, "write-c-0000000003", &all), Decision::WaitFor("read-b-0000000002"));
@@ -207,15 +212,16 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_and_a_writer_do_not_wait_for_each_other() {
-        // https://github.com/python-zk/kazoo/issues/649: a reader that minds the writers behind it waits for ever.
+    fn reader_and_writer_never_wait_for_each_other() {
+        // https://github.com/python-zk/kazoo/issues/649: a reader that waits for the writers behind
+        // it waits forever.
         let all = children(&["read-a-0000000001", "write-b-0000000002"]);
         assert_eq!(decide(READ, "read-a-0000000001", &all), Decision::Owner);
         assert_eq!(decide(WRITE, "write-b-0000000002", &all), Decision::WaitFor("read-a-0000000001"));
     }
 
     #[test]
-    fn whatever_is_not_known_as_a_reader_counts_as_a_writer() {
+    fn request_not_known_as_a_reader_counts_as_a_writer() {
         let own = "read-z-0000000009";
         for ahead in [
             "x-a-lock-0000000001",
@@ -227,11 +233,11 @@ mod tests {
             assert_eq!(decide(READ, own, &all), Decision::WaitFor(ahead));
         }
         let all = children(&[own, "read-0000000001", "config"]);
-        assert_eq!(decide(READ, own, &all), Decision::Owner, "a reader of HBase's");
+        assert_eq!(decide(READ, own, &all), Decision::Owner, "a reader of HBase");
     }
 
     #[test]
-    fn an_exclusive_request_waits_for_readers() {
+    fn exclusive_request_waits_for_readers() {
         let all = children(&["read-a-0000000001", "x-b-lock-0000000002"]);
         assert_eq!(
             decide(Access::Exclusive, "x-b-lock-0000000002", &all),
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_and_what_it_is_downgraded_to_stand_in_one_place() {
+    fn downgraded_reader_keeps_its_writers_position() {
         let behind = children(&["read-c-0000000006", "write-d-0000000007"]);
         let both = [&behind[..], &children(&["write-a-0000000005", "read-b-0000000005"])].concat();
         assert_eq!(decide(READ, "read-c-0000000006", &both), Decision::WaitFor("write-a-0000000005"));
@@ -252,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_downgrade_at_the_last_number_in_order_exhausts_nobody_behind_it() {
+    fn downgrade_at_the_last_number_in_order_exhausts_no_request_behind_it() {
         let (writer, reader, next) = ("write-a-2147483646", "read-b-2147483646", "write-c-2147483647");
         let all = children(&[writer, reader, next]);
         assert_eq!(decide(WRITE, next, &all), Decision::WaitFor(writer));
@@ -261,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_meets_a_downgrade_at_the_last_number_is_exhausted_unless_it_shares() {
+    fn downgrade_at_the_last_number_exhausts_requests_that_do_not_share() {
         let (writer, reader) = ("write-b-2147483647", "read-a-2147483647");
         for next in ["write-c-2147483647", "write-c--2147483648", "x-c-lock-2147483647"] {
             for listed in [&[writer, reader, next][..], &[reader, next]] {
@@ -275,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_not_listed_is_missing() {
+    fn unlisted_request_is_missing() {
         assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &[]), Decision::Missing);
         let all = children(&["x-b-lock-0000000000"]);
         assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &all), Decision::Missing);
     }
 
     #[test]
-    fn of_two_requests_with_one_number_exactly_one_owns() {
+    fn exactly_one_of_two_requests_with_one_number_owns() {
         let all = children(&["x-a-lock-0000000001", "x-b-lock-0000000001"]);
         assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &all), Decision::Owner);
         assert_eq!(
@@ -292,28 +298,28 @@ mod tests {
     }
 
     #[test]
-    fn of_two_requests_half_the_counter_apart_exactly_one_owns() {
+    fn exactly_one_of_two_requests_half_the_counter_apart_owns() {
         let all = children(&["x-a-lock-0000000000", "x-b-lock--2147483648"]);
         assert_eq!(decide(Access::Exclusive, &all[0], &all), Decision::Owner);
         assert_eq!(decide(Access::Exclusive, &all[1], &all), Decision::WaitFor(&all[0]));
     }
 
     #[test]
-    fn the_own_znode_is_found_by_its_guid() {
+    fn own_znode_is_found_by_its_guid() {
         let all = children(&["x-a-lock-0000000001", "x-b-lock-0000000002"]);
         assert_eq!(find_own("x-b-lock-", &all), Some("x-b-lock-0000000002"));
         assert_eq!(find_own("x-c-lock-", &all), None);
     }
 
     #[test]
-    fn a_second_znode_of_one_request_is_found_wherever_it_stands() {
+    fn second_znode_of_a_request_is_found_at_any_position() {
         let all = children(&["x-a-lock-0000000001", "x-b-lock-0000000002", "x-a-lock-0000000003"]);
         assert_eq!(find_duplicate("x-a-lock-", "x-a-lock-0000000001", &all), Some("x-a-lock-0000000003"));
         assert_eq!(find_duplicate("x-a-lock-", "x-a-lock-0000000003", &all), Some("x-a-lock-0000000001"));
         assert_eq!(find_duplicate("x-b-lock-", "x-b-lock-0000000002", &all), None);
     }
 
-    /// Requests in the order in which they came, with names in no relation to it.
+    /// Requests in order of arrival, with names unrelated to the order.
     fn queue_of(kinds: &[Access], start: i32, seed: u64) -> Vec<(Access, String)> {
         let named = |(index, access): (usize, &Access)| {
             let guid = Uuid::from_u64_pair(seed.rotate_left(index as u32 * 7), index as u64);
@@ -331,7 +337,7 @@ mod tests {
         ]
     }
 
-    /// Where the counter starts for a queue with no number in doubt.
+    /// A start of the counter for a queue with no number in doubt.
     fn any_start() -> impl Strategy<Value = i32> {
         let is_in_order = |start: &i32| !is_in_doubt(*start) && !is_in_doubt(start.wrapping_add(20));
         let corner = (prop::sample::select(vec![0, i32::MAX - 25]), -20..4_i32);
@@ -344,7 +350,7 @@ mod tests {
             .prop_flat_map(|scheme| prop::collection::vec(any_access(scheme), 1..20))
     }
 
-    /// What each of the queue is to do, in its order.
+    /// The decision of each request in the queue, in order.
     fn decide_all<'a>(queue: &[(Access, String)], listed: &'a [String]) -> Vec<Decision<'a>> {
         queue.iter().map(|(access, own)| decide(*access, own, listed)).collect()
     }
@@ -358,9 +364,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever leaves a queue of readers and writers, and in whatever order: those own whom nobody ahead excludes,
-        /// everybody else waits for the nearest who does, and only those have something new to do who waited for the one
-        /// that left.
+        /// Requests leave a queue of readers and writers in any order. Each request that none ahead
+        /// excludes owns, and every other request waits for the nearest one that excludes it. Only
+        /// the requests that waited for the leaving one get a new decision.
         #[test]
         fn readers_share_and_writers_exclude_while_a_queue_empties(
             kinds in any_queue(), start in any_start(), seed: u64, leaving in prop::collection::vec(any::<prop::sample::Index>(), 20),

@@ -1,12 +1,14 @@
-//! How the name of a resource becomes the name of one znode: escaped as in a URL where ZooKeeper would not have it.
+//! Maps the name of a resource to the name of one znode. Characters that ZooKeeper refuses are
+//! escaped as in a URL.
 
 use std::fmt::Write as _;
 
 use super::path::is_forbidden;
 
-/// The name of the znode that stands for a resource; another for every resource.
+/// The name of a resource's znode. Different resources have different names.
 ///
-/// Escaped are the slash, the percent sign, what ZooKeeper forbids, and the names `.` and `..`.
+/// Escapes the slash, the percent sign, the characters that ZooKeeper forbids, and the names `.`
+/// and `..`.
 pub(crate) fn escaped(resource: &str) -> String {
     match resource {
         "." | ".." => resource.replace('.', "%2E"),
@@ -37,7 +39,8 @@ mod tests {
     use crate::recipe::path::ZNodePath;
     use proptest::prelude::*;
 
-    /// What was escaped, told from the name alone: that it can be told makes the names differ.
+    /// The original text, recovered from the name alone. That this is possible proves the names
+    /// unique.
     fn unescaped(name: &str) -> String {
         let mut bytes = Vec::new();
         let mut rest = name.as_bytes();
@@ -62,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_cannot_hold_is_escaped() {
+    fn forbidden_characters_are_escaped() {
         let cases = [
             ("reports/daily", "reports%2Fdaily"),
             ("/", "%2F"),
@@ -82,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_resource_has_a_name_of_its_own_that_is_one_znode(resource in any::<String>()) {
+        fn every_resource_has_a_unique_name_of_one_znode(resource in any::<String>()) {
             prop_assume!(!resource.is_empty());
             let name = escaped(&resource);
             prop_assert_eq!(unescaped(&name), resource);

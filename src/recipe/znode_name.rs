@@ -1,20 +1,21 @@
-//! [`ZNodeName`]: the name of a child of a lock directory, split at its sequence number and ordered as the Java class of
-//! that name orders it today.
+//! [`ZNodeName`]: the name of a child of a lock directory, split at its sequence number and ordered
+//! as by today's Java class of that name.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// How many digits ZooKeeper gives a sequence number: it prints `%010d` of a signed 32-bit counter, so a number has ten
-/// digits, or after the wrap a minus and at least nine.
+/// The number of digits of a sequence number. ZooKeeper prints `%010d` of a signed 32-bit counter,
+/// so a number has ten digits, or after the wrap a minus and at least nine.
 const WIDTH: usize = 10;
 
 /// The name of a znode, with its prefix and sequence number.
 ///
-/// Ordered as in Apache ZooKeeper 3.8 and later: by sequence number, then by prefix; names without a number come last.
-/// (The recipe's first versions compared the prefix first, so that two sessions could own one lock at the same time:
-/// ZOOKEEPER-2931.) Negative numbers, as they appear after the server's counter has wrapped, count as smaller ones here;
-/// the queue itself compares by wrapping distance, which no total order can.
+/// Ordered as in Apache ZooKeeper 3.8 and later: by sequence number, then by prefix. Names without
+/// a number come last. (The recipe's first versions compared the prefix first, so that two sessions
+/// could own one lock at the same time: ZOOKEEPER-2931.) Negative numbers, which appear after the
+/// server's counter has wrapped, count as smaller ones here. The queue itself compares by wrapping
+/// distance, which no total order can express.
 ///
 /// ```
 /// use zookeeper_recipes_lock::ZNodeName;
@@ -50,15 +51,15 @@ impl ZNodeName {
         &self.name
     }
 
-    /// Returns the text before the sequence number, without the dash that divides the two. A name without a number ends
-    /// its prefix at its last dash.
+    /// Returns the text before the sequence number, without the separating dash. In a name without
+    /// a number, the prefix ends at the last dash.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.name[..self.prefix_length]
     }
 
-    /// Returns the sequence number: what stands behind the last dash, or the last ten digits where the number follows
-    /// another character. A second dash before it is a minus (ZOOKEEPER-4372).
+    /// Returns the sequence number: the text after the last dash, or the last ten digits if another
+    /// character precedes the number. A second dash before it is a minus (ZOOKEEPER-4372).
     #[must_use]
     pub fn sequence(&self) -> Option<i32> {
         self.sequence
@@ -101,14 +102,17 @@ impl Ord for ZNodeName {
         };
         by_sequence
             .then_with(|| self.prefix().cmp(other.prefix()))
-            // Only names that differ in leading zeros come this far; the order must agree with equality.
+            // Only names that differ in leading zeros reach this point. The order must agree with
+            // equality.
             .then_with(|| self.name.cmp(&other.name))
     }
 }
 
-/// The sequence number of a child as ZooKeeper itself makes one, or `None` for a child that is no lock request.
+/// The sequence number of a child in ZooKeeper's own format, or `None` for a child that is not a
+/// lock request.
 ///
-/// Whatever library made the request, and whatever it puts before the number, its name ends in one of full width.
+/// Whichever library made the request, and whatever it puts before the number, its name ends in a
+/// number of full width.
 pub(crate) fn generated_sequence(name: &str) -> Option<i32> {
     let digits = trailing_digits(name);
     let (prefix, sequence) = split(name)?;
@@ -120,7 +124,7 @@ fn split(name: &str) -> Option<(&str, i32)> {
     split_at_dash(name).or_else(|| split_at_width(name))
 }
 
-/// The number behind the last dash; the dash is its minus where another separator stands before it.
+/// The number after the last dash. The dash is its minus if another separator precedes it.
 fn split_at_dash(name: &str) -> Option<(&str, i32)> {
     let dash = name.rfind('-')?;
     let (before, digits) = (&name[..dash], &name[dash + 1..]);
@@ -130,7 +134,7 @@ fn split_at_dash(name: &str) -> Option<(&str, i32)> {
     if let Some(prefix) = before.strip_suffix('-') {
         return Some((prefix, name[dash..].parse().ok()?));
     }
-    // Of ten digits the first is a zero only without a minus, which would have taken its place.
+    // The first of ten digits is a zero only without a minus, which would take its place.
     let may_be_minus = digits.len() == WIDTH - 1 || (digits.len() == WIDTH && !digits.starts_with('0'));
     if before.ends_with('_') && may_be_minus {
         return Some((before, name[dash..].parse().ok()?));
@@ -138,7 +142,7 @@ fn split_at_dash(name: &str) -> Option<(&str, i32)> {
     Some((before, digits.parse().ok()?))
 }
 
-/// The last ten digits, whatever stands before them.
+/// The last ten digits, whatever precedes them.
 fn split_at_width(name: &str) -> Option<(&str, i32)> {
     if trailing_digits(name) < WIDTH {
         return None;
@@ -167,7 +171,8 @@ mod tests {
         assert_eq!(sorted, expected);
     }
 
-    // The next seven are Apache's ZNodeNameTest, with the order of 3.8 where the first version differed.
+    // The next seven are Apache's ZNodeNameTest, with the order of 3.8 where the first version
+    // differed.
 
     #[test]
     fn order_with_same_prefix() {
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_sequence_number_comes_last() {
+    fn missing_sequence_number_comes_last() {
         assert_ordered(&["c", "b-1", "a"], &["b-1", "a", "c"]);
     }
 
@@ -206,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_too_large_is_none() {
+    fn too_large_number_is_none() {
         assert_eq!(ZNodeName::new("x-99999999999999999999").sequence(), None);
         assert_eq!(ZNodeName::new("x-").sequence(), None);
         assert_eq!(ZNodeName::new("").sequence(), None);
@@ -214,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn every_peers_names_are_split() {
+    fn names_of_all_peers_are_split() {
         let cases = [
             ("x-0b2e-lock-0000000012", "x-0b2e-lock", 12),
             ("x-0b2e-lock--2147483648", "x-0b2e-lock", i32::MIN),
@@ -236,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_without_a_generated_number_is_no_request() {
+    fn child_without_a_generated_number_is_not_a_request() {
         for name in ["config", "x-3", "x-123456789", "v-1.2", "", "-", "x-abc", "x-99999999999"] {
             assert_eq!(generated_sequence(name), None, "{name}");
         }

@@ -1,5 +1,5 @@
-//! [`Attempts`]: the attempts at one call, each made only when those before it are known to have
-//! had no effect.
+//! [`Attempts`]: the attempts at one call. Each one is made only after the previous ones are known
+//! to have had no effect.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
-/// The attempts at one call, one after the other.
+/// Consecutive attempts at one call.
 pub(super) struct Attempts<C> {
     pub(super) operation: Operation,
     pub(super) path: ZNodePath,
     call: C,
-    /// What was there before the attempt whose reply was lost.
+    /// The state before the attempt whose reply was lost.
     unanswered_since: Mutex<Option<Landmark>>,
 }
 
@@ -27,16 +27,16 @@ impl<C: Call> Attempts<C> {
         Attempts { operation, path, call, unanswered_since: Mutex::default() }
     }
 
-    /// Makes one more attempt, on a worker, unless one before it took effect.
+    /// Makes one more attempt, on a worker, unless an earlier one took effect.
     pub(super) fn make(&self, core: &Arc<Core>) -> Result<C::Output> {
         let unanswered_since = self.unanswered_since.lock().clone();
         let now = match unanswered_since {
             None => Landmark::find(core, &self.subject()).map_err(|error| self.error(error))?,
-            Some(before) => match self.find_out(core, &before) {
+            Some(before) => match self.probe_outcome(core, &before) {
                 Ok((Verdict::TookEffect(output), _)) => return Ok(output),
                 Ok((Verdict::NoEffect, now)) => now,
                 Ok((Verdict::Unknown, _)) => return Err(self.outcome_unknown(ZkError::ConnectionLoss)),
-                Err(error) => return Err(self.not_found_out(error)),
+                Err(error) => return Err(self.probe_failed(error)),
             },
         };
         let answer = core.write(|client| self.call.send(client, &self.path));
@@ -53,10 +53,10 @@ impl<C: Call> Attempts<C> {
         self.call.subject(&self.path)
     }
 
-    /// Finds out what became of the attempts since then, and what is there now.
-    fn find_out(&self, core: &Arc<Core>, before: &Landmark) -> ZkResult<(Verdict<C::Output>, Landmark)> {
-        // An answered write comes after all that this session has sent before: what has had no
-        // effect until then never will.
+    /// Determines the outcome of the attempts since then, and the current state.
+    fn probe_outcome(&self, core: &Arc<Core>, before: &Landmark) -> ZkResult<(Verdict<C::Output>, Landmark)> {
+        // An answered write comes after everything that this session sent before it. Attempts
+        // without an effect until then will never have one.
         core.prove_life()?;
         let found = self.call.find(core, &self.path)?;
         let now = Landmark::find(core, &self.subject())?;
@@ -71,7 +71,7 @@ impl<C: Call> Attempts<C> {
         LockError::client(self.operation, &self.path, error)
     }
 
-    fn not_found_out(&self, error: ZkError) -> LockError {
+    fn probe_failed(&self, error: ZkError) -> LockError {
         match self.error(error) {
             error @ (LockError::ConnectionLoss { .. } | LockError::SessionLost { .. }) => error,
             _ => self.outcome_unknown(error),

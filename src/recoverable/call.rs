@@ -1,10 +1,9 @@
-//! [`Call`]: the calls that change something, and how each finds out whether a lost attempt took
-//! effect.
+//! [`Call`]: the modifying calls, and how each determines whether a lost attempt took effect.
 //!
-//! A verdict is reached from what was there before the attempt and what is there now. It must hold
-//! whatever other clients have done in between, so it counts: an attempt that took effect, and
-//! whose effect others have hidden, leaves behind at least so many changes. With fewer, it did not
-//! take effect.
+//! A verdict compares the state before the attempt with the current state. It must hold whatever
+//! other clients have done in between, so it counts changes: an attempt that took effect, and whose
+//! effect others have hidden, leaves at least a certain number of changes. With fewer changes, it
+//! did not take effect.
 
 use std::sync::Arc;
 
@@ -15,15 +14,15 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::find_own;
 use crate::session::Core;
 
-/// A call that changes something.
+/// A modifying call.
 pub(super) trait Call: Send + Sync + 'static {
     type Output: Send + 'static;
-    /// What is read to recognize the call's own effect.
+    /// The data read to recognize the call's own effect.
     type Found;
 
     fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<Self::Output>;
 
-    /// From where the landmark is looked for: the znode that the server changes.
+    /// The start of the search for the landmark: the znode that the server changes.
     fn subject(&self, path: &ZNodePath) -> ZNodePath {
         path.clone()
     }
@@ -31,7 +30,7 @@ pub(super) trait Call: Send + Sync + 'static {
     /// Reads what the call would have left behind.
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found>;
 
-    /// Concludes whether attempts since `before` took effect. `now` was read after `found`.
+    /// Decides whether attempts since `before` took effect. `now` was read after `found`.
     fn judge(
         &self,
         path: &ZNodePath,
@@ -41,24 +40,24 @@ pub(super) trait Call: Send + Sync + 'static {
     ) -> Verdict<Self::Output>;
 }
 
-/// What is known of attempts that were not answered.
+/// The verdict on unanswered attempts.
 #[derive(Debug)]
 pub(super) enum Verdict<T> {
     TookEffect(T),
     NoEffect,
-    /// What others have done since, or a lack of READ, hides it.
+    /// Hidden by later changes of other clients, or by a lack of READ.
     Unknown,
 }
 
 impl<T> Verdict<T> {
-    /// A hidden effect takes at least so many changes.
+    /// No effect if there were fewer changes than a hidden effect takes.
     fn no_effect_below(least: u32, changes: Option<u32>) -> Verdict<T> {
         if changes.is_some_and(|changes| changes < least) { Verdict::NoEffect } else { Verdict::Unknown }
     }
 
-    /// The verdict on a call that creates a child of `parent`, and on a child that is not there.
+    /// The verdict on a call that creates a child of `parent`, if the child does not exist.
     fn on_missing_child(parent: &ZNodePath, before: &Landmark, now: &Landmark) -> Verdict<T> {
-        // It was created, and deleted. Above the parent only the changes of that one are counted.
+        // It was created and deleted. Above the parent, only the parent's own changes are counted.
         let least = if now.path == *parent { 2 } else { 1 };
         Verdict::no_effect_below(least, now.changes_since(before))
     }
@@ -91,8 +90,8 @@ pub(super) struct Create {
 }
 
 impl Create {
-    /// Whether a znode that was created since the first attempt is the one that this call creates;
-    /// `None` where that is not known any more.
+    /// Whether a znode that was created since the first attempt is this call's. `None` if that is
+    /// no longer known.
     fn is_own(&self, data: &[u8], stat: &Stat) -> Option<bool> {
         let has_own_data = data == self.written.data;
         if self.written.is_marked && has_own_data {
@@ -101,7 +100,7 @@ impl Create {
         if !is_of_mode(stat, self.mode) {
             return Some(false);
         }
-        // Data that were changed say nothing about those that it was created with.
+        // Data that were changed prove nothing about the data at creation.
         (stat.version == 0).then_some(has_own_data)
     }
 }
@@ -114,7 +113,7 @@ impl Call for Create {
         client.create(path.as_str(), &self.written.data, &self.acl, self.mode)
     }
 
-    /// The parent: its history shows that a child came and went.
+    /// The parent: its history shows that a child was created and deleted.
     fn subject(&self, path: &ZNodePath) -> ZNodePath {
         parent_of(path)
     }
@@ -134,20 +133,20 @@ impl Call for Create {
             return Verdict::on_missing_child(&parent_of(path), before, now);
         };
         if before.seen.is_some_and(|seen| stat.czxid <= seen.pzxid) {
-            // It was there before, and was in the way all the time.
+            // The znode existed before and was in the way all the time.
             return Verdict::NoEffect;
         }
         match self.is_own(&data, &stat) {
             Some(true) => Verdict::TookEffect(path.to_string()),
-            // The own one was created, and deleted, and this one created.
+            // Our own znode was created and deleted, and then this one was created.
             Some(false) => Verdict::no_effect_below(3, now.changes_since(before)),
             None => Verdict::Unknown,
         }
     }
 }
 
-/// The server shows a container by an owner that no session can be; one that knows none makes
-/// persistent znodes.
+/// The server marks a container by an owner that cannot be a session. A server without containers
+/// creates persistent znodes.
 fn is_of_mode(stat: &Stat, mode: CreateMode) -> bool {
     const CONTAINER: i64 = i64::MIN;
     match mode {
@@ -157,7 +156,7 @@ fn is_of_mode(stat: &Stat, mode: CreateMode) -> bool {
     }
 }
 
-/// Creates a sequential znode whose name, up to the number, belongs to this call alone.
+/// Creates a sequential znode whose name, up to the number, is unique to this call.
 pub(super) struct CreateSequential {
     pub(super) data: Vec<u8>,
     pub(super) acl: Vec<Acl>,
@@ -205,8 +204,8 @@ pub(super) struct Delete {
 }
 
 impl Delete {
-    /// Whether the server would have deleted the znode as it was then. One that may not be read
-    /// counts as such, unless it had to be at a version.
+    /// Whether the server would have deleted the znode in its state then. An unreadable one counts
+    /// as such, unless the call requires a version.
     fn applies_to(&self, seen: Option<Seen>) -> bool {
         let is_at_version = |version| seen.is_some_and(|seen| seen.version == version);
         self.version.is_none_or(is_at_version) && seen.is_none_or(|seen| seen.children == 0)
@@ -227,10 +226,10 @@ impl Call for Delete {
 
     fn judge(&self, path: &ZNodePath, _found: (), before: &Landmark, now: &Landmark) -> Verdict<()> {
         match (before.path == *path, now.path == *path) {
-            // Gone by this call, or by another client first: the server keeps no trace of that.
+            // Deleted by this call, or by another client first: the server keeps no trace of that.
             (true, false) if self.applies_to(before.seen) => Verdict::TookEffect(()),
             (true, true) if now.same_as(before).is_some() => Verdict::NoEffect,
-            // It came, perhaps before the landmark was read, and was deleted.
+            // It was created, perhaps before the landmark was read, and deleted.
             (false, false) => Verdict::no_effect_below(1, now.changes_since(before)),
             _ => Verdict::Unknown,
         }
@@ -245,18 +244,18 @@ pub(super) struct SetData {
 }
 
 impl SetData {
-    /// Whether data that are the same as the call's are its own: they were written since, in the
-    /// right place.
+    /// Whether data that equal the call's are its own: written since, and at the right version.
     fn is_own(&self, before: i32, now: i32) -> bool {
         now != before && self.version.is_none_or(|version| now == version.wrapping_add(1))
     }
 
-    /// Whether the data that the znode has now exclude that the call's were there between.
+    /// Whether the current data exclude that the call's data were there in between.
     fn excludes_effect(&self, before: i32, now: i32) -> bool {
         let Some(version) = self.version else { return now == before };
-        // How many writes lie between.
+        // The number of writes in between.
         let writes = |seen: i32| seen.wrapping_sub(version);
-        // The place behind the version is free, or taken by what is there now, or was taken before.
+        // The version after the expected one is not written yet, or is the current one, or was
+        // written before.
         writes(now) <= 1 || writes(before) >= 1
     }
 }
@@ -281,7 +280,7 @@ impl Call for SetData {
         now: &Landmark,
     ) -> Verdict<Stat> {
         let Some((data, stat)) = found else {
-            // It came, perhaps before the landmark was read, and was deleted.
+            // It was created, perhaps before the landmark was read, and deleted.
             return Verdict::no_effect_below(1, now.changes_since(before));
         };
         let has_own_data = data == self.written.data;

@@ -1,4 +1,4 @@
-//! [`Landmark`]: the nearest znode that exists, by which a call sees what has changed since.
+//! [`Landmark`]: the nearest existing znode, from which a call sees the changes since.
 
 use std::sync::Arc;
 
@@ -6,16 +6,15 @@ use crate::client::{Stat, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
-/// The first znode that exists on the way from a path to the root.
+/// The first existing znode on the way from a path to the root.
 #[derive(Clone, Debug)]
 pub(super) struct Landmark {
     pub(super) path: ZNodePath,
-    /// `None` where the server does not show it, for lack of READ or because even the root is
-    /// missing.
+    /// `None` if the server does not show it, for lack of READ or because even the root is missing.
     pub(super) seen: Option<Seen>,
 }
 
-/// Which znode it is, and how far its history has gone.
+/// The identity of a znode and the extent of its history.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) czxid: i64,
@@ -32,7 +31,7 @@ impl Landmark {
         loop {
             let seen = match core.read(|client| client.exists(path.as_str(), false)) {
                 Ok(Some(stat)) => Some(Seen::from(&stat)),
-                // Of a znode that may not be read, servers since 3.8.4 show only that it is there.
+                // Of an unreadable znode, servers since 3.8.4 show only that it exists.
                 Err(ZkError::NoAuth) => None,
                 Ok(None) if path != ZNodePath::root() => {
                     path = path.parent().unwrap_or_else(ZNodePath::root);
@@ -45,21 +44,20 @@ impl Landmark {
         }
     }
 
-    /// Returns both sights of the landmark if this is the same znode as before, not another in its
-    /// place.
+    /// Returns the landmark's old and new state if it is the same znode as before, not a
+    /// replacement.
     pub(super) fn same_as(&self, before: &Landmark) -> Option<(Seen, Seen)> {
         let (then, now) = (before.seen?, self.seen?);
         (self.path == before.path && now.czxid == then.czxid).then_some((then, now))
     }
 
-    /// Counts the children that were created or deleted since; `None` where that is not known.
+    /// Counts the children created or deleted since. `None` if the number is not known.
     pub(super) fn changes_since(&self, before: &Landmark) -> Option<u32> {
         let (then, now) = self.same_as(before)?;
         if now.pzxid == then.pzxid {
             return Some(0);
         }
-        // Negative ones are those of a counter near its end, which a server may stop from counting
-        // on.
+        // Negative values belong to a counter near its end, where a server may stop counting.
         let counts = then.cversion >= 0 && now.cversion > then.cversion;
         counts.then(|| now.cversion.abs_diff(then.cversion))
     }

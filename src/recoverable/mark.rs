@@ -1,12 +1,12 @@
-//! A mark in front of a datum, by which a writer recognizes its own data.
+//! A mark in front of the data, by which a writer recognizes its own data.
 //!
 //! The format is HBase's: a byte 255, the length of an id as four bytes, the id. Here the id is a
-//! random GUID, another for every write. Its version and variant, which are fixed, tell it from
-//! most other bytes; HBase's own ids are text, whose bytes are never those of the variant.
+//! random GUID, different for every write. Its fixed version and variant distinguish it from most
+//! other bytes. HBase's own ids are text, whose bytes never match the variant.
 
 use uuid::{Builder, Uuid, Variant};
 
-/// What a mark begins with: the magic byte, and the length of a GUID.
+/// The start of a mark: the magic byte, and the length of a GUID.
 const HEAD: [u8; 5] = [0xff, 0, 0, 0, 16];
 const LENGTH: usize = HEAD.len() + 16;
 
@@ -15,7 +15,7 @@ pub(super) fn marked(id: Uuid, data: &[u8]) -> Vec<u8> {
     [&HEAD, id.as_bytes().as_slice(), data].concat()
 }
 
-/// The datum behind the mark, or the whole of one that has none.
+/// The data after the mark, or all of it without a mark.
 pub(crate) fn unmarked(data: &[u8]) -> &[u8] {
     match data.split_at_checked(LENGTH) {
         Some((mark, datum)) if is_mark(mark) => datum,
@@ -35,21 +35,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mark_comes_off_and_leaves_the_datum(id: u128, data: Vec<u8>) {
+        fn unmarked_removes_the_mark_and_keeps_the_data(id: u128, data: Vec<u8>) {
             let written = marked(Uuid::from_u128(id), &data);
             prop_assert_eq!(written.len(), data.len() + LENGTH);
             prop_assert_eq!(unmarked(&written), data);
         }
 
         #[test]
-        fn text_is_no_id(id in prop::collection::vec(0..128_u8, 16), data: Vec<u8>) {
+        fn text_is_not_an_id(id in prop::collection::vec(0..128_u8, 16), data: Vec<u8>) {
             let other = [&HEAD, id.as_slice(), &data].concat();
             prop_assert_eq!(unmarked(&other), &other);
         }
     }
 
     #[test]
-    fn data_without_a_mark_stay_as_they_are() {
+    fn data_without_a_mark_stay_unchanged() {
         let cut_short = marked(Uuid::new_v4(), b"")[..LENGTH - 1].to_vec();
         let of_another_version = [&HEAD, Uuid::from_u128(1 << 127).as_bytes().as_slice()].concat();
         let ones = [&HEAD, [0xff; 16].as_slice()].concat();
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_guid_is_kept() {
+    fn random_guid_without_a_mark_is_kept() {
         let id = Uuid::new_v4();
         assert_eq!(marked(id, b"")[HEAD.len()..], *id.as_bytes());
     }

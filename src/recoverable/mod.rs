@@ -1,8 +1,8 @@
-//! [`RecoverableZooKeeper`]: calls for the data next to a lock, which are repeated and take effect
+//! [`RecoverableZooKeeper`]: calls for the data next to a lock, which are retried and take effect
 //! once.
 //!
-//! Origin: HBase's class of this name. It concludes more than it can know from what it finds after
-//! a lost reply; here the outcome is reported as unknown instead.
+//! Origin: HBase's class of this name. After a lost reply, that class concludes more than it can
+//! know; here the outcome is reported as unknown instead.
 
 mod attempt;
 mod call;
@@ -26,53 +26,54 @@ use crate::recipe::path::ZNodePath;
 use crate::retry::RetryPolicy;
 use crate::session::{Core, Session};
 
-/// ZooKeeper's calls for data, each repeated after a connection loss, and each taking effect at
-/// most once.
+/// ZooKeeper's calls for data. Each is retried after a connection loss and takes effect at most
+/// once.
 ///
-/// A call whose reply was lost may have taken effect. It must not simply be sent again: a queue
-/// item that a consumer has taken meanwhile would be made twice, and a znode that another client
-/// has made in place of a deleted one would be deleted. So each call that changes something reads
-/// first what is there, which costs a healthy call one more round trip, and compares after a lost
+/// A call whose reply was lost may have taken effect. Sending it again could cause damage: a queue
+/// item that a consumer has taken meanwhile would be created twice, and a znode that another client
+/// has created in place of a deleted one would be deleted. So each modifying call first reads the
+/// current state, which costs one extra round trip even without faults, and compares after a lost
 /// reply:
 ///
 /// | call | it took effect if | it did not, and is sent again, if |
 /// |---|---|---|
-/// | [`create`](RecoverableZooKeeper::create) | the znode has the call's mark | the znode is older than the call; or fewer children of its parent were created and deleted meanwhile than a hidden effect takes (2 when no znode is there, 3 when another's is) |
+/// | [`create`](RecoverableZooKeeper::create) | the znode has the call's mark | the znode is older than the call; or fewer children of its parent were created and deleted meanwhile than a hidden effect takes (2 if no znode exists, 3 if another client's does) |
 /// | `create`, sequential | a child's name has the call's GUID | fewer than 2 children of the parent were created or deleted meanwhile |
 /// | [`set_data`](RecoverableZooKeeper::set_data) at a version | the data have the call's mark | the znode is the same, and that version was not replaced, or was by other data |
 /// | `set_data` at any version | the data have the call's mark | the znode is the same, and nothing was written |
-/// | [`delete`](RecoverableZooKeeper::delete) | the znode was there before, without children and at that version, and is gone | the znode is the same; or it was missing, and none has come |
+/// | [`delete`](RecoverableZooKeeper::delete) | the znode existed before, without children and at that version, and is deleted | the znode is the same; or it was missing, and none was created |
 /// | [`exists`](RecoverableZooKeeper::exists), [`get_data`](RecoverableZooKeeper::get_data), [`get_children`](RecoverableZooKeeper::get_children) | | always |
 ///
-/// Otherwise it fails with [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): an act of another
-/// client since the first attempt could have hidden the effect. So an `Ok` means that the call took
-/// effect once (but see below for `delete`), and [`Server`](crate::LockError::Server), with the
-/// server's refusal, that it did not take effect. While nobody else changes the znode or its
-/// siblings, and READ is granted, no outcome is unknown.
+/// Otherwise it fails with [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): an action of
+/// another client since the first attempt could have hidden the effect. So `Ok` means that the call
+/// took effect once (but see below for `delete`), and [`Server`](crate::LockError::Server), with
+/// the server's refusal, that it did not take effect. As long as no other client changes the znode
+/// or its siblings, and READ is granted, no outcome is unknown.
 ///
-/// A znode is the same while its creation's transaction id is. The parent's history needs READ
-/// there on servers since 3.8.4 and 3.9.2, the mark needs READ on the znode; without them the
-/// outcome after a lost reply is unknown.
+/// A znode is the same as long as its creation's transaction id is. The parent's history requires
+/// READ there on servers since 3.8.4 and 3.9.2, and the mark requires READ on the znode. Without
+/// them, the outcome after a lost reply is unknown.
 ///
 /// The mark is 21 bytes in front of the data, in HBase's format: the byte 255, the length 16 in
-/// four bytes, and a random GUID, another for every call.
-/// [`get_data`](RecoverableZooKeeper::get_data) takes it off. Programs that read the same znodes
-/// otherwise see it, unless it is [left out](RecoverableZooKeeper::with_plain_data).
+/// four bytes, and a random GUID, different for every call.
+/// [`get_data`](RecoverableZooKeeper::get_data) removes it. Programs that read the same znodes by
+/// other means see it, unless it is [left out](RecoverableZooKeeper::with_plain_data).
 ///
 /// Every call blocks. The end of the session ends it, even if it is stuck, and so does
 /// [`close`](RecoverableZooKeeper::close). A call stays on the session on which it began, also where
 /// that is [replaced](crate::SessionBuilder::replace_lost_sessions). `Send` and `Sync`.
 ///
 /// # What it cannot know
-/// - Who deleted a znode. A server keeps no trace of that, so a `delete` whose request was lost
-///   succeeds when another client has deleted the znode meanwhile. Do not decide by a deletion
-///   which of two consumers takes a queue item: take a lock, or claim the item by `set_data` at its
-///   version first, which succeeds for one of them alone.
-/// - Which of two clients wrote the same bytes, when they are [not
+/// - Which client deleted a znode. A server keeps no trace of that, so a `delete` whose request was
+///   lost succeeds if another client has deleted the znode meanwhile. Do not use a deletion to
+///   decide which of two consumers takes a queue item: take a lock, or first claim the item by
+///   `set_data` at its version, which succeeds for only one of them.
+/// - Which of two clients wrote the same bytes, if they are [not
 ///   marked](RecoverableZooKeeper::with_plain_data).
-/// - Whether data that begin like a mark are marked. Others are taken for marked if they begin with
-///   the bytes 255, 0, 0, 0, 16, and the next 16 have the version and the variant of a random GUID,
-///   as one in 64 random sequences does. HBase's own marks hold text, which never does.
+/// - Whether data that begin like a mark are marked. Data of other writers are taken for marked if
+///   they begin with the bytes 255, 0, 0, 0, 16, and the next 16 have the version and the variant
+///   of a random GUID, as one in 64 random sequences does. HBase's own marks hold text, which never
+///   does.
 ///
 /// # Example
 /// ```no_run
@@ -80,13 +81,14 @@ use crate::session::{Core, Session};
 /// use zookeeper_recipes_lock::{Acl, CreateMode, RecoverableZooKeeper, RetryPolicy, Session};
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-/// let policy = RetryPolicy::bounded_exponential(Duration::from_millis(100), Duration::from_secs(2));
+/// let delay = Duration::from_millis(100);
+/// let policy = RetryPolicy::bounded_exponential(delay, Duration::from_secs(2));
 /// let zookeeper = RecoverableZooKeeper::new(&session, policy);
 ///
 /// zookeeper.create("/counter", b"0", &Acl::open_unsafe(), CreateMode::Persistent)?;
 /// let (count, stat) = zookeeper.get_data("/counter")?;
 /// assert_eq!(count, b"0");
-/// // Counted once, whatever becomes of the reply.
+/// // Counted once, even if the reply is lost.
 /// zookeeper.set_data("/counter", b"1", Some(stat.version))?;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
@@ -95,7 +97,7 @@ pub struct RecoverableZooKeeper {
     form: Form,
 }
 
-/// How data are written.
+/// The format of written data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Marked,
@@ -103,7 +105,7 @@ enum Form {
 }
 
 impl RecoverableZooKeeper {
-    /// Makes one on a session, with this policy for its repetitions. Sends nothing.
+    /// Creates an instance on a session, with this policy for retries. Sends nothing.
     #[must_use]
     pub fn new(session: &Session, policy: RetryPolicy) -> RecoverableZooKeeper {
         let options = LockOptions::new().retry(policy);
@@ -111,10 +113,10 @@ impl RecoverableZooKeeper {
         RecoverableZooKeeper { support, form: Form::Marked }
     }
 
-    /// Leaves the data as they are, without a mark, for znodes that other programs read.
+    /// Writes the data unchanged, without a mark, for znodes that other programs read.
     ///
-    /// A call then recognizes its effect by the data alone, written since it began. If another
-    /// client may write the same bytes, put something into them that only this writer has.
+    /// A call then recognizes its effect only by the data, written since it began. If another
+    /// client may write the same bytes, add something to them that only this writer has.
     #[must_use]
     pub fn with_plain_data(self) -> RecoverableZooKeeper {
         RecoverableZooKeeper { form: Form::Plain, ..self }
@@ -136,11 +138,13 @@ impl RecoverableZooKeeper {
     /// Creates a znode and returns its path. Its parent must exist.
     ///
     /// A sequential znode gets a GUID between its name and its number: `/queue/item-` becomes
-    /// `/queue/item-<guid>-0000000007`. Make none in the directory of a lock, where it would count as a request.
+    /// `/queue/item-<guid>-0000000007`. Do not create one in the directory of a lock, where it
+    /// would count as a request.
     ///
     /// # Errors
-    /// - [`Server`](crate::LockError::Server) with the server's answer: `NodeExists` when the znode is another's, `NoNode`
-    ///   when the parent is missing, `NoChildrenForEphemerals`. Nothing was created.
+    /// - [`Server`](crate::LockError::Server) with the server's answer: `NodeExists` if another
+    ///   client's znode exists, `NoNode` if the parent is missing, `NoChildrenForEphemerals`.
+    ///   Nothing was created.
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and the znode may
     ///   have been created and changed or deleted since, or may not be read.
     /// - [`AccessDenied`](crate::LockError::AccessDenied): CREATE is denied on the parent.
@@ -148,8 +152,9 @@ impl RecoverableZooKeeper {
     /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the last attempt that the policy
     ///   allows has failed. It may have taken effect.
     /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
-    /// - [`InvalidPath`](crate::LockError::InvalidPath), and [`InvalidArgument`](crate::LockError::InvalidArgument) for data
-    ///   of about 1 MiB and more; nothing was sent.
+    /// - [`InvalidPath`](crate::LockError::InvalidPath), and
+    ///   [`InvalidArgument`](crate::LockError::InvalidArgument) for data of about 1 MiB and more.
+    ///   Nothing was sent.
     pub fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<String> {
         let (written, acl) = (self.written(data)?, acl.to_vec());
         match mode {
@@ -167,22 +172,23 @@ impl RecoverableZooKeeper {
     ///
     /// # Errors
     /// - [`Server`](crate::LockError::Server) with the server's answer: `NoNode`, `BadVersion`,
-    ///   `NotEmpty`. Nothing was deleted by this call.
+    ///   `NotEmpty`. This call deleted nothing.
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and another znode
-    ///   is there now; or none is, and the one before had children or another version.
+    ///   exists now. Or none exists, and the one before had children or another version.
     ///
     /// Otherwise as [`create`](RecoverableZooKeeper::create).
     pub fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
         self.write(Operation::DELETE, ZNodePath::parse(path)?, Delete { version: conditional(version) })
     }
 
-    /// Replaces a znode's data; with `Some(version)` only at that version. Returns the new metadata.
+    /// Replaces a znode's data; with `Some(version)` only at that version. Returns the new
+    /// metadata.
     ///
     /// # Errors
     /// - [`Server`](crate::LockError::Server) with the server's answer: `NoNode`, or `BadVersion`
-    ///   when another client has replaced that version. Nothing was written.
+    ///   if another client has replaced that version. Nothing was written.
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and others have
-    ///   written since, or deleted the znode, so that this call's data may have been there between.
+    ///   written since, or deleted the znode, so this call's data may have been there in between.
     ///
     /// Otherwise as [`create`](RecoverableZooKeeper::create).
     pub fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> Result<Stat> {
@@ -191,21 +197,22 @@ impl RecoverableZooKeeper {
         self.write(Operation::SET_DATA, path, SetData { written, version: conditional(version) })
     }
 
-    /// Returns a znode's metadata, or `None` when there is no such znode.
+    /// Returns a znode's metadata, or `None` if it does not exist.
     ///
     /// # Errors
     /// [`ConnectionLoss`](crate::LockError::ConnectionLoss) after the last attempt,
     /// [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed),
-    /// [`InvalidPath`](crate::LockError::InvalidPath); [`AccessDenied`](crate::LockError::AccessDenied) where the server
-    /// asks for READ.
+    /// [`InvalidPath`](crate::LockError::InvalidPath);
+    /// [`AccessDenied`](crate::LockError::AccessDenied) if the server requires READ.
     pub fn exists(&self, path: &str) -> Result<Option<Stat>> {
         self.read(Operation::READ, path, |client, path| client.exists(path, false))
     }
 
-    /// Returns a znode's data, without the mark, and its metadata, which counts the mark in the length.
+    /// Returns a znode's data, without the mark, and its metadata, whose length includes the mark.
     ///
     /// # Errors
-    /// [`Server`](crate::LockError::Server) with `NoNode`. Otherwise as [`exists`](RecoverableZooKeeper::exists).
+    /// [`Server`](crate::LockError::Server) with `NoNode`. Otherwise as
+    /// [`exists`](RecoverableZooKeeper::exists).
     pub fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
         let (data, stat) = self.read(Operation::READ, path, |client, path| client.get_data(path, false))?;
         match self.form {
@@ -214,7 +221,7 @@ impl RecoverableZooKeeper {
         }
     }
 
-    /// Returns the names of a znode's children, in no order.
+    /// Returns the names of a znode's children, in no particular order.
     ///
     /// # Errors
     /// As [`get_data`](RecoverableZooKeeper::get_data).
@@ -258,7 +265,8 @@ impl RecoverableZooKeeper {
         path: ZNodePath,
         attempt: impl Fn(&Arc<Core>) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
-        // Of a session that heals itself the one of now: a later one does not own the ephemeral znodes of this call.
+        // With replacement sessions, the current one: a later session does not own the ephemeral
+        // znodes of this call.
         let core = self.session().core();
         let attempt = Arc::new(attempt);
         self.support.retry(operation.name, &path, || {

@@ -1,4 +1,4 @@
-//! Each call over a lost request and a lost reply, and beside others that change the same znode meanwhile.
+//! Each call with a lost request and with a lost reply, while other clients change the same znode.
 
 mod history;
 
@@ -47,7 +47,7 @@ impl Fixture {
         self.client.fail_next(operation, when, ZkError::ConnectionLoss);
     }
 
-    /// Loses the next call of this operation, and has another client act before that is noticed.
+    /// Loses the next call of this operation, and lets another client act before that is noticed.
     fn lose_and(
         &self,
         operation: SimOperation,
@@ -62,7 +62,7 @@ impl Fixture {
         }
     }
 
-    /// A znode's data as the callers see them.
+    /// A znode's data as callers see it.
     fn data(&self, path: &str) -> Vec<u8> {
         self.zookeeper.get_data(path).unwrap().0
     }
@@ -76,10 +76,10 @@ fn is_unknown<T>(outcome: Result<T>) -> bool {
     matches!(outcome, Err(LockError::OutcomeUnknown { .. }))
 }
 
-// ---- over one lost call
+// ---- with one lost call
 
 #[test]
-fn a_create_takes_effect_once_over_a_lost_call() {
+fn create_takes_effect_once_over_a_lost_call() {
     for when in EFFECTS {
         for mode in [CreateMode::Persistent, CreateMode::Ephemeral, CreateMode::Container] {
             for fixture in [Fixture::new(), Fixture::plain()] {
@@ -93,7 +93,7 @@ fn a_create_takes_effect_once_over_a_lost_call() {
 }
 
 #[test]
-fn a_sequential_create_takes_effect_once_over_a_lost_call() {
+fn sequential_create_takes_effect_once_over_a_lost_call() {
     for when in EFFECTS {
         for mode in [CreateMode::PersistentSequential, CreateMode::EphemeralSequential] {
             for dir in ["/a", ""] {
@@ -117,7 +117,7 @@ fn a_sequential_create_takes_effect_once_over_a_lost_call() {
 }
 
 #[test]
-fn a_deletion_takes_effect_once_over_a_lost_call() {
+fn deletion_takes_effect_once_over_a_lost_call() {
     for when in EFFECTS {
         for version in [None, Some(0)] {
             let fixture = Fixture::new();
@@ -129,7 +129,7 @@ fn a_deletion_takes_effect_once_over_a_lost_call() {
 }
 
 #[test]
-fn a_conditional_write_takes_effect_once_over_a_lost_call() {
+fn conditional_write_takes_effect_once_over_a_lost_call() {
     for when in EFFECTS {
         for fixture in [Fixture::new(), Fixture::plain()] {
             fixture.lose(SimOperation::SetData, when);
@@ -141,7 +141,7 @@ fn a_conditional_write_takes_effect_once_over_a_lost_call() {
 }
 
 #[test]
-fn a_write_without_a_condition_is_made_again() {
+fn unconditional_write_is_retried() {
     for when in EFFECTS {
         let fixture = Fixture::new();
         fixture.lose(SimOperation::SetData, when);
@@ -151,7 +151,7 @@ fn a_write_without_a_condition_is_made_again() {
 }
 
 #[test]
-fn reads_are_made_again() {
+fn reads_are_retried() {
     for when in EFFECTS {
         let fixture = Fixture::new();
         for operation in [SimOperation::Exists, SimOperation::GetData, SimOperation::GetChildren] {
@@ -165,7 +165,7 @@ fn reads_are_made_again() {
 }
 
 #[test]
-fn what_finds_out_is_tried_again_too() {
+fn outcome_probe_is_retried() {
     let fixture = Fixture::new();
     fixture.lose(SimOperation::Create, Effect::After);
     fixture.lose(SimOperation::GetData, Effect::Before);
@@ -177,10 +177,10 @@ fn what_finds_out_is_tried_again_too() {
     assert_eq!(fixture.client.pending_faults(), 0);
 }
 
-// ---- answers that are definite
+// ---- definite answers
 
 #[test]
-fn an_answer_to_the_first_attempt_is_returned() {
+fn answer_to_the_first_attempt_is_returned() {
     let fixture = Fixture::new();
     assert!(is_answer(fixture.create("/a", b"old", CreateMode::Persistent), ZkError::NodeExists));
     assert!(is_answer(Fixture::plain().create("/a", b"old", CreateMode::Persistent), ZkError::NodeExists));
@@ -196,7 +196,7 @@ fn an_answer_to_the_first_attempt_is_returned() {
 }
 
 #[test]
-fn a_wrong_argument_is_refused_before_anything_is_sent() {
+fn invalid_argument_is_refused_before_anything_is_sent() {
     let fixture = Fixture::new();
     fixture.server.clear_log();
     for path in ["", "/", "a", "/a/", "/a\0"] {
@@ -212,7 +212,7 @@ fn a_wrong_argument_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn the_policy_ends_the_attempts() {
+fn policy_limits_the_attempts() {
     let fixture = Fixture::new();
     for _ in 0..4 {
         fixture.lose(SimOperation::GetData, Effect::Before);
@@ -224,7 +224,7 @@ fn the_policy_ends_the_attempts() {
 }
 
 #[test]
-fn the_end_of_the_session_ends_a_call_that_is_stuck() {
+fn end_of_the_session_ends_a_stuck_call() {
     let fixture = Fixture::on_session_of(Duration::from_millis(800));
     fixture.client.swallow_next(SimOperation::Create, Effect::After);
     let error = fixture.create("/a/b", b"", CreateMode::Persistent).unwrap_err();
@@ -241,17 +241,17 @@ fn closing_ends_the_calls() {
     assert!(error.is_closed() && error.to_string().starts_with("read '/a': closed"), "{error}");
 }
 
-// ---- others at the same znode
+// ---- other clients at the same znode
 
 #[test]
-fn create_over_a_znode_that_another_created_is_refused() {
+fn create_of_another_clients_znode_is_refused() {
     let fixture = Fixture::new();
     fixture.lose_and(SimOperation::Create, Effect::Before, |server| server.create("/a/b", b"mine"));
     assert!(is_answer(fixture.create("/a/b", b"mine", CreateMode::Persistent), ZkError::NodeExists));
 }
 
 #[test]
-fn create_over_an_ephemeral_znode_of_an_older_session_is_refused() {
+fn create_of_an_older_sessions_ephemeral_znode_is_refused() {
     for is_plain in [false, true] {
         let fixture = if is_plain { Fixture::plain() } else { Fixture::new() };
         let older = Session::from_client(fixture.server.connect(LONG)).unwrap();
@@ -267,7 +267,7 @@ fn create_over_an_ephemeral_znode_of_an_older_session_is_refused() {
 }
 
 #[test]
-fn plain_create_knows_its_znode_by_data_and_kind() {
+fn plain_create_recognizes_its_znode_by_data_and_mode() {
     let cases = [
         (b"other", CreateMode::Persistent, false),
         (b"mine!", CreateMode::Ephemeral, false),
@@ -298,7 +298,7 @@ fn create_is_unknown_once_the_znode_was_changed() {
 }
 
 #[test]
-fn create_finds_its_mark_in_a_znode_that_was_written_again() {
+fn create_finds_its_mark_in_a_rewritten_znode() {
     let fixture = Fixture::new();
     fixture.lose_and(SimOperation::Create, Effect::After, |server| {
         server.set_data("/a/b", &server.data("/a/b").unwrap());
@@ -342,7 +342,7 @@ fn create_is_unknown_in_a_directory_whose_counter_has_ended() {
 }
 
 #[test]
-fn create_is_repeated_although_another_child_came() {
+fn create_is_retried_although_another_child_was_created() {
     for mode in [CreateMode::Persistent, CreateMode::PersistentSequential] {
         let fixture = Fixture::new();
         fixture.lose_and(SimOperation::Create, Effect::Before, |server| server.create("/a/other", b""));
@@ -351,7 +351,7 @@ fn create_is_repeated_although_another_child_came() {
 }
 
 #[test]
-fn set_data_at_a_version_that_another_has_written_is_refused() {
+fn set_data_at_a_version_written_by_another_client_is_refused() {
     for data in [b"other", b"mine!"] {
         let fixture = Fixture::new();
         fixture.lose_and(SimOperation::SetData, Effect::Before, |server| server.set_data("/a", data));
@@ -394,7 +394,7 @@ fn set_data_writes_once_when_the_znode_is_replaced_at_the_same_version() {
 }
 
 #[test]
-fn delete_is_unknown_once_another_has_replaced_the_znode() {
+fn delete_is_unknown_once_another_client_has_replaced_the_znode() {
     for version in [None, Some(0), Some(1)] {
         for when in EFFECTS {
             let fixture = Fixture::new();
@@ -414,7 +414,7 @@ fn delete_is_unknown_once_another_has_replaced_the_znode() {
 }
 
 #[test]
-fn delete_of_a_znode_that_another_changed_is_refused() {
+fn delete_of_a_znode_changed_by_another_client_is_refused() {
     let fixture = Fixture::new();
     fixture.lose_and(SimOperation::Delete, Effect::Before, |server| server.set_data("/a", b"other"));
     assert!(is_answer(fixture.zookeeper.delete("/a", Some(0)), ZkError::BadVersion));
@@ -423,14 +423,14 @@ fn delete_of_a_znode_that_another_changed_is_refused() {
 }
 
 #[test]
-fn delete_succeeds_when_the_znode_is_gone() {
+fn delete_succeeds_if_the_znode_is_deleted() {
     let fixture = Fixture::new();
     fixture.lose_and(SimOperation::Delete, Effect::Before, |server| server.delete("/a"));
     fixture.zookeeper.delete("/a", None).unwrap();
 }
 
 #[test]
-fn delete_of_a_znode_that_had_children_is_unknown_once_it_is_gone() {
+fn delete_of_a_znode_that_had_children_is_unknown_once_deleted() {
     for when in EFFECTS {
         let fixture = Fixture::new();
         fixture.server.create("/a/b", b"");
@@ -443,7 +443,7 @@ fn delete_of_a_znode_that_had_children_is_unknown_once_it_is_gone() {
 }
 
 #[test]
-fn delete_at_a_version_that_the_znode_did_not_have_is_unknown_once_it_is_gone() {
+fn delete_at_a_version_the_znode_did_not_have_is_unknown_once_deleted() {
     for when in EFFECTS {
         let fixture = Fixture::new();
         fixture.lose_and(SimOperation::Delete, when, |server| server.delete("/a"));
@@ -452,7 +452,7 @@ fn delete_at_a_version_that_the_znode_did_not_have_is_unknown_once_it_is_gone() 
 }
 
 #[test]
-fn set_data_at_a_version_that_was_replaced_before_the_call_is_refused() {
+fn set_data_at_a_version_replaced_before_the_call_is_refused() {
     let fixture = Fixture::new();
     fixture.server.set_data("/a", b"older");
     fixture.lose_and(SimOperation::SetData, Effect::Before, |server| {
@@ -463,7 +463,7 @@ fn set_data_at_a_version_that_was_replaced_before_the_call_is_refused() {
 }
 
 #[test]
-fn plain_set_data_writes_what_was_there_already() {
+fn plain_set_data_writes_identical_data() {
     for version in [None, Some(0)] {
         let fixture = Fixture::plain();
         fixture.lose(SimOperation::SetData, Effect::Before);
@@ -482,7 +482,7 @@ fn minus_one_is_any_version() {
 
 // ---- without READ
 
-/// Everybody may do everything but read.
+/// Grants everything except READ to everybody.
 fn unreadable() -> [Acl; 1] {
     let granted = Permissions::CREATE | Permissions::WRITE | Permissions::DELETE;
     [Acl::new(granted, "world", "anyone")]
@@ -497,7 +497,7 @@ fn create_without_read_on_the_znode_is_unknown_after_a_lost_reply() {
 }
 
 #[test]
-fn calls_without_read_succeed_when_nothing_is_lost() {
+fn calls_without_read_succeed_if_nothing_is_lost() {
     let fixture = Fixture::new();
     fixture.server.create_with_acl("/hidden", b"", &unreadable());
     fixture.create("/hidden/b", b"", CreateMode::Persistent).unwrap();
@@ -531,7 +531,7 @@ fn refusal_to_read_after_a_lost_reply_is_unknown() {
 }
 
 #[test]
-fn counting_under_lost_replies_counts_right() {
+fn counter_is_exact_under_lost_replies() {
     let fixture = Fixture::new();
     fixture.zookeeper.set_data("/a", b"0", None).unwrap();
     for round in 1..=20_u32 {
@@ -546,7 +546,7 @@ fn counting_under_lost_replies_counts_right() {
 // ---- marks
 
 #[test]
-fn plain_data_are_written_as_they_are() {
+fn plain_data_are_written_unchanged() {
     let fixture = Fixture::plain();
     fixture.create("/a/b", b"text", CreateMode::Persistent).unwrap();
     assert_eq!(fixture.server.data("/a/b").unwrap(), b"text");
@@ -555,7 +555,7 @@ fn plain_data_are_written_as_they_are() {
 }
 
 #[test]
-fn marked_data_are_read_without_their_mark_and_others_as_they_are() {
+fn marked_data_are_read_without_their_mark_and_others_unchanged() {
     let fixture = Fixture::new();
     fixture.create("/a/b", b"text", CreateMode::Persistent).unwrap();
     assert_eq!(fixture.server.data("/a/b").unwrap().len(), 21 + 4);
@@ -564,7 +564,7 @@ fn marked_data_are_read_without_their_mark_and_others_as_they_are() {
 }
 
 #[test]
-fn data_that_only_begin_like_a_mark_are_read_whole() {
+fn data_that_only_begin_like_a_mark_are_read_unchanged() {
     let fixture = Fixture::new();
     let not_a_guid = [&[0xff, 0, 0, 0, 16][..], &[7; 40]].concat();
     let marked_by_hbase = [&[0xff, 0, 0, 0, 16][..], b"regionserver:160data"].concat();

@@ -1,7 +1,8 @@
-//! The threads of a simulation, of which exactly one runs at any time: whoever has the baton.
+//! The threads of a simulation. Exactly one runs at any time: the one that holds the baton.
 //!
-//! A simulated thread is a real one, so that the library's code runs as it is, calls, stacks and all. It runs until it
-//! [`pause`]s, which gives the baton back to the scheduler, and goes on when the scheduler gives it the baton again.
+//! A simulated thread is a real thread, so the library's code runs unchanged. It runs until it
+//! [`pause`]s, which returns the baton to the scheduler, and continues when the scheduler hands it
+//! the baton again.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -15,37 +16,37 @@ use crate::session::Moment;
 
 pub(super) type Body = Box<dyn FnOnce() + Send>;
 
-/// What a paused thread waits for, besides its turn.
+/// What a paused thread waits for besides its turn.
 pub(super) enum Wait {
     /// Nothing.
     Turn,
-    /// That the network takes its request, or contact is lost.
+    /// The network accepts its request, or contact is lost.
     Send,
-    /// That the reply of this number arrives, or is lost.
+    /// The reply with this number arrives or is lost.
     Reply(u64),
-    /// That the connection of this number is lost, whose server cannot commit the request.
+    /// The connection with this number is lost; its server cannot commit the request.
     Loss(u64),
-    /// That the client has told of the lost contact because of which the call fails.
-    Told,
-    /// That this time has come.
+    /// The client has reported the loss of contact that fails the call.
+    LossReported,
+    /// This time is reached.
     Time(Moment),
-    /// Something of the library's. Evaluated while nobody holds any lock.
+    /// A condition of the library's. Evaluated while no thread holds any lock.
     Until(Box<dyn Fn() -> bool + Send>),
 }
 
-/// What a thread says when it gives the baton back.
+/// A thread's report when it returns the baton.
 pub(super) enum Report {
     Paused(Wait),
     Done,
     Panicked(String),
-    /// It does not come back: it blocks where the scheduler cannot see it.
+    /// The thread does not return the baton: it blocks where the scheduler cannot see it.
     Stuck,
 }
 
-/// In real time, and far longer than any step takes.
+/// In real time. Far longer than any step takes.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 
-/// Real threads for the simulated ones of many runs, one run after the other.
+/// Real threads for the simulated ones. Many consecutive runs reuse them.
 pub(super) struct Pool {
     idle: Vec<Baton>,
     report: Sender<Report>,
@@ -57,24 +58,24 @@ pub(super) struct Baton(Sender<Order>);
 
 enum Order {
     Begin(Role, Body),
-    GoOn,
+    Resume,
 }
 
-/// What a thread is in the simulation.
+/// A thread's role in the simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Role {
-    /// As it appears in the trace.
+    /// The name in the trace.
     pub(super) name: String,
 }
 
-struct Place {
+struct ThreadContext {
     role: Role,
     go: Receiver<Order>,
     report: Sender<Report>,
 }
 
 thread_local! {
-    static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
+    static CONTEXT: RefCell<Option<ThreadContext>> = const { RefCell::new(None) };
 }
 
 impl Pool {
@@ -83,24 +84,24 @@ impl Pool {
         Pool { idle: Vec::new(), report, reports }
     }
 
-    /// Runs a new thread up to its first pause.
+    /// Runs a new thread until its first pause.
     pub(super) fn begin(&mut self, role: Role, body: Body) -> (Baton, Report) {
         let baton = self.idle.pop().unwrap_or_else(|| self.spawn());
-        let report = self.hand(&baton, Order::Begin(role, body));
+        let report = self.hand_baton(&baton, Order::Begin(role, body));
         (baton, report)
     }
 
-    /// Runs a thread up to its next pause.
-    pub(super) fn go_on(&self, baton: &Baton) -> Report {
-        self.hand(baton, Order::GoOn)
+    /// Runs a thread until its next pause.
+    pub(super) fn resume(&self, baton: &Baton) -> Report {
+        self.hand_baton(baton, Order::Resume)
     }
 
-    /// Takes back a thread that is done.
+    /// Takes back a finished thread.
     pub(super) fn recycle(&mut self, baton: Baton) {
         self.idle.push(baton);
     }
 
-    fn hand(&self, baton: &Baton, order: Order) -> Report {
+    fn hand_baton(&self, baton: &Baton, order: Order) -> Report {
         if baton.0.send(order).is_err() {
             return Report::Stuck;
         }
@@ -120,10 +121,10 @@ impl Pool {
 
 fn work(go: &Receiver<Order>, report: &Sender<Report>) {
     while let Ok(Order::Begin(role, body)) = go.recv() {
-        let place = Place { role, go: go.clone(), report: report.clone() };
-        PLACE.with(|current| *current.borrow_mut() = Some(place));
+        let place = ThreadContext { role, go: go.clone(), report: report.clone() };
+        CONTEXT.with(|current| *current.borrow_mut() = Some(place));
         let outcome = catch_unwind(AssertUnwindSafe(body));
-        PLACE.with(|current| *current.borrow_mut() = None);
+        CONTEXT.with(|current| *current.borrow_mut() = None);
         let said = match outcome {
             Ok(()) => Report::Done,
             Err(payload) => Report::Panicked(message(&*payload)),
@@ -142,21 +143,23 @@ fn message(payload: &(dyn Any + Send)) -> String {
     }
 }
 
-/// Gives the baton back until what is waited for has come. Returns at once on a thread that is no simulated one.
+/// Returns the baton until the awaited condition holds. Returns immediately on a thread that is not
+/// simulated.
 pub(super) fn pause(wait: Wait) {
-    let ends =
-        PLACE.with(|current| current.borrow().as_ref().map(|place| (place.go.clone(), place.report.clone())));
+    let ends = CONTEXT
+        .with(|current| current.borrow().as_ref().map(|place| (place.go.clone(), place.report.clone())));
     let Some((go, report)) = ends else { return };
-    let told = report.send(Report::Paused(wait)).is_ok();
-    if !told || go.recv().is_err() {
-        // The run has failed and is over. To unwind from here would run more of the library's code.
+    let sent = report.send(Report::Paused(wait)).is_ok();
+    if !sent || go.recv().is_err() {
+        // The run has failed and is over. Unwinding from here would run more of the library's code.
         loop {
             thread::park();
         }
     }
 }
 
-/// The role of the calling thread; `None` on the scheduler's own, which stands for timer and client threads.
+/// The role of the calling thread. `None` on the scheduler's own thread, which stands for timer and
+/// client threads.
 pub(super) fn role() -> Option<Role> {
-    PLACE.with(|current| current.borrow().as_ref().map(|place| place.role.clone()))
+    CONTEXT.with(|current| current.borrow().as_ref().map(|place| place.role.clone()))
 }

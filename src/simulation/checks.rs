@@ -1,4 +1,4 @@
-//! The promises that are checked after every step.
+//! The promises checked after every step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,18 +10,19 @@ use crate::recipe::counter::is_in_doubt;
 use crate::recipe::znode_name::generated_sequence;
 
 impl World {
-    /// Returns what is broken.
+    /// Returns a description of a broken promise.
     pub(super) fn check(&self, dirs: &[&str]) -> Option<String> {
         dirs.iter().find_map(|dir| {
             let children = self.zookeeper.children(dir);
-            self.note_end_of_counter(dir, &children);
+            self.record_end_of_counter(dir, &children);
             self.check_owners(dir, &children).or_else(|| check_names(&children))
         })
     }
 
-    /// Whoever says to own the lock has nobody before it in the queue but readers before a reader, so that a writer owns
-    /// alone. No lock can prevent that another client deletes its znode; then it must only hear of it in time, which is
-    /// checked at the end.
+    /// No lock that reports ownership has another request before it in the queue, except that
+    /// readers may precede a reader. So a writer owns alone. No lock can prevent another client
+    /// from deleting its znode. Then it must only notice in time, which is checked at the end of
+    /// the run.
     fn check_owners(&self, dir: &str, children: &[String]) -> Option<String> {
         let owners: Vec<(usize, Arc<ListeningLock>)> = self.owners(dir);
         let mut undisturbed = Vec::new();
@@ -47,19 +48,19 @@ impl World {
         }
         let is_shared = undisturbed.iter().all(|(_, reads)| *reads);
         (undisturbed.len() > 1 && !is_shared)
-            .then(|| format!("these locks own {dir} at once, where true may read: {undisturbed:?}"))
+            .then(|| format!("several locks own {dir} (true: a reader): {undisturbed:?}"))
     }
 
-    /// Notes where requests exclude each other and their numbers do not say which came first.
-    fn note_end_of_counter(&self, dir: &str, children: &[String]) {
+    /// Records that requests exclude each other but their numbers do not define an order.
+    fn record_end_of_counter(&self, dir: &str, children: &[String]) {
         let in_doubt = || children.iter().filter(|child| has_number_in_doubt(child));
         if in_doubt().count() > 1 && !in_doubt().all(|child| is_readers(child)) {
             self.state().exhausted.insert(dir.to_owned());
         }
     }
 
-    /// When nothing is left to be done at this moment, whoever is no owner any more has been told so.
-    pub(super) fn check_that_all_is_told(&self) -> Option<String> {
+    /// If nothing is left to do at this moment, every lock that is no longer owned has reported it.
+    pub(super) fn check_that_losses_are_reported(&self) -> Option<String> {
         let now = self.now();
         let believing: Vec<(usize, Arc<ListeningLock>)> = {
             let state = self.state();
@@ -74,17 +75,17 @@ impl World {
             believing.filter_map(|(number, record)| Some((number, record.weak.upgrade()?))).collect()
         };
         let (number, _) = believing.into_iter().find(|(_, lock)| !lock.is_owner())?;
-        Some(format!("lock {number} is not told that it is no owner any more"))
+        Some(format!("lock {number} lost ownership without a notification"))
     }
 
-    /// The locks on a directory that say to be owned now.
+    /// The locks on a directory that currently report ownership.
     pub(super) fn owners(&self, dir: &str) -> Vec<(usize, Arc<ListeningLock>)> {
         let locks: Vec<(usize, Arc<ListeningLock>)> = {
             let state = self.state();
             let of_dir = state.locks.iter().enumerate().filter(|(_, record)| record.dir == dir);
             of_dir.filter_map(|(number, record)| Some((number, record.weak.upgrade()?))).collect()
         };
-        // Outside the lock, as it asks for the time.
+        // Outside the lock: `is_owner` reads the clock.
         locks.into_iter().filter(|(_, lock)| lock.is_owner()).collect()
     }
 }
@@ -101,8 +102,8 @@ fn check_names(children: &[String]) -> Option<String> {
     None
 }
 
-/// Whether a child is before one of this name, and the two may not own at once. Numbers from the
-/// end of the counter do not say so.
+/// Whether a child is before the named one and the two must not own at the same time. Numbers from
+/// the end of the counter define no order.
 pub(super) fn keeps_waiting(child: &str, name: &str) -> bool {
     let both_in_doubt = has_number_in_doubt(child) && has_number_in_doubt(name);
     let is_ahead = match (generated_sequence(child), generated_sequence(name)) {

@@ -1,4 +1,4 @@
-//! The faults: each a verb of what happens to a client, or of what another client does.
+//! The faults. Each is an event at one client, or an action of another client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ enum Fault {
     Disconnect,
     Reconnect,
     Partition,
-    Heal,
+    EndPartition,
     Pause,
     ClockJump,
     DeleteRequest,
-    AskToLetGo,
+    RequestRelease,
     Stranger,
     DeleteDir,
     FailCalls,
@@ -29,7 +29,7 @@ enum Fault {
     HideStranger,
 }
 
-/// Lets something go wrong.
+/// Injects a fault.
 pub(super) fn inject(world: &Arc<World>) {
     let faults = world.profile.faults;
     let mut possible = Vec::new();
@@ -40,13 +40,13 @@ pub(super) fn inject(world: &Arc<World>) {
         possible.extend([Fault::Disconnect, Fault::Reconnect]);
     }
     if faults.regrants {
-        possible.push(Fault::Heal);
+        possible.push(Fault::EndPartition);
     }
     if faults.partitions {
-        possible.extend([Fault::Partition, Fault::Heal, Fault::Reconnect]);
+        possible.extend([Fault::Partition, Fault::EndPartition, Fault::Reconnect]);
     }
     if faults.slow_replies || faults.deaths {
-        possible.extend([Fault::Heal, Fault::Reconnect]);
+        possible.extend([Fault::EndPartition, Fault::Reconnect]);
     }
     if faults.pauses {
         possible.extend([Fault::Pause, Fault::ClockJump]);
@@ -54,7 +54,7 @@ pub(super) fn inject(world: &Arc<World>) {
     if faults.deletions {
         possible.extend([Fault::DeleteRequest, Fault::Stranger, Fault::Stranger]);
         if !world.profile.unreadable {
-            possible.extend([Fault::AskToLetGo, Fault::DeleteDir]);
+            possible.extend([Fault::RequestRelease, Fault::DeleteDir]);
         }
     }
     if faults.failing_calls {
@@ -81,11 +81,11 @@ pub(super) fn inject(world: &Arc<World>) {
         Fault::Disconnect => disconnect(world, client),
         Fault::Reconnect => reconnect(world, client),
         Fault::Partition => partition(world, client),
-        Fault::Heal => heal(world, client),
+        Fault::EndPartition => end_partition(world, client),
         Fault::Pause => pause(world, client),
-        Fault::ClockJump => leap(world),
+        Fault::ClockJump => jump_clock(world),
         Fault::DeleteRequest => delete_request(world),
-        Fault::AskToLetGo => ask_to_let_go(world),
+        Fault::RequestRelease => request_release(world),
         Fault::Stranger => stranger(world),
         Fault::DeleteDir => delete_dir(world),
         Fault::FailCalls => {
@@ -99,7 +99,7 @@ pub(super) fn inject(world: &Arc<World>) {
     }
 }
 
-/// Cuts a client's connection, which it notices.
+/// Cuts a client's connection. The client notices.
 pub(super) fn disconnect(world: &World, number: usize) {
     let simulated = {
         let mut state = world.state();
@@ -107,7 +107,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
         if !link.connected || link.over {
             return;
         }
-        // What a partition has cut before stays as it is.
+        // What a partition has cut earlier stays cut.
         if !link.partitioned {
             state.cut_stream(number);
         }
@@ -126,8 +126,8 @@ pub(super) fn disconnect(world: &World, number: usize) {
     simulated.disconnect();
 }
 
-/// How long a client that was disconnected finds no server. A leader that was deposed does the most
-/// harm to a session of which the others have heard nothing for long.
+/// How long a disconnected client finds no server. A deposed leader does the most harm to a session
+/// that the other servers have not heard from for long.
 fn search_time(state: &mut State, number: usize, deposed: bool) -> Duration {
     if !deposed || state.random.one_in(2) {
         return Duration::ZERO;
@@ -146,8 +146,8 @@ pub(super) fn reconnect(world: &World, number: usize) {
         if in_trouble && now < client.link.searches_until {
             return;
         }
-        // It tells of the loss before it looks for another server.
-        if client.link.connected || client.link.over || !client.lets_go_on(&Wait::Told, now) {
+        // It reports the loss before it looks for another server.
+        if client.link.connected || client.link.over || !client.may_continue(&Wait::LossReported, now) {
             return;
         }
         let link = &mut client.link;
@@ -155,20 +155,20 @@ pub(super) fn reconnect(world: &World, number: usize) {
         link.over = !lives;
         link.connection += 1;
         let deposed = in_trouble && world.profile.faults.deposed && lives && state.random.one_in(3);
-        // Long enough to learn what is granted, and no longer.
+        // Just long enough to learn the grant.
         let shortly = in_trouble && world.profile.faults.regrants && state.random.one_in(3);
         if !deposed {
             if in_trouble && world.profile.faults.regrants {
-                grant_anew(&mut state, number);
+                draw_grant(&mut state, number);
             }
-            state.hear_of_connection(number, now);
+            state.report_connection(number, now);
         }
         let client = &mut state.clients[number];
         client.link.deposed = deposed;
         (Arc::clone(&client.simulated), client.granted(), deposed, shortly)
     };
-    let to = if deposed { " to a leader that was deposed" } else { "" };
-    world.note(format!("client {number} connects again{to}; {:?} granted", granted.session_timeout));
+    let to = if deposed { " to a deposed leader" } else { "" };
+    world.note(format!("client {number} reconnects{to}; {:?} granted", granted.session_timeout));
     simulated.grant(granted);
     simulated.reconnect();
     if deposed {
@@ -179,7 +179,7 @@ pub(super) fn reconnect(world: &World, number: usize) {
     }
 }
 
-/// A client that sets its watches again may be told of changes that it knows.
+/// A client that sets its watches again may receive events for changes that it knows already.
 fn fire_watches(world: &World, number: usize) {
     let session = world.state().clients[number].simulated.session_id();
     for path in requests(world) {
@@ -191,21 +191,21 @@ fn fire_watches(world: &World, number: usize) {
     }
 }
 
-/// Draws another session timeout, of two ticks at least, for a client that connects again.
-fn grant_anew(state: &mut State, number: usize) {
+/// Draws a new session timeout, of at least two ticks, for a reconnecting client.
+fn draw_grant(state: &mut State, number: usize) {
     let client = &state.clients[number];
     let (now, shortest) = (client.session_timeout, 2 * client.link.heard.tick);
     let granted = state.random.of(&[now, now / 2, now / 4, 2 * now]);
     state.clients[number].session_timeout = granted.max(shortest);
 }
 
-/// Swallows what either side sends.
+/// Swallows what both sides send.
 fn partition(world: &World, number: usize) {
     let server_dies = world.state().random.one_in(4);
     cut_off(world, number, server_dies);
 }
 
-/// A client's server dies, and the client does not notice.
+/// A client's server crashes, and the client does not notice.
 pub(super) fn lose_server(world: &World, number: usize) {
     cut_off(world, number, true);
 }
@@ -224,8 +224,8 @@ fn cut_off(world: &World, number: usize, server_dies: bool) {
     world.note(format!("client {number} is cut off"));
 }
 
-/// Lets through what a partition held back.
-pub(super) fn heal(world: &World, number: usize) {
+/// Delivers what a partition held back.
+pub(super) fn end_partition(world: &World, number: usize) {
     let lives = lives(world, number);
     let simulated = {
         let mut state = world.state();
@@ -245,11 +245,11 @@ pub(super) fn heal(world: &World, number: usize) {
     };
     world.note(format!("client {number} is no longer cut off"));
     if !lives {
-        simulated.tell();
+        simulated.report_expiry();
     }
 }
 
-/// Stops a process for a while, as a debugger or a full disk does.
+/// Suspends a process for a while, as a debugger or a full disk does.
 fn pause(world: &World, number: usize) {
     let now = world.now();
     let mut state = world.state();
@@ -258,16 +258,16 @@ fn pause(world: &World, number: usize) {
     let client = &mut state.clients[number];
     client.paused_until = client.paused_until.max(now.after(length));
     drop(state);
-    world.note(format!("client {number} stands still for {length:?}"));
+    world.note(format!("client {number} is suspended for {length:?}"));
 }
 
-/// Lets time pass for everybody at once.
-fn leap(world: &World) {
+/// Advances the clock for all processes at once.
+fn jump_clock(world: &World) {
     let mut state = world.state();
     let length = some_time(&mut state, 0);
     drop(state);
     world.set_now(world.now().after(length));
-    world.note(format!("time leaps by {length:?}"));
+    world.note(format!("the clock jumps by {length:?}"));
 }
 
 /// Up to two session timeouts.
@@ -279,26 +279,26 @@ fn some_time(state: &mut State, client: usize) -> Duration {
 /// Another client deletes the znode of one of our requests.
 fn delete_request(world: &World) {
     let Some(path) = some_request(world) else { return };
-    rob(world, &path);
+    delete_znode(world, &path);
 }
 
-/// Sometimes another client deletes the znode of an owner who is about to do something, and somebody else owns before the
-/// owner hears of it, if that can be.
-pub(super) fn rob_owner(world: &Arc<World>, dir: &'static str, owner: &Arc<Request>) {
+/// Sometimes another client deletes the znode of an owner that is about to act. If possible,
+/// another request owns the lock before the owner notices.
+pub(super) fn delete_owners_znode(world: &Arc<World>, dir: &'static str, owner: &Arc<Request>) {
     let strikes = world.in_trouble() && world.profile.faults.deletions && world.state().random.one_in(2);
     let Some(znode) = owner.znode().filter(|znode| strikes && world.zookeeper.exists(znode.as_str())) else {
         return;
     };
-    rob(world, znode.as_str());
+    delete_znode(world, znode.as_str());
     let (world, owner) = (Arc::clone(world), Arc::clone(owner));
     pause_thread(Wait::Until(Box::new(move || {
         !owner.is_owner() || world.owners(dir).len() > 1 || world.zookeeper.children(dir).is_empty()
     })));
 }
 
-fn rob(world: &World, path: &str) {
+fn delete_znode(world: &World, path: &str) {
     let owner = world.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
-    world.note(format!("somebody deletes {}", short(path)));
+    world.note(format!("another client deletes {}", short(path)));
     {
         let mut state = world.state();
         state.deleted_by_another.insert(path.to_owned());
@@ -307,16 +307,16 @@ fn rob(world: &World, path: &str) {
     world.zookeeper.delete(path);
 }
 
-/// Another client asks one of our requests to let go.
-fn ask_to_let_go(world: &World) {
+/// Another client requests that one of our requests release.
+fn request_release(world: &World) {
     let Some(path) = some_request(world) else { return };
     let owner = world.zookeeper.stat(&path).map_or(0, |stat| stat.ephemeral_owner);
-    world.note(format!("somebody asks {} to let go", short(&path)));
+    world.note(format!("another client requests the release of {}", short(&path)));
     world.state().asked.insert(owner);
     world.zookeeper.set_data(&path, b"unlock");
 }
 
-/// What stands in the queues.
+/// All requests in the queues.
 fn requests(world: &World) -> Vec<String> {
     let in_dir = |dir: &&str| -> Vec<String> {
         world.zookeeper.children(dir).into_iter().map(|name| format!("{dir}/{name}")).collect()
@@ -324,7 +324,7 @@ fn requests(world: &World) -> Vec<String> {
     DIRS.iter().flat_map(in_dir).collect()
 }
 
-/// One of our requests in the queues.
+/// A random request of ours in the queues.
 fn some_request(world: &World) -> Option<String> {
     let all = requests(world);
     if all.is_empty() {
@@ -335,7 +335,7 @@ fn some_request(world: &World) -> Option<String> {
     (!state.strangers.contains(&all[chosen])).then(|| all[chosen].clone())
 }
 
-/// Another client joins a queue, or leaves it.
+/// Another client joins or leaves a queue.
 fn stranger(world: &World) {
     let leaving = {
         let mut state = world.state();
@@ -351,7 +351,7 @@ fn stranger(world: &World) {
     };
     match leaving {
         Some(path) => {
-            world.note(format!("a stranger leaves: {}", short(&path)));
+            world.note(format!("another client's request leaves: {}", short(&path)));
             world.zookeeper.delete(&path);
         }
         None => {
@@ -359,19 +359,20 @@ fn stranger(world: &World) {
                 let mut state = world.state();
                 let reads = world.profile.shares && state.random.one_in(2);
                 state.strangers_so_far += 1;
-                // At the end of the counter two may have the same number, but not the same name.
+                // At the end of the counter two znodes may have the same number, but not the same
+                // name.
                 let name = format!("stranger{}", state.strangers_so_far);
                 let prefix = if reads { format!("read-{name}-") } else { format!("x-{name}-lock-") };
                 (DIRS[state.random.index(world.profile.dirs)], prefix)
             };
             let path = world.zookeeper.create_sequential(dir, &prefix, None);
-            world.note(format!("a stranger joins: {}", short(&path)));
+            world.note(format!("another client's request joins: {}", short(&path)));
             world.state().strangers.push(path);
         }
     }
 }
 
-/// Denies a client what it needs the permissions READ and DELETE for, for a while.
+/// Denies a client the permissions READ and DELETE for a while.
 fn deny(world: &World, number: usize) {
     let now = world.now();
     let mut state = world.state();
@@ -381,7 +382,7 @@ fn deny(world: &World, number: usize) {
     world.note(format!("client {number} is denied READ and DELETE for {length:?}"));
 }
 
-/// Denies everybody READ of another client's request, so that no event tells of its deletion.
+/// Denies everybody READ on another client's request, so that its deletion fires no event.
 fn hide_stranger(world: &World) {
     let hidden = {
         let mut state = world.state();
@@ -390,19 +391,19 @@ fn hide_stranger(world: &World) {
         state.strangers.get(chosen).cloned()
     };
     if let Some(path) = hidden {
-        world.note(format!("nobody may read {} any more", short(&path)));
+        world.note(format!("{} becomes unreadable", short(&path)));
         world.zookeeper.set_acl(&path, &[Acl::new(Permissions::DELETE, "world", "anyone")]);
     }
 }
 
-/// Another client tidies up a directory that nobody uses at the moment.
+/// Another client deletes an unused directory.
 fn delete_dir(world: &World) {
     let dir = {
         let mut state = world.state();
         DIRS[state.random.index(world.profile.dirs)]
     };
     if world.zookeeper.exists(dir) && world.zookeeper.children(dir).is_empty() {
-        world.note(format!("somebody deletes {dir}"));
+        world.note(format!("another client deletes {dir}"));
         world.zookeeper.delete(dir);
     }
 }

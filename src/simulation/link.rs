@@ -1,4 +1,5 @@
-//! [`Link`]: where one client's connection stands, what is on its way, and what the ensemble has heard of its session.
+//! [`Link`]: the state of one client's connection, the messages in transit, and what the ensemble
+//! knows of its session.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,40 +12,41 @@ use crate::session::Moment;
 /// One client's connection.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// What the client library knows: whether it has a connection, and how many it has had.
+    /// What the client library knows: whether it is connected, and how many connections it has had.
     pub(super) connected: bool,
     pub(super) connection: u64,
-    /// The network swallows what either side sends, and neither knows.
+    /// The network swallows what both sides send, and neither side knows.
     pub(super) partitioned: bool,
-    /// The server is a leader that was deposed and does not know: it takes up sessions and answers reads, and the
-    /// ensemble hears nothing of that.
+    /// The server is a deposed leader that does not know it. It takes up sessions and answers
+    /// reads, and the ensemble learns nothing of that.
     pub(super) deposed: bool,
-    /// Until when the client library looks for a server, as long as there is trouble.
+    /// While faults occur, the client library looks for a server until then.
     pub(super) searches_until: Moment,
-    /// Until when replies take their time.
+    /// Replies are slow until then.
     pub(super) slow_until: Moment,
-    /// The client library knows that the session has ended, or was closed itself.
+    /// The client library knows that the session has ended, or the session was closed.
     pub(super) over: bool,
     /// Whether the client library pings, so that the session lives while there is contact.
     pub(super) pings: bool,
     pub(super) heard: Heard,
 }
 
-/// What the ensemble knows of a session's life: its leader ends it, and hears of it when it begins or connects again, and
-/// from the reports of the server that it is connected to.
+/// What the ensemble knows of a session's activity. The leader ends the session. It is notified
+/// when the session starts or reconnects, and by the reports of the server that the client is
+/// connected to.
 #[derive(Debug)]
 pub(super) struct Heard {
-    /// When the leader has heard of it last, if no report is lost.
+    /// The leader's last news of it, if no report is lost.
     pub(super) last: Moment,
-    /// How much later than it may the leader ends it.
+    /// How much later than necessary the leader ends it.
     pub(super) grace: Duration,
-    /// When it connected, which the leader heard at once.
+    /// When it connected, which the leader learned immediately.
     connected: Moment,
-    /// When it was active since, as far back as a report may be lost.
+    /// The activity since, as far back as a report may be lost.
     active: VecDeque<Moment>,
-    /// The last mark of its activity was lost, in a race with a report; the next one is not.
-    lost_a_mark: bool,
-    /// The length of a tick of the servers.
+    /// The last mark of its activity was lost in a race with a report. The next one is not lost.
+    last_mark_lost: bool,
+    /// The servers' tick time.
     pub(super) tick: Duration,
     /// The client's server is an observer, which reports to a follower.
     observer: bool,
@@ -53,34 +55,35 @@ pub(super) struct Heard {
 impl Heard {
     pub(super) fn new(now: Moment, tick: Duration, observer: bool) -> Heard {
         let (grace, active) = (Duration::ZERO, VecDeque::new());
-        Heard { last: now, grace, connected: now, active, lost_a_mark: false, tick, observer }
+        Heard { last: now, grace, connected: now, active, last_mark_lost: false, tick, observer }
     }
 
-    /// How old the last report to the leader may be: one goes out every half tick, and an observer's goes two ways.
-    fn longest_report(&self) -> Duration {
+    /// The maximum age of the last report to the leader. Servers report every half tick, and an
+    /// observer's report takes two hops.
+    fn max_report_age(&self) -> Duration {
         if self.observer { self.tick } else { self.tick / 2 }
     }
 
-    fn note_connection(&mut self, now: Moment) {
+    fn record_connection(&mut self, now: Moment) {
         self.last = now;
         self.connected = now;
         self.active.clear();
     }
 
     /// A request marks the session as active, unless the mark is lost in a race.
-    pub(super) fn note_activity(&mut self, now: Moment, races: bool) {
-        self.lost_a_mark = races && !self.lost_a_mark;
-        if self.lost_a_mark {
+    pub(super) fn record_activity(&mut self, now: Moment, races: bool) {
+        self.last_mark_lost = races && !self.last_mark_lost;
+        if self.last_mark_lost {
             return;
         }
         self.last = now;
         self.active.push_back(now);
-        while self.active.get(1).is_some_and(|next| next.after(self.longest_report()) <= now) {
+        while self.active.get(1).is_some_and(|next| next.after(self.max_report_age()) <= now) {
             self.active.pop_front();
         }
     }
 
-    /// The client's server dies; its last report was made so long ago.
+    /// The client's server crashes. It made its last report this long ago.
     fn lose_a_report(&mut self, made_before: Duration, now: Moment, was_always_active: bool) {
         let report = now.before(made_before);
         let reported = self.active.iter().copied().filter(|active| *active <= report).max();
@@ -89,7 +92,7 @@ impl Heard {
     }
 }
 
-/// Where something is that the server sent.
+/// The transit state of a message from the server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) stamp: u64,
@@ -104,7 +107,7 @@ pub(super) enum Fate {
 }
 
 impl Link {
-    /// Whether what the ensemble sends comes through.
+    /// Whether messages from the ensemble are delivered.
     fn delivers(&self) -> bool {
         !self.partitioned && !self.deposed
     }
@@ -116,10 +119,10 @@ impl State {
         Arrival { stamp: self.last_stamp, fate }
     }
 
-    /// The client has a connection again, of which the leader hears.
-    pub(super) fn hear_of_connection(&mut self, client: usize, now: Moment) {
+    /// The client has reconnected, and the leader is notified.
+    pub(super) fn report_connection(&mut self, client: usize, now: Moment) {
         self.draw_grace(client);
-        self.clients[client].link.heard.note_connection(now);
+        self.clients[client].link.heard.record_connection(now);
     }
 
     pub(super) fn draw_grace(&mut self, client: usize) {
@@ -128,14 +131,15 @@ impl State {
         self.clients[client].link.heard.grace = Duration::from_nanos(grace);
     }
 
-    /// The ensemble hears nothing of the client from now on. Perhaps its server dies, with the last report unmade.
+    /// The ensemble receives nothing from the client from now on. Perhaps its server crashes before
+    /// its next report.
     pub(super) fn silence(&mut self, client: usize, server_dies: bool, now: Moment) {
-        let longest = self.clients[client].link.heard.longest_report().as_nanos() as u64;
-        // Often as long ago as can be, which is the worst.
+        let longest = self.clients[client].link.heard.max_report_age().as_nanos() as u64;
+        // Often the maximum, which is the worst case.
         let made_before = if self.random.one_in(2) { longest - 1 } else { self.random.below(longest) };
         let made_before = Duration::from_nanos(made_before);
         let client = &mut self.clients[client];
-        let is_always_active = client.is_heard_of(now);
+        let is_always_active = client.is_in_contact(now);
         let heard = &mut client.link.heard;
         if is_always_active {
             heard.last = now;
@@ -145,7 +149,8 @@ impl State {
         }
     }
 
-    /// Decides what of that which is on its way to the client has arrived: all up to some point, and nothing after it.
+    /// Decides which of the messages in transit to the client have arrived: all up to some point,
+    /// and none after it.
     pub(super) fn cut_stream(&mut self, client: usize) {
         let on_their_way = {
             let client = &self.clients[client];
@@ -171,12 +176,12 @@ impl State {
 }
 
 impl ClientState {
-    /// What its server grants.
+    /// The grant of the client's server.
     pub(super) fn granted(&self) -> Granted {
         Granted::new(self.session_timeout).with_tick(self.link.heard.tick)
     }
 
-    /// Loses what has not arrived.
+    /// Drops the messages that have not arrived.
     pub(super) fn lose_the_rest(&mut self) {
         self.events.retain(|(arrival, _)| arrival.fate == Fate::Arrived);
         for reply in self.replies.values_mut() {
@@ -186,21 +191,22 @@ impl ClientState {
         }
     }
 
-    /// Whether the client library's pings reach the ensemble all the time.
-    fn is_heard_of(&self, now: Moment) -> bool {
+    /// Whether the client library's pings reach the ensemble continuously.
+    fn is_in_contact(&self, now: Moment) -> bool {
         let link = &self.link;
         let is_served = link.connected && !link.partitioned && !link.deposed && !link.over;
         link.pings && is_served && self.paused_until <= now
     }
 
-    /// When the server ends the session if it hears nothing more; `None` while it goes on hearing of it.
+    /// When the server ends the session if it receives nothing more. `None` while it keeps
+    /// receiving.
     pub(super) fn ends_on_the_server_at(&self, now: Moment) -> Option<Moment> {
         let heard = &self.link.heard;
-        (!self.is_heard_of(now)).then(|| heard.last.after(self.session_timeout).after(heard.grace))
+        (!self.is_in_contact(now)).then(|| heard.last.after(self.session_timeout).after(heard.grace))
     }
 
-    /// Whether a thread that waits so may go on.
-    pub(super) fn lets_go_on(&self, wait: &Wait, now: Moment) -> bool {
+    /// Whether a thread with this wait may continue.
+    pub(super) fn may_continue(&self, wait: &Wait, now: Moment) -> bool {
         let through = !self.link.partitioned;
         match wait {
             Wait::Turn | Wait::Until(_) => true,
@@ -213,11 +219,11 @@ impl ClientState {
             Wait::Loss(connection) => {
                 !self.link.connected || self.link.over || self.link.connection != *connection
             }
-            Wait::Told => !self.events.iter().any(|(_, event)| *event == ClientEvent::Disconnected),
+            Wait::LossReported => !self.events.iter().any(|(_, event)| *event == ClientEvent::Disconnected),
         }
     }
 
-    /// Whether the next event can be told.
+    /// Whether the next event can be delivered.
     pub(super) fn has_event(&self) -> bool {
         self.sink.is_some()
             && self
@@ -226,7 +232,7 @@ impl ClientState {
                 .is_some_and(|(arrival, _)| self.link.delivers() || arrival.fate == Fate::Arrived)
     }
 
-    /// What a partition held back arrives when it heals.
+    /// Delivers what a partition held back.
     pub(super) fn let_arrive(&mut self) {
         for reply in self.replies.values_mut() {
             if reply.fate == Fate::OnItsWay {

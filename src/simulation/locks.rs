@@ -1,8 +1,9 @@
-//! The application of a simulation: its locks, its listeners, and what it does with them.
+//! The application of a simulation: its locks, its listeners, and its actions on them.
 //!
-//! `join`, `leave` and `downgrade` do here what the methods of the locks and of [`WriteGuard`](crate::WriteGuard) do, with
-//! the waiting left to the scheduler: on a thread that is no worker those block on a condition variable or a channel, which
-//! the scheduler could not see.
+//! `join`, `leave` and `downgrade` do what the methods of the locks and of
+//! [`WriteGuard`](crate::WriteGuard) do, but leave the waiting to the scheduler. Outside worker
+//! threads, those methods block on a condition variable or a channel, which the scheduler could not
+//! see.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,12 +22,12 @@ use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, Request};
 use crate::{Acl, LockListener, LockOptions, LossReason, Permissions, RetryPolicy, Session};
 
-/// The names of readers and writers; what differs in others is the business of the rules.
+/// The names of readers and writers. Tests of the rules cover other schemes.
 const SCHEME: NamingScheme = NamingScheme::Recipe;
 const READ: Access = Access::Read(SCHEME);
 pub(super) const WRITE: Access = Access::Write(SCHEME);
 
-/// How often a downgrade is tried when contact is lost.
+/// How often a downgrade is attempted when contact is lost.
 const ATTEMPTS: usize = 3;
 
 /// What the checks know of a lock.
@@ -36,14 +37,14 @@ pub(super) struct LockRecord {
     pub(super) access: Access,
     pub(super) held_by_application: Option<Arc<ListeningLock>>,
     pub(super) weak: Weak<ListeningLock>,
-    /// User threads that are in one of its methods.
+    /// User threads in one of its methods.
     pub(super) users: usize,
-    /// The last callback, other than of a revocation.
+    /// The last callback other than for a revocation.
     pub(super) last: Option<Callback>,
-    /// Whether the holder has been told that somebody asks it to let go.
-    pub(super) told_of_revocation: bool,
+    /// Whether the holder has been notified of a revocation request.
+    pub(super) revocation_notified: bool,
     pub(super) in_callback: bool,
-    /// Dropped, and no callback under way that could still hand on what was posted before.
+    /// Dropped, with no running callback that could still deliver earlier events.
     pub(super) silent: bool,
 }
 
@@ -56,12 +57,12 @@ pub(super) enum Callback {
     Dropped(LossReason),
 }
 
-/// What users do, and callbacks.
+/// The actions of users and callbacks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
     Lock,
     Unlock,
-    /// Has a writer go on as a reader.
+    /// Downgrades a writer to a reader.
     Downgrade,
     Close,
     Drop,
@@ -73,19 +74,19 @@ struct RecordingListener {
     lock: usize,
 }
 
-/// Makes a lock on a client's session.
+/// Creates a lock on a client's session.
 pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir: &'static str) {
     let access = match world.profile.shares {
         true => world.state().random.of(&[Access::Exclusive, READ, READ, WRITE, WRITE]),
         false => Access::Exclusive,
     };
-    let (number, lock) = make_lock(world, client, session, dir, access);
-    world.note(format!("client {client} makes lock {number}: {access:?}"));
+    let (number, lock) = create_lock(world, client, session, dir, access);
+    world.note(format!("client {client} creates lock {number}: {access:?}"));
     world.state().locks[number].held_by_application = Some(lock);
 }
 
-/// Makes a lock that no user has in hand yet, and returns it with its number.
-fn make_lock(
+/// Creates a lock that no user holds yet, and returns it with its number.
+fn create_lock(
     world: &Arc<World>,
     client: usize,
     session: &Session,
@@ -97,7 +98,7 @@ fn make_lock(
     let path = ZNodePath::parse(dir).expect("a good path");
     let mut options = LockOptions::new().retry(world.state().random.of(&retry_policies()));
     if world.profile.unreadable {
-        options = options.acl([Acl::new(all_but_read(), "world", "anyone")]);
+        options = options.acl([Acl::new(all_except_read(), "world", "anyone")]);
     }
     let support = ProtocolSupport::with_options(session, options).expect("good options");
     let lock = Arc::new(ListeningLock::new(support, path, access, Some(Arc::new(listener))));
@@ -110,14 +111,14 @@ fn make_lock(
         held_by_application: None,
         users: 0,
         last: None,
-        told_of_revocation: false,
+        revocation_notified: false,
         in_callback: false,
         silent: false,
     });
     (number, lock)
 }
 
-fn all_but_read() -> Permissions {
+fn all_except_read() -> Permissions {
     Permissions::CREATE | Permissions::DELETE | Permissions::WRITE | Permissions::ADMIN
 }
 
@@ -131,7 +132,7 @@ fn retry_policies() -> [RetryPolicy; 4] {
     ]
 }
 
-/// Does something with a lock, on a thread of the application's or in a callback.
+/// Acts on a lock, on an application thread or in a callback.
 pub(super) fn act(world: &Arc<World>, number: usize, action: Action) {
     world.note(format!("{action:?} lock {number}"));
     match action {
@@ -199,9 +200,9 @@ fn downgrade(world: &Arc<World>, number: usize, lock: &Arc<ListeningLock>) -> Re
         let record = &world.state().locks[number];
         (record.client, record.dir)
     };
-    let (reader, reading) = make_lock(world, client, lock.session(), dir, READ);
+    let (reader, reading) = create_lock(world, client, lock.session(), dir, READ);
     world.state().tentative.insert(downgrade.znode().to_string());
-    faults::rob_owner(world, dir, &request);
+    faults::delete_owners_znode(world, dir, &request);
     let mut prepared = downgrade.prepare();
     for _ in 1..ATTEMPTS {
         if !matches!(prepared, Err(LockError::ConnectionLoss { .. })) {
@@ -226,14 +227,14 @@ fn drop_lock(world: &Arc<World>, number: usize) {
     drop(lock);
     let mut state = world.state();
     let record = &mut state.locks[number];
-    // A callback that was or is under way, on whichever thread, hands on what the drop posted.
+    // A callback that ran or runs meanwhile, on whichever thread, delivers what the drop posted.
     record.silent = is_last && !overlaps && !record.in_callback;
 }
 
 impl RecordingListener {
-    fn hear(&self, callback: Callback) {
+    fn on_callback(&self, callback: Callback) {
         let Some(world) = self.world.upgrade() else { return };
-        world.note(format!("lock {} hears {callback:?}", self.lock));
+        world.note(format!("lock {}: callback {callback:?}", self.lock));
         if role().is_none() {
             world.fail(format!("lock {}: a listener is called on a thread that must not block", self.lock));
         }
@@ -246,16 +247,16 @@ impl RecordingListener {
         world.state().locks[self.lock].in_callback = false;
     }
 
-    /// Writes the callback down and says what is wrong with it.
+    /// Records the callback and returns what is wrong with it.
     fn record(&self, world: &World, callback: Callback) -> Option<String> {
         let mut state = world.state();
         let record = &mut state.locks[self.lock];
         let overlaps = std::mem::replace(&mut record.in_callback, true);
         if overlaps {
-            return Some(format!("{callback:?} is told while another callback is under way"));
+            return Some(format!("{callback:?} during another callback"));
         }
         if record.silent {
-            return Some(format!("{callback:?} is told after its drop"));
+            return Some(format!("{callback:?} after its drop"));
         }
         match callback {
             Callback::RevocationRequested => self.record_revocation(&mut state),
@@ -265,27 +266,27 @@ impl RecordingListener {
 
     fn record_revocation(&self, state: &mut State) -> Option<String> {
         let record = &mut state.locks[self.lock];
-        let told_before = std::mem::replace(&mut record.told_of_revocation, true);
+        let notified_before = std::mem::replace(&mut record.revocation_notified, true);
         let (last, client) = (record.last, record.client);
         let session = state.clients[client].simulated.session_id();
         let asked = state.asked.contains(&session);
         match last {
-            Some(Callback::Acquired) if told_before => Some("a revocation is told twice".to_owned()),
-            Some(Callback::Acquired) if !asked => Some("a revocation is told without cause".to_owned()),
+            Some(Callback::Acquired) if notified_before => Some("a revocation is reported twice".to_owned()),
+            Some(Callback::Acquired) if !asked => Some("a revocation is reported without cause".to_owned()),
             Some(Callback::Acquired) => None,
-            last => Some(format!("a revocation is told after {last:?}")),
+            last => Some(format!("a revocation is reported after {last:?}")),
         }
     }
 
     fn record_change(&self, world: &World, state: &mut State, callback: Callback) -> Option<String> {
         let record = &mut state.locks[self.lock];
-        record.told_of_revocation = false;
+        record.revocation_notified = false;
         let before = record.last.replace(callback);
         let (client, dir) = (record.client, record.dir);
         let held = before == Some(Callback::Acquired);
         let ends = matches!(callback, Callback::Released | Callback::Lost(_));
         if ends != held {
-            return Some(format!("{callback:?} is told after {before:?}"));
+            return Some(format!("{callback:?} after {before:?}"));
         }
         let (Callback::Lost(reason) | Callback::Dropped(reason)) = callback else { return None };
         let session = state.clients[client].simulated.session_id();
@@ -294,14 +295,14 @@ impl RecordingListener {
             LossReason::SessionExpired => !lives,
             LossReason::NodeDeleted => state.node_deleted.contains(&session),
             LossReason::LeaseExpired => !world.profile.is_calm(),
-            // After so many attempts to join, or at the end of the counter.
+            // After the last attempt to join, or at the end of the counter.
             LossReason::Refused => !held && (!world.profile.is_calm() || state.exhausted.contains(dir)),
             _ => true,
         };
-        (!true_reason).then(|| format!("{callback:?} is told without cause"))
+        (!true_reason).then(|| format!("{callback:?} without cause"))
     }
 
-    /// What a callback does by itself, sometimes.
+    /// What a callback sometimes does itself.
     fn act(&self, world: &Arc<World>) {
         if !world.in_trouble() || !world.profile.callbacks_act || world.state().random.one_in(2) {
             return;
@@ -321,7 +322,7 @@ impl RecordingListener {
             Some(action) => act(world, self.lock, action),
             None => {
                 world.state().locks[self.lock].in_callback = false;
-                // Without the hook, which would print it.
+                // Bypasses the panic hook, which would print it.
                 std::panic::resume_unwind(Box::new("a listener panics on purpose"));
             }
         }
@@ -330,22 +331,22 @@ impl RecordingListener {
 
 impl LockListener for RecordingListener {
     fn lock_acquired(&self) {
-        self.hear(Callback::Acquired);
+        self.on_callback(Callback::Acquired);
     }
 
     fn lock_released(&self) {
-        self.hear(Callback::Released);
+        self.on_callback(Callback::Released);
     }
 
     fn lock_lost(&self, reason: LossReason) {
-        self.hear(Callback::Lost(reason));
+        self.on_callback(Callback::Lost(reason));
     }
 
     fn revocation_requested(&self) {
-        self.hear(Callback::RevocationRequested);
+        self.on_callback(Callback::RevocationRequested);
     }
 
     fn request_dropped(&self, reason: LossReason) {
-        self.hear(Callback::Dropped(reason));
+        self.on_callback(Callback::Dropped(reason));
     }
 }

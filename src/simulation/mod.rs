@@ -1,24 +1,26 @@
-//! A deterministic simulation of whole processes with their locks, sessions and faults: one seed, one run, always the
-//! same.
+//! A deterministic simulation of whole processes with their locks, sessions and faults. Each seed
+//! gives one run, always the same.
 //!
-//! Everything above the client port is the crate's own code; below it is the [simulated ZooKeeper](crate::fake). Time is
-//! a number, and of all threads exactly one runs: at each call to ZooKeeper, each callback and each wait it gives the
-//! [baton](baton) back, and the [scheduler](scheduler) chooses by chance what happens next: another thread's next step,
-//! a job for a worker, an event, a timer, the end of a session on the server, the passing of time, something that a
-//! user does, or a [fault](faults). In half of the runs there are readers and writers among the locks, and writers that are
-//! downgraded. After every step the [promises](checks) are checked; when the faults have stopped, everybody who waits must
-//! own in turn, and nothing may be left at the end.
+//! Everything above the client port is the crate's own code; below it is the [simulated
+//! ZooKeeper](crate::fake). Time is a number, and exactly one thread runs at any time. At each call
+//! to ZooKeeper, each callback and each wait it returns the [baton](baton), and the
+//! [scheduler](scheduler) randomly chooses the next step: another thread's next step, a worker's
+//! job, an event, a timer, the expiry of a session, the passing of time, a user's action, or a
+//! [fault](faults). Half of the runs have readers and writers among the locks, and writers that
+//! downgrade. The [promises](checks) are checked after every step. When the faults have stopped,
+//! every waiter must own in turn, and nothing may be left at the end.
 //!
-//! A failure prints its seed and the last steps. `SIMULATION_SEED=<seed>` runs that seed alone and tells every step;
-//! `SIMULATION_RUNS=<number>` runs as many, from that seed on when both are given. `scripts/simulate` does so with
-//! optimization.
+//! A failure prints its seed and the last steps. `SIMULATION_SEED=<seed>` runs that seed alone and
+//! prints every step. `SIMULATION_RUNS=<number>` sets the number of runs, starting with that seed
+//! if both are given. `scripts/simulate` does so with optimization.
 //!
 //! # Limitations
-//! Threads change only at the points named above, not between two instructions, so a data race is not found. One server,
-//! which never lags behind; no drift of clocks; of the locks only those with a listener, whose waiting is the
-//! scheduler's; one connection per session, opened without faults.
+//! Threads switch only at the points named above, not between two instructions, so data races are
+//! not found. There is one server, which never lags behind, and clocks do not drift. Only locks
+//! with a listener take part, because the scheduler does their waiting. Each session has one
+//! connection, opened without faults.
 
-#![allow(clippy::print_stderr, reason = "a run that fails, or is watched, is told to a human")]
+#![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]
 
 mod baton;
 mod checks;
@@ -45,7 +47,7 @@ use parking_lot::Mutex;
 use baton::Pool;
 use run::Failure;
 
-/// What the test suite runs; `scripts/simulate` runs more.
+/// The number of runs in the test suite; `scripts/simulate` runs more.
 const RUNS: u64 = 3000;
 const FIRST_SEED: u64 = 1;
 
@@ -58,7 +60,7 @@ fn no_interleaving_and_no_fault_breaks_a_promise() {
     if let Some((seed, failure)) = run_all(first, runs) {
         let trace = failure.trace.join("\n");
         panic!(
-            "{trace}\n\nseed {seed}: {}\nSIMULATION_SEED={seed} runs it again and tells every step",
+            "{trace}\n\nseed {seed}: {}\nSIMULATION_SEED={seed} repeats the run and prints every step",
             failure.what
         );
     }

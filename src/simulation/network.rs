@@ -1,8 +1,9 @@
-//! [`Wire`]: the client that a session gets, and the network between it and the simulated server.
+//! [`Wire`]: the client of a session, and the network between it and the simulated server.
 //!
-//! Every call gives the baton back twice: when its request is on its way, and when its reply is. What comes from the
-//! server (replies and watch events) is numbered in the order in which it happened there, and a lost connection loses
-//! what came after some number: what came before has arrived, even if nobody has looked at it yet.
+//! Every call returns the baton twice: when its request is in transit, and when its reply is.
+//! Messages from the server (replies and watch events) are numbered in the order in which they
+//! happened there. A lost connection loses everything after some number. What came earlier has
+//! arrived, even if it has not been read yet.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
@@ -33,7 +34,7 @@ impl Wire {
             if let Some(world) = weak.upgrade() {
                 let mut state = world.state();
                 let arrival = state.send_off(match event {
-                    // The client library tells these by itself.
+                    // The client library reports these itself.
                     ClientEvent::NodeChanged { .. } => Fate::OnItsWay,
                     _ => Fate::Arrived,
                 });
@@ -93,7 +94,7 @@ impl Wire {
         result
     }
 
-    /// A call on the scheduler's thread, which is right while a session is opened and never afterwards.
+    /// A call on the scheduler's thread. Allowed while a session is opened, and never afterwards.
     fn call_outside<T>(
         &self,
         what: &str,
@@ -115,10 +116,10 @@ impl Wire {
         }
     }
 
-    /// Fails a call, but for lost contact not before the client has told of it.
+    /// Fails a call. If contact is lost, waits until the client has reported that.
     fn lose<T>(&self, what: &str, path: &str, error: ZkError) -> ZkResult<T> {
         if error == ZkError::ConnectionLoss {
-            pause(Wait::Told);
+            pause(Wait::LossReported);
         }
         self.world.note(format!("{what} {} fails: {error:?}", short(path)));
         Err(error)
@@ -154,18 +155,18 @@ impl Wire {
         };
         if panics {
             self.world.note(format!("{what} {} panics", short(path)));
-            // Without the hook, which would print it.
+            // Bypasses the panic hook, which would print it.
             std::panic::resume_unwind(Box::new("the client panics on purpose"));
         }
     }
 
-    /// Whether the server refuses this call at the moment.
+    /// Whether the server currently refuses this call.
     fn is_denied(&self, what: &str) -> bool {
         let needs_permission = matches!(what, "delete" | "list" | "watch" | "read" | "exists");
         needs_permission && self.world.now() < self.world.state().clients[self.client].denied_until
     }
 
-    /// A long listing occupies the worker that takes it in.
+    /// A long listing occupies the worker that receives it.
     fn perhaps_take_a_while(&self, what: &str) {
         if what == "list" && self.world.profile.is_busy && self.world.in_trouble() {
             let longest = self.session_timeout().as_nanos() as u64 / 4;
@@ -174,14 +175,14 @@ impl Wire {
         }
     }
 
-    /// The server has heard of the session, and its reply is on its way.
+    /// Records that the server has seen the session, and sends its reply.
     fn send_reply(&self) -> u64 {
         let now = self.world.now();
         let mut state = self.world.state();
         if !state.clients[self.client].link.deposed {
             state.draw_grace(self.client);
             let races = !self.world.profile.is_calm() && state.random.one_in(3);
-            state.clients[self.client].link.heard.note_activity(now, races);
+            state.clients[self.client].link.heard.record_activity(now, races);
         }
         if self.world.profile.faults.slow_replies && self.world.in_trouble() {
             let longest = state.clients[self.client].session_timeout.as_nanos() as u64 / 8;
@@ -194,7 +195,8 @@ impl Wire {
         arrival.stamp
     }
 
-    /// A server may die with its reply, before it has reported what it did: most often when that seems to prove something.
+    /// A server may crash with its reply, before it reports its work. Most often when that would
+    /// seem to prove something.
     fn perhaps_lose_the_server(&self, path: &str) {
         let faults = self.world.profile.faults;
         if !self.world.in_trouble() || !(faults.deaths || faults.slow_replies) {
@@ -223,7 +225,7 @@ impl ZooKeeperClient for Wire {
         self.call("create", path, |client| {
             let created = client.create(path, data, acl, mode);
             if let Ok(created) = &created {
-                // The numbers of a directory that was made anew begin anew.
+                // A recreated directory counts from zero again.
                 self.world.state().deleted_by_another.remove(created);
             }
             created

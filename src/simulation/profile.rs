@@ -1,4 +1,5 @@
-//! [`Profile`]: what a seed's run looks like: how many take part, what may go wrong, and who is favoured by chance.
+//! [`Profile`]: the shape of a seed's run: the number of participants, the possible faults, and the
+//! odds of each kind of step.
 
 use std::time::Duration;
 
@@ -8,29 +9,29 @@ use crate::fake::SequenceEnd;
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
     pub(super) clients: usize,
-    /// Sessions that may be opened later, in place of those that ended.
+    /// Sessions that may be opened later to replace ended ones.
     pub(super) later_clients: usize,
     pub(super) locks_per_client: usize,
     pub(super) dirs: usize,
-    /// Whether there are readers and writers, beside those who ask for everything.
+    /// Whether there are readers and writers besides exclusive locks.
     pub(super) shares: bool,
-    /// Whether the ACL of the requests lets nobody read them, so that they are looked at by the clock.
+    /// Whether the requests' ACL denies READ to everybody, so that they are polled.
     pub(super) unreadable: bool,
-    /// Whether listings and other work occupy the workers for a while, which is no fault.
+    /// Whether listings and other work occupy the workers for a while, which is not a fault.
     pub(super) is_busy: bool,
-    /// The steps before the faults stop.
+    /// The number of steps before the faults stop.
     pub(super) steps: usize,
-    /// Where the queues' sequence numbers start.
+    /// The first sequence number of the queues.
     pub(super) first_sequence: i32,
-    /// What the server does when they come to their end.
+    /// What the server does after the last sequence number.
     pub(super) sequence_end: SequenceEnd,
     pub(super) faults: Faults,
     pub(super) weights: Weights,
-    /// Whether callbacks act themselves.
+    /// Whether callbacks act.
     pub(super) callbacks_act: bool,
 }
 
-/// Which faults there are.
+/// The faults that may occur.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
     pub(super) disconnects: bool,
@@ -39,25 +40,25 @@ pub(super) struct Faults {
     pub(super) deletions: bool,
     pub(super) failing_calls: bool,
     pub(super) slow_replies: bool,
-    /// Servers that die with their last reply.
+    /// Servers that crash with their last reply.
     pub(super) deaths: bool,
-    /// Servers that grant another session timeout on a reconnect.
+    /// Servers that grant another session timeout at a reconnect.
     pub(super) regrants: bool,
-    /// Leaders that were deposed and do not know.
+    /// Leaders that are deposed and do not know it.
     pub(super) deposed: bool,
     /// Calls in which the client panics.
     pub(super) panicking_calls: bool,
-    /// Servers that refuse deletions and looks for a while.
+    /// Servers that refuse deletions and reads for a while.
     pub(super) denials: bool,
-    /// Deletions of which no event comes.
+    /// Deletions that fire no event.
     pub(super) hidden_deletions: bool,
 }
 
-/// How likely each kind of step is, relative to the others.
+/// The relative likelihood of each kind of step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weights {
     pub(super) thread: u64,
-    /// A request's way to the server, and a reply's back.
+    /// The delivery of a request or a reply.
     pub(super) network: u64,
     pub(super) job: u64,
     pub(super) event: u64,
@@ -93,7 +94,7 @@ impl Profile {
             event: random.of(&[3, 10, 30, 100]),
             timer: random.of(&[10, 30, 100]),
             expiry: random.of(&[10, 100, 1000]),
-            // Without faults nobody is slow either.
+            // Without faults there is no slowness either.
             time: if faults.any() { random.of(&[1, 1, 3, 10, 30]) } else { 0 },
             user: random.of(&[3, 10, 20]),
             fault: if faults.any() { random.of(&[1, 2, 5, 10]) } else { 0 },
@@ -143,7 +144,7 @@ impl Faults {
     }
 }
 
-/// A session timeout; short ones make more happen.
+/// A session timeout. Short ones make more happen.
 pub(super) fn session_timeout(random: &mut Random) -> Duration {
     Duration::from_millis(random.of(&[1000, 4000, 10_000]))
 }

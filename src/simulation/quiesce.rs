@@ -1,4 +1,4 @@
-//! The end of a run: the faults stop, everybody who waits owns in turn, and nothing is left.
+//! The end of a run: the faults stop, every waiter owns in turn, and nothing is left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use super::scheduler::{DIRS, Scheduler};
 use super::world::{ClientState, World};
 use crate::locks::listening_lock::ListeningLock;
 
-/// How long a waiter may take when nothing goes wrong any more: all its attempts to join, and a session's end.
+/// The maximum wait without faults: covers all attempts to join and the end of a session.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// How soon an owner must know, in contact, what another has done to its znode.
-const TOLD_WITHIN: Duration = Duration::from_millis(1100);
+/// How soon an owner with contact must notice what another client did to its znode.
+const NOTIFIED_WITHIN: Duration = Duration::from_millis(1100);
 
-/// How many steps nobody needs without time passing.
-const ENDLESS: usize = 20_000;
+/// More steps than any run needs without time passing.
+const MAX_STEPS: usize = 20_000;
 
-/// Lets everything that can be done now be done.
+/// Takes all steps that are possible now.
 fn settle(scheduler: &mut Scheduler<'_>) -> Verdict {
-    for _ in 0..ENDLESS {
+    for _ in 0..MAX_STEPS {
         if !scheduler.step_on() {
             return Ok(());
         }
         check(&scheduler.world)?;
     }
-    Err("there is always something to do, and no end to it".to_owned())
+    Err("the steps do not come to an end".to_owned())
 }
 
-/// Lets so much time pass with nothing going wrong.
-fn let_pass(scheduler: &mut Scheduler<'_>, length: Duration) -> Verdict {
+/// Lets this much time pass without faults.
+fn pass(scheduler: &mut Scheduler<'_>, length: Duration) -> Verdict {
     let until = scheduler.world.now().after(length);
     settle(scheduler)?;
     while scheduler.wait_for_the_clock(until) {
@@ -47,7 +47,7 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = &Arc::clone(&scheduler.world);
     world.note("the faults stop");
     world.calm_down();
-    scheduler.end_the_waits();
+    scheduler.end_timed_waits();
     let strangers = std::mem::take(&mut world.state().strangers);
     for path in strangers {
         world.zookeeper.delete(&path);
@@ -71,9 +71,9 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
         if cut {
             faults::disconnect(world, number);
         }
-        faults::heal(world, number);
+        faults::end_partition(world, number);
     }
-    // A lost connection is told of before there is another.
+    // A lost connection is reported before the next one opens.
     settle(scheduler)?;
     for number in 0..clients {
         faults::reconnect(world, number);
@@ -81,77 +81,77 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
     settle(scheduler)
 }
 
-/// Whatever is owned is released, in turn, until nobody waits any more.
-pub(super) fn let_everybody_own(scheduler: &mut Scheduler<'_>) -> Verdict {
+/// Releases every owned lock, in turn, until no request waits.
+pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
-    let asked = owners_asked_to_let_go(&world);
-    let_pass(scheduler, TOLD_WITHIN)?;
-    check_that_the_deleted_know(&world)?;
-    check_that_the_asked_know(&world, &asked)?;
+    let asked = owners_asked_to_release(&world);
+    pass(scheduler, NOTIFIED_WITHIN)?;
+    check_that_deletions_are_noticed(&world)?;
+    check_that_revocations_are_noticed(&world, &asked)?;
     let mut limit = world.now().after(BOUND);
     loop {
         settle(scheduler)?;
         let owners: Vec<usize> =
             DIRS.iter().flat_map(|dir| world.owners(dir)).map(|(number, _)| number).collect();
-        let kept_waiting = who_is_kept_waiting(&world);
+        let kept_waiting = overdue_waiters(&world);
         if !owners.is_empty() && kept_waiting.is_empty() {
-            check_that_owners_know(&world, &owners)?;
+            check_that_owners_are_notified(&world, &owners)?;
             limit = world.now().after(BOUND);
             for number in owners {
                 scheduler.leave(number);
             }
             continue;
         }
-        let waiting = who_waits(&world);
+        let waiting = waiters(&world);
         if waiting.is_empty() && scheduler.threads().is_empty() {
             return Ok(());
         }
         if !scheduler.wait_for_the_clock(limit) {
             let threads = scheduler.threads();
             return Err(format!(
-                "the locks {waiting:?} wait for ever, {kept_waiting:?} for nobody, and the threads {threads:?}"
+                "the locks {waiting:?} wait forever, {kept_waiting:?} are next in line, and the threads {threads:?} remain"
             ));
         }
         check(&world)?;
     }
 }
 
-/// Nobody owns a lock any more whose znode another client has deleted.
-fn check_that_the_deleted_know(world: &World) -> Verdict {
+/// No lock is owned whose znode another client has deleted.
+fn check_that_deletions_are_noticed(world: &World) -> Verdict {
     for (number, lock) in DIRS.iter().flat_map(|dir| world.owners(dir)) {
         let deleted = lock.id().is_some_and(|id| world.state().deleted_by_another.contains(&id));
         if deleted {
-            return Err(format!("lock {number} does not know that its znode was deleted"));
+            return Err(format!("lock {number} did not notice the deletion of its znode"));
         }
     }
     Ok(())
 }
 
-/// The owners that another client asks to let go, each with its znode.
-fn owners_asked_to_let_go(world: &World) -> Vec<(usize, Option<String>)> {
+/// The owners that another client asked to release, each with its znode.
+fn owners_asked_to_release(world: &World) -> Vec<(usize, Option<String>)> {
     let owners = DIRS.iter().flat_map(|dir| world.owners(dir)).map(|(number, lock)| (number, lock.id()));
-    // Not by its name: a request that made its znode anew may have the name again that was asked before.
+    // Not by its name: a recreated request may have the same name as the one that was asked.
     let is_asked = |id: &str| world.zookeeper.data(id).is_some_and(|data| data == b"unlock");
     owners.filter(|(_, id)| id.as_deref().is_some_and(is_asked)).collect()
 }
 
-/// Whoever was asked then, and owns on, has been told.
-fn check_that_the_asked_know(world: &World, asked: &[(usize, Option<String>)]) -> Verdict {
-    for owner in owners_asked_to_let_go(world) {
-        if asked.contains(&owner) && !world.state().locks[owner.0].told_of_revocation {
-            return Err(format!("lock {} was not told that it is asked to let go", owner.0));
+/// Every lock that was asked then and is still owned has been notified.
+fn check_that_revocations_are_noticed(world: &World, asked: &[(usize, Option<String>)]) -> Verdict {
+    for owner in owners_asked_to_release(world) {
+        if asked.contains(&owner) && !world.state().locks[owner.0].revocation_notified {
+            return Err(format!("lock {} was not notified of a revocation request", owner.0));
         }
     }
     Ok(())
 }
 
-/// An owner has heard of it.
-fn check_that_owners_know(world: &World, owners: &[usize]) -> Verdict {
+/// Every owner has been notified that it owns.
+fn check_that_owners_are_notified(world: &World, owners: &[usize]) -> Verdict {
     let state = world.state();
     for number in owners {
         let last = state.locks[*number].last;
         if last != Some(Callback::Acquired) {
-            return Err(format!("lock {number} is owned, and was last told {last:?}"));
+            return Err(format!("lock {number} is owned, but its last callback was {last:?}"));
         }
     }
     Ok(())
@@ -163,13 +163,13 @@ fn all_locks(world: &World) -> Vec<(usize, Arc<ListeningLock>)> {
     locks.filter_map(|(number, record)| Some((number, record.held_by_application.clone()?))).collect()
 }
 
-fn who_waits(world: &World) -> Vec<usize> {
+fn waiters(world: &World) -> Vec<usize> {
     let waits = |lock: &ListeningLock| lock.current().lock().as_ref().is_some_and(|it| !it.has_ended());
     all_locks(world).into_iter().filter(|(_, lock)| waits(lock)).map(|(number, _)| number).collect()
 }
 
-/// Those whose turn it is, as nobody before them keeps them waiting, and who do not own all the same.
-fn who_is_kept_waiting(world: &World) -> Vec<usize> {
+/// Locks that are next in line, with no request before them that excludes them, but do not own.
+fn overdue_waiters(world: &World) -> Vec<usize> {
     let is_kept_waiting = |lock: &ListeningLock| {
         let Some(id) = lock.id().filter(|_| !lock.is_owner()) else { return false };
         let children = world.zookeeper.children(lock.dir());
@@ -180,24 +180,24 @@ fn who_is_kept_waiting(world: &World) -> Vec<usize> {
     locks.filter(|(_, lock)| is_kept_waiting(lock)).map(|(number, _)| number).collect()
 }
 
-/// Everything is let go, and nothing is left of it.
+/// Drops all locks and checks that nothing is left of them.
 pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     for (number, lock) in all_locks(&world) {
-        // One that was not withdrawn has ended by itself, and has said so.
+        // A request that was not withdrawn has ended by itself, and has reported that.
         let ended_by_itself = lock.current().lock().is_some();
         let last = world.state().locks[number].last;
         if ended_by_itself && !matches!(last, Some(Callback::Lost(_) | Callback::Dropped(_))) {
-            return Err(format!("lock {number} is gone, and was last told {last:?}"));
+            return Err(format!("lock {number} is dropped, but its last callback was {last:?}"));
         }
         drop(lock);
         scheduler.act(number, Action::Drop);
     }
-    // A deletion that has failed often is tried again after half a minute.
-    let_pass(scheduler, BOUND)?;
+    // A deletion that has failed often is retried after half a minute.
+    pass(scheduler, BOUND)?;
     for (number, record) in world.state().locks.iter().enumerate() {
         if record.last == Some(Callback::Acquired) {
-            return Err(format!("lock {number} was never told that it is over"));
+            return Err(format!("lock {number} was never notified of its end"));
         }
     }
     for dir in DIRS {
@@ -215,9 +215,9 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
             }
         }
     }
-    // The znode of a session that ended without contact may be there still, and watched by one that
-    // has gone since. One that may not be read is looked at by a call that leaves a watch where
-    // there is no znode.
+    // The znode of a session that ended without contact may still exist, watched by a request that
+    // is gone. An unreadable znode is checked by a call that leaves a watch if the znode does not
+    // exist.
     let watches = world.zookeeper.watch_count();
     let faults = world.profile.faults;
     let all_is_readable = !world.profile.unreadable && !faults.hidden_deletions && !faults.denials;
@@ -227,7 +227,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
     check_registers(&world)
 }
 
-/// Nobody is registered with a session who is gone.
+/// No dropped request is registered with a session.
 fn check_registers(world: &World) -> Verdict {
     let cores: Vec<_> = world.state().clients.iter().map(|client| client.core.upgrade()).collect();
     for (number, core) in cores.into_iter().enumerate() {
@@ -240,14 +240,14 @@ fn check_registers(world: &World) -> Verdict {
     Ok(())
 }
 
-/// Every session is closed, and nothing is left of it.
+/// Closes every session and checks that nothing is left of it.
 pub(super) fn end_the_sessions(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     let clients = world.state().clients.len();
     for number in 0..clients {
         scheduler.close(number);
     }
-    let_pass(scheduler, BOUND)?;
+    pass(scheduler, BOUND)?;
     let threads = scheduler.threads();
     if !threads.is_empty() {
         return Err(format!("the threads {threads:?} are left"));

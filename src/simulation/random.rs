@@ -1,6 +1,8 @@
-//! [`Random`]: the one source of chance in a simulation, so that a seed fixes the whole run.
+//! [`Random`]: the only source of randomness in a simulation, so that a seed determines the whole
+//! run.
 
-/// SplitMix64 (Steele, Lea and Flood): small, fast, and good for every seed, neighbouring ones included.
+/// SplitMix64 (Steele, Lea and Flood): small, fast, and good for every seed, neighbouring ones
+/// included.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -16,17 +18,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, or 0 when that is 0.
+    /// A number below `end`, or 0 if `end` is 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.next() % end }
     }
 
-    /// An index of a list of this length.
+    /// An index into a list of this length.
     pub(super) fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// `true` once in so many times.
+    /// `true` with a probability of one in `times`.
     pub(super) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

@@ -17,7 +17,7 @@ use super::world::{ClientState, World};
 use crate::session::{FirstContact, Moment};
 use crate::{Session, ZooKeeperClient};
 
-/// What was broken, and the steps up to it.
+/// The broken promise and the steps that led to it.
 pub(super) struct Failure {
     pub(super) what: String,
     pub(super) trace: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) fn run(seed: u64, pool: &mut Pool, verbose: bool) -> Result<(), Failu
     let mut scheduler = Scheduler::new(Arc::clone(&world), pool);
     let verdict = play(&mut scheduler);
     let outcome = verdict.map_err(|what| Failure { what, trace: world.trace() });
-    // What the simulation holds of the library holds the simulation.
+    // The library and the simulation hold each other; this breaks the cycle.
     if outcome.is_ok() {
         let clients = std::mem::take(&mut world.state().clients);
         drop(clients);
@@ -53,7 +53,7 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
     }
     if world.profile.unreadable {
-        // With the ACL of the requests nobody could list them.
+        // With the ACL of the requests, no client could list them.
         for dir in DIRS[..world.profile.dirs].iter().filter(|dir| !world.zookeeper.exists(dir)) {
             world.zookeeper.create(dir, b"");
         }
@@ -66,7 +66,7 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
         check(&world)?;
     }
     quiesce::stop_the_faults(scheduler)?;
-    quiesce::let_everybody_own(scheduler)?;
+    quiesce::let_every_waiter_own(scheduler)?;
     quiesce::drop_the_locks(scheduler)?;
     quiesce::end_the_sessions(scheduler)
 }

@@ -1,4 +1,4 @@
-//! [`SimulatedRuntime`]: time, threads and timers of one session, all in the scheduler's hands.
+//! [`SimulatedRuntime`]: time, threads and timers of one session, controlled by the scheduler.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ impl ClientState {
         self.jobs.insert(place, (priority, job));
     }
 
-    /// Whether there is a job, and a worker for it: for one of the session, there is one beyond the
-    /// others.
+    /// Whether there is a job and a free worker for it. The session's own jobs have one extra
+    /// worker.
     pub(super) fn may_work(&self) -> bool {
         self.jobs.front().is_some_and(|(priority, _)| {
             self.at_work < self.most_workers + usize::from(*priority == Priority::Session)
@@ -46,7 +46,7 @@ impl Runtime for SimulatedRuntime {
             let mut state = self.world.state();
             let client = &mut state.clients[self.client];
             match (client.opening, client.shut_down) {
-                // The opening of a session waits on a real thread for what it submits.
+                // Opening a session waits on a real thread for what it submits.
                 (true, _) | (_, true) => Some((job, client.opening)),
                 (false, false) => {
                     client.add_job(priority, job);
@@ -99,8 +99,8 @@ impl Runtime for SimulatedRuntime {
         drop(dropped);
     }
 
-    /// Far away, unless there are deletions of which no event comes: a routine look would make up
-    /// for a lost wake-up.
+    /// Practically never, unless deletions may fire no event: routine checks would hide a lost
+    /// wake-up.
     fn routine_pause(&self) -> Duration {
         match self.world.profile.faults.hidden_deletions {
             true => Duration::from_secs(30),

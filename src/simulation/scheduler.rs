@@ -1,4 +1,4 @@
-//! [`Scheduler`]: takes one step at a time, chosen by chance among all that could happen next.
+//! [`Scheduler`]: takes one step at a time, chosen randomly among all possible ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ struct Thread {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Of this generation of its session's workers.
+    /// A worker of this generation of its session's workers.
     Worker(u64),
     Callback,
-    /// At work on this lock, if on any.
+    /// Working on this lock, if on any.
     User(Option<usize>),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    GoOn(usize),
+    Resume(usize),
     Work(usize),
     CallBack(usize),
-    Tell(usize),
+    Notify(usize),
     Fire(usize),
     Expire(usize),
     PassTime,
@@ -53,18 +53,18 @@ impl<'a> Scheduler<'a> {
         Scheduler { world, pool, threads: BTreeMap::new(), last_thread: 0 }
     }
 
-    /// Takes a step with everything that there may be.
+    /// Takes any possible step.
     pub(super) fn step(&mut self) {
         let weights = self.world.profile.weights;
-        let mut steps = self.what_can_be_done(&weights);
+        let mut steps = self.possible_steps(&weights);
         let is_idle = steps.is_empty();
         if is_idle {
-            if let Some(broken) = self.world.check_that_all_is_told() {
+            if let Some(broken) = self.world.check_that_losses_are_reported() {
                 self.world.fail(broken);
             }
         }
         if let Some(next) = self.next_time() {
-            // When nothing else can be done, time passes.
+            // When no other step is possible, time passes.
             let weight = if is_idle { 1000 } else { weights.time };
             if next > self.world.now() {
                 steps.push((weight, Step::PassTime));
@@ -76,8 +76,8 @@ impl<'a> Scheduler<'a> {
         self.take(step);
     }
 
-    /// Lets those go on who only wait for some time to pass.
-    pub(super) fn end_the_waits(&mut self) {
+    /// Ends all waits for a time.
+    pub(super) fn end_timed_waits(&mut self) {
         for thread in self.threads.values_mut() {
             if matches!(thread.wait, Wait::Time(_)) {
                 thread.wait = Wait::Turn;
@@ -85,7 +85,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Takes a step of those that bring on what has begun; `false` when there is none.
+    /// Takes a step that advances work in progress. Returns `false` if there is none.
     pub(super) fn step_on(&mut self) -> bool {
         let all_alike = Weights {
             thread: 1,
@@ -98,7 +98,7 @@ impl<'a> Scheduler<'a> {
             user: 0,
             fault: 0,
         };
-        let steps = self.what_can_be_done(&all_alike);
+        let steps = self.possible_steps(&all_alike);
         if steps.is_empty() {
             return false;
         }
@@ -119,7 +119,7 @@ impl<'a> Scheduler<'a> {
         Step::Use
     }
 
-    fn what_can_be_done(&self, weights: &Weights) -> Vec<(u64, Step)> {
+    fn possible_steps(&self, weights: &Weights) -> Vec<(u64, Step)> {
         let now = self.world.now();
         let mut steps = Vec::new();
         let mut waiting = Vec::new();
@@ -142,7 +142,7 @@ impl<'a> Scheduler<'a> {
                     steps.push((weights.job, Step::CallBack(number)));
                 }
                 if client.has_event() {
-                    steps.push((weights.event, Step::Tell(number)));
+                    steps.push((weights.event, Step::Notify(number)));
                 }
                 if client.timers.first().is_some_and(|timer| timer.due <= now) {
                     steps.push((weights.timer, Step::Fire(number)));
@@ -150,26 +150,26 @@ impl<'a> Scheduler<'a> {
             }
             for (number, thread) in &self.threads {
                 let client = &state.clients[thread.client];
-                if client.paused_until <= now && client.lets_go_on(&thread.wait, now) {
+                if client.paused_until <= now && client.may_continue(&thread.wait, now) {
                     waiting.push((*number, thread));
                 }
             }
         }
-        // Outside the lock, as it asks the library.
-        let may_go_on = |thread: &Thread| match &thread.wait {
+        // Outside the lock: the condition calls the library.
+        let may_resume = |thread: &Thread| match &thread.wait {
             Wait::Until(holds) => holds(),
             _ => true,
         };
-        let going_on = waiting.into_iter().filter(|(_, thread)| may_go_on(thread));
+        let going_on = waiting.into_iter().filter(|(_, thread)| may_resume(thread));
         let weight = |thread: &Thread| match thread.wait {
             Wait::Send | Wait::Reply(_) => weights.network,
             _ => weights.thread,
         };
-        steps.extend(going_on.map(|(number, thread)| (weight(thread), Step::GoOn(number))));
+        steps.extend(going_on.map(|(number, thread)| (weight(thread), Step::Resume(number))));
         steps
     }
 
-    /// When something happens by the clock next.
+    /// The next time at which the clock triggers something.
     fn next_time(&self) -> Option<Moment> {
         let now = self.world.now();
         let sessions = self.world.zookeeper.sessions();
@@ -192,10 +192,10 @@ impl<'a> Scheduler<'a> {
 
     fn take(&mut self, step: Step) {
         match step {
-            Step::GoOn(thread) => self.go_on(thread),
+            Step::Resume(thread) => self.resume(thread),
             Step::Work(client) => self.work(client),
             Step::CallBack(client) => self.call_back(client),
-            Step::Tell(client) => self.tell(client),
+            Step::Notify(client) => self.notify(client),
             Step::Fire(client) => self.fire(client),
             Step::Expire(client) => self.expire(client),
             Step::PassTime => self.pass_time(),
@@ -224,7 +224,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Begins a thread of the application's.
+    /// Starts an application thread.
     pub(super) fn spawn_user(&mut self, client: usize, lock: Option<usize>, body: Body) {
         if let Some(lock) = lock {
             self.world.state().locks[lock].users += 1;
@@ -246,9 +246,9 @@ impl<'a> Scheduler<'a> {
         self.on_report(number, thread, report);
     }
 
-    fn go_on(&mut self, number: usize) {
+    fn resume(&mut self, number: usize) {
         let Some(thread) = self.threads.remove(&number) else { return };
-        let report = self.pool.go_on(&thread.baton);
+        let report = self.pool.resume(&thread.baton);
         self.on_report(number, thread, report);
     }
 
@@ -262,8 +262,8 @@ impl<'a> Scheduler<'a> {
             Report::Done => {}
             Report::Panicked(message) => self.world.fail(format!("{} panicked: {message}", thread.name)),
             Report::Stuck => {
-                self.world.fail(format!("{} blocks where nobody wakes it", thread.name));
-                // It has the baton, and keeps it.
+                self.world.fail(format!("{} blocks where no thread wakes it", thread.name));
+                // The thread keeps the baton.
                 return;
             }
         }
@@ -290,9 +290,9 @@ impl<'a> Scheduler<'a> {
         self.threads.values().map(|thread| thread.name.clone()).collect()
     }
 
-    // ---- what else happens
+    // ---- other steps
 
-    fn tell(&mut self, client: usize) {
+    fn notify(&mut self, client: usize) {
         let (sink, event) = {
             let mut state = self.world.state();
             let client = &mut state.clients[client];
@@ -301,7 +301,7 @@ impl<'a> Scheduler<'a> {
             };
             (sink, event)
         };
-        self.world.note(format!("client {client} is told {}", told(&event)));
+        self.world.note(format!("client {client} gets {}", describe(&event)));
         sink(event);
     }
 
@@ -314,7 +314,7 @@ impl<'a> Scheduler<'a> {
     fn expire(&mut self, number: usize) {
         self.world.note(format!("the server ends the session of client {number}"));
         let mut state = self.world.state();
-        let tells = state.random.one_in(2);
+        let notices = state.random.one_in(2);
         let client = &state.clients[number];
         let simulated = Arc::clone(&client.simulated);
         let link = &client.link;
@@ -325,14 +325,14 @@ impl<'a> Scheduler<'a> {
             let client = &mut state.clients[number];
             client.lose_the_rest();
             client.link.connected = false;
-            client.link.over = tells;
+            client.link.over = notices;
         }
         drop(state);
         match (over, in_contact) {
             (true, _) => self.world.zookeeper.expire_session(simulated.session_id()),
-            (false, true) if tells => simulated.expire(),
+            (false, true) if notices => simulated.expire(),
             (false, true) => {
-                // The connection goes first, and the client learns of the end when it is back.
+                // The connection is lost first. The client learns of the expiry when it reconnects.
                 simulated.disconnect();
                 simulated.expire();
             }
@@ -353,7 +353,8 @@ impl<'a> Scheduler<'a> {
         self.world.set_now(now.after(by));
     }
 
-    /// Lets time pass up to what happens by the clock next, but not beyond that moment; `false` when nothing does.
+    /// Lets time pass until the clock next triggers something, but not beyond that moment. Returns
+    /// `false` if nothing does.
     pub(super) fn wait_for_the_clock(&mut self, until: Moment) -> bool {
         match self.next_time().filter(|next| *next <= until) {
             Some(next) => {
@@ -365,9 +366,9 @@ impl<'a> Scheduler<'a> {
     }
 }
 
-fn told(event: &crate::ClientEvent) -> String {
+fn describe(event: &crate::ClientEvent) -> String {
     match event {
-        crate::ClientEvent::NodeChanged { path } => format!("of a change of {}", super::world::short(path)),
+        crate::ClientEvent::NodeChanged { path } => format!("a change of {}", super::world::short(path)),
         event => format!("{event:?}"),
     }
 }

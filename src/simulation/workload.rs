@@ -1,4 +1,5 @@
-//! What users do: threads of the application that make, use and drop locks, and open and close sessions.
+//! The users' actions: application threads that create, use and drop locks, and open and close
+//! sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::run::open_client_later;
 use super::scheduler::{DIRS, Scheduler};
 use crate::LossReason;
 
-/// User threads at a time.
+/// The maximum number of concurrent user threads.
 const MAX_USERS: usize = 6;
 
 impl Scheduler<'_> {
@@ -21,7 +22,7 @@ impl Scheduler<'_> {
         match choice {
             0 => self.close_session(),
             1 | 2 => open_client_later(&self.world),
-            3 | 4 => self.make_lock(),
+            3 | 4 => self.create_lock(),
             5 => self.use_lock(Action::Close),
             6..8 => self.use_lock(Action::Drop),
             8..12 if self.world.profile.is_busy => self.occupy_workers(),
@@ -37,14 +38,14 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Has one leave that was last told that it owns.
+    /// Releases a lock whose last callback reported ownership.
     fn leave_an_owner(&mut self) {
         if let Some(lock) = self.choose_lock(|record| record.last == Some(Callback::Acquired)) {
             self.leave(lock);
         }
     }
 
-    /// Has a lock unlocked, or a writer's downgraded.
+    /// Unlocks a lock, or downgrades a writer.
     pub(super) fn leave(&mut self, lock: usize) {
         let downgrades = {
             let mut state = self.world.state();
@@ -69,7 +70,7 @@ impl Scheduler<'_> {
         self.spawn_user(client, Some(lock), Box::new(move || act(&world, lock, action)));
     }
 
-    fn make_lock(&mut self) {
+    fn create_lock(&mut self) {
         let (client, session, dir) = {
             let mut state = self.world.state();
             let client = state.random.index(self.world.profile.clients);
@@ -81,7 +82,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Has a session do some other work, as the reading of a long directory is.
+    /// Gives a session's workers other work, such as reading a long directory.
     fn occupy_workers(&mut self) {
         let (core, lengths) = {
             let mut state = self.world.state();

@@ -1,6 +1,7 @@
-//! [`World`]: everything that a simulation shares between its threads.
+//! [`World`]: the state that the threads of a simulation share.
 //!
-//! Its lock is held for moments only and never while the library runs: the library calls in here under locks of its own.
+//! Its lock is held only briefly and never while the library runs: the library calls in here under
+//! its own locks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,15 +23,15 @@ use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::znode_name::generated_sequence;
 use crate::session::{Core, Job, Moment, Priority};
 
-/// How many steps a trace goes back.
+/// The number of steps in a trace.
 const TRACED: usize = 60;
 
 pub(super) struct World {
-    /// Apart from the rest, as the library asks for it under its own locks.
+    /// Outside the lock: the library reads it under its own locks.
     now: AtomicU64,
     pub(super) zookeeper: SimulatedZooKeeper,
     pub(super) profile: Profile,
-    /// Whether every step is told at once.
+    /// Whether every step is printed immediately.
     verbose: bool,
     /// Whether users and faults may still act.
     in_trouble: AtomicBool,
@@ -41,19 +42,19 @@ pub(super) struct State {
     pub(super) random: Random,
     pub(super) clients: Vec<ClientState>,
     pub(super) locks: Vec<LockRecord>,
-    /// Znodes that another client deleted, and the sessions that they belonged to.
+    /// Znodes deleted by another client, and the sessions that they belonged to.
     pub(super) deleted_by_another: BTreeSet<String>,
     pub(super) node_deleted: BTreeSet<i64>,
-    /// Znodes of downgrades that were not completed: nobody owns by them.
+    /// Znodes of downgrades that were not completed. They give no ownership.
     pub(super) tentative: BTreeSet<String>,
-    /// The sessions of those whom another client asked to let go.
+    /// The sessions of the requests that another client asked to release.
     pub(super) asked: BTreeSet<i64>,
-    /// Requests of others in the queues, and how many there have ever been.
+    /// Requests of other clients in the queues, and how many there have been in total.
     pub(super) strangers: Vec<String>,
     pub(super) strangers_so_far: usize,
-    /// Directories whose counter has come to its end, with requests that exclude each other.
+    /// Directories whose counter has reached its end, with requests that exclude each other.
     pub(super) exhausted: BTreeSet<String>,
-    /// Numbers what comes from the server, in the order in which it happened there.
+    /// Numbers messages from the server in the order in which they happened there.
     pub(super) last_stamp: u64,
     pub(super) failure: Option<String>,
     trace: VecDeque<String>,
@@ -75,22 +76,22 @@ pub(super) struct ClientState {
     pub(super) timers: Vec<Timer>,
     pub(super) shut_down: bool,
     pub(super) generation: u64,
-    /// Workers of this generation that are at work, and how many there may be.
+    /// Working workers of this generation, and their maximum number.
     pub(super) at_work: usize,
     pub(super) most_workers: usize,
 
     pub(super) sink: Option<EventSink>,
     pub(super) events: VecDeque<(Arrival, ClientEvent)>,
-    /// Replies on their way, by the number of the call.
+    /// Replies in transit, keyed by the number of the call.
     pub(super) replies: BTreeMap<u64, Arrival>,
     pub(super) link: Link,
-    /// Until when the process stands still.
+    /// The process is suspended until then.
     pub(super) paused_until: Moment,
-    /// How many of the next calls fail by themselves.
+    /// How many of the next calls fail without another cause.
     pub(super) calls_to_fail: u32,
     /// In how many of the next calls the client panics.
     pub(super) calls_to_panic: u32,
-    /// Until when the server refuses its looks and deletions.
+    /// The server refuses the client's reads and deletions until then.
     pub(super) denied_until: Moment,
 }
 
@@ -155,14 +156,15 @@ impl World {
         state.trace.push_back(line);
     }
 
-    /// Writes a line to the trace that says little: when nothing goes wrong any more it would only drown the others.
+    /// Writes a routine line to the trace. Left out once the faults have stopped, so that it does
+    /// not drown the others.
     pub(super) fn note_routine(&self, text: impl AsRef<str>) {
         if self.in_trouble() {
             self.note(text);
         }
     }
 
-    /// Notes that a promise is broken; the first one counts.
+    /// Records a broken promise. The first one counts.
     pub(super) fn fail(&self, what: impl Into<String>) {
         let what = what.into();
         self.note(format!("BROKEN: {what}"));
@@ -173,7 +175,7 @@ impl World {
         self.state().trace.iter().cloned().collect()
     }
 
-    /// A lock that is still in the application's hands.
+    /// A lock that the application still holds.
     pub(super) fn lock(&self, lock: usize) -> Option<Arc<ListeningLock>> {
         self.state().locks[lock].held_by_application.clone()
     }

@@ -1,5 +1,5 @@
-//! A session whose time a test turns by hand, on one thread: nothing in it depends on how busy the
-//! machine is.
+//! A session on one thread, with time controlled by the test: nothing depends on the load of the
+//! machine.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,7 +34,8 @@ pub(crate) fn open_client_on_manual_runtime(
     (runtime, session.unwrap())
 }
 
-/// Runs jobs on the thread that submits them. Time passes when a test says so, and timers run then.
+/// Runs jobs on the thread that submits them. Time passes only when a test advances it; timers run
+/// then.
 #[derive(Default)]
 pub(crate) struct ManualRuntime {
     state: Mutex<ManualState>,
@@ -53,7 +54,7 @@ impl ManualState {
         Moment::from_nanos(1_000_000_000).after(self.elapsed)
     }
 
-    /// Takes the earliest timer that is due.
+    /// Takes the earliest due timer.
     fn take_due(&mut self) -> Option<Job> {
         let now = self.now();
         let due = self.timers.iter().enumerate().filter(|(_, (due, _))| *due <= now);
@@ -67,7 +68,7 @@ impl ManualRuntime {
         self.state.lock().elapsed
     }
 
-    /// Lets time pass, and runs the timers that are due then.
+    /// Advances the time and runs the timers that are due then.
     pub(crate) fn advance(&self, time: Duration) {
         self.state.lock().elapsed += time;
         loop {
@@ -86,7 +87,7 @@ impl Runtime for ManualRuntime {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
         if mem::replace(&mut state.running, true) {
-            return; // a call further up on this thread runs it
+            return; // an outer call on this thread runs it
         }
         while let Some(job) = state.jobs.pop_front() {
             MutexGuard::unlocked(&mut state, job);

@@ -1,5 +1,5 @@
-//! What the unit tests share: waits with a deadline, and what ends the run when a test cannot say
-//! so itself.
+//! Shared parts of the unit tests: waits with a deadline, and monitors that end the run when a test
+//! cannot fail itself.
 //!
 //! The tests in `tests/` and the benchmarks share [`wait`] and [`panics`], through `tests/support`.
 
@@ -18,21 +18,21 @@ use crossbeam_channel::{Receiver, bounded};
 pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};
 pub(crate) use self::wait::{deadline, eventually};
 
-/// To be called before threads of a session are started: ends the run where a test cannot fail by
+/// Must be called before threads of a session are started. Ends the run where a test cannot fail
 /// itself.
 pub(crate) fn begin() {
     panics::watch();
     watchdog::watch_this_test();
 }
 
-/// Makes a call on another thread, which may block for ever, and returns a channel for its outcome.
+/// Makes a call that may block forever on another thread, and returns a channel for its outcome.
 pub(crate) fn in_background<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (outcome, returned) = bounded(1);
     thread::spawn(move || drop(outcome.send(call())));
     returned
 }
 
-/// The next message on a channel, which must come before the deadline.
+/// The next message on a channel, which must arrive before the deadline.
 #[track_caller]
 pub(crate) fn next<T>(channel: &Receiver<T>) -> T {
     match channel.recv_timeout(deadline()) {

@@ -1,8 +1,8 @@
 //! A panic on a thread of the crate fails the run.
 //!
-//! The crate catches such a panic, or loses a thread in the background: no assertion of a test sees
-//! it. So it ends the process, with its message. A test that makes such a thread panic says so in
-//! the message: `on purpose`. One that needs another payload uses [`std::panic::resume_unwind`],
+//! The crate catches such a panic, or loses a background thread, so no assertion of a test sees it.
+//! So it ends the process, with its message. A test that makes such a thread panic marks the
+//! message with `on purpose`. A test that needs another payload uses [`std::panic::resume_unwind`],
 //! which calls no hook.
 
 use std::any::Any;
@@ -13,12 +13,12 @@ use std::process;
 use std::sync::Once;
 use std::thread;
 
-/// What the names of the crate's threads begin with.
+/// The prefix of the names of the crate's threads.
 const CRATE_THREADS: &str = "zk-lock-";
 
 const ON_PURPOSE: &str = "on purpose";
 
-/// Ends the process, from now on, at each panic on a thread of the crate.
+/// From now on, ends the process at each panic on a thread of the crate.
 pub fn watch() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -40,7 +40,7 @@ fn is_on_purpose(payload: &(dyn Any + Send)) -> bool {
 
 fn end_the_run(thread: &str, panic: &PanicHookInfo<'_>) -> ! {
     let backtrace = Backtrace::force_capture();
-    // Not by a macro, whose output the test harness keeps for the end of the test.
+    // Not by a macro: the test harness holds its output back until the end of the test.
     let _ = writeln!(
         io::stderr(),
         "\nthread '{thread}' {panic}\n{backtrace}\na panic on a thread of the crate fails the run"

@@ -1,4 +1,4 @@
-//! What ends a run ends it: each test runs this program once more, with itself alone.
+//! Tests of the monitors that end a run. Each test runs this program once more, with only itself.
 
 use std::env;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use super::{begin, in_background, next};
 
 const CHILD: &str = "ZK_LOCK_TEST_CHILD";
 
-/// Runs one test in a process that knows that it is to fail.
+/// Runs one test in a process that is expected to fail.
 fn run_once_more(test: &str) -> Output {
     let mut child = Command::new(env::current_exe().unwrap());
     child.args(["--exact", test]).env(CHILD, "1").env("ZK_TEST_TIME_FACTOR", "0.01");
@@ -26,7 +26,7 @@ fn assert_ended(output: &Output, by: &str) {
 }
 
 #[test]
-fn a_panic_on_a_thread_of_the_crate_ends_the_run_unless_it_is_on_purpose() {
+fn panic_on_a_crate_thread_ends_the_run_unless_on_purpose() {
     begin();
     let panic_with = |message: &'static str| {
         let thread = thread::Builder::new().name("zk-lock-tried".to_owned());
@@ -36,13 +36,13 @@ fn a_panic_on_a_thread_of_the_crate_ends_the_run_unless_it_is_on_purpose() {
     if is_child() {
         return panic_with("planted");
     }
-    let test = "testing::tests::a_panic_on_a_thread_of_the_crate_ends_the_run_unless_it_is_on_purpose";
+    let test = "testing::tests::panic_on_a_crate_thread_ends_the_run_unless_on_purpose";
     assert_ended(&run_once_more(test), "thread 'zk-lock-tried' panicked");
 }
 
 #[test]
-fn a_test_that_hangs_ends_the_run() {
-    let test = "testing::tests::a_test_that_hangs_ends_the_run";
+fn hanging_test_ends_the_run() {
+    let test = "testing::tests::hanging_test_ends_the_run";
     if is_child() {
         begin();
         return thread::sleep(Duration::from_secs(10));

@@ -1,8 +1,7 @@
-//! A limit for every test that has a session: a call that never returns ends the run and names its
+//! A time limit for every test with a session: a call that never returns ends the run and names its
 //! test.
 //!
-//! The calls of a lock wait for as long as the lock does, and no test asserts that each of them
-//! returns.
+//! A lock's calls wait as long as the lock does, and no test asserts that each of them returns.
 
 use std::io::{self, Write};
 use std::process;
@@ -14,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::wait::deadline;
 
-/// Many waits fit into it, so that one that fails by itself comes first.
+/// Much longer than a single wait, so that a wait fails first.
 fn limit() -> Duration {
     4 * deadline()
 }
@@ -30,22 +29,22 @@ thread_local! {
     static OF_THIS_THREAD: Option<Registration> = Registration::of_a_test();
 }
 
-/// Watches the test that runs on the calling thread, until that thread ends.
+/// Watches the test on the calling thread until that thread ends.
 pub(crate) fn watch_this_test() {
     static WATCHDOG: Once = Once::new();
     WATCHDOG.call_once(|| drop(thread::spawn(watch)));
     OF_THIS_THREAD.with(|_| {});
 }
 
-/// Goes with the thread.
+/// Dropped when the thread ends.
 struct Registration {
     name: String,
 }
 
 impl Registration {
     fn of_a_test() -> Option<Registration> {
-        // The test harness gives a test a thread and its path as a name; threads of other kinds
-        // have no such names.
+        // The test harness names a test's thread after the path of the test. Other threads have no
+        // such names.
         let name = thread::current().name().filter(|name| name.contains("::"))?.to_owned();
         RUNNING.lock().push(Test { name: name.clone(), begun: Instant::now() });
         Some(Registration { name })
@@ -60,10 +59,10 @@ impl Drop for Registration {
 
 fn watch() {
     loop {
-        thread::sleep(Duration::from_secs(1)); // there is nothing to wait for but the time
+        thread::sleep(Duration::from_secs(1)); // only time can pass
         let running = RUNNING.lock();
         if let Some(test) = running.iter().find(|test| test.begun.elapsed() > limit()) {
-            // Not by a macro, whose output would be kept for the end of the test.
+            // Not by a macro: its output would be held back until the end of the test.
             let _ = writeln!(io::stderr(), "\n{} hangs: it has not ended after {:?}", test.name, limit());
             process::abort();
         }

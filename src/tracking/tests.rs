@@ -323,7 +323,7 @@ fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
         client.disconnect();
         zk.set_data(PATH, round.as_bytes());
         client.expire();
-        client.tell();
+        client.report_expiry();
         assert_eq!(next_seen(&tracker).as_deref(), Some(round), "nothing is told of the loss");
     }
     session.close();

@@ -1,4 +1,4 @@
-//! The command line, parsed by hand: ours, and what `cargo test` passes to every test program.
+//! Parses the command line: our options, and those that `cargo test` passes to every test program.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,13 +13,13 @@ pub const USAGE: &str = "usage: chaos [--seconds N] [--seed N] [--keep DIR] [--n
 const HARNESS_VALUES: [&str; 8] =
     ["--skip", "--test-threads", "--format", "--color", "--logfile", "--shuffle-seed", "-Z", "--report-time"];
 
-/// What this process is to be.
+/// The role of this process.
 #[derive(Debug)]
 pub enum Role {
     Conductor(Plan),
     Client(Orders),
     List,
-    /// A filter names other tests.
+    /// A filter selects other tests.
     Nothing,
 }
 

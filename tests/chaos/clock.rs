@@ -1,4 +1,4 @@
-//! One clock for all processes of a run: the one that the locks' leases are measured by.
+//! One clock for all processes of a run: the one that measures the locks' leases.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -12,7 +12,7 @@ pub fn now() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// A length of time on this clock, in seconds.
+/// A duration on this clock, in seconds.
 pub fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }

@@ -1,5 +1,6 @@
-//! Chaos on real servers: client processes contend for a few locks, alone and as readers, while servers, clients and the
-//! network fail, and a checker reads from the clients' journals whether a promise was broken.
+//! Chaos on real servers: client processes contend for a few locks, exclusively and as readers,
+//! while servers, clients and the network fail. A checker finds broken promises in the clients'
+//! journals.
 //!
 //! ```text
 //! scripts/chaos [SECONDS] [--keep DIR] [--seed N]     a long run (600 s), optimised
@@ -9,14 +10,14 @@
 //! | part | does |
 //! |---|---|
 //! | [`conductor`] | starts three servers and the clients, alternates between chaos and calm, ends everything |
-//! | [`nemesis`] | makes things fail, by one seed |
+//! | [`nemesis`] | injects faults, chosen by one seed |
 //! | [`network`] | what lies between a client and the servers |
-//! | [`client`] | a process that contends: this program, started once more |
-//! | [`register`] | what the locks protect: it refuses old fencing tokens; clients also take their orders from it |
-//! | [`history`] | the journals, read again: the checker, the figures, the pictures |
+//! | [`client`] | a contending process: this program, started once more |
+//! | [`register`] | what the locks protect: it refuses old fencing tokens; also sends the clients their orders |
+//! | [`history`] | the parsed journals: the checker, the figures, the pictures |
 //!
-//! The seed fixes what the nemesis and the clients choose. When it happens is up to real processes, so a seed repeats the
-//! kind of a run, not every step of it.
+//! The seed determines the choices of the nemesis and the clients. The timing depends on real
+//! processes, so a seed repeats the kind of a run, not every step of it.
 
 #![allow(
     unreachable_pub,

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Gives each client of a chaos run a network namespace, and drops packets between it and the machine on command.
+# Gives each client of a chaos run a network namespace, and on command drops packets between it and
+# the machine.
 #
 # usage: network.sh TAG COUNT
-# Prints for each client `NAMESPACE ADDRESS`, the machine's address as the client sees it, or fails where namespaces cannot
-# be had. Then it answers `ok` to each line on stdin:
-#   drop N requests|replies|both     what client N (from 0) sends, what is sent to it, or both is dropped without a word
-#   heal N
-# The end of stdin says that the run is over, or its process gone, however it went: then all is removed.
+# Prints `NAMESPACE ADDRESS` for each client, with the machine's address as the client sees it, or
+# fails if namespaces are not available. Then it answers `ok` to each line on stdin:
+#   drop N requests|replies|both     silently drops what client N (from 0) sends, gets, or both
+#   restore N                        ends that
+# At the end of stdin the run is over, or its process has ended in some way: then everything is
+# removed.
 #
-# A packet is dropped by addressing it to a network card that is not there, which needs no firewall.
+# A packet is dropped by addressing it to a network card that does not exist, without a firewall.
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -16,7 +18,7 @@ tag=$1 count=$2
 nobody=02:00:00:00:00:01
 clients=()
 
-# A signal for the whole process group must not end the one who cleans up.
+# A signal for the whole process group must not end this script, which cleans up.
 trap '' HUP INT
 trap clean_up EXIT
 
@@ -31,7 +33,7 @@ clean_up() {
   done
 }
 
-# A part of the range for benchmarks (RFC 2544) that no other run uses.
+# A part of the benchmark range (RFC 2544) that no other run uses.
 find_net() {
   local try
   for try in {0..99}; do
@@ -80,7 +82,7 @@ while read -r verb client what; do
       [[ $what == replies ]] || aim_requests "$client" "$nobody"
       [[ $what == requests ]] || aim_replies "$client" "$nobody"
       ;;
-    heal)
+    restore)
       aim_requests "$client" "${outer_card[client]}"
       aim_replies "$client" "${inner_card[client]}"
       ;;

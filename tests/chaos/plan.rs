@@ -1,43 +1,44 @@
-//! The size of a run, and the times from which all others follow.
+//! The size of a run, and the times from which all others derive.
 
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Client processes, and the threads that contend in each.
+/// The client processes, and the contending threads in each.
 pub const CLIENTS: usize = 4;
 pub const THREADS: usize = 3;
 
 /// The servers of the ensemble.
 pub const SERVERS: usize = 3;
 
-/// The directories that are contended for; what a lock is called is its index here.
+/// The directories of the locks. A lock is named by its index here.
 pub const LOCKS: [&str; 3] = ["/chaos/a", "/chaos/b", "/chaos/c"];
 
-/// Six ticks of the servers: short, so that sessions do end.
+/// Six ticks of the servers: short, so that sessions do expire.
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// After so much chaos everything is healed, and every thread must acquire every lock.
+/// After this much chaos all faults end, and every thread must acquire every lock.
 pub const CHAOS: Duration = Duration::from_secs(50);
 
-/// How long that may take, in which elections and the ends of sessions are included.
+/// The limit for that, including elections and the expiry of sessions.
 pub const SETTLING: Duration = Duration::from_secs(60);
 
-/// How long a call may return beyond its deadline while its process is run, on a machine of ordinary speed.
+/// How long after its deadline a call may return while its process runs, on a machine of ordinary
+/// speed.
 pub const LATENESS: Duration = Duration::from_millis(1_500);
 
-/// How long after a loss the guard or the listener may be told, on a machine of ordinary speed.
-pub const TELLING: Duration = Duration::from_secs(5);
+/// How long after a loss the guard or the listener may be notified, on a machine of ordinary speed.
+pub const REPORTING: Duration = Duration::from_secs(5);
 
-/// A run, as asked for.
+/// A requested run.
 #[derive(Debug)]
 pub struct Plan {
-    /// How long things fail.
+    /// How long faults are injected.
     pub chaos: Duration,
     pub seed: u64,
-    /// Where the history goes; without, it goes when the run has passed.
+    /// The directory of the history. Without one, the history is removed after a successful run.
     pub keep: Option<PathBuf>,
-    /// Whether clients may get network namespaces of their own.
+    /// Whether clients may get their own network namespaces.
     pub namespaces: bool,
 }
 
@@ -49,8 +50,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Between two faults, in milliseconds. In a short run every kind must find its turn; a long one leaves the clients
-    /// more time to contend.
+    /// The pause between two faults, in milliseconds. In a short run every kind must get its turn.
+    /// A long one leaves the clients more time to contend.
     pub fn pause(&self) -> Range<u64> {
         if self.chaos < CHAOS { 400..1_900 } else { 1_200..4_000 }
     }

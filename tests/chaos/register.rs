@@ -1,11 +1,14 @@
-//! What the locks protect: a register for each that refuses fencing tokens older than the newest it has seen.
+//! What the locks protect: one register per lock, which refuses fencing tokens older than the
+//! newest it has seen.
 //!
-//! It listens on a Unix socket, which no fault between the clients and ZooKeeper concerns: a client that is cut off can
-//! still write, and must be refused. Over the same socket the clients report to the conductor and take its orders.
+//! It listens on a Unix socket, which is unaffected by the faults between the clients and
+//! ZooKeeper: a client that is cut off can still write, and must be refused. Over the same socket
+//! the clients report to the conductor and receive its orders.
 //!
-//! Each write brings the sequence number of its request, which is a fencing token within one directory, and the one of the
-//! guard where there is a guard. Either being older than the newest is a reason to refuse; and since both must tell the same
-//! story, a write that only one of them condemns is a finding.
+//! Each write carries the sequence number of its request, which is a fencing token within one
+//! directory, and the fencing token of the guard, if there is a guard. The register refuses a write
+//! if either is older than the newest. Both must agree, so a write that only one of them condemns
+//! is a finding.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -41,8 +44,8 @@ struct Desk {
 struct Caller {
     incarnation: u64,
     line: Option<UnixStream>,
-    /// One of its threads holds on to a lock.
-    clings: bool,
+    /// One of its threads prolongs its hold.
+    prolongs: bool,
     settled: HashMap<usize, u64>,
     left: Option<String>,
 }
@@ -52,7 +55,7 @@ struct Newest {
     sequence: i32,
     token: i64,
     client: Option<usize>,
-    /// Until its owner says that it has let go, or that it has lost.
+    /// Until its owner reports a release or a loss.
     held: bool,
 }
 
@@ -80,13 +83,13 @@ impl Register {
     }
 
     fn serve(&self, mut stream: UnixStream) {
-        let Ok(heard) = stream.try_clone() else { return };
+        let Ok(input) = stream.try_clone() else { return };
         let mut caller = None;
-        for line in BufReader::new(heard).lines().map_while(Result::ok) {
+        for line in BufReader::new(input).lines().map_while(Result::ok) {
             let words: Vec<&str> = line.split(' ').collect();
             let answer = match words[..] {
                 ["write", ..] => self.write(&words),
-                ["done", lock, sequence] => self.take_back(lock.parse(), sequence.parse()),
+                ["done", lock, sequence] => self.record_release(lock.parse(), sequence.parse()),
                 ["client", index, _pid] => {
                     let Ok(index) = index.parse() else { return };
                     caller = Some(index);
@@ -135,7 +138,11 @@ impl Register {
         "ok\n".to_owned()
     }
 
-    fn take_back(&self, lock: Result<usize, ParseIntError>, sequence: Result<i32, ParseIntError>) -> String {
+    fn record_release(
+        &self,
+        lock: Result<usize, ParseIntError>,
+        sequence: Result<i32, ParseIntError>,
+    ) -> String {
         if let (Ok(lock), Ok(sequence)) = (lock, sequence) {
             let newest = &mut self.desk.lock().newest[lock];
             newest.held &= newest.sequence != sequence;
@@ -149,10 +156,10 @@ impl Register {
         let caller = desk.clients.entry(index).or_default();
         caller.incarnation += 1;
         caller.settled.clear();
-        caller.clings = false;
+        caller.prolongs = false;
         caller.line = stream.try_clone().ok();
         if let Some(line) = &mut caller.line {
-            // A client that is gone again needs no answer.
+            // A client that has ended needs no answer.
             let _ = write!(line, "{}\n{order}\n", caller.incarnation);
         }
     }
@@ -166,44 +173,44 @@ impl Register {
                     caller.settled.insert(thread, round);
                 }
             }
-            ["clings"] => caller.clings = true,
+            ["prolongs"] => caller.prolongs = true,
             ["left", ..] => caller.left = Some(words[1..].join(" ")),
             _ => {}
         }
         self.settled.notify_all();
     }
 
-    /// Tells all clients, and those that come later, what to do.
+    /// Sends an order to all clients, and to those that connect later.
     pub fn order(&self, order: &str) {
         let mut desk = self.desk.lock();
         desk.order = order.to_owned();
         for line in desk.clients.values_mut().filter_map(|caller| caller.line.as_mut()) {
-            let _ = writeln!(line, "{order}"); // one that is gone hears it when it comes back
+            let _ = writeln!(line, "{order}"); // an ended client gets it when it restarts
         }
     }
 
-    /// Asks a client to hold on to the next lock that it holds, and waits until it does, or for so long.
-    pub fn cling(&self, client: usize, limit: Duration) {
-        self.tell(client, "cling");
-        let clings = |desk: &mut Desk| desk.clients.get(&client).is_some_and(|caller| caller.clings);
-        self.settled.wait_while_for(&mut self.desk.lock(), |desk| !clings(desk), limit);
+    /// Requests that a client prolong its next hold, and waits until it does, up to this limit.
+    pub fn prolong(&self, client: usize, limit: Duration) {
+        self.send(client, "prolong");
+        let prolongs = |desk: &mut Desk| desk.clients.get(&client).is_some_and(|caller| caller.prolongs);
+        self.settled.wait_while_for(&mut self.desk.lock(), |desk| !prolongs(desk), limit);
     }
 
-    /// Lets a client hold its locks as long as it likes again.
-    pub fn ease(&self, client: usize) {
-        self.tell(client, "ease");
+    /// Ends the prolonged holds of a client.
+    pub fn end_prolonging(&self, client: usize) {
+        self.send(client, "end_prolonging");
     }
 
-    fn tell(&self, client: usize, order: &str) {
+    fn send(&self, client: usize, order: &str) {
         let mut desk = self.desk.lock();
         let Some(caller) = desk.clients.get_mut(&client) else { return };
-        caller.clings = false;
+        caller.prolongs = false;
         if let Some(line) = &mut caller.line {
-            let _ = writeln!(line, "{order}"); // one that is gone holds nothing
+            let _ = writeln!(line, "{order}"); // an ended client holds nothing
         }
     }
 
-    /// Waits until every thread has settled; returns those that have not within the time.
+    /// Waits until every thread has settled. Returns those that have not within the time.
     pub fn await_settled(
         &self,
         round: u64,
@@ -223,7 +230,7 @@ impl Register {
         missing(&desk)
     }
 
-    /// Waits until every client has said what it left behind; returns what each said.
+    /// Waits until every client has reported what it left behind, and returns the reports.
     pub fn await_left(&self, clients: usize, limit: Duration) -> Vec<Option<String>> {
         let mut desk = self.desk.lock();
         let said = |desk: &Desk| -> Vec<Option<String>> {
@@ -235,7 +242,7 @@ impl Register {
         said(&desk)
     }
 
-    /// The clients that hold a lock at this moment, as far as they have said.
+    /// The clients that hold a lock now, according to their reports.
     pub fn holders(&self) -> Vec<usize> {
         let desk = self.desk.lock();
         desk.newest.iter().filter(|newest| newest.held).filter_map(|newest| newest.client).collect()
@@ -246,7 +253,8 @@ impl Register {
         self.desk.lock().clients.values().map(|caller| caller.incarnation).sum()
     }
 
-    /// The writes accepted and refused, and those that sequence number and fencing token judge differently.
+    /// The numbers of accepted and refused writes, and the writes on which sequence number and
+    /// fencing token disagree.
     pub fn accounts(&self) -> (usize, usize, Vec<String>) {
         let desk = self.desk.lock();
         (desk.written, desk.refused, desk.contradictions.clone())

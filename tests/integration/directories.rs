@@ -299,7 +299,7 @@ fn a_change_of_leader_during_an_outage_is_seen_after_it() {
     relay.refuse();
     eventually("the outage is noticed", || far.state() == SessionState::Suspended);
     first.unlock().unwrap();
-    relay.heal();
+    relay.restore();
     await_leader(&watch, second.id());
     // And the watch of the new connection works as well.
     second.unlock().unwrap();

@@ -277,7 +277,7 @@ fn on_a_replaced_session_a_leader_and_a_waiter_stand_again_after_its_loss() {
     Onlooker::at(server::shared()).await_children(&dir, 2);
     relay.swallow();
     assert_eq!(next(&leader_said), Word::Out(Some(LossReason::LeaseExpired)));
-    relay.heal();
+    relay.restore();
     let assert_is_later = |word| assert!(matches!(word, Word::Leading(token) if token > first), "{word:?}");
     let is_waiter_first = select! {
         recv(leader_said) -> word => { assert_is_later(word.unwrap()); false }
@@ -356,7 +356,7 @@ fn a_candidate_stops_at_once_while_packets_are_swallowed() {
     relay.swallow();
     candidate.stop();
     assert!(candidate.wait(Wait::timeout(LONG / 2)), "before the session ends");
-    relay.heal();
+    relay.restore();
     onlooker.await_children(&dir, 1);
     drop(guard);
 }

@@ -85,7 +85,7 @@ fn a_waiter_whose_turn_came_during_the_outage_acquires() {
     fixture.relay.refuse();
     holder.unlock().unwrap();
     assert!(!waiter.is_owner());
-    fixture.relay.heal();
+    fixture.relay.restore();
     eventually("the waiter owns the lock", || waiter.is_owner());
 }
 
@@ -118,7 +118,7 @@ fn an_owner_whose_znode_went_during_a_disconnect_is_told_after_it() {
     let guard = BlockingWriteLock::new(&far, &fixture.dir).unwrap().lock().unwrap();
     fixture.relay.refuse();
     fixture.onlooker.delete(guard.id());
-    fixture.relay.heal();
+    fixture.relay.restore();
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
     assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));
@@ -193,7 +193,7 @@ fn an_unlock_during_an_outage_deletes_the_znode_after_it() {
     await_state(&states, SessionState::Suspended);
     assert_eq!(guard.unlock().unwrap(), Released::Pending);
     assert_eq!(fixture.children().len(), 1, "the session lives, and the znode with it");
-    fixture.relay.heal();
+    fixture.relay.restore();
     fixture.onlooker.await_children(&fixture.dir, 0);
 }
 
@@ -206,7 +206,7 @@ fn a_guard_dropped_during_an_outage_is_released_after_it() {
     let start = Instant::now();
     drop(guard);
     assert!(start.elapsed() < scaled(Duration::from_secs(2)), "a drop waits for nothing");
-    fixture.relay.heal();
+    fixture.relay.restore();
     fixture.onlooker.await_children(&fixture.dir, 0);
 }
 
@@ -224,7 +224,7 @@ fn a_session_closed_during_an_outage_does_not_come_back() {
     drop(far);
     // Takes its time in vain, in which the first attempts at a close fail.
     assert!(Session::connect(&fixture.relay.connect_string(), Duration::from_secs(1)).is_err());
-    fixture.relay.heal();
+    fixture.relay.restore();
     // The client library reconnects although nobody uses it any more; long before the session timeout it must be gone.
     eventually_within(scaled(LONG / 2), "the znode is gone", || fixture.children().is_empty());
 }
@@ -275,7 +275,7 @@ fn a_waiting_call_in_a_silent_partition_ends_with_the_session() {
     assert_eq!(far.state(), SessionState::Lost);
     assert!(lock.lock().unwrap_err().is_session_lost());
     fixture.onlooker.await_children(&fixture.dir, 1);
-    fixture.relay.heal();
+    fixture.relay.restore();
     // Another session works at once.
     let again = fixture.far(SHORT);
     let lock = BlockingWriteLock::new(&again, &fixture.dir).unwrap();
@@ -301,7 +301,7 @@ fn deadlines_hold_and_drops_return_while_packets_are_swallowed() {
     drop(lock);
     drop(far);
     assert!(start.elapsed() < scaled(Duration::from_secs(5)), "{:?}", start.elapsed());
-    fixture.relay.heal();
+    fixture.relay.restore();
     fixture.onlooker.await_children(&fixture.dir, 0);
 }
 

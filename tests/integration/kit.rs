@@ -218,7 +218,7 @@ fn a_relay_that_refuses_comes_back_on_the_same_port() {
     for _ in 0..100 {
         assert_eq!(refusal(&relay.connect_string()), ErrorKind::ConnectionRefused);
     }
-    relay.heal();
+    relay.restore();
     assert_echoes(&TcpStream::connect(relay.connect_string()).unwrap(), "after");
 }
 
@@ -233,12 +233,12 @@ fn a_relay_that_blacks_out_closes_connections_and_silences_new_ones() {
     (&new).write_all(b"new").unwrap();
     eventually("the relay holds it", || relay.bytes_held() == 3);
     assert_silent(&new);
-    relay.heal();
+    relay.restore();
     assert_reads(&new, "new");
 }
 
 #[test]
-fn a_relay_that_swallows_delivers_after_heal() {
+fn a_relay_that_swallows_delivers_after_restore() {
     let relay = Relay::to(echo());
     let old = TcpStream::connect(relay.connect_string()).unwrap();
     assert_echoes(&old, "before");
@@ -251,7 +251,7 @@ fn a_relay_that_swallows_delivers_after_heal() {
     assert_silent(&old);
     assert_silent(&new);
 
-    relay.heal();
+    relay.restore();
     assert_reads(&old, "old");
     assert_reads(&new, "new");
     assert_eq!(relay.bytes_held(), 0);
@@ -272,7 +272,7 @@ fn a_relay_that_swallows_hides_that_the_server_is_gone() {
     assert_silent(&old);
     assert_silent(&new);
 
-    relay.heal();
+    relay.restore();
     assert_closed(&old);
     assert_closed(&new);
 }
@@ -289,7 +289,7 @@ fn a_relay_that_holds_replies_lets_requests_through() {
     eventually("the reply is held", || relay.bytes_held() > 0);
     assert!(!create.is_finished());
 
-    relay.heal();
+    relay.restore();
     assert_eq!(create.join().unwrap().unwrap(), "/held");
 }
 

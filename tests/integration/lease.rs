@@ -109,7 +109,7 @@ fn closing_a_session_with_a_silent_server_takes_no_longer_than_its_silence() {
     session.close();
     assert!(begun.elapsed() < scaled(Duration::from_secs(3)), "{:?}", begun.elapsed());
 
-    relay.heal();
+    relay.restore();
     let session = connect(&relay.connect_string(), Duration::from_secs(4));
     relay.swallow();
     eventually_within(2 * deadline(), "the session is lost", || session.state() == SessionState::Lost);

@@ -258,7 +258,7 @@ fn a_lock_joins_by_the_policy_that_it_was_given() {
     let lock = lock_with(RetryPolicy::constant(Duration::from_millis(20)).with_attempts(u32::MAX));
     thread::scope(|scope| {
         let locking = scope.spawn(|| lock.lock());
-        fixture.relay.heal();
+        fixture.relay.restore();
         assert!(locking.join().unwrap().unwrap().is_owner());
     });
 }

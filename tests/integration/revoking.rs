@@ -84,7 +84,7 @@ fn a_holder_that_was_asked_during_a_disconnect_is_told_after_the_reconnect() {
     relay.refuse();
     Revoker::new(&session(&server)).request_revocation(guard.id()).unwrap();
     assert!(guard.revocation().is_empty());
-    relay.heal();
+    relay.restore();
     next(guard.revocation());
     assert!(guard.is_owner());
 }
@@ -147,7 +147,7 @@ fn a_holder_that_cannot_be_reached_loses_the_lock_and_is_told_when_it_can() {
     // Two at once, as nothing but its own clock tells this one: the documented price of force.
     assert!(next_guard.is_owner() && guard.is_owner());
     assert!(token < next_guard.fencing_token().unwrap());
-    relay.heal();
+    relay.restore();
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner() && next_guard.is_owner());
 }

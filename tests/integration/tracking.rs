@@ -108,7 +108,7 @@ fn what_changes_during_an_outage_is_seen_after_it() {
         relay.refuse();
         eventually("the outage is noticed", || far.state() == SessionState::Suspended);
         change();
-        relay.heal();
+        relay.restore();
         eventually("contact is back", || far.state() == SessionState::Connected);
     };
     outage(&|| fixture.create("1"));
@@ -155,7 +155,7 @@ fn a_tracker_survives_the_replacement_of_its_session() {
     while states.recv_timeout(deadline()).unwrap() != SessionState::Lost {}
     assert_eq!(seen(&tracker).as_deref(), Some("1"), "what was seen last");
     fixture.set("2");
-    relay.heal();
+    relay.restore();
     await_data(&tracker, Some("2"));
     fixture.set("3");
     await_data(&tracker, Some("3"));

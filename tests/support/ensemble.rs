@@ -4,8 +4,8 @@ use super::net::{four_letter, free_port};
 use super::server::{Server, ServerOptions, TRIES};
 use super::wait::{deadline, eventually, eventually_some, holds_within};
 
-/// An ensemble on loopback ports. Its servers are named by their index, from 0; they end with this value or with
-/// the test process.
+/// An ensemble on loopback ports. Its servers are named by their index, from 0. They end when this
+/// value is dropped or the test process ends.
 #[derive(Debug)]
 pub struct Ensemble {
     nodes: Vec<Server>,
@@ -29,7 +29,7 @@ impl Ensemble {
                 return ensemble;
             }
         }
-        panic!("in each of {TRIES} tries a free port was taken before the server had it");
+        panic!("in each of {TRIES} tries another process took a port before the server");
     }
 
     fn launch(size: usize, options: &ServerOptions) -> Self {
@@ -45,7 +45,8 @@ impl Ensemble {
         Self { nodes }
     }
 
-    /// Starts three voting servers and, as the last, an observer that hangs on the first of them, which follows.
+    /// Starts three voting servers and, last, an observer connected to the first of them, which is
+    /// a follower.
     pub fn with_observer(options: &ServerOptions) -> Self {
         for _ in 0..TRIES {
             let ensemble = Self::launch_with_observer(options);
@@ -53,7 +54,7 @@ impl Ensemble {
                 return ensemble;
             }
         }
-        panic!("in each of {TRIES} tries a free port was taken before the server had it");
+        panic!("in each of {TRIES} tries another process took a port before the server");
     }
 
     fn launch_with_observer(options: &ServerOptions) -> Self {
@@ -77,7 +78,7 @@ impl Ensemble {
             Server::prepare(id, &options)
         };
         let ensemble = Self { nodes: (1..=OBSERVER).map(prepare).collect() };
-        // Two of the voters elect one of themselves, so that the first follows.
+        // Two of the voters elect one of themselves, so that the first is a follower.
         for batch in [&ensemble.nodes[1..3], &ensemble.nodes[..1], &ensemble.nodes[3..]] {
             batch.iter().for_each(Server::launch);
             let settled =
@@ -132,13 +133,13 @@ impl Ensemble {
         self.nodes[index].pause();
     }
 
-    /// As [`Server::resume`]; does not wait until the server has found its place again.
+    /// As [`Server::resume`]. Does not wait until the server has rejoined the ensemble.
     pub fn resume(&self, index: usize) {
         self.nodes[index].resume();
     }
 
-    /// Starts a server that was stopped or killed. Returns once it serves if enough of the others are awake, and at
-    /// once if not.
+    /// Starts a stopped or killed server. Returns once it serves if enough of the others are awake,
+    /// otherwise immediately.
     pub fn restart(&self, index: usize) {
         self.nodes[index].launch();
         if self.has_quorum() {
@@ -146,12 +147,12 @@ impl Ensemble {
         }
     }
 
-    /// True when more than half of the servers are awake.
+    /// Returns whether more than half of the servers are awake.
     pub fn has_quorum(&self) -> bool {
         self.nodes.iter().filter(|node| node.is_awake()).count() > self.size() / 2
     }
 
-    /// Blocks until all servers that are awake serve under one leader; panics when there is no quorum.
+    /// Blocks until all awake servers serve under one leader. Panics without a quorum.
     pub fn await_quorum(&self) {
         assert!(self.has_quorum(), "more than half of the servers are down or paused");
         eventually("all servers that are awake serve", || {
@@ -159,12 +160,12 @@ impl Ensemble {
         });
     }
 
-    /// Blocks until there is a leader among the servers that are awake, and returns its index.
+    /// Blocks until there is a leader among the awake servers, and returns its index.
     pub fn leader(&self) -> usize {
         eventually_some("the ensemble has a leader", || self.leading())
     }
 
-    /// A server that is awake and does not lead.
+    /// Returns an awake server that does not lead.
     pub fn follower(&self) -> usize {
         let leader = self.leader();
         let mut others = self.awake().filter(|&index| index != leader);
@@ -175,14 +176,14 @@ impl Ensemble {
         (0..self.size()).filter(|&index| self.nodes[index].is_awake())
     }
 
-    // An old leader, cut off from its followers, may say for a moment that it still leads.
+    // An old leader, cut off from its followers, may briefly claim that it still leads.
     fn leading(&self) -> Option<usize> {
         let mut leaders = self.awake().filter(|&index| self.mode(index).as_deref() == Some("leader"));
         let leader = leaders.next();
         leader.filter(|_| leaders.next().is_none())
     }
 
-    /// `leader` or `follower`, or nothing while the server has no quorum.
+    /// `leader` or `follower`, or `None` while the server has no quorum.
     pub fn mode(&self, index: usize) -> Option<String> {
         let answer = four_letter(self.nodes[index].port(), "srvr").ok()?;
         let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "))?;

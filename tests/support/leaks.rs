@@ -1,26 +1,27 @@
-//! Finds threads that a test has left behind.
+//! Finds leaked threads of a test.
 
 use std::fs;
 
 use super::wait::deadline;
 use super::wait::eventually_within;
 
-/// The kernel keeps only this much of a thread's name.
+/// The kernel keeps only this many bytes of a thread's name.
 const KEPT: usize = 15;
 
-/// The names of this process's threads that begin with `prefix`, as the kernel keeps them: cut to 15 bytes.
+/// The names of this process's threads that start with `prefix`, truncated to 15 bytes by the
+/// kernel.
 pub fn threads_named(prefix: &str) -> Vec<String> {
     let prefix = &prefix.as_bytes()[..prefix.len().min(KEPT)];
     fs::read_dir("/proc/self/task")
         .expect("/proc/self/task lists the threads")
-        .filter_map(|task| fs::read(task.ok()?.path().join("comm")).ok()) // gone meanwhile: no leak
+        .filter_map(|task| fs::read(task.ok()?.path().join("comm")).ok()) // ended meanwhile: no leak
         .map(|comm| comm.trim_ascii_end().to_vec())
         .filter(|comm| comm.starts_with(prefix))
         .map(|comm| String::from_utf8_lossy(&comm).into_owned())
         .collect()
 }
 
-/// Blocks until no thread's name begins with `prefix`; panics with the names when some stay.
+/// Blocks until no thread's name starts with `prefix`. Panics with the names if some remain.
 #[track_caller]
 pub fn assert_no_threads(prefix: &str) {
     let mut left = Vec::new();

@@ -1,7 +1,8 @@
-//! The test kit: real ZooKeeper servers, a network that fails on command, and waits with a deadline.
+//! The test kit: real ZooKeeper servers, a network that fails on command, and waits with a
+//! deadline.
 //!
-//! Shared by the integration tests and the benchmarks. Of the crate under test it knows the names of
-//! its threads.
+//! Shared by the integration tests and the benchmarks. Its only knowledge of the crate under test
+//! is the names of its threads.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary and benchmark uses a part of the kit")]
 #![allow(
@@ -19,7 +20,7 @@ pub mod process;
 pub mod relay;
 pub mod server;
 
-// In `src`, as the unit tests use them too.
+// In `src`, because the unit tests use them too.
 #[path = "../../src/testing/panics.rs"]
 pub mod panics;
 #[path = "../../src/testing/wait.rs"]

@@ -15,14 +15,15 @@ pub fn loopback(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// Returns a loopback port that nobody listens on; it may be taken before the caller does, who then tries another.
+/// Returns a free loopback port. Another process may take it before the caller does, who then tries
+/// another.
 ///
-/// It lies below the ephemeral range. A client that reconnects again and again while nobody listens would be given
-/// a port of that range as its own, and once in a while the very port that it connects to: it would then talk to
-/// itself, and the server could not come back.
+/// It is below the ephemeral range. A client that reconnects repeatedly while no server listens
+/// would be assigned a local port from that range, and occasionally the very port that it connects
+/// to. It would then talk to itself, and the server could not restart.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Processes that run side by side begin at different places.
+    // Parallel processes start at different positions.
     let start = std::process::id().wrapping_mul(7919);
     (0..PORTS)
         .map(|_| start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)))
@@ -36,16 +37,16 @@ pub fn listen() -> TcpListener {
     eventually_some("a free port to listen on", || listen_on(free_port()))
 }
 
-/// Binds this port, if it is free. One that was just closed may not be: a process that another thread spawns has
-/// a copy of all our sockets until its program begins.
+/// Binds this port if it is free. A port that was just closed may not be: a process spawned by
+/// another thread has a copy of all our sockets until its program starts.
 pub fn listen_on(port: u16) -> Option<TcpListener> {
     TcpListener::bind(loopback(port)).ok()
 }
 
 /// Sends a four letter word (`ruok`, `srvr`, `mntr`…) and returns the answer.
 ///
-/// Its time limit is short, for callers that ask again: a server that is just starting up may take a question and
-/// neither answer nor close the connection.
+/// Its time limit is short, for callers that retry: a server that is just starting may accept a
+/// connection and neither answer nor close it.
 pub fn four_letter(port: u16, word: &str) -> io::Result<String> {
     let wait = scaled(Duration::from_millis(500));
     let mut stream = TcpStream::connect_timeout(&loopback(port), wait)?;

@@ -12,8 +12,8 @@ use super::wait::eventually;
 
 const SUPERVISOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/supervise.sh");
 
-/// Runs one command as often as asked. When this value is dropped, or the test process ends in whatever way, the
-/// command is killed and its directory removed; `supervise.sh` sees to that.
+/// Runs one command as often as requested. When this value is dropped, or the test process ends in
+/// any way, `supervise.sh` kills the command and removes its directory.
 #[derive(Debug)]
 pub struct Supervisor {
     child: Child,
@@ -21,14 +21,15 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Takes charge of `dir` and gets ready to run `command`, whose output is appended to `log`.
+    /// Takes charge of `dir` and prepares to run `command`, whose output is appended to `log`.
     pub fn new(dir: &Path, log: &Path, command: &[&str]) -> Self {
         let mut child = Command::new(SUPERVISOR)
             .args([dir, log])
             .args(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // A group of its own: an interrupt from the terminal reaches it only through the end of the pipe.
+            // A separate group: an interrupt from the terminal reaches it only through the end of
+            // the pipe.
             .process_group(0)
             .spawn()
             .unwrap_or_else(|e| panic!("{SUPERVISOR} does not run: {e}"));
@@ -36,21 +37,21 @@ impl Supervisor {
         Self { child, pids }
     }
 
-    /// Starts the command; the one that was started before must have ended.
+    /// Starts the command. The previous one must have ended.
     pub fn start(&mut self) -> Process {
         let stdin = self.child.stdin.as_mut().expect("it is piped, and taken only in drop");
-        stdin.write_all(b"start\n").expect("the supervisor listens");
+        stdin.write_all(b"start\n").expect("the supervisor reads its input");
         let mut line = String::new();
-        self.pids.read_line(&mut line).expect("the supervisor tells the pid");
+        self.pids.read_line(&mut line).expect("the supervisor prints the pid");
         let pid = line.trim().parse().ok().and_then(Pid::from_raw);
-        Process(pid.unwrap_or_else(|| panic!("the supervisor tells no pid but {line:?}")))
+        Process(pid.unwrap_or_else(|| panic!("the supervisor printed {line:?} instead of a pid")))
     }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        let _ = self.child.wait(); // it only fails if somebody else has waited
+        let _ = self.child.wait(); // fails only after another wait
     }
 }
 
@@ -69,24 +70,24 @@ impl Process {
         self.0.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// True until the process has ended; a stopped one is running.
+    /// Returns `true` until the process has ended. A stopped process is running.
     pub fn is_running(self) -> bool {
         test_kill_process(self.0).is_ok()
     }
 
-    /// Sends a signal; a process that has ended already is left alone.
+    /// Sends a signal. Does nothing if the process has ended.
     pub fn signal(self, signal: Signal) {
-        let _ = kill_process(self.0, signal); // it only fails if there is nobody to take it
+        let _ = kill_process(self.0, signal); // fails only if the process has ended
     }
 
-    /// Stops the process (SIGSTOP) and returns once it stands still.
+    /// Stops the process (SIGSTOP) and returns once it is stopped.
     pub fn pause(self) {
         self.signal(Signal::STOP);
-        eventually("the process stands still", || !self.is_running() || self.is_stopped());
+        eventually("the process is stopped", || !self.is_running() || self.is_stopped());
     }
 
     fn is_stopped(self) -> bool {
-        // The state follows the name, which is in parentheses and may hold anything.
+        // The state follows the name, which is in parentheses and may contain anything.
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
     }

@@ -2,16 +2,17 @@
 //!
 //! | verb | open connections | new connections |
 //! |---|---|---|
-//! | `cut` | closed; what was held back is lost | relayed |
-//! | `refuse` | closed; what was held back is lost | refused |
-//! | `black_out` | closed; what was held back is lost | taken; nothing passes |
-//! | `swallow` | stay open; nothing passes, in either direction | taken; nothing passes |
+//! | `cut` | closed; bytes held back are lost | relayed |
+//! | `refuse` | closed; bytes held back are lost | refused |
+//! | `black_out` | closed; bytes held back are lost | accepted; nothing passes |
+//! | `swallow` | stay open; nothing passes, in either direction | accepted; nothing passes |
 //! | `hold_replies` | requests pass, replies do not | the same |
 //! | `…_from(request)` | the same, from this request of a client on | the same |
-//! | `heal` | what was held back is delivered; relayed | relayed |
+//! | `restore` | bytes held back are delivered; relayed | relayed |
 //!
-//! The last verb decides. When it returns it holds for every byte: a byte that the relay has not yet passed on is
-//! treated by the new rule. What is held back is delivered later, as TCP would by sending it again.
+//! The last verb applies. When it returns it applies to every byte: a byte that the relay has not
+//! yet forwarded is treated by the new rule. Bytes held back are delivered later, like a TCP
+//! retransmission.
 
 use std::io::{ErrorKind, Read, Write};
 use std::mem;
@@ -26,7 +27,7 @@ use parking_lot::Mutex;
 use super::net::{listen, listen_on};
 use super::wait::{eventually, eventually_some, scaled};
 
-/// A relay on a loopback port that stays the same. Its threads end when it is dropped.
+/// A relay on a fixed loopback port. Its threads end when it is dropped.
 #[derive(Debug)]
 pub struct Relay {
     network: Arc<Network>,
@@ -48,7 +49,7 @@ impl Relay {
         Self { network, acceptor: Mutex::new(Some(acceptor)) }
     }
 
-    /// The address to connect to in place of the target's.
+    /// The address to connect to instead of the target's.
     pub fn connect_string(&self) -> String {
         self.network.address.to_string()
     }
@@ -64,8 +65,8 @@ impl Relay {
         self.listen();
     }
 
-    /// Closes the connections; new ones are taken, and nothing passes. A client that connects again
-    /// without a pause waits for an answer then, where `refuse` would have it use up a processor.
+    /// Closes the connections; new ones are accepted, and nothing passes. A client that reconnects
+    /// without a pause then waits for an answer. With `refuse` it would use up a processor.
     pub fn black_out(&self) {
         self.network.close_all(Passes::NOTHING);
         self.listen();
@@ -73,20 +74,20 @@ impl Relay {
 
     /// Closes the connections and refuses new ones.
     pub fn refuse(&self) {
-        // First the listener: a connection that it still took would outlive the closing.
+        // First the listener: a connection that it still accepted would outlive the closing.
         if let Some(acceptor) = self.acceptor.lock().take() {
             acceptor.stop(self.network.address);
         }
         self.network.close_all(Passes::ALL);
     }
 
-    /// Lets nothing through in either direction, and closes nothing: the network without a word.
+    /// Blocks both directions and closes nothing: a silent network.
     pub fn swallow(&self) {
         self.network.set(Passes::NOTHING);
         self.listen();
     }
 
-    /// Lets requests through and holds back what the server says. A `cut` after it makes replies that are lost.
+    /// Forwards requests and holds back the server's replies. A `cut` afterwards loses the replies.
     pub fn hold_replies(&self) {
         self.network.set(Passes { requests: true, replies: false });
         self.listen();
@@ -102,8 +103,8 @@ impl Relay {
         self.network.set_trap(request, Passes { requests: true, replies: false });
     }
 
-    /// Delivers what was held back, and relays as at the beginning.
-    pub fn heal(&self) {
+    /// Delivers the bytes held back, and relays as at the start.
+    pub fn restore(&self) {
         self.network.set(Passes::ALL);
         self.listen();
     }
@@ -115,7 +116,7 @@ impl Relay {
         open.count() + state.stranded.len()
     }
 
-    /// The number of bytes that are held back, in both directions.
+    /// The number of bytes held back, in both directions.
     pub fn bytes_held(&self) -> usize {
         let state = self.network.state.lock();
         let lanes = state.links.iter().flat_map(|link| [&link.requests, &link.replies]);
@@ -138,12 +139,12 @@ impl Drop for Relay {
 }
 
 fn spawn(port: u16, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    // Named after the port, so that a test can tell that the threads of its own relay are gone.
+    // Named after the port, so that a test can check that the threads of its relay have ended.
     let thread = thread::Builder::new().name(format!("relay-{port}"));
     thread.spawn(work).expect("a thread for the relay")
 }
 
-/// The thread that takes new connections.
+/// The thread that accepts new connections.
 #[derive(Debug)]
 struct Acceptor {
     stopping: Arc<AtomicBool>,
@@ -171,13 +172,12 @@ impl Acceptor {
         self.stopping.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(address); // wakes the thread
         let _ = self.thread.join();
-        // A process that another thread is just spawning may keep a copy of the listener for a moment.
+        // A process that another thread is just spawning may briefly keep a copy of the listener.
         eventually("the relay refuses", || TcpStream::connect(address).is_err());
     }
 }
 
-/// A request, as a client sends it: its operation, by the number that the protocol gives it, and a
-/// part of its path.
+/// A client's request: the protocol's number of its operation, and a part of its path.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub operation: i32,
@@ -185,9 +185,9 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether these bytes are this request. A client sends each request at once.
+    /// Whether these bytes are this request. A client sends each request in one write.
     fn is(&self, bytes: &[u8]) -> bool {
-        // Behind the length of the packet and the request's own number.
+        // After the length of the packet and the request's own number.
         bytes.get(8..12) == Some(&self.operation.to_be_bytes())
             && bytes.windows(self.path.len()).any(|part| part == self.path.as_bytes())
     }
@@ -205,13 +205,13 @@ impl Passes {
     const NOTHING: Self = Self { requests: false, replies: false };
 }
 
-/// The rule of the moment and the connections under it.
+/// The current rule and the connections under it.
 #[derive(Debug)]
 struct Network {
     address: SocketAddr,
     target: SocketAddr,
     state: Mutex<State>,
-    /// The rule that holds from a request on.
+    /// The rule that applies from a request on.
     trap: Mutex<Option<(Request, Passes)>>,
 }
 
@@ -219,7 +219,8 @@ struct Network {
 struct State {
     passes: Passes,
     links: Vec<Link>,
-    /// Clients that came while the network was silent and the target down: nobody may tell them.
+    /// Clients that connected while the network was silent and the target down: they must not
+    /// notice.
     stranded: Vec<TcpStream>,
 }
 
@@ -233,7 +234,7 @@ impl Network {
                 let link = Link::new(client, server, state.passes, self);
                 state.links.push(link);
             }
-            Err(_) if state.passes.replies => {} // closed, as near to refused as a relay can be
+            Err(_) if state.passes.replies => {} // closed, as close to a refusal as a relay can get
             Err(_) => state.stranded.push(client),
         }
     }
@@ -254,7 +255,7 @@ impl Network {
         *self.trap.lock() = Some((request, passes));
     }
 
-    /// Looks at what a client sends, before it is passed on.
+    /// Inspects what a client sends, before it is forwarded.
     fn requested(&self, bytes: &[u8]) {
         let sprung = self.trap.lock().take_if(|(request, _)| request.is(bytes));
         if let Some((_, passes)) = sprung {
@@ -262,7 +263,7 @@ impl Network {
         }
     }
 
-    /// Closes the connections, under this rule for those to come.
+    /// Closes the connections. This rule applies to later ones.
     fn close_all(&self, passes: Passes) {
         let mut state = self.state.lock();
         state.passes = passes;
@@ -285,7 +286,7 @@ impl Link {
     fn new(client: TcpStream, server: TcpStream, passes: Passes, network: &Arc<Network>) -> Self {
         let (client, server) = (Arc::new(client), Arc::new(server));
         for stream in [&client, &server] {
-            // It fails when the peer has gone already, which the lanes will notice.
+            // Fails if the peer has already closed, which the lanes will notice.
             let _ = stream.set_nodelay(true);
         }
         let requests = Arc::new(Lane::new(&client, &server, passes.requests));
@@ -317,7 +318,7 @@ impl Link {
 struct Lane {
     from: Arc<TcpStream>,
     to: Arc<TcpStream>,
-    // Locked while bytes are passed on, so that closing the gate waits for those that are under way.
+    // Locked while bytes are forwarded, so that closing the gate waits for them.
     gate: Mutex<Gate>,
 }
 
@@ -328,7 +329,7 @@ struct Gate {
     end: End,
 }
 
-/// What became of the end of the stream.
+/// The state of the end of the stream.
 #[derive(Debug, PartialEq)]
 enum End {
     NotSeen,
@@ -342,7 +343,7 @@ impl Lane {
         Self { from: Arc::clone(from), to: Arc::clone(to), gate: Mutex::new(Gate { open, held, end }) }
     }
 
-    /// Passes bytes on, each read shown to `look` before.
+    /// Forwards bytes, and shows each read to `look` first.
     fn pump(&self, look: impl Fn(&[u8])) {
         let mut buffer = [0; 16 * 1024];
         loop {
@@ -373,7 +374,7 @@ impl Lane {
             return;
         }
         if (&*self.to).write_all(&gate.held).is_err() {
-            self.hang_up(); // the receiver has gone: so the sender learns of it
+            self.hang_up(); // the receiver has closed; this notifies the sender
         }
         gate.held.clear();
         if gate.end == End::Held {
@@ -391,7 +392,7 @@ impl Lane {
     }
 
     fn hang_up(&self) {
-        // It fails when the stream is closed already.
+        // Fails if the stream is already closed.
         let _ = self.from.shutdown(Shutdown::Both);
         let _ = self.to.shutdown(Shutdown::Both);
     }

@@ -1,4 +1,4 @@
-//! One real ZooKeeper server, with the verbs that break it and mend it.
+//! One real ZooKeeper server, with verbs to break and repair it.
 
 use std::fs;
 use std::path::Path;
@@ -18,10 +18,11 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/zookeeper");
 const PORT_TAKEN: &str = "Address already in use";
 pub(super) const TRIES: usize = 5;
 
-/// How a server is set up. The default is quick: ticks of half a second, sessions of 1 to 40 s.
+/// The configuration of a server. The default is quick: ticks of half a second, sessions of 1 to 40
+/// s.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// The server's unit of time: it looks for expired sessions once a tick.
+    /// The server's unit of time. It checks for expired sessions once a tick.
     pub tick_time_ms: u32,
     /// Shorter session timeouts are raised to this.
     pub min_session_timeout_ms: u32,
@@ -42,8 +43,8 @@ impl Default for ServerOptions {
     }
 }
 
-/// A server on a loopback port of its own. It ends, and its data goes, when this value is dropped or when the test
-/// process ends in whatever way.
+/// A server on its own loopback port. It ends, and its data are removed, when this value is dropped
+/// or the test process ends in any way.
 #[derive(Debug)]
 pub struct Server {
     port: u16,
@@ -59,13 +60,13 @@ enum State {
     Paused(Process),
 }
 
-/// The server that all tests of this process share; for those that do not break it.
+/// The server shared by all tests of this process that do not break it.
 pub fn shared() -> &'static Server {
     static SHARED: OnceLock<Server> = OnceLock::new();
     SHARED.get_or_init(Server::start)
 }
 
-/// The Java class path of the server and of its Java client; panics when they are not installed.
+/// The Java class path of the server and of its Java client. Panics if they are not installed.
 pub fn classpath() -> &'static str {
     static CLASSPATH: OnceLock<String> = OnceLock::new();
     CLASSPATH.get_or_init(|| {
@@ -95,10 +96,10 @@ impl Server {
             }
             assert!(server.lost_its_port(), "the server ended:\n{}", server.log());
         }
-        panic!("each of {TRIES} free ports was taken before the server had it");
+        panic!("each of {TRIES} free ports was taken before the server bound it");
     }
 
-    /// Makes the directory and the configuration of a server that does not run yet.
+    /// Creates the directory and the configuration of a server without starting it.
     pub(super) fn prepare(id: usize, options: &ServerOptions) -> Self {
         panics::watch();
         classpath();
@@ -114,13 +115,13 @@ impl Server {
         Self { port, supervisor: Mutex::new(supervisor), state: Mutex::new(State::Down), dir }
     }
 
-    /// Starts the process and does not wait for it.
+    /// Starts the process without waiting for it.
     pub(super) fn launch(&self) {
-        assert!(!self.is_running(), "this server is up already");
+        assert!(!self.is_running(), "this server already runs");
         *self.state.lock() = State::Running(self.supervisor.lock().start());
     }
 
-    /// Replaces a line of the configuration, which counts from the next start on.
+    /// Replaces a line of the configuration, effective from the next start.
     pub fn reconfigure(&self, line: &str, new: &str) {
         let config = self.dir().join("zoo.cfg");
         let text = fs::read_to_string(&config).expect("the file is ours");
@@ -138,12 +139,12 @@ impl Server {
         self.port
     }
 
-    /// Ends the server in an orderly way (SIGTERM) and returns once it is gone. Its data stays.
+    /// Ends the server cleanly (SIGTERM) and returns once it has ended. Its data are kept.
     pub fn stop(&self) {
         self.end(Signal::TERM);
     }
 
-    /// Ends the server at once (SIGKILL), paused or not, and returns once it is gone. Its data stays.
+    /// Kills the server (SIGKILL), paused or not, and returns once it has ended. Its data are kept.
     pub fn kill(&self) {
         self.end(Signal::KILL);
     }
@@ -152,13 +153,13 @@ impl Server {
         let mut state = self.state.lock();
         if let State::Running(process) | State::Paused(process) = *state {
             process.signal(signal);
-            process.signal(Signal::CONT); // a process that is stopped heeds SIGKILL alone
+            process.signal(Signal::CONT); // a stopped process reacts only to SIGKILL
             process.wait();
         }
         *state = State::Down;
     }
 
-    /// Stops the server's time (SIGSTOP): its connections stay open, and nothing is answered.
+    /// Suspends the server (SIGSTOP): its connections stay open, and nothing is answered.
     pub fn pause(&self) {
         let mut state = self.state.lock();
         if let State::Running(process) = *state {
@@ -167,7 +168,7 @@ impl Server {
         }
     }
 
-    /// Lets a paused server go on (SIGCONT).
+    /// Continues a paused server (SIGCONT).
     pub fn resume(&self) {
         let mut state = self.state.lock();
         if let State::Paused(process) = *state {
@@ -176,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Starts a server that was stopped or killed, on the same data and port, and returns once it serves.
+    /// Starts a stopped or killed server with the same data and port, and returns once it serves.
     pub fn restart(&self) {
         self.launch();
         self.await_serving();
@@ -187,24 +188,24 @@ impl Server {
         assert!(self.comes_up(), "the server ended:\n{}", self.log());
     }
 
-    /// Blocks until the server serves; false when it ended instead.
+    /// Blocks until the server serves. Returns `false` if it ended instead.
     fn comes_up(&self) -> bool {
         let settled = holds_within(2 * deadline(), || self.serves() || !self.is_running());
         assert!(settled, "the server runs but does not serve:\n{}", self.log());
         self.is_running()
     }
 
-    /// True from the start to the end of the process; a paused server is running.
+    /// Returns `true` from the start to the end of the process. A paused server is running.
     pub fn is_running(&self) -> bool {
         self.process().is_some_and(Process::is_running)
     }
 
-    /// True while the server runs and is not paused.
+    /// Returns whether the server runs and is not paused.
     pub fn is_awake(&self) -> bool {
         matches!(*self.state.lock(), State::Running(process) if process.is_running())
     }
 
-    /// The pid of the server's JVM, if there is one.
+    /// The pid of the server's JVM, if it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process().map(Process::pid)
     }
@@ -221,14 +222,15 @@ impl Server {
         self.dir.path()
     }
 
-    /// True when the server takes requests, which in an ensemble needs a quorum. Only an answer that names our
-    /// directory counts: another server may have taken the port first.
+    /// Returns whether the server accepts requests, which in an ensemble requires a quorum. Only an
+    /// answer that names our directory counts: another server may have taken the port first.
     pub fn serves(&self) -> bool {
         let ours = format!("dataDir={}", utf8(&self.dir().join("data")));
         self.is_awake() && four_letter(self.port, "conf").is_ok_and(|answer| answer.contains(&ours))
     }
 
-    /// The answer to a four letter word (`ruok`, `srvr`, `mntr`…); panics when none comes within the deadline.
+    /// The answer to a four letter word (`ruok`, `srvr`, `mntr`…). Panics if none arrives within
+    /// the deadline.
     pub fn four_letter(&self, word: &str) -> String {
         eventually_some(&format!("{} answers {word}", self.connect_string()), || {
             four_letter(self.port, word).ok()
@@ -237,7 +239,7 @@ impl Server {
 
     /// A number of the server's own statistics (`mntr`), such as `znode_count`.
     pub fn metric(&self, name: &str) -> usize {
-        eventually_some(&format!("mntr tells {name}"), || {
+        eventually_some(&format!("mntr reports {name}"), || {
             let answer = self.four_letter("mntr");
             let line = answer
                 .lines()
@@ -246,12 +248,12 @@ impl Server {
         })
     }
 
-    /// The watches that clients have set and that have not fired.
+    /// The watches that are set and have not fired.
     pub fn watch_count(&self) -> usize {
         self.metric("watch_count")
     }
 
-    /// The sessions that the server takes for alive.
+    /// The sessions that the server considers alive.
     pub fn session_count(&self) -> usize {
         self.metric("global_sessions")
     }
@@ -261,7 +263,8 @@ impl Server {
         tail(&self.dir().join("log"))
     }
 
-    /// True when a port was taken before this server had it, so that another try with other ports may do.
+    /// Returns whether another process took a port before this server, so that a retry with other
+    /// ports may succeed.
     pub(super) fn lost_its_port(&self) -> bool {
         self.log().contains(PORT_TAKEN)
     }
@@ -286,7 +289,7 @@ fn utf8(path: &Path) -> &str {
     path.to_str().expect("paths of temporary files are UTF-8")
 }
 
-/// A new directory in memory if possible: what tests of locks should wait for is not a disk.
+/// A new directory, in memory if possible: tests of locks should not wait for a disk.
 fn data_dir() -> TempDir {
     let memory = Path::new("/dev/shm");
     tempfile::Builder::new()

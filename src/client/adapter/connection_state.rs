@@ -1,7 +1,8 @@
-//! The connection of one handle's events: it knows what the handle's state means for the session, and passes events on.
+//! The connection behind one handle's events. Interprets the handle's state for the session, and
+//! forwards events.
 //!
-//! The crate calls in from its io thread and its event thread, holding locks of its own. Everything here is short and
-//! calls nothing of the crate's.
+//! The crate calls in from its I/O thread and its event thread, and holds its own locks meanwhile.
+//! Everything here is short and calls nothing of the crate's.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +15,7 @@ use super::ensemble::Ensemble;
 use crate::client::{ClientEvent, EventSink, Granted, ZkError, ZkResult};
 use crate::logging;
 
-/// How soon the servers are asked again of which none has answered.
+/// Delay between two rounds of asking the servers when none has answered.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) struct ConnectionState {
@@ -24,36 +25,36 @@ pub(super) struct ConnectionState {
     changed: Condvar,
 }
 
-/// What is known of that which servers grant.
+/// The source of the servers' grants.
 pub(super) enum Grants {
-    /// By the application's word.
+    /// Stated by the application.
     Fixed(Granted),
-    /// By asking them after every reconnect.
+    /// Asked from the servers after every reconnect.
     Asked(Arc<Ensemble>),
 }
 
 struct State {
     contact: Contact,
-    /// All servers were asked already for the connection that comes next.
+    /// All servers were already asked for the next connection.
     is_asked: bool,
-    /// Counts the handle's changes of state, to see whether one came in during a call.
+    /// The number of the handle's state changes. Detects a change during a call.
     changes: u64,
-    /// The handle has ended and does nothing any more.
+    /// The handle has ended and does nothing more.
     ended: bool,
     sink: Option<EventSink>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contact {
-    /// A handle that was in use before: it has not told its state yet.
+    /// A handle that was in use before and has not reported its state yet.
     Unknown,
     Connecting,
-    /// There is a connection, and the servers are asked what they grant.
+    /// Connected; the servers are being asked for their grants.
     Reached,
     Connected,
-    /// Contact was lost; the handle has not begun to connect again.
+    /// Contact was lost, and the handle has not started to reconnect.
     Disconnected,
-    /// The session is gone, whatever the handle does now.
+    /// The session is lost, whatever the handle does now.
     Lost,
 }
 
@@ -64,7 +65,8 @@ pub(super) struct CallEpoch {
 }
 
 impl ConnectionState {
-    /// The connection of a handle that has just begun to connect, perhaps after all servers were asked.
+    /// The connection of a handle that has just started to connect, perhaps after all servers were
+    /// asked.
     pub(super) fn connecting(grants: Grants, is_asked: bool) -> ConnectionState {
         ConnectionState::new(Contact::Connecting, grants, is_asked)
     }
@@ -94,7 +96,7 @@ impl ConnectionState {
         state.contact == Contact::Connected
     }
 
-    /// Tells nothing any more, and fails every call.
+    /// Delivers no more events and fails every call.
     pub(super) fn detach(&self) {
         let mut state = self.state.lock();
         state.contact = Contact::Lost;
@@ -104,7 +106,7 @@ impl ConnectionState {
         self.changed.notify_all();
     }
 
-    /// A change of the handle's state, on its io thread.
+    /// Handles a state change of the handle, on its I/O thread.
     #[allow(deprecated, reason = "the crate reports a loss of contact and an expiry with a deprecated state")]
     pub(super) fn on_state(self: &Arc<Self>, new: ZkState) {
         let mut state = self.state.lock();
@@ -114,18 +116,19 @@ impl ConnectionState {
         match new {
             ZkState::Connected => self.reached(&mut state),
             ZkState::Connecting => state.change_to(Contact::Connecting),
-            // Reported after `Connecting`, this is how the crate says that the session has expired and that it goes on
-            // with a new one. It says the same when a server hangs up in the middle of its answer to the connect
-            // request, which is rare, and taken for the worse.
+            // After `Connecting`, this is how the crate reports that the session has expired and
+            // that it continues with a new one. It reports the same when a server hangs up in the
+            // middle of its answer to the connect request. That is rare, and the worse case is
+            // assumed.
             ZkState::NotConnected if state.contact == Contact::Connecting => state.change_to(Contact::Lost),
             ZkState::NotConnected => state.change_to(Contact::Disconnected),
             ZkState::Closed | ZkState::AuthFailed => state.change_to(Contact::Lost),
-            // No contact that a lock could use. Not asked for, so never seen.
+            // No contact that a lock could use. Never requested, so never seen.
             ZkState::ConnectedReadOnly | ZkState::Associating => state.change_to(Contact::Disconnected),
         }
     }
 
-    /// There is a connection. The session hears of it when it is known what servers grant now.
+    /// Handles a new connection. The session is notified once the servers' grants are known.
     fn reached(self: &Arc<Self>, state: &mut State) {
         match &self.grants {
             Grants::Asked(ensemble) if !state.is_asked => {
@@ -137,18 +140,18 @@ impl ConnectionState {
         state.is_asked = false;
     }
 
-    /// Asks the servers, on a thread for as long as it takes, what they grant.
+    /// Asks the servers for their grants, on a thread that lives as long as that takes.
     fn ask(self: &Arc<Self>, ensemble: Arc<Ensemble>, attempt: u64) {
         let connection = Arc::downgrade(self);
         let thread = thread::Builder::new().name("zk-lock-ask".to_owned());
-        // Without a thread the session hears of no contact, and ends with its lease. Nothing is logged here, under the locks
-        // of the crate's.
+        // If no thread can be started, the session is not notified of contact and ends with its
+        // lease. Nothing is logged here, under the crate's locks.
         let _ = thread.spawn(move || {
             loop {
                 let answers = ensemble.ask(Instant::now() + ensemble.granted().session_timeout / 4);
                 let Some(connection) = connection.upgrade() else { return };
                 match answers {
-                    Ok(_) => return connection.learnt(attempt, ensemble.granted()),
+                    Ok(_) => return connection.on_grant(attempt, ensemble.granted()),
                     Err(_) if connection.stays_reached(attempt) => {}
                     Err(_) => return,
                 }
@@ -156,15 +159,15 @@ impl ConnectionState {
         });
     }
 
-    /// What servers grant is known, if that is still of interest.
-    fn learnt(&self, attempt: u64, granted: Granted) {
+    /// Records the servers' grant, if the connection is still the same.
+    fn on_grant(&self, attempt: u64, granted: Granted) {
         let mut state = self.state.lock();
         if state.changes == attempt && state.contact == Contact::Reached {
             state.connected(granted);
         }
     }
 
-    /// Waits for a moment; returns whether the handle has this connection then.
+    /// Waits a moment, then returns whether the handle still has this connection.
     fn stays_reached(&self, attempt: u64) -> bool {
         let mut state = self.state.lock();
         if state.changes == attempt && state.contact == Contact::Reached {
@@ -173,7 +176,7 @@ impl ConnectionState {
         state.changes == attempt && state.contact == Contact::Reached
     }
 
-    /// A watch event, on the handle's event thread.
+    /// Handles a watch event, on the handle's event thread.
     pub(super) fn on_watch(&self, event: WatchedEvent) {
         let is_change = matches!(
             event.event_type,
@@ -188,7 +191,7 @@ impl ConnectionState {
         }
     }
 
-    /// Whether the handle itself has ended, after which it keeps no session alive.
+    /// Whether the handle has ended. It then no longer keeps a session alive.
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
     }
@@ -201,7 +204,7 @@ impl ConnectionState {
         }
     }
 
-    /// Says what the result of a call means, given what happened meanwhile.
+    /// Interprets the result of a call, given the changes meanwhile.
     pub(super) fn after_call<T>(self: &Arc<Self>, before: CallEpoch, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.state.lock();
         if state.contact == Contact::Lost {
@@ -210,7 +213,8 @@ impl ConnectionState {
         let unchanged = state.changes == before.changes;
         match (&result, state.contact) {
             (Err(ZkError::SessionExpired), _) => state.change_to(Contact::Lost),
-            // The crate tells a loss of contact before it fails the calls under way. If it did not, its io thread is gone.
+            // The crate reports a loss of contact before it fails the running calls. Otherwise its
+            // I/O thread has died.
             (Err(ZkError::ConnectionLoss), Contact::Connected | Contact::Reached) if unchanged => {
                 state.change_to(Contact::Lost);
                 drop(state);
@@ -218,7 +222,7 @@ impl ConnectionState {
                 return Err(ZkError::SessionExpired);
             }
             (Err(ZkError::ConnectionLoss), _) => {}
-            // An answer: there is contact, although the handle's own word came before anybody listened.
+            // An answer proves contact, even if the handle reported it before anybody subscribed.
             (_, Contact::Unknown | Contact::Connecting) if unchanged => self.reached(&mut state),
             _ => {}
         }
@@ -230,11 +234,11 @@ impl State {
     fn connected(&mut self, granted: Granted) {
         if !matches!(self.contact, Contact::Lost | Contact::Connected) {
             self.contact = Contact::Connected;
-            self.tell(ClientEvent::Connected(granted));
+            self.emit(ClientEvent::Connected(granted));
         }
     }
 
-    /// Changes to anything but `Connected`.
+    /// Changes to any state except `Connected`.
     fn change_to(&mut self, next: Contact) {
         let before = self.contact;
         if before == Contact::Lost {
@@ -243,14 +247,15 @@ impl State {
         self.contact = next;
         let had_contact = matches!(before, Contact::Connected | Contact::Unknown);
         match next {
-            Contact::Lost => self.tell(ClientEvent::SessionLost),
-            _ if had_contact => self.tell(ClientEvent::Disconnected),
+            Contact::Lost => self.emit(ClientEvent::SessionLost),
+            _ if had_contact => self.emit(ClientEvent::Disconnected),
             _ => {}
         }
     }
 
-    /// The sink never blocks and never calls back, so it may be called under the lock, which keeps events in order.
-    fn tell(&self, event: ClientEvent) {
+    /// The sink never blocks and never calls back. So it may be called under the lock, which keeps
+    /// events in order.
+    fn emit(&self, event: ClientEvent) {
         if let Some(sink) = &self.sink {
             sink(event);
         }
@@ -288,21 +293,21 @@ mod tests {
         (connection, received)
     }
 
-    fn told(events: &Receiver<ClientEvent>) -> Vec<ClientEvent> {
+    fn received(events: &Receiver<ClientEvent>) -> Vec<ClientEvent> {
         events.try_iter().collect()
     }
 
     #[test]
-    fn a_disconnect_and_a_reconnect_are_told_once_each() {
+    fn disconnect_and_reconnect_are_reported_once_each() {
         let (connection, events) = connection(connecting());
         for state in [ZkState::Connected, ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
             connection.on_state(state);
         }
-        assert_eq!(told(&events), [CONNECTED, ClientEvent::Disconnected, CONNECTED]);
+        assert_eq!(received(&events), [CONNECTED, ClientEvent::Disconnected, CONNECTED]);
     }
 
     #[test]
-    fn a_silent_new_session_is_a_lost_session() {
+    fn silently_opened_new_session_is_a_lost_session() {
         let (connection, events) = connection(connecting());
         for state in [ZkState::Connected, ZkState::Connecting, ZkState::NotConnected] {
             connection.on_state(state);
@@ -310,12 +315,12 @@ mod tests {
         for state in [ZkState::Connecting, ZkState::Connected] {
             connection.on_state(state);
         }
-        assert_eq!(told(&events), [CONNECTED, ClientEvent::Disconnected, ClientEvent::SessionLost]);
+        assert_eq!(received(&events), [CONNECTED, ClientEvent::Disconnected, ClientEvent::SessionLost]);
         assert_eq!(connection.before_call().unwrap_err(), ZkError::SessionExpired);
     }
 
     #[test]
-    fn what_a_call_brought_from_another_session_does_not_count() {
+    fn result_of_a_call_on_another_session_is_discarded() {
         let (connection, _events) = connection(connecting());
         connection.on_state(ZkState::Connected);
         let before = connection.before_call().unwrap();
@@ -326,17 +331,17 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_the_handle_did_not_tell_means_that_its_thread_is_gone() {
+    fn unreported_connection_loss_means_a_dead_io_thread() {
         let (connection, events) = connection(connecting());
         connection.on_state(ZkState::Connected);
         let before = connection.before_call().unwrap();
         let result = connection.after_call::<()>(before, Err(ZkError::ConnectionLoss));
         assert_eq!(result, Err(ZkError::SessionExpired));
-        assert_eq!(told(&events).last(), Some(&ClientEvent::SessionLost));
+        assert_eq!(received(&events).last(), Some(&ClientEvent::SessionLost));
     }
 
     #[test]
-    fn a_loss_that_the_handle_told_is_a_passing_one() {
+    fn reported_connection_loss_is_temporary() {
         let (connection, _events) = connection(connecting());
         connection.on_state(ZkState::Connected);
         let before = connection.before_call().unwrap();
@@ -349,52 +354,52 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_contact_even_if_the_handle_said_so_before_anybody_listened() {
+    fn answer_proves_contact_reported_before_subscribing() {
         for start in [in_use(), connecting()] {
             let (connection, events) = connection(start);
             let before = connection.before_call().unwrap();
             connection.after_call::<()>(before, Err(ZkError::NoNode)).unwrap_err();
-            assert_eq!(told(&events), [CONNECTED]);
+            assert_eq!(received(&events), [CONNECTED]);
         }
     }
 
     #[test]
-    fn an_answer_from_before_a_disconnect_is_no_contact() {
+    fn answer_from_before_a_disconnect_proves_no_contact() {
         let (connection, events) = connection(in_use());
         let before = connection.before_call().unwrap();
         connection.on_state(ZkState::Connecting);
         connection.after_call(before, Ok(())).unwrap();
-        assert_eq!(told(&events), [ClientEvent::Disconnected]);
+        assert_eq!(received(&events), [ClientEvent::Disconnected]);
     }
 
     #[test]
-    fn a_handle_that_still_connects_loses_no_contact_and_one_in_use_may() {
+    fn disconnect_is_reported_for_a_handle_in_use_but_not_while_connecting() {
         for (start, expected) in [(connecting(), vec![]), (in_use(), vec![ClientEvent::Disconnected])] {
             let (connection, events) = connection(start);
             connection.on_state(ZkState::Connecting);
-            assert_eq!(told(&events), expected);
+            assert_eq!(received(&events), expected);
             connection.on_state(ZkState::Connected);
-            assert_eq!(told(&events), [CONNECTED]);
+            assert_eq!(received(&events), [CONNECTED]);
         }
     }
 
     #[test]
-    fn a_closed_handle_is_a_lost_session() {
+    fn closed_handle_is_a_lost_session() {
         let (connection, events) = connection(in_use());
         connection.on_state(ZkState::Closed);
-        assert_eq!(told(&events), [ClientEvent::SessionLost]);
+        assert_eq!(received(&events), [ClientEvent::SessionLost]);
     }
 
     #[test]
-    fn a_late_subscriber_hears_of_a_loss() {
+    fn late_subscriber_is_notified_of_a_loss() {
         let connection = Arc::new(connecting());
         connection.on_state(ZkState::Closed);
-        let (events, received) = unbounded();
+        let (events, late) = unbounded();
         assert!(!connection.subscribe(Arc::new(move |event| drop(events.send(event)))));
-        assert_eq!(told(&received), [ClientEvent::SessionLost]);
+        assert_eq!(received(&late), [ClientEvent::SessionLost]);
     }
 
-    /// Servers that cannot be reached, and granted this when they could.
+    /// Servers that are unreachable but have granted this earlier.
     fn asked() -> (Arc<ConnectionState>, Receiver<ClientEvent>) {
         let servers = ConnectString::parse("127.0.0.1:1").unwrap();
         let ensemble = Ensemble::new(servers, TIMEOUT);
@@ -402,28 +407,34 @@ mod tests {
     }
 
     #[test]
-    fn a_reconnect_is_told_when_the_servers_have_said_what_they_grant() {
+    fn reconnect_is_reported_once_the_grant_is_known() {
         let (connection, events) = asked();
         connection.on_state(ZkState::Connected);
         for state in [ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
             connection.on_state(state);
         }
-        let told = told(&events);
-        assert!(matches!(told[..], [ClientEvent::Connected(_), ClientEvent::Disconnected]), "{told:?}");
+        let events_seen = received(&events);
+        assert!(
+            matches!(events_seen[..], [ClientEvent::Connected(_), ClientEvent::Disconnected]),
+            "{events_seen:?}"
+        );
         let changes = connection.state.lock().changes;
-        connection.learnt(changes - 1, granted());
-        assert!(events.is_empty(), "that was asked for an older connection");
-        connection.learnt(changes, granted());
+        connection.on_grant(changes - 1, granted());
+        assert!(events.is_empty(), "the answer belongs to an older connection");
+        connection.on_grant(changes, granted());
         assert_eq!(events.try_recv(), Ok(CONNECTED));
     }
 
     #[test]
-    fn a_connection_that_is_lost_before_the_servers_have_answered_is_not_told() {
+    fn connection_lost_before_the_grant_is_known_is_not_reported() {
         let (connection, events) = asked();
         for state in [ZkState::Connected, ZkState::Connecting, ZkState::Connected, ZkState::Connecting] {
             connection.on_state(state);
         }
-        let told = told(&events);
-        assert!(matches!(told[..], [ClientEvent::Connected(_), ClientEvent::Disconnected]), "{told:?}");
+        let events_seen = received(&events);
+        assert!(
+            matches!(events_seen[..], [ClientEvent::Connected(_), ClientEvent::Disconnected]),
+            "{events_seen:?}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The types of the crate `zookeeper`, to and from those of the port.
+//! Conversions between the types of the crate `zookeeper` and those of the port.
 
 use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError};
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_permission_is_that_of_the_same_name() {
+    fn permissions_convert_by_name() {
         for permissions in (0..=Permissions::ALL.bits()).map(Permissions::from_bits_retain) {
             let names: Vec<_> = permissions.iter_names().map(|(name, _)| name).collect();
             let expected = match names.len() {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_error_keeps_its_code() {
+    fn unknown_error_keeps_its_code() {
         assert_eq!(from_error(zookeeper::ZkError::NoWatcher), ZkError::Other(-121));
         assert_eq!(from_error(zookeeper::ZkError::InvalidACL), ZkError::InvalidAcl);
     }

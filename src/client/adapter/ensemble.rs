@@ -1,8 +1,10 @@
-//! [`Ensemble`]: what the servers of a connect string grant a session, asked of all of them.
+//! [`Ensemble`]: the session timeouts that the servers of a connect string grant. All of them are
+//! asked.
 //!
-//! The crate says neither which server it is connected to nor what that one grants. So the least that any of them grants
-//! counts, and it is asked for again after every reconnect, since a server may have been restarted with another
-//! configuration. A server that does not answer such a question counts with what it has said before.
+//! The crate exposes neither which server it is connected to nor that server's grant. So the
+//! smallest grant of all servers counts. They are asked again after every reconnect, because a
+//! server may have been restarted with another configuration. If a server does not answer, its last
+//! answer counts.
 
 use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
@@ -14,14 +16,15 @@ use crate::client::Granted;
 use crate::client::connect_string::ConnectString;
 use crate::client::handshake::{Greeting, probe_all};
 
-/// The part of the session timeout for which the other servers are waited for when one has answered, as a divisor.
+/// After the first answer, the other servers are awaited for the session timeout divided by this.
 const GRACE_DIVISOR: u32 = 16;
 
 pub(super) struct Ensemble {
     servers: ConnectString,
-    /// What the crate asks for.
+    /// The session timeout that the crate requests.
     session_timeout: Duration,
-    /// The least that was granted so far. The crate asks for no more on its later connections than it got before.
+    /// The smallest grant so far. On later connections the crate requests no more than it was
+    /// granted before.
     granted: Mutex<Option<Granted>>,
 }
 
@@ -30,20 +33,20 @@ impl Ensemble {
         Ensemble { servers, session_timeout, granted: Mutex::new(None) }
     }
 
-    /// What counts as granted, after the last question.
+    /// The grant that counts, after the last round of questions.
     pub(super) fn granted(&self) -> Granted {
         let nothing = Granted::new(Duration::ZERO);
         self.granted.lock().unwrap_or(nothing)
     }
 
-    /// Finds the servers that serve. Returns a connect string for the crate, which begins with one of them, and whether all
-    /// have said what they grant.
+    /// Finds a serving server. Returns a connect string for the crate that starts with one, and
+    /// whether all servers have answered.
     ///
     /// # Errors
-    /// What became of each when none answered before `deadline`.
+    /// The outcome of each server, if none answered before `deadline`.
     pub(super) fn find(&self, deadline: Instant) -> Result<(String, bool), String> {
         let answers = self.ask(deadline)?;
-        // Any of them, so that not all clients flock to one.
+        // A random one, so that clients spread over the servers.
         let chosen = Uuid::new_v4().as_u128() % answers.len() as u128;
         let (chosen, greeting) = answers[chosen as usize];
         let mut addresses = vec![greeting.address.to_string()];
@@ -59,10 +62,11 @@ impl Ensemble {
         Ok((format!("{}{}", addresses.join(","), self.servers.chroot()), all_answered))
     }
 
-    /// Asks all servers what they grant, and takes note of it. Returns the answers, with the positions of the servers.
+    /// Asks all servers for their grants and records them. Returns the answers with the positions
+    /// of the servers.
     ///
     /// # Errors
-    /// What became of each when none answered before `deadline`.
+    /// The outcome of each server, if none answered before `deadline`.
     pub(super) fn ask(&self, deadline: Instant) -> Result<Vec<(usize, Greeting)>, String> {
         let servers = self.servers.servers();
         let coming = probe_all(servers, self.session_timeout, deadline);
@@ -87,7 +91,7 @@ impl Ensemble {
     fn learn(&self, answers: &[(usize, Greeting)]) {
         let mut granted = self.granted.lock();
         for (_, greeting) in answers {
-            // Two ticks are the shortest session timeout, unless a server is configured otherwise.
+            // Two ticks are the minimum session timeout, unless a server is configured otherwise.
             let new = Granted::new(greeting.session_timeout).with_tick(greeting.shortest_timeout / 2);
             let least = granted.map_or(new, |known| Granted {
                 session_timeout: known.session_timeout.min(new.session_timeout),
@@ -98,7 +102,8 @@ impl Ensemble {
     }
 }
 
-/// The first address of a server, or `None` for one whose name cannot be resolved, which the crate would not bear.
+/// The first address of a server, or `None` if its name cannot be resolved. The crate would panic
+/// on such a name.
 fn resolve(server: &str) -> Option<String> {
     server.to_socket_addrs().ok()?.next().map(|address| address.to_string())
 }
@@ -117,16 +122,16 @@ mod tests {
     }
 
     #[test]
-    fn the_least_session_timeout_and_the_longest_tick_of_all_answers_count() {
+    fn smallest_session_timeout_and_longest_tick_count() {
         let servers = ConnectString::parse("127.0.0.1:1").unwrap();
         let ensemble = Ensemble::new(servers, Duration::from_secs(20));
         ensemble.learn(&[answer(20_000, 4_000), answer(10_000, 1_000)]);
         let granted = ensemble.granted();
         assert_eq!(granted.session_timeout, Duration::from_secs(10));
-        assert_eq!(granted.report_delay, Duration::from_millis(2_200), "a tick of 2 s, and a tenth");
+        assert_eq!(granted.report_delay, Duration::from_millis(2_200), "a tick of 2 s plus a tenth");
         ensemble.learn(&[answer(15_000, 6_000)]);
         let granted = ensemble.granted();
-        assert_eq!(granted.session_timeout, Duration::from_secs(10), "the crate asks for no more again");
+        assert_eq!(granted.session_timeout, Duration::from_secs(10), "the crate never requests more again");
         assert_eq!(granted.report_delay, Duration::from_millis(3_300));
     }
 }

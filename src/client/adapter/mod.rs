@@ -1,23 +1,27 @@
 //! The client port on the crate `zookeeper`, with that crate's hazards contained.
 //!
-//! What it does under faults, and what is done about it here:
-//! - It opens a new session silently when the old one has expired: [`connection`] notices, and from then on every call fails with
-//!   `SessionExpired`, whatever the handle would answer.
-//! - After it has given up, or when its io thread has died, calls fail with `ConnectionLoss` for ever: [`connection`] tells these
-//!   from a passing loss.
-//! - It does not set watches again after a reconnect: the port's contract says so, and the session looks again.
-//! - It keeps a closure for each watch call, failed ones included: [`watches`] makes one for a path at most.
-//! - It does not say what a server grants: all of them are [asked](ensemble), again after every reconnect, before the
-//!   session hears of it.
-//! - It gives up for good at a disconnect when it has not pinged for a session timeout, and it pings only after two
-//!   thirds of one without any traffic: [`min_idle_for_ping`](ZooKeeperClient::min_idle_for_ping) asks for that gap.
-//! - Connecting panics where the first address fails at once, resolves names only once, and says neither which session
-//!   timeout the server granted nor why it failed: a handshake of our own comes first, and a thread of its own contains
-//!   the rest.
-//! - Dropping its last handle makes a blocking call, and when that fails the handle lives on by itself and keeps the
-//!   session: it is closed first, on a worker or on a thread of its own.
+//! Its behavior under faults, and the remedies here:
+//! - It silently opens a new session when the old one has expired. [`connection_state`] notices,
+//!   and from then on every call fails with `SessionExpired`, whatever the handle would answer.
+//! - After it has given up, or when its I/O thread has died, calls fail with `ConnectionLoss`
+//!   forever. [`connection_state`] distinguishes this from a temporary loss.
+//! - It does not set watches again after a reconnect. The port's contract documents this, and the
+//!   session reads again.
+//! - It keeps a closure for each watch call, including failed ones. [`watches`] creates at most one
+//!   for a path.
+//! - It does not expose a server's grant. All servers are [asked](ensemble), again after every
+//!   reconnect, before the session is notified of it.
+//! - It gives up for good at a disconnect if it has not pinged for a session timeout, and it pings
+//!   only after two thirds of one without any traffic.
+//!   [`min_idle_for_ping`](ZooKeeperClient::min_idle_for_ping) requests that gap.
+//! - Connecting panics if the first address fails immediately, resolves names only once, and
+//!   reports neither the granted session timeout nor the cause of a failure. So a separate
+//!   handshake comes first, and a dedicated thread contains the rest.
+//! - Dropping its last handle makes a blocking call. If that fails, the handle lives on and keeps
+//!   the session alive. So it is closed first, on a worker or on a dedicated thread.
 //!
-//! Calls block for as long as packets are swallowed. That is the port's contract too; the session's workers bear it.
+//! Calls block as long as packets are swallowed. The port's contract allows this, and the session's
+//! workers absorb it.
 
 mod connection_state;
 mod convert;
@@ -42,13 +46,13 @@ use super::connect_string::ConnectString;
 use super::{Acl, CreateMode, EventSink, Granted, Stat, ZkError, ZkResult, ZooKeeperClient};
 use crate::error::{LockError, Result};
 
-/// How much longer than the crate's own idle time before a ping ours is: the crate's timer ticks in tenths of a second.
+/// Added to the crate's idle time before a ping: the crate's timer ticks in tenths of a second.
 const AFTER_PING: Duration = Duration::from_millis(200);
 
-/// How soon a close that failed is tried again.
+/// The delay before a failed close is retried.
 const CLOSE_RETRY: Duration = Duration::from_millis(100);
 
-/// A tick of a server by default.
+/// The servers' default tick time.
 const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 pub(crate) struct Adapter {
@@ -58,16 +62,16 @@ pub(crate) struct Adapter {
     ownership: Ownership,
 }
 
-/// Whose handle it is, and how events come.
+/// The owner of the handle, and the way in which events arrive.
 enum Ownership {
-    /// Ours: every watch event comes to the handle's default watcher, so that no closure is ever kept.
+    /// Ours: every watch event arrives at the handle's default watcher, so no closure is ever kept.
     Owned,
-    /// The application's, and its default watcher too: watches need closures.
+    /// The application's, including its default watcher: watches need closures.
     Borrowed { subscription: Mutex<Option<Subscription>>, watches: Watches },
 }
 
 impl Adapter {
-    /// Connects to the first server that serves. Blocks for `session_timeout` at most.
+    /// Connects to the first serving server. Blocks for at most `session_timeout`.
     pub(crate) fn connect(
         servers: &ConnectString,
         session_timeout: Duration,
@@ -76,7 +80,7 @@ impl Adapter {
         let servers = servers.clone();
         let tried = servers.to_string();
         let (result, connected) = bounded(1);
-        // Name resolution has no deadline, and the crate panics where an address fails at once.
+        // Name resolution has no deadline, and the crate panics if an address fails immediately.
         let started = thread::Builder::new().name("zk-lock-connect".to_owned()).spawn(move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| open(&servers, session_timeout, deadline)));
             let _ = result.send(outcome.unwrap_or_else(|_| Err(format!("{servers} (the client panicked)"))));
@@ -91,7 +95,7 @@ impl Adapter {
         }
     }
 
-    /// Uses a handle that stays the application's.
+    /// Uses a handle that the application keeps.
     pub(crate) fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<dyn ZooKeeperClient> {
         let granted = Granted::new(session_timeout).with_tick(DEFAULT_TICK);
         let connection = Arc::new(ConnectionState::of_a_handle_in_use(granted));
@@ -125,8 +129,8 @@ impl ZooKeeperClient for Adapter {
         let path = created.clone();
         let result = self.connection.after_call(before, created);
         if let (Err(ZkError::SessionExpired), Ok(path)) = (&result, path) {
-            // The call may have come through on a session that the handle opened behind our back. On a handle of the
-            // application's that session lives on, and nobody would delete the znode.
+            // The call may have succeeded on a session that the handle opened silently. On an
+            // application's handle that session lives on, and nothing else would delete the znode.
             let _ = zk.delete(&path, None);
         }
         result
@@ -149,9 +153,9 @@ impl ZooKeeperClient for Adapter {
 
     fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
         self.call(|zk| match (watch, &self.ownership) {
-            // Not shared with a data watch on the same path: the crate keeps the two kinds apart.
+            // Not shared with a data watch on the same path: the crate separates the two kinds.
             (true, Ownership::Borrowed { watches, .. }) => {
-                // As for the data below.
+                // As in `get_data` below.
                 zk.exists(path, false)?.ok_or(zookeeper::ZkError::NoNode)?;
                 match watches.arm_children(path) {
                     Some(watcher) => zk.get_children_w(path, watcher),
@@ -165,7 +169,7 @@ impl ZooKeeperClient for Adapter {
     fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
         let (data, stat) = self.call(|zk| match (watch, &self.ownership) {
             (true, Ownership::Borrowed { watches, .. }) => {
-                // A closure for a znode that is gone would stay for ever, so that is asked first.
+                // A closure for a missing znode would stay forever, so this call comes first.
                 zk.get_data(path, false)?;
                 match watches.arm(path) {
                     Some(watcher) => zk.get_data_w(path, watcher),
@@ -193,8 +197,8 @@ impl ZooKeeperClient for Adapter {
         self.connection.granted().report_delay
     }
 
-    /// A little more than two thirds of the session timeout, after which the crate pings. With requests more often it
-    /// would never ping, and give up at the first disconnect.
+    /// A little more than two thirds of the session timeout, after which the crate pings. With more
+    /// frequent requests it would never ping, and would give up at the first disconnect.
     fn min_idle_for_ping(&self) -> Duration {
         self.session_timeout() * 2 / 3 + AFTER_PING
     }
@@ -223,7 +227,8 @@ impl Drop for Adapter {
         let Some(zk) = self.zk.get_mut().take() else { return };
         let (owned, connection, wait) =
             (self.owns_session(), Arc::clone(&self.connection), self.session_timeout());
-        // May block, be it because it is the last handle. Without a thread for it, it is dropped here.
+        // May block: dropping the last handle closes the session. If no thread can be started, it
+        // is dropped here.
         let _ = thread::Builder::new().name("zk-lock-close".to_owned()).spawn(move || {
             if owned {
                 close_for_good(&zk, &connection, wait);
@@ -241,17 +246,19 @@ impl fmt::Debug for Adapter {
     }
 }
 
-/// Closes the session, over outages. A handle that is merely dropped during one reconnects when the outage is over, and
-/// keeps its session, and the locks held on it, alive for as long as the process lives.
+/// Closes the session, even across outages. A handle that is only dropped during an outage
+/// reconnects afterwards, and keeps its session and the locks held on it alive until the process
+/// ends.
 fn close_for_good(zk: &ZooKeeper, connection: &ConnectionState, session_timeout: Duration) {
-    // By then the server has ended the session, unless the handle keeps it alive; then a close gets through.
+    // Until then the server has ended the session, unless the handle keeps it alive; in that case a
+    // close succeeds.
     let deadline = Instant::now() + session_timeout * 2;
     while zk.close().is_err() && !connection.has_ended() && Instant::now() < deadline {
-        thread::sleep(CLOSE_RETRY); // there is no event to wait for: the next attempt is one
+        thread::sleep(CLOSE_RETRY); // no event signals when a retry may succeed
     }
 }
 
-/// Finds a server that serves, then starts the crate's client with that server first.
+/// Finds a serving server, then starts the crate's client with that server first.
 fn open(
     servers: &ConnectString,
     session_timeout: Duration,

@@ -1,11 +1,12 @@
-//! One closure for each path watched through a handle whose default watcher is the application's.
+//! One closure for each path watched through a handle whose default watcher belongs to the
+//! application.
 //!
-//! The crate keeps every closure until an event for its path comes, so a second one for a path that is watched already
-//! would stay as long as the first. A call made without a closure sets the watch on the server all the same, and the
-//! closure that is there hears of it.
+//! The crate keeps every closure until an event for its path arrives. A second one for a watched
+//! path would stay as long as the first. A call without a closure also sets the watch on the
+//! server, and the existing closure receives the event.
 //!
-//! What cannot be helped: the closure for a znode that is deleted at the very moment at which it is watched, or while
-//! contact is lost, stays with the handle.
+//! Unavoidable: the closure for a znode that is deleted at the very moment at which it is watched,
+//! or during an outage, stays with the handle.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +22,7 @@ pub(super) struct Watches {
     armed: Arc<Armed>,
 }
 
-/// The closures that the crate keeps, by kind of watch and path, each with a number of its own.
+/// The closures that the crate keeps, by kind of watch and path, each with its number.
 #[derive(Default)]
 struct Armed {
     next: AtomicU64,
@@ -39,12 +40,12 @@ impl Watches {
         Watches { connection: Arc::downgrade(connection), armed: Arc::default() }
     }
 
-    /// The closure to give to the crate for a watch on this path's znode, or `None` when it has one.
+    /// The closure to pass to the crate for a watch on this path's znode, or `None` if it has one.
     pub(super) fn arm(&self, path: &str) -> Option<OneShotWatcher> {
         self.arm_kind(Kind::Data, path)
     }
 
-    /// The same for a watch on its children.
+    /// As [`arm`](Watches::arm), for a watch on the children.
     pub(super) fn arm_children(&self, path: &str) -> Option<OneShotWatcher> {
         self.arm_kind(Kind::Children, path)
     }
@@ -66,7 +67,8 @@ impl Watches {
     }
 }
 
-/// What the crate keeps. It hands over and nothing else: it runs on the crate's event thread, which a panic would end.
+/// The closure that the crate keeps. It only forwards the event: a panic would end the crate's
+/// event thread, on which it runs.
 pub(super) struct OneShotWatcher {
     connection: Weak<ConnectionState>,
     armed: Weak<Armed>,
@@ -86,7 +88,7 @@ impl OneShotWatcher {
 
 impl Watcher for OneShotWatcher {
     fn handle(&self, event: WatchedEvent) {
-        // First, so that whoever looks again because of this event arms a new one.
+        // First, so that a reader woken by this event arms a new closure.
         self.disarm();
         if let Some(connection) = self.connection.upgrade() {
             connection.on_watch(event);
@@ -95,7 +97,7 @@ impl Watcher for OneShotWatcher {
 }
 
 impl Drop for OneShotWatcher {
-    /// The crate drops a closure without calling it when the call that brought it lost its connection.
+    /// The crate drops a closure without calling it when the call that set it lost its connection.
     fn drop(&mut self) {
         self.disarm();
     }
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_has_one_closure_until_it_has_fired() {
+    fn path_has_one_closure_until_it_fires() {
         let watches = watches();
         let closure = watches.arm("/a").unwrap();
         assert!(watches.arm("/a").is_none());
@@ -132,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_that_was_dropped_unheard_is_replaced() {
+    fn closure_dropped_without_an_event_is_replaced() {
         let watches = watches();
         drop(watches.arm("/a").unwrap());
         assert!(watches.arm("/a").is_some());
     }
 
     #[test]
-    fn a_fired_closure_that_goes_late_leaves_its_successor_alone() {
+    fn late_drop_of_a_fired_closure_keeps_its_successor() {
         let watches = watches();
         let first = watches.arm("/a").unwrap();
         first.handle(event());

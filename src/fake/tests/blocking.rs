@@ -3,8 +3,11 @@ use crossbeam_channel::{Receiver, bounded, unbounded};
 use super::*;
 use ClientEvent::{Disconnected, SessionLost};
 
-/// Calls `exists` on another thread and returns once the call is on its way.
-fn look(zookeeper: &SimulatedZooKeeper, client: &Arc<SimulatedClient>) -> Receiver<Result<bool, ZkError>> {
+/// Calls `exists` on another thread and returns once the call is in progress.
+fn start_exists(
+    zookeeper: &SimulatedZooKeeper,
+    client: &Arc<SimulatedClient>,
+) -> Receiver<Result<bool, ZkError>> {
     let (calls, client) = (zookeeper.log().len(), Arc::clone(client));
     let call = in_background(move || client.exists("/late", true).map(|stat| stat.is_some()));
     eventually("the call is made", || zookeeper.log().len() > calls);
@@ -12,20 +15,20 @@ fn look(zookeeper: &SimulatedZooKeeper, client: &Arc<SimulatedClient>) -> Receiv
 }
 
 #[test]
-fn a_swallowed_call_is_executed_at_the_release() {
+fn swallowed_call_is_executed_at_release() {
     let (zookeeper, client, _) = connected();
     client.swallow();
-    let call = look(&zookeeper, &client);
+    let call = start_exists(&zookeeper, &client);
     zookeeper.create("/late", b"");
     client.release();
     assert_eq!(next(&call), Ok(true));
 }
 
 #[test]
-fn a_swallowed_reply_comes_at_the_release() {
+fn swallowed_reply_arrives_at_release() {
     let (zookeeper, client, _) = connected();
     client.swallow_next(SimOperation::Exists, Effect::After);
-    let call = look(&zookeeper, &client);
+    let call = start_exists(&zookeeper, &client);
     eventually("the server has executed it", || zookeeper.log()[0].executed);
     zookeeper.create("/late", b"");
     assert_eq!(zookeeper.log()[0].outcome, None);
@@ -34,11 +37,11 @@ fn a_swallowed_reply_comes_at_the_release() {
 }
 
 #[test]
-fn a_request_can_be_the_first_to_be_swallowed() {
+fn swallowing_can_start_with_a_request() {
     let (zookeeper, client, _) = connected();
     client.swallow_next(SimOperation::Exists, Effect::Before);
     assert!(client.get_data("/a", false).is_ok());
-    let call = look(&zookeeper, &client);
+    let call = start_exists(&zookeeper, &client);
     eventually("the fault is met", || client.pending_faults() == 0);
     zookeeper.create("/late", b"");
     client.release();
@@ -46,10 +49,10 @@ fn a_request_can_be_the_first_to_be_swallowed() {
 }
 
 #[test]
-fn a_disconnect_loses_a_swallowed_reply() {
+fn disconnect_loses_a_swallowed_reply() {
     let (zookeeper, client, _) = connected();
     client.swallow_next(SimOperation::Exists, Effect::After);
-    let call = look(&zookeeper, &client);
+    let call = start_exists(&zookeeper, &client);
     eventually("the server has executed it", || zookeeper.log()[0].executed);
     client.disconnect();
     client.reconnect();
@@ -57,10 +60,10 @@ fn a_disconnect_loses_a_swallowed_reply() {
 }
 
 #[test]
-fn a_disconnect_frees_swallowed_calls_without_effect() {
+fn disconnect_fails_swallowed_calls_without_effect() {
     let (zookeeper, client, events) = connected();
     client.swallow();
-    let call = look(&zookeeper, &client);
+    let call = start_exists(&zookeeper, &client);
     client.disconnect();
     assert_eq!(next(&call), Err(ZkError::ConnectionLoss));
     assert_eq!(events.take(), [Disconnected]);
@@ -71,7 +74,7 @@ fn a_disconnect_frees_swallowed_calls_without_effect() {
 }
 
 #[test]
-fn swallowed_events_come_at_the_release() {
+fn swallowed_events_arrive_at_release() {
     let (zookeeper, client, events) = connected();
     client.exists("/a", true).unwrap();
     client.exists("/b", true).unwrap();
@@ -97,7 +100,7 @@ fn swallowed_events_are_lost_with_the_connection() {
 }
 
 #[test]
-fn an_expiry_behind_a_swallowing_network_is_told_at_the_release() {
+fn expiry_while_swallowed_is_reported_at_release() {
     let (zookeeper, client, events) = connected();
     ephemeral(&client, "/e");
     client.swallow();
@@ -105,7 +108,7 @@ fn an_expiry_behind_a_swallowing_network_is_told_at_the_release() {
     assert!(!zookeeper.exists("/e"));
     assert_eq!(events.take(), []);
     zookeeper.clear_log();
-    let call = look(&zookeeper, &client);
+    let call = start_exists(&zookeeper, &client);
     assert_eq!(zookeeper.log()[0].outcome, None);
     client.release();
     assert_eq!(next(&call), Err(ZkError::SessionExpired));
@@ -113,7 +116,7 @@ fn an_expiry_behind_a_swallowing_network_is_told_at_the_release() {
 }
 
 #[test]
-fn a_close_is_swallowed_too() {
+fn close_can_be_swallowed() {
     let (zookeeper, client, _) = connected();
     client.swallow();
     let this = Arc::clone(&client);
@@ -125,9 +128,10 @@ fn a_close_is_swallowed_too() {
     assert!(zookeeper.sessions().is_empty());
 }
 
-/// The contract: `Disconnected` before any call fails because of it, whatever thread delivers it.
+/// The contract: `Disconnected` precedes every call that fails because of it, on whichever thread
+/// it is delivered.
 #[test]
-fn no_call_overtakes_the_event_that_it_fails_for() {
+fn disconnected_event_precedes_the_calls_that_it_fails() {
     let (zookeeper, client, _) = connected();
     let order = Arc::new(Mutex::new(Vec::new()));
     let (arrive, arrived) = unbounded();

@@ -10,7 +10,7 @@ fn version(zookeeper: &SimulatedZooKeeper) -> i32 {
 }
 
 #[test]
-fn a_fault_strikes_before_or_after_the_effect() {
+fn fault_occurs_before_or_after_the_effect() {
     let (zookeeper, client, events) = connected();
     client.fail_next(SetData, Effect::Before, ZkError::ConnectionLoss);
     assert_eq!(write(&client), Err(ZkError::ConnectionLoss));
@@ -44,7 +44,7 @@ fn the_nth_call_fails() {
     client.fail_nth(SetData, 2, Effect::Before, ZkError::NoAuth);
     client.fail_nth(SetData, 2, Effect::Before, ZkError::NoNode);
     client.fail_nth(SetData, 4, Effect::Before, ZkError::NotEmpty);
-    // The first call without a fault.
+    // Applies to the first call without a fault.
     client.fail_next(SetData, Effect::Before, ZkError::ConnectionLoss);
     client.fail_next(SetData, Effect::Before, ZkError::OperationTimeout);
     let outcomes: Vec<_> = (0..5).map(|_| write(&client)).collect();
@@ -67,7 +67,7 @@ fn a_fault_waits_for_a_call_with_contact() {
 }
 
 #[test]
-fn a_cut_is_told_before_the_call_fails() {
+fn cut_is_reported_before_the_call_fails() {
     for (when, executed) in [(Effect::Before, false), (Effect::After, true)] {
         let (zookeeper, client, events) = connected();
         client.cut_next(GetData, when);
@@ -82,7 +82,7 @@ fn a_cut_is_told_before_the_call_fails() {
 }
 
 #[test]
-fn a_closure_runs_before_the_effect_and_may_call_everything() {
+fn closure_before_the_effect_may_call_everything() {
     let (zookeeper, client, events) = connected();
     let (server, this) = (zookeeper.clone(), Arc::clone(&client));
     client.before_next(GetData, move || {
@@ -97,7 +97,7 @@ fn a_closure_runs_before_the_effect_and_may_call_everything() {
 }
 
 #[test]
-fn a_closure_runs_after_the_effect_and_before_the_reply() {
+fn closure_after_the_effect_runs_before_the_reply() {
     let (zookeeper, client, events) = connected();
     let server = zookeeper.clone();
     client.after_next(GetData, move || {
@@ -110,7 +110,7 @@ fn a_closure_runs_after_the_effect_and_before_the_reply() {
 }
 
 #[test]
-fn closures_wait_for_one_call_each() {
+fn each_closure_runs_in_one_call() {
     let (_zookeeper, client, _) = connected();
     let order = Arc::new(Mutex::new(Vec::new()));
     let note = |name: &'static str| {
@@ -120,7 +120,7 @@ fn closures_wait_for_one_call_each() {
     client.before_next(SetData, note("before 1"));
     client.before_next(SetData, note("before 2"));
     client.after_next(SetData, note("after 2"));
-    // No effect in the first call, so what runs after one waits for the second.
+    // The first call has no effect, so the closure after the effect waits for the second.
     client.fail_next(SetData, Effect::Before, ZkError::ConnectionLoss);
     assert!(write(&client).is_err());
     assert_eq!(*order.lock(), ["before 1"]);
@@ -131,7 +131,7 @@ fn closures_wait_for_one_call_each() {
 }
 
 #[test]
-fn a_closure_that_cuts_before_the_effect_prevents_it() {
+fn cut_in_a_closure_before_the_effect_prevents_it() {
     let (zookeeper, client, _) = connected();
     let this = Arc::clone(&client);
     client.before_next(SetData, move || this.disconnect());
@@ -140,7 +140,7 @@ fn a_closure_that_cuts_before_the_effect_prevents_it() {
 }
 
 #[test]
-fn a_closure_that_ends_contact_after_the_effect_loses_the_reply() {
+fn contact_ended_in_a_closure_after_the_effect_loses_the_reply() {
     type Verb = fn(&SimulatedClient);
     let endings: [(Verb, ZkError); 4] = [
         (|client| client.disconnect(), ZkError::ConnectionLoss),
@@ -164,7 +164,7 @@ fn a_closure_that_ends_contact_after_the_effect_loses_the_reply() {
 }
 
 #[test]
-fn a_reply_overtakes_the_close_of_its_client() {
+fn reply_is_delivered_before_the_close_of_its_client() {
     let (zookeeper, client, _) = connected();
     let this = Arc::clone(&client);
     client.after_next(SetData, move || this.close());
@@ -202,7 +202,7 @@ fn every_call_is_logged() {
 }
 
 #[test]
-fn a_cleared_log_forgets_the_call_that_is_running() {
+fn clearing_the_log_forgets_running_calls() {
     let (zookeeper, client, _) = connected();
     client.exists("/a", false).unwrap();
     zookeeper.clear_log();
@@ -218,7 +218,7 @@ fn a_cleared_log_forgets_the_call_that_is_running() {
 }
 
 #[test]
-fn debug_output_is_short_and_names_the_session() {
+fn debug_output_names_the_session() {
     let (zookeeper, client, _) = connected();
     client.before_next(SetData, || {});
     assert!(format!("{client:?}").contains(&client.session_id().to_string()));

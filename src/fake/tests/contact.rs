@@ -6,7 +6,7 @@ fn outcome(client: &SimulatedClient) -> Result<(), ZkError> {
 }
 
 #[test]
-fn a_new_client_is_connected_with_a_session_of_its_own() {
+fn new_client_is_connected_with_its_own_session() {
     let (zookeeper, client, events) = connected();
     let other = zookeeper.connect(Duration::from_secs(9));
     assert!(other.subscribe(Arc::new(|_| {})));
@@ -17,7 +17,7 @@ fn a_new_client_is_connected_with_a_session_of_its_own() {
 }
 
 #[test]
-fn a_reconnect_says_what_the_server_grants_then() {
+fn reconnect_reports_the_new_grant() {
     let (_zookeeper, client, events) = connected();
     let less = Granted::new(TIMEOUT / 2).with_report_delay(TIMEOUT / 8);
     client.disconnect();
@@ -28,7 +28,7 @@ fn a_reconnect_says_what_the_server_grants_then() {
 }
 
 #[test]
-fn a_disconnect_costs_the_watches_and_leaves_the_session() {
+fn disconnect_drops_watches_and_keeps_the_session() {
     let (zookeeper, client, events) = connected();
     let other = zookeeper.connect(TIMEOUT);
     ephemeral(&client, "/e");
@@ -52,7 +52,7 @@ fn a_disconnect_costs_the_watches_and_leaves_the_session() {
 }
 
 #[test]
-fn a_session_that_expires_in_contact_is_lost_at_once() {
+fn expiry_while_connected_is_reported_immediately() {
     let (zookeeper, client, events) = connected();
     let other = zookeeper.connect(TIMEOUT);
     let other_events = Events::of(&other);
@@ -73,7 +73,7 @@ fn a_session_that_expires_in_contact_is_lost_at_once() {
 }
 
 #[test]
-fn a_session_that_expires_without_contact_is_lost_at_the_reconnect() {
+fn expiry_while_disconnected_is_reported_at_reconnect() {
     let (zookeeper, client, events) = connected();
     ephemeral(&client, "/e");
     client.disconnect();
@@ -86,15 +86,15 @@ fn a_session_that_expires_without_contact_is_lost_at_the_reconnect() {
 }
 
 #[test]
-fn a_silent_expiry_is_told_late() {
+fn silent_expiry_is_reported_late() {
     type Verb = fn(&SimulatedClient);
     let last_words: [(Verb, &[ClientEvent]); 3] = [
-        (|client| client.tell(), &[SessionLost]),
+        (|client| client.report_expiry(), &[SessionLost]),
         (|client| client.reconnect(), &[SessionLost]),
         (
             |client| {
                 client.disconnect();
-                client.tell();
+                client.report_expiry();
             },
             &[Disconnected, SessionLost],
         ),
@@ -103,7 +103,7 @@ fn a_silent_expiry_is_told_late() {
         let (zookeeper, client, events) = connected();
         ephemeral(&client, "/e");
         client.get_data("/a", true).unwrap();
-        client.tell();
+        client.report_expiry();
         client.expire_silently();
         assert!(!zookeeper.exists("/e"));
         assert_eq!(zookeeper.watch_count(), 0);
@@ -116,18 +116,18 @@ fn a_silent_expiry_is_told_late() {
 }
 
 #[test]
-fn a_silent_expiry_without_contact_leaves_the_client_disconnected() {
+fn silent_expiry_while_disconnected_changes_nothing_for_the_client() {
     let (_zookeeper, client, events) = connected();
     client.disconnect();
     client.expire_silently();
     client.disconnect();
     assert_eq!(events.take(), [Disconnected]);
-    client.tell();
+    client.report_expiry();
     assert_eq!(events.take(), [SessionLost]);
 }
 
 #[test]
-fn a_session_that_the_client_gives_up_lives_on_the_server() {
+fn session_given_up_by_the_client_lives_on_the_server() {
     let (zookeeper, client, events) = connected();
     ephemeral(&client, "/e");
     client.give_up();
@@ -140,7 +140,7 @@ fn a_session_that_the_client_gives_up_lives_on_the_server() {
 }
 
 #[test]
-fn a_close_ends_the_session_once() {
+fn close_ends_the_session_once() {
     let (zookeeper, client, events) = connected();
     ephemeral(&client, "/e");
     client.get_data("/a", true).unwrap();
@@ -154,13 +154,13 @@ fn a_close_ends_the_session_once() {
     client.expire();
     client.disconnect();
     client.reconnect();
-    client.tell();
+    client.report_expiry();
     assert_eq!(events.take(), []);
     assert_eq!(outcome(&client), Err(ZkError::SessionExpired));
 }
 
 #[test]
-fn a_close_that_does_not_reach_the_server_leaves_the_session_to_expire() {
+fn close_lost_before_the_server_leaves_the_session_to_expire() {
     let without_contact: [fn(&SimulatedClient); 3] = [
         |client| client.disconnect(),
         |client| client.cut_next(SimOperation::Close, Effect::Before),
@@ -179,7 +179,7 @@ fn a_close_that_does_not_reach_the_server_leaves_the_session_to_expire() {
 }
 
 #[test]
-fn a_close_whose_reply_is_lost_ends_the_session() {
+fn close_with_a_lost_reply_ends_the_session() {
     let (zookeeper, client, events) = connected();
     client.cut_next(SimOperation::Close, Effect::After);
     client.close();
@@ -188,7 +188,7 @@ fn a_close_whose_reply_is_lost_ends_the_session() {
 }
 
 #[test]
-fn a_closed_client_lets_go_of_its_sink() {
+fn close_drops_the_sink() {
     let (_zookeeper, client, _) = connected();
     let held = Arc::new(());
     let weak = Arc::downgrade(&held);
@@ -198,7 +198,7 @@ fn a_closed_client_lets_go_of_its_sink() {
 }
 
 #[test]
-fn a_client_that_is_dropped_has_crashed() {
+fn dropped_client_counts_as_crashed() {
     let (zookeeper, client, _) = connected();
     ephemeral(&client, "/e");
     client.get_data("/a", true).unwrap();
@@ -211,7 +211,7 @@ fn a_client_that_is_dropped_has_crashed() {
 }
 
 #[test]
-fn what_a_sink_holds_may_call_the_client_when_it_goes() {
+fn drop_of_a_sink_may_call_the_client() {
     struct Closes(Arc<SimulatedClient>);
     impl Drop for Closes {
         fn drop(&mut self) {

@@ -32,7 +32,7 @@ fn requests_fail_as_on_a_server() {
 }
 
 #[test]
-fn a_znode_is_written_at_its_version_only() {
+fn write_requires_the_current_version() {
     let (zookeeper, client, _) = connected();
     assert_eq!(client.set_data("/a", b"new", Some(0)).unwrap().version, 1);
     let (data, stat) = client.get_data("/a", false).unwrap();
@@ -59,7 +59,7 @@ fn every_successful_write_takes_one_zxid() {
 }
 
 #[test]
-fn a_stat_tells_owner_and_children() {
+fn stat_shows_owner_and_children() {
     let (zookeeper, client, _) = connected();
     ephemeral(&client, "/a/e");
     zookeeper.create("/a/p", b"");
@@ -74,7 +74,7 @@ fn a_stat_tells_owner_and_children() {
 }
 
 #[test]
-fn sequence_numbers_count_the_children_ever_made() {
+fn sequence_numbers_count_all_children_ever_created() {
     let (zookeeper, client, _) = connected();
     let sequential = |mode| create(&client, "/a/x-", mode).unwrap();
     assert_eq!(sequential(CreateMode::EphemeralSequential), "/a/x-0000000000");
@@ -172,37 +172,39 @@ fn each_request_needs_its_permission() {
 }
 
 #[test]
-fn what_may_not_be_read_is_hidden_by_the_rules_of_the_release() {
+fn unreadable_znodes_are_hidden_as_each_release_does() {
     let rules = [
         (ReadChecks::ReadsOnly, true, true),
         (ReadChecks::Events, true, false),
         (ReadChecks::EventsAndExists, false, false),
     ];
-    for (checks, seen, told) in rules {
+    for (checks, seen, notified) in rules {
         let (zookeeper, client, events) = connected();
         zookeeper.set_read_checks(checks);
         let hidden = Acl::new(Permissions::ALL, "digest", "alice:hash");
         let open = Acl::new(Permissions::READ, "world", "anyone");
-        let happened =
-            |path, told| assert_eq!(events.take(), [changed(path)][..usize::from(told)], "{checks:?}");
-        // A watch on a missing znode is always left; whether it is told depends on the ACL at the creation.
+        let happened = |path, notified| {
+            assert_eq!(events.take(), [changed(path)][..usize::from(notified)], "{checks:?}")
+        };
+        // A watch on a missing znode is always set. Whether it fires depends on the ACL at
+        // creation.
         assert!(client.exists("/h", true).unwrap().is_none());
         zookeeper.create_with_acl("/h", b"", std::slice::from_ref(&hidden));
-        happened("/h", told);
+        happened("/h", notified);
         assert_eq!(zookeeper.watch_count(), 0);
         let exists = client.exists("/h", true).map(|stat| stat.is_some());
         assert_eq!(exists, if seen { Ok(true) } else { Err(ZkError::NoAuth) });
         assert_eq!(zookeeper.watch_count(), usize::from(seen));
         zookeeper.delete("/h");
-        happened("/h", told && seen);
-        // A child watch asks for the parent's ACL, not for the child's.
+        happened("/h", notified && seen);
+        // A child watch requires rights on the parent, not on the child.
         client.get_children("/a", true).unwrap();
         zookeeper.create_with_acl("/a/h", b"", std::slice::from_ref(&hidden));
         happened("/a", true);
         client.get_children("/a", true).unwrap();
         zookeeper.delete("/a/h");
         happened("/a", true);
-        // Who may read is told.
+        // A client that may read is notified.
         zookeeper.create_with_acl("/o", b"", &[hidden, open]);
         client.exists("/o", true).unwrap();
         zookeeper.delete("/o");
@@ -211,7 +213,7 @@ fn what_may_not_be_read_is_hidden_by_the_rules_of_the_release() {
 }
 
 #[test]
-fn an_expiry_hides_what_may_not_be_read() {
+fn expiry_sends_no_event_for_an_unreadable_znode() {
     let (zookeeper, client, events) = connected();
     let other = zookeeper.connect(TIMEOUT);
     for (path, permission) in [("/a/r", Permissions::READ), ("/a/w", Permissions::WRITE)] {
@@ -229,7 +231,7 @@ fn an_expiry_hides_what_may_not_be_read() {
 }
 
 #[test]
-fn an_identity_opens_what_names_it() {
+fn identity_grants_access_where_an_acl_names_it() {
     let (zookeeper, client, _) = connected();
     let acl = [Acl::new(Permissions::READ, "digest", "alice:hash")];
     zookeeper.create_with_acl("/private", b"", &acl);
@@ -245,7 +247,7 @@ fn an_identity_opens_what_names_it() {
 }
 
 #[test]
-fn the_scheme_auth_stands_for_the_creators_identities() {
+fn scheme_auth_is_replaced_by_the_creators_identities() {
     let (zookeeper, client, _) = connected();
     let create = |path| client.create(path, b"", &Acl::creator_all(), CreateMode::Persistent);
     assert_eq!(create("/mine"), Err(ZkError::InvalidAcl));
@@ -255,7 +257,7 @@ fn the_scheme_auth_stands_for_the_creators_identities() {
 }
 
 #[test]
-fn an_acl_that_is_replaced_holds_from_then_on_and_no_watch_fires() {
+fn replaced_acl_takes_effect_and_fires_no_watch() {
     let (zookeeper, client, events) = connected();
     client.get_data("/a", true).unwrap();
     let hidden = [Acl::new(Permissions::DELETE, "world", "anyone")];
@@ -263,11 +265,15 @@ fn an_acl_that_is_replaced_holds_from_then_on_and_no_watch_fires() {
     assert_eq!((zookeeper.acl("/a").unwrap(), zookeeper.stat("/a").unwrap().aversion), (hidden.to_vec(), 1));
     assert!(matches!(client.get_data("/a", false), Err(ZkError::NoAuth)));
     zookeeper.delete("/a");
-    assert_eq!((events.take(), zookeeper.watch_count()), (vec![], 0), "the watch is used up for nothing");
+    assert_eq!(
+        (events.take(), zookeeper.watch_count()),
+        (vec![], 0),
+        "the watch is used up without an event"
+    );
 }
 
 #[test]
-fn a_bad_acl_is_refused() {
+fn bad_acl_is_refused() {
     let (zookeeper, client, _) = connected();
     let bad =
         [vec![], vec![Acl::new(Permissions::ALL, "world", "me")], vec![Acl::new(Permissions::ALL, "", "")]];
@@ -279,7 +285,7 @@ fn a_bad_acl_is_refused() {
 }
 
 #[test]
-fn somebody_else_makes_parents_and_may_do_everything() {
+fn other_client_creates_parents_and_has_all_rights() {
     let zookeeper = SimulatedZooKeeper::new();
     zookeeper.create_with_acl("/x/y", b"", &[Acl::new(Permissions::empty(), "world", "anyone")]);
     zookeeper.clone().create("/x/y/z", b"1");
@@ -294,7 +300,7 @@ fn somebody_else_makes_parents_and_may_do_everything() {
 }
 
 #[test]
-fn a_foreign_session_owns_its_znodes_until_it_expires() {
+fn session_without_a_client_owns_its_znodes_until_it_expires() {
     let (zookeeper, client, events) = connected();
     let kept = zookeeper.create_sequential("/a", "x-", None);
     let gone = zookeeper.create_sequential("/a", "x-", Some(7));
@@ -306,13 +312,13 @@ fn a_foreign_session_owns_its_znodes_until_it_expires() {
 }
 
 #[test]
-#[should_panic(expected = "somebody else cannot delete '/missing': NoNode")]
-fn a_test_that_asks_for_the_impossible_panics() {
+#[should_panic(expected = "another client cannot delete '/missing': NoNode")]
+fn verb_panics_where_the_server_would_refuse() {
     SimulatedZooKeeper::new().delete("/missing");
 }
 
 #[test]
-fn an_ended_session_makes_no_znode() {
+fn ended_session_creates_no_znode() {
     let (zookeeper, client, _) = connected();
     client.expire();
     let create = || zookeeper.create_sequential("/a", "x-", Some(client.session_id()));

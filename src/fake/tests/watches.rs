@@ -41,7 +41,7 @@ fn a_child_watch_fires_once_on_children_and_own_deletion() {
 }
 
 #[test]
-fn a_deletion_tells_a_client_once_of_each_path() {
+fn deletion_sends_one_event_per_path() {
     let (zookeeper, client, events) = connected();
     zookeeper.create("/a/b", b"");
     for _ in 0..2 {
@@ -57,7 +57,7 @@ fn a_deletion_tells_a_client_once_of_each_path() {
 }
 
 #[test]
-fn every_watching_client_is_told() {
+fn every_watching_client_is_notified() {
     let (zookeeper, first, first_events) = connected();
     let second = zookeeper.connect(TIMEOUT);
     let second_events = Events::of(&second);
@@ -69,7 +69,7 @@ fn every_watching_client_is_told() {
 }
 
 #[test]
-fn no_watch_is_left_unasked_or_on_a_missing_znode_by_a_read() {
+fn read_sets_no_watch_unasked_or_on_a_missing_znode() {
     let (zookeeper, client, _) = connected();
     client.get_data("/a", false).unwrap();
     client.get_children("/a", false).unwrap();
@@ -82,16 +82,16 @@ fn no_watch_is_left_unasked_or_on_a_missing_znode_by_a_read() {
 }
 
 #[test]
-fn a_sink_runs_with_no_lock_held() {
+fn sink_runs_with_no_lock_held() {
     let (zookeeper, client, _) = connected();
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let (sees, looks) = (Arc::clone(&seen), zookeeper.clone());
+    let (sink_seen, server) = (Arc::clone(&seen), zookeeper.clone());
     client.subscribe(Arc::new(move |event| {
         if event == changed("/a") {
-            // A change in a sink is delivered after the event that the sink is at.
-            looks.create("/b", b"");
+            // Delivered after the current event.
+            server.create("/b", b"");
         }
-        sees.lock().push((event, looks.children("/")));
+        sink_seen.lock().push((event, server.children("/")));
     }));
     client.exists("/a", true).unwrap();
     client.exists("/b", true).unwrap();
@@ -101,13 +101,13 @@ fn a_sink_runs_with_no_lock_held() {
 }
 
 #[test]
-fn a_sink_that_panics_blocks_nobody() {
+fn panicking_sink_blocks_no_other_thread() {
     let (zookeeper, client, _) = connected();
     client.subscribe(Arc::new(|_| panic!("in the sink")));
     client.exists("/a", true).unwrap();
     let writer = zookeeper.clone();
     let written = in_background(move || writer.delete("/a"));
-    assert_eq!(written.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected), "it panics");
+    assert_eq!(written.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected), "the sink panics");
     let events = Events::of(&client);
     client.disconnect();
     assert_eq!(events.take(), [ClientEvent::Disconnected]);

@@ -1,7 +1,7 @@
 //! The laws of the recipe rules over time, however a server numbers the requests: two owners never
-//! exclude each other, and no request waits for ever.
+//! exclude each other, and no request waits forever.
 //!
-//! In a history requests join the queue, list it, decide by what they listed, wait, own and leave.
+//! In a history, requests join the queue, list it, decide by their listing, wait, own and leave.
 //! The steps come in any order.
 
 use uuid::Uuid;
@@ -15,9 +15,9 @@ const SCHEME: NamingScheme = NamingScheme::Recipe;
 /// The counter of a directory, as [`counter`](crate::recipe::counter) describes it.
 struct Counter {
     wraps: bool,
-    /// The tree's.
+    /// The tree's number.
     applied: i32,
-    /// That of the newest change under way.
+    /// The number of the newest change in progress.
     under_way: Option<i32>,
 }
 
@@ -44,10 +44,10 @@ enum Phase {
         waits_for: Option<String>,
     },
     Owner,
-    /// A writer whose place a reader has taken. Its znode is still there.
+    /// A writer replaced by a reader. Its znode still exists.
     Downgraded,
-    /// A request of another library, which decides by itself.
-    Stranger,
+    /// A request of another library, which decides on its own.
+    OtherLibrary,
 }
 
 struct History {
@@ -56,11 +56,11 @@ struct History {
     created: u64,
 }
 
-/// Plays a history on a server whose next number is `start`. At its end all who own leave, until
-/// nobody waits.
+/// Runs a history on a server whose next number is `start`. At its end all owners leave, until no
+/// request waits.
 ///
 /// The counter `wraps` as up to ZooKeeper 3.5, or mixes numbers at its end as from 3.6 on. The
-/// lower half of each step says what happens, the upper half to which request.
+/// lower half of each step selects the action, the upper half the request.
 pub fn check_history(start: i32, wraps: bool, steps: &[u8]) {
     let counter = Counter { wraps, applied: start, under_way: None };
     let mut history = History { counter, requests: Vec::new(), created: 0 };
@@ -68,7 +68,7 @@ pub fn check_history(start: i32, wraps: bool, steps: &[u8]) {
         history.take(step % 16, usize::from(step / 16));
         history.check_owners();
     }
-    history.let_everybody_own();
+    history.let_every_waiter_own();
 }
 
 impl History {
@@ -96,7 +96,7 @@ impl History {
     fn create(&mut self, which: usize) {
         let access = [Access::Exclusive, Access::Write(SCHEME), Access::Read(SCHEME)][which % 3];
         let phase = match which {
-            12.. => Phase::Stranger,
+            12.. => Phase::OtherLibrary,
             _ => Phase::Queued { listed: None, waits_for: None },
         };
         let number = self.counter.next();
@@ -105,7 +105,7 @@ impl History {
 
     fn push(&mut self, access: Access, number: &str, phase: Phase) {
         self.created += 1;
-        // The names are in no relation to the order.
+        // The names are unrelated to the order.
         let guid = Uuid::from_u64_pair(self.created.wrapping_mul(0x9e37_79b9_7f4a_7c15), self.created);
         let name = format!("{}{number}", access.prefix(guid));
         self.requests.push(Request { access, name, phase });
@@ -135,7 +135,7 @@ impl History {
         }
     }
 
-    /// A reader with the same number takes a writer's place.
+    /// A reader with the same number replaces a writer.
     fn downgrade(&mut self, index: usize) {
         let Request { access, name, phase } = &mut self.requests[index];
         if !matches!((&*access, &*phase), (Access::Write(_), Phase::Owner)) {
@@ -154,21 +154,21 @@ impl History {
         assert!(owners.len() < 2 || share, "owners at once: {:?} of {:?}", names(), self.names());
     }
 
-    /// All requests that do not wait leave, until there are none.
-    fn let_everybody_own(&mut self) {
+    /// All requests that do not wait leave, until none is left.
+    fn let_every_waiter_own(&mut self) {
         while !self.requests.is_empty() {
-            while let Some(index) = self.requests.iter().position(|request| self.can_go_on(request)) {
+            while let Some(index) = self.requests.iter().position(|request| self.can_proceed(request)) {
                 self.list(index);
                 self.act(index);
                 self.check_owners();
             }
             let before = self.requests.len();
             self.requests.retain(|request| matches!(request.phase, Phase::Queued { .. }));
-            assert!(self.requests.len() < before, "all of {:?} wait for ever", self.names());
+            assert!(self.requests.len() < before, "all of {:?} wait forever", self.names());
         }
     }
 
-    fn can_go_on(&self, request: &Request) -> bool {
+    fn can_proceed(&self, request: &Request) -> bool {
         let Phase::Queued { waits_for, .. } = &request.phase else { return false };
         waits_for.as_ref().is_none_or(|ahead| self.requests.iter().all(|request| request.name != *ahead))
     }
@@ -190,7 +190,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 8 * ProptestConfig::default().cases, ..Default::default() })]
 
         #[test]
-        fn no_history_has_two_owners_or_a_request_that_waits_for_ever(
+        fn no_history_has_two_owners_or_a_request_that_waits_forever(
             start in any_start(), wraps: bool, steps in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             check_history(start, wraps, &steps);

@@ -1,4 +1,4 @@
-//! What a call reports, held against what the server did, while requests and replies are lost and
+//! Compares each call's result with the server's history, while requests and replies are lost and
 //! another client acts at every possible moment.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::{LockError, Result, RetryPolicy, Session};
 
 const DIR: &str = "/dir";
 const ZNODE: &str = "/dir/znode";
-/// About how many requests a call makes when one of them is lost.
+/// The approximate number of requests of a call when one of them is lost.
 const REQUESTS: usize = 10;
 
 /// The call under test, on [`ZNODE`].
@@ -51,7 +51,7 @@ impl Call {
     }
 }
 
-/// What the other client does at one moment, as far as the server grants it.
+/// The other client's action at one moment, if the server permits it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     Create,
@@ -85,7 +85,7 @@ const ACTS: [Act; 11] = [
 struct Other(SimulatedZooKeeper);
 
 impl Other {
-    /// Returns the znodes of the call's name that were deleted.
+    /// Returns the deleted znodes with the call's name.
     fn act(&self, act: Act) -> Vec<Stat> {
         match act {
             Act::Create => self.create(),
@@ -158,7 +158,7 @@ impl Other {
     }
 }
 
-/// What happens during one call: requests are counted from 0 once the session is open.
+/// The events during one call. Requests are counted from 0 once the session is open.
 #[derive(Clone, Debug, Default)]
 struct Script {
     losses: BTreeMap<usize, Effect>,
@@ -172,7 +172,7 @@ struct Scripted {
     other: Other,
     script: Mutex<Script>,
     seen: Mutex<Seen>,
-    /// The creation of the znode that was there, at version 1, before the call.
+    /// The creation of the znode that existed, at version 1, before the call.
     present: Mutex<Option<i64>>,
 }
 
@@ -183,7 +183,7 @@ struct Seen {
     /// How often the call took effect.
     effects: usize,
     others_acts: usize,
-    /// The versions that each znode had during the call which the other client deleted.
+    /// For each znode that the other client deleted, its versions during the call.
     versions_deleted: Vec<RangeInclusive<i32>>,
 }
 
@@ -223,7 +223,7 @@ impl Scripted {
 }
 
 impl Scripted {
-    /// The versions that a znode has had since the call began.
+    /// The versions of a znode since the call began.
     fn versions_of(&self, stat: &Stat) -> RangeInclusive<i32> {
         let was_there = *self.present.lock() == Some(stat.czxid);
         if was_there { 1..=stat.version } else { 0..=stat.version }
@@ -272,14 +272,14 @@ impl ZooKeeperClient for Scripted {
     }
 }
 
-/// One call, and what came of it.
+/// One call and its result.
 struct Run {
     call: Call,
     outcome: Result<()>,
     seen: Seen,
 }
 
-/// What is there when the call is made.
+/// The state before the call.
 #[derive(Clone, Copy, Debug)]
 enum Start {
     Nothing,
@@ -335,7 +335,7 @@ impl Fixture {
         Run { call, outcome, seen }
     }
 
-    /// Runs it and fails where the outcome breaks a rule.
+    /// Runs the call and fails if the outcome violates a rule.
     fn check(&self, call: Call, is_plain: bool, start: Start, script: &Script) -> Run {
         let run = self.run(call, is_plain, start, script.clone());
         let broken = run.broken_rule();
@@ -351,10 +351,10 @@ impl Fixture {
 }
 
 impl Run {
-    /// The rule that the outcome breaks.
+    /// The rule that the outcome violates.
     fn broken_rule(&self) -> Option<&'static str> {
         let Seen { lost, effects, others_acts, ref versions_deleted, .. } = self.seen;
-        // Who deleted a znode that is gone leaves no trace; the docs say so.
+        // The deletion of a znode leaves no trace of the client that did it; the docs explain this.
         let could_be_own = |versions: &RangeInclusive<i32>| match self.call {
             Call::Delete(version) => version.is_none_or(|version| versions.contains(&version)),
             Call::Create(_) | Call::SetData(_) => false,
@@ -365,7 +365,7 @@ impl Run {
             Ok(()) if effects == 1 || is_gone => None,
             Ok(()) => Some("it did not take effect, and reports that it did"),
             Err(LockError::OutcomeUnknown { .. }) if lost == 0 => Some("nothing was lost"),
-            Err(LockError::OutcomeUnknown { .. }) if others_acts == 0 => Some("nobody else acted"),
+            Err(LockError::OutcomeUnknown { .. }) if others_acts == 0 => Some("no other client acted"),
             Err(LockError::OutcomeUnknown { .. }) => None,
             Err(LockError::Server { .. }) if effects == 0 => None,
             Err(LockError::Server { .. }) => Some("it took effect, and reports that it did not"),
@@ -374,7 +374,7 @@ impl Run {
     }
 }
 
-/// Has each call checked, with how many requests it makes when nothing is lost.
+/// Checks each call, and passes the number of its requests when nothing is lost.
 fn every_call(check: impl Fn(&Fixture, Call, bool, Start, usize)) {
     let fixture = Fixture::new();
     for call in CALLS {
@@ -407,7 +407,7 @@ fn one_loss_does_not_change_the_outcome() {
 }
 
 #[test]
-fn the_outcome_agrees_with_the_history_whatever_another_does_at_whichever_moment() {
+fn outcome_agrees_with_the_history_for_any_action_at_any_moment() {
     every_call(|fixture, call, is_plain, start, requests| {
         for (number, when) in (0..requests).flat_map(|number| EFFECTS.map(|when| (number, when))) {
             let lossy = losing(number, when);
@@ -421,7 +421,7 @@ fn the_outcome_agrees_with_the_history_whatever_another_does_at_whichever_moment
 }
 
 #[test]
-fn the_outcome_agrees_with_the_history_of_a_znode_that_comes_while_it_is_looked_for() {
+fn outcome_agrees_with_the_history_of_a_znode_created_during_the_probe() {
     every_call(|fixture, call, is_plain, start, requests| {
         let last = requests - 1;
         for (created, act) in moments(requests).flat_map(|moment| ACTS.map(|act| (moment, act))) {
@@ -434,7 +434,7 @@ fn the_outcome_agrees_with_the_history_of_a_znode_that_comes_while_it_is_looked_
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
     #[test]
-    fn the_outcome_agrees_with_the_history_over_several_losses_and_acts(
+    fn outcome_agrees_with_the_history_over_several_losses_and_actions(
         call in prop::sample::select(&CALLS[..]),
         is_plain: bool,
         start in prop::sample::select(&STARTS[..]),

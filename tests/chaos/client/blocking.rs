@@ -1,4 +1,4 @@
-//! Acquires by `BlockingWriteLock`; and what calls that block have in common, whatever lock they acquire.
+//! Acquires with `BlockingWriteLock`, and contains the common parts of all blocking calls.
 
 use std::time::Duration;
 
@@ -24,20 +24,20 @@ impl Contender {
         };
         let Some(guard) = self.granted(outcome) else { return false };
         let owned = self.hold(lock, &guard);
-        self.let_go(guard, LockGuard::unlock);
+        self.release(guard, LockGuard::unlock);
         owned
     }
 
     pub(super) fn note_call(&self, call: &str, lock: usize, time_limit: Option<Duration>) {
         match time_limit {
             None => self.note_wait(call, lock, None),
-            // It has no deadline: it waits for the server's answers.
+            // It has no deadline: it waits for the servers' answers.
             Some(Duration::ZERO) => self.note_wait(&format!("try-{call}"), lock, None),
             Some(_) => self.note_wait(&format!("try-{call}-for"), lock, time_limit),
         }
     }
 
-    /// The guard; without one, why not is noted.
+    /// Returns the guard. Without one, records the reason.
     pub(super) fn granted<G>(&self, outcome: Result<Option<G>, LockError>) -> Option<G> {
         match outcome {
             Ok(Some(guard)) => return Some(guard),
@@ -47,7 +47,7 @@ impl Contender {
         None
     }
 
-    pub(super) fn let_go<G>(&mut self, guard: G, unlock: impl FnOnce(G) -> Result<Released, LockError>) {
+    pub(super) fn release<G>(&mut self, guard: G, unlock: impl FnOnce(G) -> Result<Released, LockError>) {
         if self.random.one_in(2) {
             let outcome = unlock(guard);
             self.note(&format!(

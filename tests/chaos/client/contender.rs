@@ -1,4 +1,4 @@
-//! One thread that contends: it waits for a lock, holds it, lets it go, and begins anew.
+//! One contending thread: it waits for a lock, holds it, releases it, and starts again.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -22,7 +22,7 @@ pub struct Contender {
     pub(super) conductor: Arc<Conductor>,
     pub(super) index: usize,
     pub(super) thread: usize,
-    /// Counts the holds of this thread.
+    /// The number of this thread's holds.
     pub(super) holds: u64,
     settled: u64,
     keeper: Arc<Keeper>,
@@ -73,7 +73,7 @@ impl Contender {
         }
         self.settled = round;
         self.note(&format!("settled round={round}"));
-        self.conductor.say(&format!("settled {round} {}", self.thread));
+        self.conductor.report(&format!("settled {round} {}", self.thread));
     }
 
     fn contend(&mut self) {
@@ -102,9 +102,10 @@ impl Contender {
         act(self, &session)
     }
 
-    /// Waits for a lock and holds it; returns whether it was seen to be owned.
+    /// Waits for a lock and holds it. Returns whether it was seen to be owned.
     fn acquire(&mut self, session: &Session, lock: usize, time_limit: Option<Duration>) -> bool {
-        // The last thread of each client elects by a listener, the others block, and share a part of the time.
+        // The last thread of each client elects with a listener. The others block, and share some
+        // of the time.
         if self.thread + 1 == THREADS {
             return self.acquire_listening(session, lock, time_limit);
         }
@@ -136,7 +137,7 @@ impl Contender {
         let sent = self.register.get_mut().write_all(format!("{line}\n").as_bytes());
         let answered = sent.and_then(|()| self.register.read_line(&mut answer));
         if !answered.is_ok_and(|bytes| bytes > 0) {
-            std::process::exit(3); // the conductor is gone
+            std::process::exit(3); // the conductor has ended
         }
         answer
     }

@@ -1,4 +1,5 @@
-//! Holding: an owner watches itself owning, writes to the register meanwhile if it is alone, and lets go or loses.
+//! Holding: an owner observes its ownership, meanwhile writes to the register if it is alone, and
+//! releases or loses the lock.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,16 +9,16 @@ use zookeeper_recipes_lock::{LockError, LossReason, ZNodeName};
 use super::contender::{Contender, class_of};
 use super::orders::Stage;
 use crate::history::sight::Sight;
-use crate::plan::TELLING;
+use crate::plan::REPORTING;
 use crate::support::wait::{holds_within, scaled};
 
-/// Between two looks at `is_owner` of a relaxed owner.
+/// The interval between two calls of `is_owner` by a relaxed owner.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// After a loss: the time in which ownership must not come back.
+/// The time after a loss during which ownership must not return.
 const AFTERMATH: Duration = Duration::from_millis(20);
 
-/// A lock that was granted, by a guard or a listener.
+/// A lock granted by a guard or a listener.
 pub trait Held: Sync {
     fn is_owner(&self) -> bool;
     /// The path of its znode, while it has one.
@@ -31,57 +32,58 @@ pub trait Held: Sync {
     }
 }
 
-/// A hold under way, and what its owner has seen so far.
+/// A hold in progress, and what its owner has seen so far.
 pub struct Holding {
     pub(super) lock: usize,
     sequence: i32,
     token: Option<i64>,
     manner: Manner,
-    /// How long it is clung to at most, where it is then to be downgraded.
-    pub(super) clings_for: Option<Duration>,
+    /// The limit of a prolonged hold that ends in a downgrade.
+    pub(super) max_prolonged: Option<Duration>,
     last: Sight,
     looks: u64,
-    /// It is not the owner any more.
+    /// It is no longer the owner.
     pub(super) lost: bool,
 }
 
-/// How long a hold lasts, and what is done meanwhile.
+/// The length of a hold, and the actions during it.
 struct Manner {
     length: Duration,
-    /// Looks without a pause.
+    /// Calls `is_owner` without a pause.
     tight: bool,
-    /// Sends nothing to anybody after the first write.
+    /// Sends nothing after the first write.
     quiet: bool,
 }
 
 impl Contender {
-    /// Holds a lock that was granted, for a while or until it is lost; returns whether it was seen to be owned.
+    /// Holds a granted lock for a while or until it is lost. Returns whether it was seen to be
+    /// owned.
     pub(super) fn hold(&mut self, lock: usize, held: &dyn Held) -> bool {
         let Some(mut holding) = self.begin(lock, held) else { return false };
-        self.look_on(&mut holding, held);
+        self.observe(&mut holding, held);
         self.end(&holding, held);
         true
     }
 
-    /// Returns nothing where the lock was lost again before it was looked at.
+    /// Returns `None` if the lock was lost before the first call of `is_owner`.
     pub(super) fn begin(&mut self, lock: usize, held: &dyn Held) -> Option<Holding> {
         let first = Sight::of(|| held.is_owner());
         let sequence = held.id().and_then(|id| sequence_of(&id));
         let (Some(first), Some(sequence)) = (first, sequence) else {
             self.note(&format!("unowned lock={lock}"));
-            self.conductor.lets_go(self.thread);
+            self.conductor.stop_prolonging(self.thread);
             return None;
         };
         self.holds += 1;
-        self.journal.keep_sight(self.thread, self.holds, first);
+        self.journal.store_sight(self.thread, self.holds, first);
         let (before, after) = (first.before, first.after);
         let (hold, shares) = (self.holds, u8::from(held.shares()));
         self.note(&format!(
             "acquired lock={lock} hold={hold} sequence={sequence} shares={shares} before={before} after={after}"
         ));
-        let (manner, token, clings_for) = (self.manner(), None, None);
+        let (manner, token, max_prolonged) = (self.manner(), None, None);
         let mut holding =
-            Holding { lock, sequence, token, manner, clings_for, last: first, looks: 1, lost: false };
+            Holding { lock, sequence, token, manner, max_prolonged, last: first, looks: 1, lost: false };
         if !holding.manner.quiet {
             holding.token = self.token(held, &mut holding);
         }
@@ -89,13 +91,14 @@ impl Contender {
         Some(holding)
     }
 
-    /// Looks again and again until the time is up or the lock is lost, and writes now and then.
-    pub(super) fn look_on(&mut self, holding: &mut Holding, held: &dyn Held) {
+    /// Calls `is_owner` repeatedly until the time is up or the lock is lost, and writes now and
+    /// then.
+    pub(super) fn observe(&mut self, holding: &mut Holding, held: &dyn Held) {
         let begin = Instant::now();
         let mut next_write = begin;
         loop {
             self.look(held, holding);
-            if holding.lost || self.is_over(begin, holding) || !self.goes_on(holding.looks) {
+            if holding.lost || self.is_over(begin, holding) || !self.continues(holding.looks) {
                 return;
             }
             if !holding.manner.quiet && Instant::now() >= next_write {
@@ -106,14 +109,14 @@ impl Contender {
         }
     }
 
-    /// Before the lock is let go.
+    /// Called before the lock is released.
     pub(super) fn end(&mut self, holding: &Holding, held: &dyn Held) {
-        self.conductor.lets_go(self.thread);
+        self.conductor.stop_prolonging(self.thread);
         if !holding.lost {
             return self.note_end(holding, "released");
         }
         self.note_end(holding, "lost");
-        self.look_after(holding, held);
+        self.check_after_loss(holding, held);
     }
 
     pub(super) fn note_end(&mut self, holding: &Holding, how: &str) {
@@ -126,7 +129,7 @@ impl Contender {
         match Sight::of(|| held.is_owner()) {
             Some(sight) => {
                 (holding.last, holding.looks) = (sight, holding.looks + 1);
-                self.journal.keep_sight(self.thread, self.holds, sight);
+                self.journal.store_sight(self.thread, self.holds, sight);
             }
             None => holding.lost = true,
         }
@@ -147,26 +150,26 @@ impl Contender {
 
     fn is_over(&self, begin: Instant, holding: &Holding) -> bool {
         let Some(beyond) = begin.elapsed().checked_sub(holding.manner.length) else { return false };
-        !self.conductor.clings(self.thread) || holding.clings_for.is_some_and(|time| beyond >= time)
+        !self.conductor.prolongs(self.thread) || holding.max_prolonged.is_some_and(|time| beyond >= time)
     }
 
-    /// A hold ends early when everybody is to settle.
-    fn goes_on(&self, looks: u64) -> bool {
+    /// A hold ends early when all threads must settle.
+    fn continues(&self, looks: u64) -> bool {
         looks < 10 || self.conductor.stage() == Stage::Contend
     }
 
-    /// Looks whether the loss is told, and whether what was lost stays lost. Some owners also write once more, at once or
-    /// late, as those would who do not ask.
-    fn look_after(&mut self, holding: &Holding, held: &dyn Held) {
+    /// Checks that the loss is reported, and that what was lost stays lost. Some owners also write
+    /// once more, immediately or late, as an application that does not check would.
+    fn check_after_loss(&mut self, holding: &Holding, held: &dyn Held) {
         let lock = holding.lock;
-        let mut told = None;
-        holds_within(scaled(TELLING), || {
-            told = held.lost();
-            told.is_some()
+        let mut reported = None;
+        holds_within(scaled(REPORTING), || {
+            reported = held.lost();
+            reported.is_some()
         });
-        match told {
-            Some(reason) => self.note(&format!("told reason={reason:?}")),
-            None => self.note(&format!("violation kind=loss-not-told lock={lock}")),
+        match reported {
+            Some(reason) => self.note(&format!("reported reason={reason:?}")),
+            None => self.note(&format!("violation kind=loss-not-reported lock={lock}")),
         }
         if self.random.one_in(2) {
             let delay = self.random.millis(0..3_000);
@@ -183,7 +186,8 @@ impl Contender {
         }
     }
 
-    /// Asks for the fencing token, which may take as long as the servers are silent, and goes on looking meanwhile.
+    /// Requests the fencing token, which may block as long as the servers are silent, and keeps
+    /// calling `is_owner` meanwhile.
     fn token(&self, held: &dyn Held, holding: &mut Holding) -> Option<i64> {
         let answer = thread::scope(|scope| {
             let asked = thread::Builder::new().name("chaos-token".to_owned());
@@ -194,7 +198,7 @@ impl Contender {
                 }
                 thread::sleep(LOOK);
             }
-            asked.join().expect("it does not panic")
+            asked.join().expect("it never panics")
         });
         match answer? {
             Ok(token) => Some(token),
@@ -205,7 +209,7 @@ impl Contender {
         }
     }
 
-    /// Writes to the register, if no other may hold the lock meanwhile; what it refuses is noted.
+    /// Writes to the register, if no other may hold the lock meanwhile. Records refused writes.
     fn write(&mut self, holding: &Holding, held: &dyn Held) {
         if held.shares() {
             return;
@@ -216,7 +220,8 @@ impl Contender {
         let line = format!("write {lock} {sequence} {token_text} {} {}", self.index, self.thread);
         let answer = self.send(&line);
         if let Some(why) = answer.trim().strip_prefix("refused ") {
-            // The question is asked after the answer, so who still owns now has owned beside a later owner.
+            // Checked after the answer: a thread that still owns now has owned beside a later
+            // owner.
             let believed = believed_before && held.is_owner();
             self.note(&format!(
                 "refused lock={lock} sequence={sequence} believed={} before={} {why}",

@@ -1,7 +1,8 @@
-//! What a client writes down, so that a checker can read it whatever becomes of the process.
+//! A client's journal, written so that a checker can read it whatever happens to the process.
 //!
-//! A line is `time thread event key=value…`. It is written by one call and so is not lost when the process is killed.
-//! The newest sight of ownership is kept apart, at a place of its own for each thread, as it changes all the time.
+//! A line is `time thread event key=value…`. It is written by one call, so it is not lost when the
+//! process is killed. The newest sight of ownership changes all the time. It is kept separately, in
+//! one slot for each thread.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +16,7 @@ use super::orders::Orders;
 use crate::clock;
 use crate::history::sight::Sight;
 
-/// How often a process looks whether it is run, and from when on it is taken not to have been.
+/// How often a process checks that it is running, and the gap from which it counts as stalled.
 const PULSE: Duration = Duration::from_millis(10);
 const STALL: Duration = Duration::from_millis(100);
 
@@ -40,14 +41,14 @@ impl Journal {
         (&self.lines).write_all(line.as_bytes()).expect("the history can be written");
     }
 
-    /// Remembers the newest sight of a thread's hold.
-    pub fn keep_sight(&self, thread: usize, hold: u64, sight: Sight) {
+    /// Stores the newest sight of a thread's hold.
+    pub fn store_sight(&self, thread: usize, hold: u64, sight: Sight) {
         let place = (thread * Sight::SIZE) as u64;
         self.sights.write_all_at(&sight.to_bytes(hold), place).expect("the history can be written");
     }
 
-    /// Writes down when this process was not run for a while: stopped, or on a machine that is busy elsewhere. What it did
-    /// late for that is no fault of the crate's.
+    /// Records when this process did not run for a while: it was stopped, or the machine was busy.
+    /// The crate is not to blame for resulting delays.
     pub fn note_stalls(self: &Arc<Self>) {
         let journal = Arc::clone(self);
         let pulse = thread::Builder::new().name("chaos-pulse".to_owned());
@@ -62,10 +63,10 @@ impl Journal {
                 last = now;
             }
         };
-        pulse.spawn(beat).expect("a thread can be started"); // it ends with the process
+        pulse.spawn(beat).expect("a thread can be started"); // ends with the process
     }
 
-    /// Writes down every panic of every thread.
+    /// Records every panic of every thread.
     pub fn note_panics(self: &Arc<Self>) {
         let journal = Arc::clone(self);
         panic::set_hook(Box::new(move |panic| {

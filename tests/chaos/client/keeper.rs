@@ -1,4 +1,4 @@
-//! Keeps a session: connects one, and another when it is lost, as an application would.
+//! Keeps a session: connects one, and another one after a loss, as an application would.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Keeper {
         })
     }
 
-    /// The session, a new one if need be; `None` when no server could be reached.
+    /// The session, a new one if needed. `None` if no server could be reached.
     pub fn session(&self) -> Option<Session> {
         let mut kept = self.session.lock();
         if let Some(session) = kept.as_ref().filter(|session| session.state() != SessionState::Lost) {
@@ -33,7 +33,11 @@ impl Keeper {
         *kept = None;
         match Session::connect(&self.servers, SESSION_TIMEOUT) {
             Ok(session) => {
-                assert_eq!(session.session_timeout(), SESSION_TIMEOUT, "what the server grants");
+                assert_eq!(
+                    session.session_timeout(),
+                    SESSION_TIMEOUT,
+                    "the server grants the requested timeout"
+                );
                 self.journal.note("main", "connected");
                 *kept = Some(session.clone());
                 Some(session)
@@ -45,7 +49,7 @@ impl Keeper {
         }
     }
 
-    /// Closes the session in use, whoever else uses it.
+    /// Closes the current session, even if other threads use it.
     pub fn close(&self) {
         let session = self.session.lock().take();
         if let Some(session) = session {

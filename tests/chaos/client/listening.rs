@@ -1,4 +1,5 @@
-//! Acquires by `WriteLock` and its listener, and sees to it that the listener is told what it must be told.
+//! Acquires with `WriteLock` and its listener, and checks that the listener is called as
+//! documented.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use super::holding::Held;
 use super::journal::Journal;
 use crate::plan::LOCKS;
 
-/// The locks of one thread, used again as long as their session lives.
+/// The locks of one thread, reused as long as their session lives.
 pub struct Listening {
     journal: Arc<Journal>,
     thread: usize,
@@ -21,8 +22,8 @@ pub struct Listening {
 
 struct Elected {
     lock: WriteLock,
-    told: Receiver<()>,
-    ear: Arc<RecordingListener>,
+    callbacks: Receiver<()>,
+    listener: Arc<RecordingListener>,
 }
 
 impl Listening {
@@ -41,11 +42,11 @@ impl Listening {
     }
 
     fn make(&self, session: &Session, lock: usize) -> Elected {
-        let (sender, told) = unbounded();
+        let (sender, callbacks) = unbounded();
         let (journal, thread) = (Arc::clone(&self.journal), self.thread);
-        let ear = Arc::new(RecordingListener { told: sender, heard: Mutex::default(), journal, thread });
-        let lock = WriteLock::with_listener(session, LOCKS[lock], Arc::clone(&ear));
-        Elected { lock: lock.expect("the path is fine"), told, ear }
+        let listener = Arc::new(RecordingListener { sender, record: Mutex::default(), journal, thread });
+        let lock = WriteLock::with_listener(session, LOCKS[lock], Arc::clone(&listener));
+        Elected { lock: lock.expect("the path is fine"), callbacks, listener }
     }
 }
 
@@ -72,7 +73,7 @@ impl Contender {
         if let Err(error) = elected.lock.unlock() {
             self.note(&format!("unlocked {}", class_of(&error)));
         }
-        // Now and then it is closed in place of being used again.
+        // Occasionally it is closed instead of being reused.
         if !self.random.one_in(8) {
             self.listening.locks[lock] = Some(elected);
         }
@@ -88,18 +89,18 @@ impl Elected {
             return Ok(true);
         }
         loop {
-            // What is told may be of an earlier request, so it only says: look again.
+            // A callback may belong to an earlier request, so it only triggers another check.
             if self.lock.is_owner() {
                 return Ok(true);
             }
             if self.lock.id().is_none() {
                 return Err("Dropped".to_owned());
             }
-            let told = match deadline {
-                None => self.told.recv().is_ok(),
-                Some(deadline) => self.told.recv_deadline(deadline).is_ok(),
+            let notified = match deadline {
+                None => self.callbacks.recv().is_ok(),
+                Some(deadline) => self.callbacks.recv_deadline(deadline).is_ok(),
             };
-            if !told {
+            if !notified {
                 return Ok(false);
             }
         }
@@ -120,58 +121,59 @@ impl Held for Elected {
     }
 
     fn lost(&self) -> Option<LossReason> {
-        self.ear.heard.lock().lost
+        self.listener.record.lock().lost
     }
 }
 
-/// Listens, and notes when the calls do not come as they must: acquired, then released or lost, then acquired…
+/// Listens, and records callbacks in the wrong order: they must be acquired, then released or lost,
+/// then acquired…
 struct RecordingListener {
-    told: Sender<()>,
-    heard: Mutex<Heard>,
+    sender: Sender<()>,
+    record: Mutex<Record>,
     journal: Arc<Journal>,
     thread: usize,
 }
 
 #[derive(Default)]
-struct Heard {
+struct Record {
     owner: bool,
     lost: Option<LossReason>,
 }
 
 impl RecordingListener {
-    fn hear(&self, call: &str, needs_owner: bool, owner: bool, lost: Option<LossReason>) {
-        let mut heard = self.heard.lock();
-        if heard.owner != needs_owner {
-            let what = format!("violation kind=listener call={call} owner={}", u8::from(heard.owner));
+    fn on_callback(&self, call: &str, needs_owner: bool, owner: bool, lost: Option<LossReason>) {
+        let mut record = self.record.lock();
+        if record.owner != needs_owner {
+            let what = format!("violation kind=listener call={call} owner={}", u8::from(record.owner));
             self.journal.note(&self.thread.to_string(), &what);
         }
-        *heard = Heard { owner, lost };
-        drop(heard);
-        let _ = self.told.send(()); // the lock may be gone already
+        *record = Record { owner, lost };
+        drop(record);
+        let _ = self.sender.send(()); // the lock may have been dropped
     }
 }
 
 impl LockListener for RecordingListener {
     fn lock_acquired(&self) {
-        self.hear("acquired", false, true, None);
+        self.on_callback("acquired", false, true, None);
     }
 
     fn lock_released(&self) {
-        self.hear("released", true, false, None);
+        self.on_callback("released", true, false, None);
     }
 
     fn lock_lost(&self, reason: LossReason) {
-        self.hear("lost", true, false, Some(reason));
+        self.on_callback("lost", true, false, Some(reason));
     }
 
     fn request_dropped(&self, reason: LossReason) {
-        self.hear("dropped", false, false, Some(reason));
+        self.on_callback("dropped", false, false, Some(reason));
     }
 }
 
 impl Drop for RecordingListener {
     fn drop(&mut self) {
-        if self.heard.lock().owner {
+        if self.record.lock().owner {
             self.journal.note(&self.thread.to_string(), "violation kind=listener call=none owner=1");
         }
     }

@@ -1,6 +1,6 @@
-//! A client process: some threads that contend for the locks, as the threads of a daemon would.
+//! A client process: several threads that contend for the locks, like the threads of a daemon.
 //!
-//! It takes its stage from the conductor, writes a journal, and ends with the conductor's process.
+//! It gets its stage from the conductor, writes a journal, and ends with the conductor's process.
 
 mod blocking;
 mod contender;
@@ -36,8 +36,8 @@ pub fn run(orders: Orders) -> ExitCode {
     let journal = Journal::create(&orders, incarnation);
     journal.note_panics();
     journal.note_stalls();
-    // Half of the clients share one session among their threads; in the others each thread has one, which is then silent
-    // for long while a lock is held.
+    // Half of the clients share one session among their threads. In the others each thread has its
+    // own session, which is then silent for long while a lock is held.
     let sessions = if orders.index % 2 == 0 { 1 } else { THREADS };
     let keepers: Vec<_> = (0..sessions).map(|_| Keeper::new(&orders.servers, &journal)).collect();
 
@@ -63,11 +63,12 @@ pub fn run(orders: Orders) -> ExitCode {
     holds_within(deadline(), || threads_named(CRATE_THREADS).is_empty());
     let left = threads_named(CRATE_THREADS);
     journal.note("main", &format!("end threads={}", left.len()));
-    conductor.say(&format!("left {} {}", left.len(), left.join(",")));
+    conductor.report(&format!("left {} {}", left.len(), left.join(",")));
     ExitCode::SUCCESS
 }
 
-/// Keeps the crate's own account, by the clock of the journals, as evidence. The environment's `RUST_LOG` may ask for more.
+/// Keeps the crate's own log, with the journals' clock, as evidence. `RUST_LOG` in the environment
+/// may raise the level.
 fn log_to_stderr() {
     env_logger::Builder::new()
         .parse_filters("zookeeper_recipes_lock=info")

@@ -1,4 +1,4 @@
-//! What a client is told: at its start by its arguments, later by the conductor's socket.
+//! The orders of a client: at its start in its arguments, later over the conductor's socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -20,12 +20,12 @@ pub struct Orders {
     pub servers: String,
 }
 
-/// What the conductor wants of the clients.
+/// The stage that the conductor orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Contend at random.
     Contend,
-    /// Acquire each lock once, say so, and wait.
+    /// Acquire each lock once, report that, and wait.
     Settle(u64),
     End,
 }
@@ -41,39 +41,40 @@ impl Stage {
     }
 }
 
-/// Whether a thread is to hold on to its lock, as something is about to befall this client that should befall an owner.
+/// Whether a thread prolongs its hold: this client is about to meet a fault that should hit an
+/// owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cling {
+enum Prolong {
     No,
-    /// The next to hold a lock does.
-    Wanted,
+    /// Requested; the next thread that holds a lock prolongs its hold.
+    Requested,
     By {
         thread: usize,
     },
 }
 
-/// The line to the conductor.
+/// The connection to the conductor.
 #[derive(Debug)]
 pub struct Conductor {
     stage: Mutex<Stage>,
     changed: Condvar,
-    cling: Mutex<Cling>,
+    prolong: Mutex<Prolong>,
     line: Mutex<UnixStream>,
 }
 
 impl Conductor {
-    /// Reports for duty, and returns also which start of this client it is.
+    /// Connects to the conductor, and also returns the number of this start of the client.
     pub fn call(orders: &Orders) -> (Arc<Conductor>, u64) {
         let mut line = UnixStream::connect(&orders.socket).expect("the conductor listens");
         writeln!(line, "client {} {}", orders.index, std::process::id()).expect("the conductor listens");
-        let mut heard = BufReader::new(line.try_clone().expect("a second handle")).lines();
-        let mut next = move || heard.next().and_then(Result::ok);
+        let mut lines = BufReader::new(line.try_clone().expect("a second handle")).lines();
+        let mut next = move || lines.next().and_then(Result::ok);
         let incarnation = next().and_then(|answer| answer.parse().ok()).expect("the conductor answers");
-        let stage = next().as_deref().and_then(Stage::parse).expect("the conductor says what to do");
+        let stage = next().as_deref().and_then(Stage::parse).expect("the conductor sends a stage");
         let conductor = Arc::new(Conductor {
             stage: Mutex::new(stage),
             changed: Condvar::new(),
-            cling: Mutex::new(Cling::No),
+            prolong: Mutex::new(Prolong::No),
             line: Mutex::new(line),
         });
         let listener = Arc::clone(&conductor);
@@ -81,7 +82,7 @@ impl Conductor {
             while let Some(order) = next() {
                 listener.take(&order);
             }
-            // The conductor is gone.
+            // The conductor has ended.
             std::process::exit(3);
         });
         (conductor, incarnation)
@@ -89,30 +90,30 @@ impl Conductor {
 
     fn take(&self, order: &str) {
         match order {
-            "cling" => *self.cling.lock() = Cling::Wanted,
-            "ease" => *self.cling.lock() = Cling::No,
+            "prolong" => *self.prolong.lock() = Prolong::Requested,
+            "end_prolonging" => *self.prolong.lock() = Prolong::No,
             _ => {
-                *self.stage.lock() = Stage::parse(order).expect("the conductor says what to do");
+                *self.stage.lock() = Stage::parse(order).expect("the conductor sends a stage");
                 self.changed.notify_all();
             }
         }
     }
 
-    /// Whether this thread, which holds a lock, is to hold on to it.
-    pub fn clings(&self, thread: usize) -> bool {
-        let mut cling = self.cling.lock();
-        if *cling == Cling::Wanted {
-            *cling = Cling::By { thread };
-            self.say("clings");
+    /// Whether this thread, which holds a lock, must prolong its hold.
+    pub fn prolongs(&self, thread: usize) -> bool {
+        let mut prolong = self.prolong.lock();
+        if *prolong == Prolong::Requested {
+            *prolong = Prolong::By { thread };
+            self.report("prolongs");
         }
-        *cling == Cling::By { thread }
+        *prolong == Prolong::By { thread }
     }
 
-    /// This thread has no lock to hold on to any more.
-    pub fn lets_go(&self, thread: usize) {
-        let mut cling = self.cling.lock();
-        if *cling == (Cling::By { thread }) {
-            *cling = Cling::No;
+    /// This thread no longer holds a lock to prolong.
+    pub fn stop_prolonging(&self, thread: usize) {
+        let mut prolong = self.prolong.lock();
+        if *prolong == (Prolong::By { thread }) {
+            *prolong = Prolong::No;
         }
     }
 
@@ -120,7 +121,7 @@ impl Conductor {
         *self.stage.lock()
     }
 
-    /// Blocks while this is the stage.
+    /// Blocks during this stage.
     pub fn wait_while(&self, stage: Stage) {
         self.changed.wait_while(&mut self.stage.lock(), |now| *now == stage);
     }
@@ -132,7 +133,7 @@ impl Conductor {
         self.changed.wait_while_for(&mut stage, |now| *now == before, time);
     }
 
-    pub fn say(&self, what: &str) {
+    pub fn report(&self, what: &str) {
         let said = writeln!(self.line.lock(), "{what}");
         said.expect("the conductor listens");
     }

@@ -1,4 +1,5 @@
-//! Acquires by `ReadWriteLock`: as a reader beside others, or as a writer who mostly reads on afterwards.
+//! Acquires with `ReadWriteLock`: as a reader beside others, or as a writer that usually downgrades
+//! afterwards.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ impl Contender {
         };
         let Some(guard) = self.granted(outcome) else { return false };
         let owned = self.hold(lock, &guard);
-        self.let_go(guard, ReadGuard::unlock);
+        self.release(guard, ReadGuard::unlock);
         owned
     }
 
@@ -46,19 +47,19 @@ impl Contender {
         let Some(guard) = self.granted(outcome) else { return false };
         let Some(mut writing) = self.begin(lock, &*guard) else { return false };
         let downgrades = !self.random.one_in(4);
-        // So that faults that befall an owner befall downgrades too.
-        writing.clings_for = downgrades.then(|| self.random.millis(1..1_500));
-        self.look_on(&mut writing, &*guard);
+        // So that faults aimed at owners also hit downgrades.
+        writing.max_prolonged = downgrades.then(|| self.random.millis(1..1_500));
+        self.observe(&mut writing, &*guard);
         if !downgrades {
             self.end(&writing, &*guard);
-            self.let_go(guard, WriteGuard::unlock);
+            self.release(guard, WriteGuard::unlock);
         } else {
             self.downgrade(writing, guard);
         }
         true
     }
 
-    /// Holds on as a reader, or as the writer if that fails.
+    /// Continues as a reader, or as the writer if that fails.
     fn downgrade(&mut self, mut writing: Holding, guard: WriteGuard) {
         let lock = writing.lock;
         match guard.downgrade() {
@@ -68,7 +69,7 @@ impl Contender {
                     self.note(&format!("violation kind=downgraded-after-loss lock={lock}"));
                 }
                 self.hold(lock, &guard);
-                self.let_go(guard, ReadGuard::unlock);
+                self.release(guard, ReadGuard::unlock);
             }
             Err(failed) => {
                 self.note(&format!("no-downgrade error={}", class_of(failed.error())));
@@ -77,9 +78,9 @@ impl Contender {
                 if was_lost && guard.is_owner() {
                     self.note(&format!("violation kind=owner-not-owner lock={lock}"));
                 }
-                self.look_on(&mut writing, &*guard);
+                self.observe(&mut writing, &*guard);
                 self.end(&writing, &*guard);
-                self.let_go(guard, WriteGuard::unlock);
+                self.release(guard, WriteGuard::unlock);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A client process, seen from outside: started, killed, stopped and continued by its pid.
+//! A client process from outside: started, killed, stopped and continued by its pid.
 
 use std::path::Path;
 
@@ -12,19 +12,20 @@ use crate::support::process::{Process, Supervisor};
 pub struct Client {
     link: Link,
     supervisor: Mutex<Supervisor>,
-    /// The process that was started last.
+    /// The most recently started process.
     process: Mutex<Option<Process>>,
 }
 
 impl Client {
-    /// Gets ready to start a client.
+    /// Prepares a client without starting it.
     pub fn new(index: usize, link: Link, seed: u64, history: &Path, scratch: &Path) -> Client {
         let program = std::env::current_exe().expect("this program has a path");
         let mut command = link.command();
         command.extend([utf8(&program), "--client".to_owned(), index.to_string(), seed.to_string()]);
         command.extend([utf8(history), utf8(&scratch.join("socket")), link.connect_string()]);
         let command: Vec<_> = command.iter().map(String::as_str).collect();
-        // The supervisor removes the scratch directory when this process has no more use for it, or is gone.
+        // The supervisor removes the scratch directory when this process no longer needs it, or has
+        // ended.
         let log = history.join(format!("client-{index}.out"));
         let supervisor = Mutex::new(Supervisor::new(scratch, &log, &command));
         Client { link, supervisor, process: Mutex::new(None) }
@@ -38,7 +39,7 @@ impl Client {
         *self.process.lock() = Some(self.supervisor.lock().start());
     }
 
-    /// Kills the process (SIGKILL) and returns once it is gone.
+    /// Kills the process (SIGKILL) and returns once it has ended.
     pub fn kill(&self) {
         if let Some(process) = *self.process.lock() {
             process.signal(Signal::KILL);
@@ -46,14 +47,14 @@ impl Client {
         }
     }
 
-    /// Stops its time (SIGSTOP).
+    /// Suspends it (SIGSTOP).
     pub fn stop(&self) {
         if let Some(process) = *self.process.lock() {
             process.pause();
         }
     }
 
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         if let Some(process) = *self.process.lock() {
             process.signal(Signal::CONT);
         }

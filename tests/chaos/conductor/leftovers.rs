@@ -1,4 +1,4 @@
-//! What is left when all clients have ended cleanly: it should be nothing.
+//! What is left after all clients have ended cleanly: nothing should be.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -17,20 +17,21 @@ pub struct Leftovers {
     znodes: Vec<String>,
     watches: usize,
     sessions: usize,
-    /// The number and names of the crate's threads that each client had at its end, or nothing when it never ended.
+    /// The number and names of the crate's threads in each client at its end, or `None` if it never
+    /// ended.
     threads: Vec<Option<String>>,
 }
 
 impl Leftovers {
-    /// Looks for so long until nothing is left: sessions of killed clients end by themselves.
+    /// Polls until nothing is left, for a limited time: sessions of killed clients expire.
     pub fn look(ensemble: &Ensemble, threads: Vec<Option<String>>) -> Leftovers {
-        let onlooker = connect(ensemble);
+        let observer = connect(ensemble);
         let mut znodes = Vec::new();
         holds_within(deadline(), || {
-            znodes = queues(&onlooker);
+            znodes = queues(&observer);
             znodes.is_empty()
         });
-        drop(onlooker);
+        drop(observer);
         let (mut watches, mut sessions) = (0, 0);
         holds_within(deadline(), || {
             let nodes = || (0..SERVERS).map(|server| ensemble.node(server));
@@ -75,12 +76,12 @@ impl fmt::Display for Leftovers {
     }
 }
 
-/// Writes down who stands in the queues, as evidence.
+/// Records the requests in the queues, as evidence.
 pub fn note_queues(ensemble: &Ensemble, file: &Path) {
-    let onlooker = connect(ensemble);
+    let observer = connect(ensemble);
     let mut text = String::new();
-    for znode in queues(&onlooker) {
-        let what = onlooker.get_data(&znode, false);
+    for znode in queues(&observer) {
+        let what = observer.get_data(&znode, false);
         let what = what.map(|(data, stat)| {
             format!(
                 "{} session {:x} czxid {:x}",
@@ -100,15 +101,15 @@ fn connect(ensemble: &Ensemble) -> ZooKeeper {
 }
 
 /// The paths of all requests, in the order of the queues.
-fn queues(onlooker: &ZooKeeper) -> Vec<String> {
+fn queues(observer: &ZooKeeper) -> Vec<String> {
     let mut all = Vec::new();
     for dir in LOCKS {
-        match onlooker.get_children(dir, false) {
+        match observer.get_children(dir, false) {
             Ok(mut names) => {
                 names.sort_by_key(|name| zookeeper_recipes_lock::ZNodeName::new(name.as_str()));
                 all.extend(names.into_iter().map(|name| format!("{dir}/{name}")));
             }
-            Err(ZkError::NoNode) => {} // nobody has asked for this lock
+            Err(ZkError::NoNode) => {} // this lock was never requested
             Err(error) => all.push(format!("{dir} cannot be listed: {error:?}")),
         }
     }

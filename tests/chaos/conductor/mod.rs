@@ -1,4 +1,4 @@
-//! Leads a run from the first server to the verdict, and leaves nothing behind.
+//! Conducts a run from the first server to the verdict, and leaves nothing behind.
 
 pub mod client;
 mod leftovers;
@@ -64,7 +64,8 @@ pub fn run(plan: &Plan) -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The first interrupt ends the run in an orderly way, a second one at once: all processes end with this one.
+/// The first interrupt ends the run cleanly, a second one immediately: all processes end with this
+/// one.
 fn watch_interrupts() -> Arc<AtomicBool> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -80,7 +81,7 @@ fn watch_interrupts() -> Arc<AtomicBool> {
     interrupted
 }
 
-/// Returns what was found wrong.
+/// Returns the failures found.
 fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Vec<String> {
     let scratch = tempfile::Builder::new().prefix("zookeeper-chaos.").tempdir().expect("a directory");
     let ensemble = Ensemble::start(SERVERS);
@@ -123,7 +124,8 @@ struct Run {
 }
 
 impl Run {
-    /// Chaos and calm in turns; returns how many threads did not come to acquire each lock in the calm.
+    /// Alternates between chaos and calm. Returns how many threads failed to acquire each lock in
+    /// the calm.
     fn contend(&mut self, plan: &Plan, interrupted: &AtomicBool) -> usize {
         self.world.clients.iter().for_each(Client::start);
         let mut nemesis = Nemesis::new(&self.world, plan.seed, plan.pause());
@@ -131,9 +133,9 @@ impl Run {
         let mut starved = 0;
         for round in 1.. {
             let left = plan.chaos.saturating_sub(start.elapsed());
-            // No stub of a round at the end.
+            // Avoids a short last round.
             let time = if left < CHAOS + CHAOS / 4 { left } else { CHAOS };
-            nemesis.rage(time, &|| interrupted.load(Ordering::SeqCst));
+            nemesis.run(time, &|| interrupted.load(Ordering::SeqCst));
             if interrupted.load(Ordering::SeqCst) {
                 return 0;
             }
@@ -146,12 +148,12 @@ impl Run {
         starved
     }
 
-    /// Waits until every thread has ended its wait and has then acquired each lock once.
+    /// Waits until every thread has ended its wait and then acquired each lock once.
     fn settle(&mut self, round: u64) -> usize {
         let began = now();
         for (index, client) in self.world.clients.iter().enumerate() {
             if !client.is_running() {
-                self.complaints.push(format!("client {index} ended by itself"));
+                self.complaints.push(format!("client {index} ended unexpectedly"));
             }
         }
         self.world.ensemble.await_quorum();
@@ -160,32 +162,28 @@ impl Run {
         let ended = now();
         self.calms.push(Calm { began, ended });
         println!(
-            "{:6.1} s: {} faults so far; in the calm, each thread had each lock after {:.1} s{}",
+            "{:6.1} s: {} faults so far; in the calm, each thread acquired each lock within {:.1} s{}",
             seconds(ended - self.begin),
             self.world.records.lock().len(),
             seconds(ended - began),
-            if starved.is_empty() {
-                String::new()
-            } else {
-                format!(", but for (client, thread) {starved:?}")
-            }
+            if starved.is_empty() { String::new() } else { format!(", except (client, thread) {starved:?}") }
         );
         starved.len()
     }
 
-    /// Ends the clients, and looks at what they leave.
+    /// Ends the clients, and checks what they leave behind.
     fn end(&mut self, history: &Path, starved: usize) -> Leftovers {
         if starved > 0 {
             leftovers::note_queues(&self.world.ensemble, &history.join("queues.txt"));
         }
         self.world.register.order("end");
-        // Those who starve will not end either.
+        // Starving threads will not end either.
         let time_limit = if starved > 0 { Duration::from_secs(10) } else { SETTLING };
         let threads = self.world.register.await_left(CLIENTS, scaled(time_limit));
         let leftovers = Leftovers::look(&self.world.ensemble, threads);
         for server in 0..SERVERS {
             let log = self.world.ensemble.node(server).dir().join("log");
-            // A part of the history, though not of the verdict.
+            // Part of the history, but not of the verdict.
             let _ = std::fs::copy(log, history.join(format!("server-{server}.log")));
         }
         leftovers
@@ -210,8 +208,8 @@ impl Run {
         };
         complain("overlaps", &findings.overlaps);
         complain("owners out of order", &findings.disorders);
-        complain("refused writes of believing owners", &history.believing);
-        complain("writes that sequence and fencing token judge differently", &accounts.2);
+        complain("refused writes of threads that reported ownership", &history.believing);
+        complain("writes on which sequence number and fencing token disagree", &accounts.2);
         complain("late returns", &findings.late_returns);
         complain("violations seen by clients", &history.violations);
         complain("panics", &history.panics);
@@ -220,7 +218,7 @@ impl Run {
             self.complaints.push(format!("{starved} threads starved"));
         }
         if history.holds.is_empty() {
-            self.complaints.push("nobody acquired anything".to_owned());
+            self.complaints.push("no lock was ever acquired".to_owned());
         }
     }
 }
@@ -237,14 +235,14 @@ fn verdicts(
         "promises\n  \
          overlaps                       {}\n  \
          owners out of order            {}\n  \
-         refused writes, believing      {believing}\n  \
+         refused writes of owners       {believing}\n  \
          sequence against token         {}\n  \
          starved threads                {starved}\n  \
          late returns                   {} (latest {:.3} s after its deadline)\n  \
          listener or owner violations   {}\n  \
          panics                         {} (contained in the client library's threads: {})\n  \
          left                           {leftovers}\n\
-         register: {written} writes accepted; {refused} refused, of these {} late ones of owners that were owners no more",
+         register: {written} writes accepted; {refused} refused, of these {} late ones of former owners",
         findings.overlaps.len(),
         findings.disorders.len(),
         contradictions.len(),
@@ -252,7 +250,7 @@ fn verdicts(
         findings.latest,
         history.violations.len(),
         history.panics.len(),
-        history.foreign_panics.len(),
+        history.client_library_panics.len(),
         history.late,
     )
 }

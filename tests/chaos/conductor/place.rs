@@ -1,4 +1,4 @@
-//! Where the history of a run lies.
+//! The directory of a run's history.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 #[derive(Debug)]
 pub enum Place {
-    /// Goes when it is not kept.
+    /// Removed unless it is kept.
     Temporary(TempDir),
     Given(PathBuf),
 }
@@ -19,8 +19,8 @@ impl Place {
             return Place::Temporary(dir.expect("a directory for temporary files"));
         };
         fs::create_dir_all(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
-        let dir = dir.canonicalize().expect("it was just made");
-        // The journals of another run would be read as of this one.
+        let dir = dir.canonicalize().expect("it was just created");
+        // The journals of another run would be read as part of this one.
         assert!(
             fs::read_dir(&dir).is_ok_and(|mut all| all.next().is_none()),
             "{} is not empty",

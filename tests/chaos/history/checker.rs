@@ -1,4 +1,5 @@
-//! Says whether a history keeps the promises. It proves what it finds: no finding is an artefact of when a clock was read.
+//! Checks whether a history keeps the promises. Every finding is proven: none is an artefact of
+//! when a clock was read.
 
 use std::fmt::Write as _;
 
@@ -8,13 +9,13 @@ use crate::clock::seconds;
 use crate::plan::{LATENESS, LOCKS};
 use crate::support::wait::scaled;
 
-/// What must not be; empty when all is well.
+/// Violations; empty if there are none.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub overlaps: Vec<String>,
     pub disorders: Vec<String>,
     pub late_returns: Vec<String>,
-    /// The most by which a call returned after its deadline, in seconds.
+    /// The maximum time by which a call returned after its deadline, in seconds.
     pub latest: f64,
 }
 
@@ -41,8 +42,8 @@ pub fn check(history: &History, begin: u64) -> Findings {
 }
 
 impl Hold {
-    /// From when to when it is proven that the lock was owned: within the first sight the moment is not known, nor is it
-    /// within the last.
+    /// The interval of proven ownership. The exact moment within the first sight is unknown, as is
+    /// the one within the last.
     fn proven(&self) -> (u64, u64) {
         (self.first.after, self.last.before)
     }
@@ -52,7 +53,7 @@ impl Hold {
         from < sight.before && sight.after < to
     }
 
-    /// Whether this one and another may not be held at the same time.
+    /// Whether this hold and another must not overlap.
     fn excludes(&self, other: &Hold) -> bool {
         !(self.shares && other.shares)
     }
@@ -82,8 +83,8 @@ impl Hold {
     }
 }
 
-/// Two holds of one lock that were held at once, as far as proven, and for how long. The holds come in the order of their
-/// beginnings.
+/// Two overlapping holds of one lock, as far as proven, and the length of the overlap. The holds
+/// are ordered by their start.
 pub fn meetings<'a>(holds: &'a [&'a Hold]) -> impl Iterator<Item = (&'a Hold, &'a Hold, u64)> {
     holds.iter().enumerate().flat_map(move |(index, hold)| {
         let later = holds[index + 1..].iter().take_while(|other| other.first.before <= hold.last.after);
@@ -91,7 +92,7 @@ pub fn meetings<'a>(holds: &'a [&'a Hold]) -> impl Iterator<Item = (&'a Hold, &'
     })
 }
 
-/// Two owners at once that do not share.
+/// Two simultaneous owners that do not share.
 fn overlaps(holds: &[&Hold], begin: u64) -> Vec<String> {
     let wrong = meetings(holds).filter(|(one, other, _)| one.excludes(other));
     let found = wrong.map(|(one, other, length)| {
@@ -101,10 +102,12 @@ fn overlaps(holds: &[&Hold], begin: u64) -> Vec<String> {
     found.collect()
 }
 
-/// An owner that was seen although one with a later request, which excludes it, had been seen before, at once or not.
+/// An owner was seen after one with a later request, which excludes it, had been seen, whether at
+/// the same time or not.
 ///
-/// A downgraded writer stands where it stood, so its reader has the same number and is as much ahead of all later requests:
-/// there has always been a znode of that number for them to wait for. Of these two neither is the later.
+/// A downgraded writer keeps its position, so its reader has the same number and is just as far
+/// ahead of all later requests: there has always been a znode of that number for them to wait for.
+/// Of these two neither is the later.
 fn disorders(holds: &[&Hold], begin: u64) -> Vec<String> {
     let mut found = Vec::new();
     for hold in holds {
@@ -117,7 +120,8 @@ fn disorders(holds: &[&Hold], begin: u64) -> Vec<String> {
     found
 }
 
-/// How long after its deadline a call returned, in seconds, the time not counted in which its process was not run.
+/// How long after its deadline a call returned, in seconds, not counting the time in which its
+/// process did not run.
 fn lateness(wait: &Wait, stalls: &[Stall]) -> f64 {
     let Some(time_limit) = wait.time_limit.filter(|_| wait.outcome != Outcome::Cut) else { return 0.0 };
     let stalled: f64 = stalls
@@ -129,7 +133,7 @@ fn lateness(wait: &Wait, stalls: &[Stall]) -> f64 {
     (seconds(wait.ended - wait.began) - time_limit as f64 / 1e3 - stalled).max(0.0)
 }
 
-/// Tries the checker on histories that are known to be right or wrong.
+/// Tests the checker with histories that are known to be right or wrong.
 pub fn check_the_checker() {
     let hold = |sequence, first: (u64, u64), last: (u64, u64)| Hold {
         actor: Actor { client: 0, incarnation: 1, thread: 0 },
@@ -146,29 +150,31 @@ pub fn check_the_checker() {
         let holds: Vec<&Hold> = holds.iter().collect();
         (overlaps(&holds, 0).len(), disorders(&holds, 0).len())
     };
-    // One after the other; one that begins while the other is being looked at for the last time.
+    // One after the other; one that starts during the last sight of the other.
     assert_eq!(count(&[hold(1, (10, 11), (20, 21)), hold(2, (30, 31), (40, 41))]), (0, 0));
     assert_eq!(count(&[hold(1, (10, 11), (20, 29)), hold(2, (22, 23), (40, 41))]), (0, 0));
-    // One that was seen only once, and was stopped while it looked.
+    // One that was seen only once, and was stopped during that sight.
     assert_eq!(count(&[hold(1, (10, 50), (10, 50)), hold(2, (20, 21), (40, 41))]), (0, 0));
-    // Both at once; one sight of an owner within the time of another; the earlier request after the later one.
+    // Both at the same time; one sight of an owner during the hold of another; the earlier request
+    // after the later one.
     assert_eq!(count(&[hold(1, (10, 11), (20, 21)), hold(2, (15, 16), (40, 41))]), (1, 1));
     assert_eq!(count(&[hold(2, (10, 11), (40, 41)), hold(1, (20, 21), (20, 21))]), (1, 1));
     assert_eq!(count(&[hold(2, (10, 11), (20, 21)), hold(1, (30, 31), (40, 41))]), (0, 1));
 
-    // Readers at once, in whatever order.
+    // Simultaneous readers, in any order.
     assert_eq!(count(&[reader(1, (10, 11), (40, 41)), reader(2, (20, 21), (30, 31))]), (0, 0));
     assert_eq!(count(&[reader(2, (10, 11), (40, 41)), reader(1, (20, 21), (30, 31))]), (0, 0));
-    // A writer that holds on as a reader, beside a later one, and the next writer.
+    // A writer that continues as a reader, beside a later one, and the next writer.
     let (writer, downgraded) = (hold(1, (10, 11), (20, 21)), reader(1, (30, 31), (40, 41)));
     let (beside, next) = (reader(2, (31, 32), (42, 43)), hold(3, (50, 51), (60, 61)));
     assert_eq!(count(&[writer.clone(), downgraded.clone(), beside, next]), (0, 0));
-    // A writer beside a reader, whose request is the later one or the earlier one.
+    // A writer beside a reader whose request is later or earlier.
     assert_eq!(count(&[hold(1, (10, 11), (20, 21)), reader(2, (15, 16), (40, 41))]), (1, 1));
     assert_eq!(count(&[reader(1, (10, 11), (20, 21)), hold(2, (15, 16), (40, 41))]), (1, 1));
     assert_eq!(count(&[hold(2, (10, 11), (20, 21)), reader(1, (15, 16), (40, 41))]), (1, 1));
     assert_eq!(count(&[reader(2, (10, 11), (20, 21)), hold(1, (15, 16), (40, 41))]), (1, 1));
-    // A reader after a later writer, and the other way round; a writer that got in between a writer and its downgrade.
+    // A reader after a later writer, and the reverse; a writer between another writer and its
+    // downgrade.
     assert_eq!(count(&[hold(2, (10, 11), (20, 21)), reader(1, (30, 31), (40, 41))]), (0, 1));
     assert_eq!(count(&[reader(2, (10, 11), (20, 21)), hold(1, (30, 31), (40, 41))]), (0, 1));
     assert_eq!(count(&[writer, hold(2, (22, 23), (28, 29)), downgraded]), (0, 1));
@@ -187,7 +193,7 @@ pub fn check_the_checker() {
     assert_eq!(lateness(&wait(Some(1_000), Outcome::GaveUp), &[stall]), 1.0);
 }
 
-/// Several findings, one a line, the first few of them.
+/// The first few findings, one per line.
 pub fn list(findings: &[String]) -> String {
     let mut text = String::new();
     for finding in findings.iter().take(10) {

@@ -1,8 +1,8 @@
-//! What a thread did in each column of a picture.
+//! A thread's activity in each column of a picture.
 
 use crate::plan::LOCKS;
 
-/// A stretch of time, divided into the columns of a picture.
+/// A period of time, divided into the columns of a picture.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     pub from: u64,
@@ -10,7 +10,8 @@ pub struct Scale {
     pub columns: usize,
 }
 
-/// The shares of a column's time in which each lock was held, alone or as a reader, and waited for.
+/// The shares of a column's time in which each lock was held exclusively, held as a reader, and
+/// waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Column {
     pub held: [f64; LOCKS.len()],
@@ -21,12 +22,12 @@ pub struct Column {
 /// How a column is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The lock held for the longest part, whether as a reader, and the quarters of the column's time in which it was held
-    /// so, at least one.
+    /// The lock held for the longest part, whether as a reader, and the quarters of the column's
+    /// time in which it was held so (at least one).
     pub held: Option<usize>,
     pub is_shared: bool,
     pub quarters: usize,
-    /// The lock waited for, for the longest part.
+    /// The lock waited for longest.
     pub waited: Option<usize>,
 }
 
@@ -35,13 +36,13 @@ impl Scale {
         began < self.to && ended >= self.from
     }
 
-    /// The place of a moment, in columns; the nearest edge for one that is not shown.
+    /// The position of a moment, in columns; the nearest edge if it is not shown.
     pub fn place(&self, time: u64) -> f64 {
         let share = (time.clamp(self.from, self.to) - self.from) as f64 / (self.to - self.from) as f64;
         share * self.columns as f64
     }
 
-    /// Divides a stretch of time among the columns.
+    /// Distributes a period of time over the columns.
     pub fn spread(&self, began: u64, ended: u64, mut add: impl FnMut(usize, f64)) {
         if !self.shows(began, ended) {
             return;
@@ -49,7 +50,7 @@ impl Scale {
         let (from, to) = (self.place(began), self.place(ended));
         for column in from as usize..=(to as usize).min(self.columns - 1) {
             let (left, right) = (from.max(column as f64), to.min(column as f64 + 1.0));
-            // However short, it is seen.
+            // Visible, however short.
             add(column, (right - left).max(0.01));
         }
     }
@@ -67,7 +68,7 @@ impl Column {
     }
 }
 
-/// Neighbouring columns that look the same: the first, the one after the last, and the look.
+/// Adjacent columns that look the same: the first, the one after the last, and the look.
 pub fn runs(columns: &[Column]) -> Vec<(usize, usize, Look)> {
     let mut runs: Vec<(usize, usize, Look)> = Vec::new();
     for (place, column) in columns.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The figures of a run: what was acquired, how fast it went on, and what failed meanwhile.
+//! The figures of a run: acquisitions, their speed, and the failures meanwhile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -40,7 +40,7 @@ pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
     let stalled: u64 = history.stalls.iter().map(|stall| stall.ended - stall.began).sum();
     let _ = writeln!(
         text,
-        "  processes not run for 0.1 s and more: {} times, {:.1} s",
+        "  processes stalled for 0.1 s and more: {} times, {:.1} s",
         history.stalls.len(),
         seconds(stalled)
     );
@@ -50,8 +50,7 @@ pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
         let _ = writeln!(text, "  {remark:37} {count}");
     }
 
-    let _ =
-        writeln!(text, "hand-over of an exclusive hold to one who waited: {}", spread(handovers(history)));
+    let _ = writeln!(text, "hand-over of an exclusive hold to a waiter: {}", spread(handovers(history)));
     let _ = writeln!(
         text,
         "from kill -9 of an exclusive holder to the next acquisition: {}",
@@ -70,7 +69,7 @@ fn name_of(outcome: Outcome) -> &'static str {
     }
 }
 
-/// How often a reader was seen to hold a lock beside another.
+/// How often two readers were seen to hold a lock at the same time.
 fn readers_at_once(history: &History) -> usize {
     let of_lock = |lock| {
         let holds = history.holds_of(lock);
@@ -79,8 +78,8 @@ fn readers_at_once(history: &History) -> usize {
     (0..LOCKS.len()).map(of_lock).sum()
 }
 
-/// From the release of one who held the lock alone to the first sight of the next owner, where that was waiting at the
-/// release. When a reader goes, there may be others to wait for.
+/// From the release of an exclusive holder to the first sight of the next owner, if that one was
+/// waiting at the release. After the release of a reader, there may be others to wait for.
 fn handovers(history: &History) -> Vec<f64> {
     let mut times = Vec::new();
     for lock in 0..LOCKS.len() {

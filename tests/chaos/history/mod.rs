@@ -1,4 +1,4 @@
-//! The journals of all clients, read again.
+//! The journals of all clients, parsed.
 
 pub mod checker;
 mod columns;
@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use self::sight::Sight;
 
-/// Whose a hold or a wait was.
+/// The thread behind a hold or a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Actor {
     pub client: usize,
@@ -23,14 +23,15 @@ pub struct Actor {
     pub thread: usize,
 }
 
-/// A time in which a thread held a lock in one way, from the first to the last sight of ownership.
+/// A period in which a thread held a lock in one mode, from the first to the last sight of
+/// ownership.
 #[derive(Clone, Debug)]
 pub struct Hold {
     pub actor: Actor,
     pub lock: usize,
-    /// Since when its thread had waited; nothing where it was the lock's writer until then.
+    /// The start of its thread's wait. `None` if the thread was the lock's writer until then.
     pub waited_since: Option<u64>,
-    /// Of the request's znode.
+    /// The sequence number of the request's znode.
     pub sequence: i32,
     /// Whether others may hold the lock at the same time.
     pub shares: bool,
@@ -44,7 +45,7 @@ pub enum HoldEnd {
     Released {
         at: u64,
     },
-    /// Its thread held on as a reader.
+    /// Its thread continued as a reader.
     Downgraded,
     Lost,
     /// The process was killed.
@@ -57,7 +58,7 @@ pub struct Wait {
     pub lock: usize,
     pub began: u64,
     pub ended: u64,
-    /// In milliseconds, where the call had a deadline.
+    /// In milliseconds, if the call had a deadline.
     pub time_limit: Option<u64>,
     pub outcome: Outcome,
 }
@@ -65,7 +66,7 @@ pub struct Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
     Acquired,
-    /// Granted, but lost again before it was looked at.
+    /// Granted, but lost before the first check.
     Unowned,
     GaveUp,
     Failed,
@@ -73,7 +74,7 @@ pub enum Outcome {
     Cut,
 }
 
-/// A time in which a client's process was not run.
+/// A period in which a client's process did not run.
 #[derive(Clone, Copy, Debug)]
 pub struct Stall {
     pub client: usize,
@@ -81,7 +82,7 @@ pub struct Stall {
     pub ended: u64,
 }
 
-/// Everything that the clients have written down.
+/// Everything in the clients' journals.
 #[derive(Debug, Default)]
 pub struct History {
     pub holds: Vec<Hold>,
@@ -89,14 +90,14 @@ pub struct History {
     pub stalls: Vec<Stall>,
     /// The errors of waits and of attempts to connect, and other remarks, by name.
     pub remarks: HashMap<String, usize>,
-    /// Writes that the register refused while their sender took itself for the owner, and others.
+    /// Writes that the register refused although their sender reported ownership, and others.
     pub believing: Vec<String>,
     pub late: usize,
-    /// What the clients found wrong themselves.
+    /// Violations that the clients found themselves.
     pub violations: Vec<String>,
-    /// Panics in the crate or in the clients, and contained ones in the client library's own threads.
+    /// Panics in the crate or in the clients, and contained ones in the client library's threads.
     pub panics: Vec<String>,
-    pub foreign_panics: Vec<String>,
+    pub client_library_panics: Vec<String>,
 }
 
 impl History {
@@ -126,7 +127,7 @@ impl History {
         Ok(history)
     }
 
-    /// In the order of their beginnings.
+    /// Ordered by their start.
     pub fn holds_of(&self, lock: usize) -> Vec<&Hold> {
         self.holds.iter().filter(|hold| hold.lock == lock).collect()
     }
@@ -184,11 +185,11 @@ impl Reader<'_> {
                 let began = line.number("since").unwrap_or(line.time);
                 self.history.stalls.push(Stall { client: self.client, began, ended: line.time });
             }
-            "violation" => self.history.violations.push(self.told(line)),
-            "refused" if line.text("believed") == "1" => self.history.believing.push(self.told(line)),
+            "violation" => self.history.violations.push(self.describe(line)),
+            "refused" if line.text("believed") == "1" => self.history.believing.push(self.describe(line)),
             "refused" => self.history.late += 1,
             "connected" | "closed" => self.remark(line.event.to_owned()),
-            "told" => self.remark(format!("lost {}", line.text("reason"))),
+            "reported" => self.remark(format!("lost {}", line.text("reason"))),
             "unreachable" | "no-token" | "no-downgrade" => {
                 self.remark(format!("{} {}", line.event, line.text("error")));
             }
@@ -230,15 +231,15 @@ impl Reader<'_> {
         let thread = line.text("thread");
         let ours = ["zk-lock-", "chaos-", "main"].iter().any(|prefix| thread.starts_with(prefix));
         let ours = ours || line.text("place").starts_with("src/");
-        let panic = self.told(line);
-        if ours { &mut self.history.panics } else { &mut self.history.foreign_panics }.push(panic);
+        let panic = self.describe(line);
+        if ours { &mut self.history.panics } else { &mut self.history.client_library_panics }.push(panic);
     }
 
     fn remark(&mut self, what: String) {
         *self.history.remarks.entry(what).or_default() += 1;
     }
 
-    fn told(&self, line: &Line<'_>) -> String {
+    fn describe(&self, line: &Line<'_>) -> String {
         let Line { time, who, event, rest } = line;
         format!("client {}.{} thread {who} at {time}: {event} {rest}", self.client, self.incarnation)
     }
@@ -255,7 +256,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What was under way when the process was killed ends there; its last sight is on a file of its own.
+    /// Ends everything that was in progress when the process was killed. Its last sight is in a
+    /// separate file.
     fn finish(mut self, time: u64, sights: &[u8]) {
         for (thread, state) in std::mem::take(&mut self.threads) {
             if let Some(wait) = state.wait {

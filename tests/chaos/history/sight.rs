@@ -1,8 +1,8 @@
-//! One look at `is_owner` that found it true, and what such looks prove.
+//! One call of `is_owner` that returned `true`, and what such calls prove.
 
 use crate::clock;
 
-/// At some moment between these two the lock was owned.
+/// The lock was owned at some moment between these two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
     pub before: u64,
@@ -10,10 +10,10 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// The size of a sight on file.
+    /// The size of a sight in the file.
     pub const SIZE: usize = 24;
 
-    /// Looks, and reads the clock on both sides.
+    /// Calls `is_owner` and reads the clock before and after.
     pub fn of(is_owner: impl FnOnce() -> bool) -> Option<Sight> {
         let before = clock::now();
         let owns = is_owner();

@@ -1,4 +1,4 @@
-//! Pictures of a history, as SVG: a row for each client thread, and rows for the faults.
+//! Pictures of a history, as SVG: one row per client thread, and rows for the faults.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,14 +11,14 @@ use crate::clock::seconds;
 use crate::nemesis::record::{Fault, Record, Target};
 use crate::plan::{CLIENTS, LOCKS, SERVERS, THREADS};
 
-/// A time in which nothing failed and everybody had to acquire each lock.
+/// A period without faults in which every thread had to acquire each lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Calm {
     pub began: u64,
     pub ended: u64,
 }
 
-/// The length of the picture that shows details.
+/// The length of the detailed picture.
 const WINDOW: u64 = 60_000_000_000;
 
 const WIDTH: usize = 1_700;
@@ -29,11 +29,11 @@ const FAULT_ROW: usize = 15;
 const THREAD_ROW: usize = 24;
 const GAP: usize = 9;
 
-/// Of each lock, held alone, held as a reader and waited for.
+/// For each lock: held exclusively, held as a reader, and waited for.
 const COLOURS: [[&str; 3]; LOCKS.len()] =
     [["#1d5fa6", "#74a9e0", "#d5e5f5"], ["#1c7a45", "#6cc08e", "#d3eedd"], ["#b9520c", "#f2a15f", "#fce4cf"]];
 
-/// Draws the whole run and, of a long one, also the most eventful part.
+/// Draws the whole run and, if it is long, also the most eventful part.
 pub fn draw_all(
     dir: &Path,
     history: &History,
@@ -55,7 +55,7 @@ pub fn draw_all(
     Ok(())
 }
 
-/// The beginning of the window in which the most began to fail, or was lost.
+/// The start of the window with the most new faults and losses.
 fn most_eventful(history: &History, faults: &[Record], begin: u64, end: u64) -> u64 {
     let lost = history.holds.iter().filter(|hold| hold.end == HoldEnd::Lost).map(|hold| hold.last.before);
     let events: Vec<u64> = faults.iter().map(|fault| fault.began).chain(lost).collect();
@@ -119,7 +119,7 @@ impl Picture<'_> {
         self.text
     }
 
-    // ---- places
+    // ---- positions
 
     fn x(&self, time: u64) -> f64 {
         LEFT as f64 + self.scale.place(time)
@@ -151,7 +151,7 @@ impl Picture<'_> {
             ("#b3202c", "killed", 60),
             ("#5a5a5a", "stopped", 70),
             ("#7440a3", "network fault", 108),
-            ("#e2f3e2", "calm: everybody acquires everything", 230),
+            ("#e2f3e2", "calm: every thread acquires every lock", 230),
         ] {
             x = self.key(x, colour, what, width);
         }
@@ -163,7 +163,7 @@ impl Picture<'_> {
         );
     }
 
-    /// One entry of the legend; returns where the next begins.
+    /// Draws one entry of the legend and returns the start of the next.
     fn key(&mut self, x: usize, colour: &str, what: &str, width: usize) -> usize {
         let _ = writeln!(
             self.text,
@@ -226,7 +226,7 @@ impl Picture<'_> {
                 y + 1,
                 FAULT_ROW - 3
             );
-            // The name goes in or behind the band, where there is room up to the next one.
+            // The name goes inside or after the band, if there is room before the next one.
             let end = shown.get(place + 1).map_or((LEFT + COLUMNS) as f64, |next| self.x(next.began));
             let label = fault.fault.label();
             if end - from > 5.6 * label.len() as f64 + 6.0 {
@@ -253,7 +253,7 @@ impl Picture<'_> {
                 );
             }
             if let Some(lock) = held {
-                // The height tells which share of the column's time it was held.
+                // The height shows the share of the column's time in which it was held.
                 let part = high * quarters / 4;
                 let (y, colour) = (y + 2 + high - part, COLOURS[lock][usize::from(is_shared)]);
                 let _ = writeln!(
@@ -297,7 +297,7 @@ impl Picture<'_> {
     }
 }
 
-/// Of the band, and of its edge and name.
+/// The colours of the band, and of its edge and name.
 fn colour_of(fault: Fault) -> (&'static str, &'static str) {
     if fault.is_a_kill() {
         ("#f6cfd2", "#b3202c")

@@ -1,4 +1,4 @@
-//! One fault: how it begins, how long it lasts, how it ends.
+//! One fault: its start, its length, and its end.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::clock;
 use crate::network::Direction;
 use crate::random::Random;
 
-/// How long is waited for a client to hold a lock, before it is struck all the same.
-const CLINGING: Duration = Duration::from_millis(1_500);
+/// How long to wait for a client to hold a lock. Then the fault is injected anyway.
+const PROLONG_LIMIT: Duration = Duration::from_millis(1_500);
 
-/// Chosen beforehand, so that the choices do not depend on how fast the machine is.
-pub struct Strike {
+/// Chosen in advance, so that the choices do not depend on the speed of the machine.
+pub struct Injection {
     fault: Fault,
     target: Target,
     length: Duration,
@@ -23,8 +23,8 @@ pub struct Strike {
     detail: usize,
 }
 
-impl Strike {
-    pub fn new(fault: Fault, target: Target, random: &mut Random) -> Strike {
+impl Injection {
+    pub fn new(fault: Fault, target: Target, random: &mut Random) -> Injection {
         let range = match fault {
             Fault::ServerKilled => 300..3_000,
             Fault::ServerStopped => 500..7_000,
@@ -36,10 +36,10 @@ impl Strike {
             Fault::RepliesLost => 20..400,
             Fault::Cut => 0..1,
         };
-        Strike { fault, target, length: random.millis(range), detail: random.below(4) }
+        Injection { fault, target, length: random.millis(range), detail: random.below(4) }
     }
 
-    /// Lets it happen. It ends early when everything is to be replaced.
+    /// Injects the fault. It ends early when the round ends.
     pub fn run(&self, world: &World, stopped: &Receiver<Infallible>) -> Record {
         let wait = || {
             let _ = stopped.recv_timeout(self.length); // nothing is ever sent
@@ -50,7 +50,7 @@ impl Strike {
             _ => self.detail % world.clients.len(),
         };
         if self.fault.wants_an_owner() {
-            world.register.cling(owner, CLINGING);
+            world.register.prolong(owner, PROLONG_LIMIT);
         }
         let began = clock::now();
         match self.target {
@@ -64,7 +64,7 @@ impl Strike {
             Target::Client(client) => self.inject_into_client(world, client, wait),
         }
         if self.fault.wants_an_owner() {
-            world.register.ease(owner);
+            world.register.end_prolonging(owner);
         }
         Record { fault: self.fault, target: self.target, began, ended: clock::now() }
     }
@@ -93,7 +93,7 @@ impl Strike {
             Fault::ClientStopped | Fault::ClientStoppedLong => {
                 client.stop();
                 wait();
-                return client.go_on();
+                return client.resume();
             }
             Fault::PartitionOneWay if self.detail % 2 == 0 => link.drop_packets(Direction::Requests),
             Fault::PartitionOneWay => link.drop_packets(Direction::Replies),
@@ -107,6 +107,6 @@ impl Strike {
         if self.fault == Fault::RepliesLost {
             link.cut();
         }
-        link.heal();
+        link.restore();
     }
 }

@@ -1,4 +1,4 @@
-//! Makes things fail, several at a time, by choices from one seed.
+//! Injects faults, several at a time, chosen by one seed.
 
 mod inject;
 pub mod record;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
-use self::inject::Strike;
+use self::inject::Injection;
 use self::record::{Fault, Record, Target};
 use crate::conductor::client::Client;
 use crate::plan::LOCKS;
@@ -23,7 +23,7 @@ use crate::random::Random;
 use crate::register::Register;
 use crate::support::ensemble::Ensemble;
 
-/// What can fail.
+/// The parts that can fail.
 #[derive(Debug)]
 pub struct World {
     pub ensemble: Ensemble,
@@ -34,7 +34,8 @@ pub struct World {
     log: File,
 }
 
-/// What is failing already. Of the servers only a minority fails at a time, but for a few seconds without a quorum.
+/// What is failing now. Only a minority of the servers fails at a time, except for a few seconds
+/// without a quorum.
 #[derive(Debug)]
 struct Busy {
     servers: bool,
@@ -70,25 +71,27 @@ pub struct Nemesis {
     world: Arc<World>,
     random: Random,
     pause: Range<u64>,
-    /// Every kind comes once before any comes again.
+    /// Every kind occurs once before any repeats.
     deck: Vec<Fault>,
 }
 
 impl Nemesis {
-    /// One that pauses for so many milliseconds between two faults, which may last longer than that.
+    /// Creates a nemesis with a pause of this many milliseconds between two faults, which may last
+    /// longer than that.
     pub fn new(world: &Arc<World>, seed: u64, pause: Range<u64>) -> Nemesis {
         Nemesis { world: Arc::clone(world), random: Random::new(seed), pause, deck: Vec::new() }
     }
 
-    /// Lets things fail for so long. When it returns, all is healed, but for servers that must still find their places.
-    pub fn rage(&mut self, time: Duration, interrupted: &dyn Fn() -> bool) {
+    /// Injects faults for this long. When it returns, everything is restored, except for servers
+    /// that must still elect a leader.
+    pub fn run(&mut self, time: Duration, interrupted: &dyn Fn() -> bool) {
         let (stop, stopped) = bounded::<Infallible>(0);
-        let mut strikes = Vec::new();
+        let mut injections = Vec::new();
         let end = Instant::now() + time;
         while Instant::now() < end && !interrupted() {
             if let Some(inject) = self.draw() {
                 let (world, stopped) = (Arc::clone(&self.world), stopped.clone());
-                strikes.push(thread::spawn(move || {
+                injections.push(thread::spawn(move || {
                     let record = inject.run(&world, &stopped);
                     *world.busy.lock().place(record.fault, record.target) = false;
                     world.note(&record);
@@ -98,19 +101,19 @@ impl Nemesis {
             thread::sleep(pause.min(end.saturating_duration_since(Instant::now())));
         }
         drop(stop);
-        for inject in strikes {
+        for inject in injections {
             if let Err(panic) = inject.join() {
                 resume_unwind(panic);
             }
         }
     }
 
-    /// The next fault of the deck for which a target is free.
-    fn draw(&mut self) -> Option<Strike> {
+    /// The next fault of the deck with a free target.
+    fn draw(&mut self) -> Option<Injection> {
         if self.deck.is_empty() {
             self.deck = Fault::ALL.to_vec();
             self.random.shuffle(&mut self.deck);
-            // Those come first that need their time: a round that ends heals everything.
+            // Long faults come first: the end of a round ends all faults.
             self.deck.sort_by_key(|fault| fault.outlasts_the_session());
         }
         for place in (0..self.deck.len()).rev() {
@@ -121,7 +124,7 @@ impl Nemesis {
             if !*busy {
                 *busy = true;
                 self.deck.remove(place);
-                return Some(Strike::new(fault, target, &mut self.random));
+                return Some(Injection::new(fault, target, &mut self.random));
             }
         }
         None
@@ -135,7 +138,7 @@ impl Nemesis {
         }
     }
 
-    /// The leading server half of the time.
+    /// The leader half of the time.
     fn a_server(&mut self) -> usize {
         let ensemble = &self.world.ensemble;
         let leads = |server: &usize| ensemble.mode(*server).as_deref() == Some("leader");
@@ -143,7 +146,7 @@ impl Nemesis {
         if self.random.one_in(2) { (0..ensemble.size()).find(leads).unwrap_or(any) } else { any }
     }
 
-    /// Most of the time one that holds a lock at this moment, if there is one.
+    /// Usually one that holds a lock now, if there is one.
     fn a_client(&mut self) -> usize {
         let any = self.random.below(self.world.clients.len());
         let (holder, wanted) = (self.random.below(LOCKS.len()), !self.random.one_in(4));

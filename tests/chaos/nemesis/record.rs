@@ -1,8 +1,8 @@
-//! The kinds of faults, and what is written down of each one.
+//! The kinds of faults, and the record of each one.
 
 use std::fmt;
 
-/// A way in which things fail.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
     ServerKilled,
@@ -55,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// A word for the picture.
+    /// A label for the picture.
     pub fn label(self) -> &'static str {
         match self {
             Fault::ServerKilled | Fault::ClientKilled => "kill -9",
@@ -70,7 +70,7 @@ impl Fault {
         }
     }
 
-    /// Whether it befalls a process, and not the network.
+    /// Whether it affects a process rather than the network.
     pub fn is_of_a_process(self) -> bool {
         matches!(
             self,
@@ -83,7 +83,7 @@ impl Fault {
         )
     }
 
-    /// Whether it should befall an owner: it may outlast the session, or ends the process.
+    /// Whether it should hit an owner: it may outlast the session, or ends the process.
     pub fn wants_an_owner(self) -> bool {
         matches!(
             self,
@@ -104,11 +104,11 @@ impl Fault {
     }
 }
 
-/// Whom it befalls.
+/// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Server(usize),
-    /// All servers but this one.
+    /// All servers except this one.
     AllBut(usize),
     Client(usize),
 }
@@ -123,7 +123,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// One fault, from the first to the last moment.
+/// One fault, from its first to its last moment.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub fault: Fault,

@@ -1,4 +1,5 @@
-//! The way out of a client's namespace: a listener on the machine's end of its link, for one relay behind it.
+//! The exit from a client's namespace: a listener on the machine's end of its link, for one relay
+//! behind it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -40,7 +41,7 @@ impl Gate {
         self.address.to_string()
     }
 
-    /// Refuses new connections. Those that are open end with the relay's.
+    /// Refuses new connections. Open ones end with the relay's.
     pub fn close(&self) {
         if let Some(acceptor) = self.acceptor.lock().take() {
             acceptor.stopping.store(true, Ordering::SeqCst);
@@ -66,7 +67,8 @@ impl Gate {
                 if stop.load(Ordering::SeqCst) {
                     return;
                 }
-                // One that the relay refuses is closed, as near to refused as is possible here.
+                // A connection that the relay refuses is closed, which is as close to a refusal as
+                // possible here.
                 if let Ok(server) = TcpStream::connect(relay) {
                     join(client, server);
                 }
@@ -82,9 +84,10 @@ impl Drop for Gate {
     }
 }
 
-/// Passes on in both directions, until one end closes.
+/// Forwards in both directions, until one end closes.
 fn join(client: TcpStream, server: TcpStream) {
-    let _ = (client.set_nodelay(true), server.set_nodelay(true)); // they fail when the peer has gone already
+    // They fail if the peer has already closed.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (client, server) = (Arc::new(client), Arc::new(server));
     for (from, to) in [(&client, &server), (&server, &client)] {
         let (from, to) = (Arc::clone(from), Arc::clone(to));

@@ -1,5 +1,6 @@
-//! What lies between a client and the servers: a relay for each server and, where the machine allows, a network namespace
-//! for each client, between which and the machine packets are dropped.
+//! The network between a client and the servers: a relay for each server and, where the machine
+//! permits it, a network namespace for each client. Packets between a namespace and the machine can
+//! be dropped.
 
 mod gate;
 mod namespaces;
@@ -12,7 +13,7 @@ pub use self::namespaces::{Direction, Namespaces};
 use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
 
-/// A client's ways to the servers.
+/// A client's paths to the servers.
 #[derive(Debug)]
 pub struct Link {
     client: usize,
@@ -20,7 +21,8 @@ pub struct Link {
     namespaces: Option<Arc<Namespaces>>,
 }
 
-/// The way to one server: through a gate at the border of the client's namespace, if it has one, and a relay.
+/// The path to one server: a gate at the border of the client's namespace, if it has one, and a
+/// relay.
 #[derive(Debug)]
 struct Way {
     gate: Option<Gate>,
@@ -37,20 +39,21 @@ impl Link {
         Link { client, ways: ways.collect(), namespaces }
     }
 
-    /// What the client connects to.
+    /// The client's connect string.
     pub fn connect_string(&self) -> String {
         let address =
             |way: &Way| way.gate.as_ref().map_or_else(|| way.relay.connect_string(), Gate::connect_string);
         self.ways.iter().map(address).collect::<Vec<_>>().join(",")
     }
 
-    /// The command that runs a program where the client is.
+    /// The command that runs a program in the client's namespace.
     pub fn command(&self) -> Vec<String> {
         let Some(namespaces) = &self.namespaces else { return Vec::new() };
         ["ip", "netns", "exec", namespaces.name_of(self.client)].map(str::to_owned).into()
     }
 
-    /// Drops packets. Without a namespace the relays hold the bytes back: all of them, or the replies.
+    /// Drops packets. Without a namespace the relays hold the bytes back: all of them, or only
+    /// replies.
     pub fn drop_packets(&self, direction: Direction) {
         match (&self.namespaces, direction) {
             (Some(namespaces), _) => namespaces.drop_packets(self.client, direction),
@@ -59,7 +62,7 @@ impl Link {
         }
     }
 
-    /// Lets no byte through, to one server or to all.
+    /// Blocks all bytes, to one server or to all.
     pub fn silence(&self, server: Option<usize>) {
         let concerned = |index| server.is_none_or(|server| server == index);
         let ways = self.ways.iter().enumerate().filter(|(index, _)| concerned(*index));
@@ -81,12 +84,12 @@ impl Link {
         }
     }
 
-    pub fn heal(&self) {
+    pub fn restore(&self) {
         if let Some(namespaces) = &self.namespaces {
-            namespaces.heal(self.client);
+            namespaces.restore(self.client);
         }
         for way in &self.ways {
-            way.relay.heal();
+            way.relay.restore();
             way.gate.iter().for_each(Gate::listen);
         }
     }

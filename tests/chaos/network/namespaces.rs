@@ -1,4 +1,5 @@
-//! A network namespace for each client, by `network.sh`, which also removes them, however this process ends.
+//! A network namespace for each client, created by `network.sh`, which also removes them, however
+//! this process ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chaos/network.sh");
 
-/// What is dropped.
+/// Which packets are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Requests,
@@ -28,13 +29,13 @@ pub struct Namespaces {
 #[derive(Debug)]
 struct Script {
     child: Child,
-    /// Its end is the sign to clean up.
+    /// Closing it triggers the cleanup.
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
 impl Namespaces {
-    /// Makes one for each client; `None` where the machine does not allow it.
+    /// Creates one for each client. `None` if the machine does not permit it.
     pub fn make(clients: usize) -> Option<Arc<Namespaces>> {
         let child = Command::new(SCRIPT)
             .args([std::process::id().to_string(), clients.to_string()])
@@ -74,13 +75,13 @@ impl Namespaces {
         self.order(&format!("drop {client} {what}"));
     }
 
-    pub fn heal(&self, client: usize) {
-        self.order(&format!("heal {client}"));
+    pub fn restore(&self, client: usize) {
+        self.order(&format!("restore {client}"));
     }
 
     fn order(&self, order: &str) {
         let mut script = self.script.lock();
-        let orders = script.orders.as_mut().expect("it is there until the drop");
+        let orders = script.orders.as_mut().expect("it exists until the drop");
         writeln!(orders, "{order}").expect("the script listens");
         assert_eq!(script.answer().as_deref(), Some("ok"), "{order}");
     }
@@ -97,6 +98,6 @@ impl Script {
 impl Drop for Script {
     fn drop(&mut self) {
         drop(self.orders.take());
-        let _ = self.child.wait(); // it only fails if somebody else has waited
+        let _ = self.child.wait(); // it fails only after another wait
     }
 }

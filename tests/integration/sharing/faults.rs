@@ -59,7 +59,7 @@ fn a_reader_whose_session_expires_is_told_and_lets_the_writer_in() {
     assert!(!writer.is_owner(), "the other one still reads");
     kept.unlock().unwrap();
     writer.await_acquired();
-    relay.heal();
+    relay.restore();
     assert!(lost.unlock().unwrap_err().is_session_lost());
 }
 
@@ -80,7 +80,7 @@ fn a_writer_in_a_silent_partition_stops_owning_before_a_reader_begins() {
         readers.iter().all(Waiting::is_owner)
     });
     assert!(!writing.is_owner());
-    relay.heal();
+    relay.restore();
     assert!(
         writing.downgrade().unwrap_err().error().is_session_lost()
             || !far.state().eq(&SessionState::Connected)
@@ -153,7 +153,7 @@ fn a_downgrade_under_way_when_the_session_is_closed_leaves_nothing_on_the_applic
         let failed = downgrading.join().unwrap().unwrap_err();
         assert!(failed.error().is_closed(), "{failed}");
     });
-    relay.heal();
+    relay.restore();
     // The reader's znode is created before the writer's is deleted.
     Onlooker::at(server::shared()).await_children(&dir, 0);
     assert!(handle.exists("/", false).is_ok(), "the handle is the application's");
