@@ -91,6 +91,7 @@ mod error;
 mod error_class;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
+mod lock_order;
 mod locks;
 mod logging;
 mod node_tracker;

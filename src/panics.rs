@@ -6,12 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::client::{ZkError, ZkResult};
 
+use crate::lock_order;
 use crate::logging;
 
 /// Runs code that may panic; fails with the panic's message.
 ///
 /// What the code has left half done is for the caller to put right.
 pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
+    lock_order::assert_none_held();
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
         let message = message_of(&*payload);
         discard(payload);

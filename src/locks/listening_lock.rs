@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::error::{LockError, Operation, Result};
+use crate::lock_order::{self, rank::LOCK};
 use crate::locks::lock_listener::{ListenerSlot, LockListener};
 use crate::locks::locking;
 use crate::protocol_support::{ProtocolSupport, check_data};
@@ -27,7 +28,7 @@ struct LockInner {
     data: Mutex<Arc<[u8]>>,
     listener: Arc<ListenerSlot>,
     /// The request in the queue; an ended one stays here until the next call.
-    current: Mutex<Option<Arc<Request>>>,
+    current: lock_order::Mutex<LOCK, Option<Arc<Request>>>,
 }
 
 impl LockInner {
@@ -91,7 +92,7 @@ impl ListeningLock {
             access,
             data: Mutex::new(data),
             listener: Arc::new(ListenerSlot::new(listener, is_replaced)),
-            current: Mutex::new(None),
+            current: lock_order::Mutex::new(None),
         });
         if let Some(replacement) = inner.support.session().replacement() {
             let rejoining: Arc<dyn OnNewSession> = Arc::<LockInner>::clone(&inner);
@@ -208,7 +209,7 @@ impl ListeningLock {
 /// For the simulation, which waits in a way of its own.
 #[cfg(test)]
 impl ListeningLock {
-    pub(crate) fn current(&self) -> &Mutex<Option<Arc<Request>>> {
+    pub(crate) fn current(&self) -> &lock_order::Mutex<LOCK, Option<Arc<Request>>> {
         &self.inner.current
     }
 

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, select, unbounded};
-use parking_lot::RwLock;
 use zookeeper::ZooKeeper;
 
 use crate::client::connect_string::ConnectString;
@@ -46,6 +45,7 @@ pub(crate) use self::runtime::{Priority, Runtime};
 #[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
 pub(crate) use self::state::{Core, WatchOutcome};
+use crate::lock_order::{Mutex, rank::SESSION};
 
 /// The bounds of a session timeout. The server narrows it further: to 2 to 20 ticks, by default 4 s to 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
@@ -94,7 +94,7 @@ pub struct Session {
 /// Ends the session with the last handle.
 pub(super) struct Handle {
     /// One for all time, unless it is replaced.
-    core: RwLock<Arc<Core>>,
+    core: Mutex<SESSION, Arc<Core>>,
     replacement: Option<Replacement>,
 }
 
@@ -167,7 +167,7 @@ impl Session {
         contact: &FirstContact,
     ) -> Result<Session> {
         let core = open_core(client, runtime, opened_after, contact)?;
-        Ok(Session { handle: Arc::new(Handle { core: RwLock::new(core), replacement: None }) })
+        Ok(Session { handle: Arc::new(Handle { core: Mutex::new(core), replacement: None }) })
     }
 
     /// Connects as [`connect`](Session::connect) does, and connects anew by itself whenever the session is lost.
@@ -207,8 +207,7 @@ impl Session {
         let factory: Arc<Factory> = Arc::new(factory);
         let core = replacement::make(&factory)?;
         let (replacement, closed) = Replacement::new();
-        let handle =
-            Arc::new(Handle { core: RwLock::new(Arc::clone(&core)), replacement: Some(replacement) });
+        let handle = Arc::new(Handle { core: Mutex::new(Arc::clone(&core)), replacement: Some(replacement) });
         replacement::start(&handle, core, factory, closed)?;
         Ok(Session { handle })
     }
@@ -278,7 +277,7 @@ impl fmt::Debug for Session {
 
 impl Handle {
     fn core(&self) -> Arc<Core> {
-        Arc::clone(&self.core.read())
+        Arc::clone(&self.core.lock())
     }
 
     /// Ends the replacement, if there is any, and returns the core that is the last one.
@@ -291,7 +290,7 @@ impl Handle {
 
     /// Puts a new core in the place of a lost one; `false` when the session was closed meanwhile.
     fn replace(&self, core: Arc<Core>) -> bool {
-        let mut current = self.core.write();
+        let mut current = self.core.lock();
         if self.replacement.as_ref().is_none_or(Replacement::is_closed) {
             return false;
         }
