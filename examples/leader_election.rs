@@ -19,7 +19,7 @@ use env_logger::{Builder, Env};
 use lexopt::prelude::*;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Leadership, Session, Wait};
+use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Leadership, LockOptions, Session, Wait};
 
 const USAGE: &str = "usage: leader_election [--name NAME] [--session-timeout SECONDS] [CONNECT]";
 const HELP: &str = "
@@ -89,10 +89,13 @@ impl Node {
     /// Contends for the leadership until a signal arrives, across all losses of the session.
     fn run(self) -> Result<ExitCode, Box<dyn Error>> {
         let stop = stop_signals()?;
-        let session = Session::connect_self_healing(&self.connect, self.session_timeout)?;
+        let session = Session::builder(&self.connect)
+            .session_timeout(self.session_timeout)
+            .replace_lost_sessions(true)
+            .connect()?;
         let states = session.subscribe();
-        let election = BlockingWriteLock::new(&session, "/examples/leader_election", None)?;
-        election.set_data(self.name.as_bytes())?;
+        let options = LockOptions::new().data(self.name.as_bytes());
+        let election = BlockingWriteLock::with_options(&session, "/examples/leader_election", options)?;
 
         self.say("contending");
         let node = self.clone();
@@ -109,7 +112,7 @@ impl Node {
         }
         self.say("stopping");
         candidate.stop();
-        candidate.wait(&Wait::timeout(GOODBYE));
+        candidate.wait(Wait::timeout(GOODBYE));
         session.close();
         let Some(error) = candidate.error() else { return Ok(ExitCode::SUCCESS) };
         complain(error);

@@ -53,7 +53,11 @@ fn main() -> ExitCode {
     let code = match Options::from_args() {
         Ok(Some(options)) => run(options).unwrap_or_else(|error| {
             complain(&*error);
-            if error.downcast_ref().is_some_and(LockError::is_invalid_argument) { 2 } else { 69 }
+            let is_usage = matches!(
+                error.downcast_ref(),
+                Some(LockError::InvalidPath { .. } | LockError::InvalidArgument { .. })
+            );
+            if is_usage { 2 } else { 69 }
         }),
         Ok(None) => {
             println!("{USAGE}\n{HELP}");
@@ -128,7 +132,7 @@ fn run(options: Options) -> Result<i32, Box<dyn Error>> {
 
 fn lock_and_run(session: &Session, options: Options) -> Result<i32, Box<dyn Error>> {
     let Options { wait, dir, command, .. } = options;
-    let lock = BlockingWriteLock::new(session, &dir, None)?;
+    let lock = BlockingWriteLock::new(session, &dir)?;
     let signals = signals()?;
 
     // On another thread, so that a signal can end the wait. Closing the session ends the thread.
@@ -151,9 +155,12 @@ fn lock_and_run(session: &Session, options: Options) -> Result<i32, Box<dyn Erro
 
     let code = run_under(&guard, command, &signals)?;
     match guard.unlock() {
-        Ok(()) => Ok(code),
-        // Held until now; the znode is deleted with the session.
-        Err(error) if error.is_recoverable() || error.is_access_denied() => Ok(code),
+        Ok(_) => Ok(code),
+        // The lock was held until now. The server deletes the znode with the session.
+        Err(error @ LockError::AccessDenied { .. }) => {
+            log::warn!("{error}");
+            Ok(code)
+        }
         Err(error) => {
             eprintln!("run_locked: the command ended with code {code}, but without the lock: {error}");
             Ok(76)

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 
 fn run(connect: &str) -> Result<(), Box<dyn Error>> {
     let session = Session::connect(connect, Duration::from_secs(10))?;
-    let lock = BlockingWriteLock::new(&session, "/examples/scoped_lock", None)?;
+    let lock = BlockingWriteLock::new(&session, "/examples/scoped_lock")?;
     let counter = AtomicU32::new(0);
 
     let (lock, counter) = (&lock, &counter);

@@ -16,7 +16,7 @@ use std::{env, iter};
 use crossbeam_channel::{select, tick};
 use env_logger::{Builder, Env};
 use lexopt::prelude::*;
-use zookeeper_recipes_lock::{LockDirectory, LockInfo, Session};
+use zookeeper_recipes_lock::{LockDirectory, LockError, LockInfo, Session};
 
 const USAGE: &str = "usage: who_waits [--connect C] [--watch] DIR";
 const HELP: &str = "
@@ -93,7 +93,10 @@ impl Options {
 
     /// Redraws until the process is ended. A lost session is replaced.
     fn watch(&self) -> Result<(), Box<dyn Error>> {
-        let session = Session::connect_self_healing(&self.connect, SESSION_TIMEOUT)?;
+        let session = Session::builder(&self.connect)
+            .session_timeout(SESSION_TIMEOUT)
+            .replace_lost_sessions(true)
+            .connect()?;
         let directory = LockDirectory::new(&session, &self.dir)?;
         let queue = directory.watch_queue()?;
         let states = session.subscribe();
@@ -105,7 +108,8 @@ impl Options {
                 match directory.contenders() {
                     Ok(read) => contenders = read,
                     // Regaining contact is a change of state.
-                    Err(error) if error.is_connection_loss() || error.is_session_lost() => {}
+                    Err(error)
+                        if error.is_recoverable() || matches!(error, LockError::SessionLost { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
             }

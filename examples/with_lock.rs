@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 
 fn run(connect: &str) -> Result<(), Box<dyn Error>> {
     let session = Session::connect(connect, Duration::from_secs(10))?;
-    let lock = BlockingWriteLock::new(&session, "/examples/with_lock", None)?;
+    let lock = BlockingWriteLock::new(&session, "/examples/with_lock")?;
     let mut report = Report::default();
 
     // Returns the closure's result, here a `Result` itself. So two things can fail.

@@ -8,23 +8,17 @@ use crate::client::ZkError;
 /// The result of this crate's fallible functions.
 pub type Result<T> = std::result::Result<T, LockError>;
 
-/// What can go wrong.
+/// Why an operation failed.
 ///
-/// The message names the operation, the path and what the caller can do. The client's own error, where there is one, is
-/// the [`source`](std::error::Error::source).
-///
-/// Each error is of one of three classes, after ZooKeeper's page on error handling:
-///
-/// | class | it means | what the application does |
-/// |---|---|---|
-/// | [recoverable](LockError::is_recoverable) | something is missing for now, contact as a rule; the session may live, and nothing need be made anew | the same again, later |
-/// | [fatal](LockError::is_fatal) | the session, or what the call was made on, has ended, and all that stood on it | bring down what relied on it, connect a new session, set everything up again |
-/// | [normal](LockError::is_normal) | everything lives, and the answer is not the one that was wished for | handle it where the call is made; the same call again is refused again until something has changed |
+/// The message names the operation, the path and what the caller can do. The server's or the
+/// client's own error, if there is one, is the [`source`](std::error::Error::source).
+/// [`kind`](LockError::kind) says what an error means for the application.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// The path breaks a rule, ZooKeeper's or this crate's; nothing was sent.
     #[error("invalid path '{path}': {rule}")]
+    #[non_exhaustive]
     InvalidPath {
         /// The path, escaped and shortened for display.
         path: String,
@@ -34,6 +28,7 @@ pub enum LockError {
 
     /// An argument other than a path is out of its bounds; nothing was sent.
     #[error("invalid {argument}: {rule}")]
+    #[non_exhaustive]
     InvalidArgument {
         /// What the argument is.
         argument: &'static str,
@@ -46,6 +41,7 @@ pub enum LockError {
         "connect: no ZooKeeper server could be reached within {timeout:?}, check the connect string and the servers; tried \
          {tried}"
     )]
+    #[non_exhaustive]
     Connect {
         /// Each server tried, with what came of it.
         tried: String,
@@ -56,6 +52,7 @@ pub enum LockError {
     /// Contact was lost, or never came back, while the operation ran; it may or may not have taken effect. The session
     /// may live: trying again is right.
     #[error("{operation} '{path}': connection lost; try again, the session may still live")]
+    #[non_exhaustive]
     ConnectionLoss {
         /// What was attempted.
         operation: &'static str,
@@ -73,6 +70,7 @@ pub enum LockError {
         "{operation} '{path}': the reply was lost, and what is there now does not show the outcome; read it and go on \
          from there"
     )]
+    #[non_exhaustive]
     OutcomeUnknown {
         /// What was attempted.
         operation: &'static str,
@@ -85,6 +83,7 @@ pub enum LockError {
 
     /// The session ended, and with it every lock and every request made on it. Connect a new session and lock again.
     #[error("{operation} '{path}': the session is lost ({reason}); connect a new one")]
+    #[non_exhaustive]
     SessionLost {
         /// What was attempted.
         operation: &'static str,
@@ -96,6 +95,7 @@ pub enum LockError {
 
     /// The root of the session's paths does not exist: the connect string names a chroot that nobody has created.
     #[error("{operation} '{path}': its parent does not exist; create the chroot of the connect string first")]
+    #[non_exhaustive]
     NoChroot {
         /// What was attempted.
         operation: &'static str,
@@ -108,6 +108,7 @@ pub enum LockError {
     /// request is withdrawn. Delete the directory when it is empty: the numbers of a new one start
     /// at 0.
     #[error("the directory of '{path}' has no sequence numbers left; delete it when nobody holds the lock")]
+    #[non_exhaustive]
     SequenceExhausted {
         /// The znode of the request.
         path: String,
@@ -116,6 +117,7 @@ pub enum LockError {
     /// A [`Revoker`](crate::Revoker) was given the path of a znode that is no lock request; nothing was written or deleted.
     /// A request's name ends in a sequence number, and it goes with the session that made it, which no directory does.
     #[error("revoke '{path}': {rule}, so it is no lock request; give the path of the znode of one")]
+    #[non_exhaustive]
     NotALockRequest {
         /// The path of the znode.
         path: String,
@@ -126,6 +128,7 @@ pub enum LockError {
     /// A [`Revoker`](crate::Revoker) was given the path of a request that is gone, so there is nobody to ask, and if
     /// it held the lock, that is free.
     #[error("revoke '{path}': there is no such lock request (any more); nothing is left to do")]
+    #[non_exhaustive]
     NoSuchRequest {
         /// The path of the znode.
         path: String,
@@ -133,16 +136,9 @@ pub enum LockError {
 
     /// Another client deleted the znode of this request, so its place in the queue, or the lock, is gone. Lock again.
     #[error("the znode '{path}' of this lock request was deleted by another client; lock again")]
+    #[non_exhaustive]
     RequestDeleted {
         /// The deleted znode.
-        path: String,
-    },
-
-    /// The lock was released here and nobody is refused it by this client any more, but the znode could not be deleted
-    /// yet. It is deleted in the background, at the latest with the end of the session; nothing is left to do.
-    #[error("unlock '{path}': connection lost; the znode is deleted as soon as the server can be reached")]
-    DeletePending {
-        /// The znode that is still to be deleted.
         path: String,
     },
 
@@ -151,6 +147,7 @@ pub enum LockError {
     #[error(
         "{operation} '{path}': access denied; the ACL grants this client no {permission} permission there"
     )]
+    #[non_exhaustive]
     AccessDenied {
         /// What was attempted.
         operation: &'static str,
@@ -173,6 +170,7 @@ pub enum LockError {
          scheme or id: correct it; or it is for its creator (scheme 'auth', as in creator_all), and this client has no \
          identity: authenticate the connection first (add_auth)"
     )]
+    #[non_exhaustive]
     InvalidAcl {
         /// What was attempted.
         operation: &'static str,
@@ -183,9 +181,9 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// The [`CancelToken`](crate::CancelToken) was pulled while the call waited, or before. Nothing stands in the queue
-    /// any more.
-    #[error("{operation} '{path}': cancelled by another thread; to ask again, take another cancel handle")]
+    /// The [`CancelToken`](crate::CancelToken) was cancelled before the wait ended. No request is left in the queue.
+    #[error("{operation} '{path}': cancelled by another thread; to wait again, take a new cancel token")]
+    #[non_exhaustive]
     Cancelled {
         /// What was attempted.
         operation: &'static str,
@@ -198,6 +196,7 @@ pub enum LockError {
     #[error(
         "lead '{path}': the closure panicked, and the candidate has ended; mend it and start another ({message})"
     )]
+    #[non_exhaustive]
     LeaderPanicked {
         /// The directory of the election.
         path: String,
@@ -207,6 +206,7 @@ pub enum LockError {
 
     /// This guard or lock owns nothing (any more).
     #[error("{operation} '{path}': the lock is not held (any more); let go of its guards and lock again")]
+    #[non_exhaustive]
     NotOwner {
         /// What was attempted.
         operation: &'static str,
@@ -218,15 +218,17 @@ pub enum LockError {
     #[error(
         "remove '{path}': it has data or belongs to a session, so it is no lock directory; it was left alone"
     )]
+    #[non_exhaustive]
     NotALockDirectory {
         /// The znode.
         path: String,
     },
 
-    /// The lock, the protocol support or the session was closed.
+    /// The lock or the session was closed.
     #[error(
         "{operation} '{path}': closed by this process; go on with a new one, on a new session if that was closed"
     )]
+    #[non_exhaustive]
     Closed {
         /// What was attempted.
         operation: &'static str,
@@ -234,13 +236,14 @@ pub enum LockError {
         path: String,
     },
 
-    /// The server refused the operation with a code that the client library does not know: a quota
-    /// is exceeded, the server throttles its clients, or it does not implement the operation.
+    /// A quota is exceeded, the server throttles its clients, or it does not implement the
+    /// operation. The source says which, except on the crate `zookeeper`, which does not know.
     /// Nothing was done. Try again later, but not for ever: only the first two can pass.
     #[error(
         "{operation} '{path}': the server refuses; a quota is exceeded, or requests are throttled: check the quota and \
          try again later; or the operation is not implemented by a server of that version"
     )]
+    #[non_exhaustive]
     Refused {
         /// What was attempted.
         operation: &'static str,
@@ -251,9 +254,10 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// The server refused the operation for another reason.
+    /// The server refused the operation for the reason in the source.
     #[error("{operation} '{path}' failed; see the source for the server's answer")]
-    Client {
+    #[non_exhaustive]
+    Server {
         /// What was attempted.
         operation: &'static str,
         /// On which znode.
@@ -265,6 +269,7 @@ pub enum LockError {
 
     /// A thread could not be started.
     #[error("a thread could not be started; check the process's limits")]
+    #[non_exhaustive]
     Thread {
         /// The system's error.
         #[source]
@@ -278,9 +283,7 @@ impl LockError {
         let path = path.to_string();
         let Operation { name: operation, permission } = operation;
         match source {
-            ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => {
-                LockError::ConnectionLoss { operation, path, source }
-            }
+            lost if lost.is_reply_lost() => LockError::ConnectionLoss { operation, path, source },
             ZkError::SessionExpired => {
                 LockError::SessionLost { operation, path, reason: LossReason::SessionExpired }
             }
@@ -288,9 +291,8 @@ impl LockError {
                 LockError::AccessDenied { operation, path, permission, source }
             }
             ZkError::InvalidAcl => LockError::InvalidAcl { operation, path, source },
-            // For every code that the library has no name for.
-            ZkError::Unimplemented => LockError::Refused { operation, path, source },
-            _ => LockError::Client { operation, path, source },
+            declined if declined.is_declined() => LockError::Refused { operation, path, source },
+            _ => LockError::Server { operation, path, source },
         }
     }
 
@@ -299,33 +301,42 @@ impl LockError {
         LockError::Thread { source }
     }
 
-    /// Whether contact was lost while the session may live: the same call can succeed later.
-    #[must_use]
-    pub fn is_connection_loss(&self) -> bool {
-        matches!(self, LockError::ConnectionLoss { .. } | LockError::DeletePending { .. })
+    /// The error of an operation on a request, or on a session, that ended for this reason.
+    pub(crate) fn ended(operation: Operation, path: impl fmt::Display, reason: LossReason) -> LockError {
+        let (operation, path) = (operation.name, path.to_string());
+        match reason {
+            LossReason::NodeDeleted => LockError::RequestDeleted { path },
+            LossReason::SessionClosed => LockError::Closed { operation, path },
+            reason => LockError::SessionLost { operation, path, reason },
+        }
     }
 
-    /// Whether the session has ended: only a new [`Session`](crate::Session) helps.
-    #[must_use]
-    pub fn is_session_lost(&self) -> bool {
+    /// The error of a call on a lock or a session that this process closed.
+    pub(crate) fn closed(operation: Operation, path: impl fmt::Display) -> LockError {
+        LockError::Closed { operation: operation.name, path: path.to_string() }
+    }
+
+    pub(crate) fn is_connection_loss(&self) -> bool {
+        matches!(self, LockError::ConnectionLoss { .. })
+    }
+
+    pub(crate) fn is_session_lost(&self) -> bool {
         matches!(self, LockError::SessionLost { .. })
     }
+}
 
-    /// Whether the lock or the session was closed by this process.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
+/// For tests, which ask for one variant at a time.
+#[cfg(test)]
+impl LockError {
+    pub(crate) fn is_closed(&self) -> bool {
         matches!(self, LockError::Closed { .. })
     }
 
-    /// Whether the server refused for lack of a permission.
-    #[must_use]
-    pub fn is_access_denied(&self) -> bool {
+    pub(crate) fn is_access_denied(&self) -> bool {
         matches!(self, LockError::AccessDenied { .. })
     }
 
-    /// Whether an argument was refused before anything was sent.
-    #[must_use]
-    pub fn is_invalid_argument(&self) -> bool {
+    pub(crate) fn is_invalid_argument(&self) -> bool {
         matches!(self, LockError::InvalidPath { .. } | LockError::InvalidArgument { .. })
     }
 }
@@ -433,7 +444,7 @@ mod tests {
     #[test]
     fn an_unknown_refusal_may_pass_and_names_quota_and_throttling() {
         let error = LockError::client(Operation::CREATE, "/a", ZkError::Unimplemented);
-        assert!(error.is_recoverable() && !error.is_normal(), "{error:?}");
+        assert!(error.is_recoverable(), "{error:?}");
         let message = error.to_string();
         for part in ["create '/a': ", "quota", "throttl", "try again later", "not implemented"] {
             assert!(message.contains(part), "{part}: {message}");
@@ -449,6 +460,6 @@ mod tests {
         assert!(made_of(ZkError::AuthFailed).is_access_denied());
         assert!(matches!(made_of(ZkError::InvalidAcl), LockError::InvalidAcl { .. }));
         assert!(matches!(made_of(ZkError::Unimplemented), LockError::Refused { .. }));
-        assert!(matches!(made_of(ZkError::NoNode), LockError::Client { .. }));
+        assert!(matches!(made_of(ZkError::NoNode), LockError::Server { .. }));
     }
 }

@@ -1,12 +1,14 @@
-//! Distributed locks and leader election on [Apache ZooKeeper](https://zookeeper.apache.org), for threaded daemons.
+//! Distributed locks and leader election on [Apache ZooKeeper](https://zookeeper.apache.org), for
+//! threaded daemons.
 //!
-//! A blocking port of the Java recipe `WriteLock`, with its names kept and its bugs left behind, that shares one lock
-//! with JVM, Go and Python programs.
+//! A blocking port of the Java recipe `WriteLock`, with its names and without its bugs. JVM, Go and
+//! Python programs can share a lock with it.
 //!
-//! # What it does not promise
-//! No lock service can stop a process that has lost its lock from acting: a thread may be paused between asking
-//! [`is_owner`](LockGuard::is_owner) and the action. Where the action reaches a resource outside ZooKeeper, send the
-//! [`fencing_token`](LockGuard::fencing_token) along and let the resource refuse older ones.
+//! # What it cannot promise
+//! No lock service can stop a process that has lost its lock from acting: a thread may be paused
+//! between [`is_owner`](LockGuard::is_owner) and the action. Where the action reaches a resource
+//! outside ZooKeeper, pass the [`fencing_token`](LockGuard::fencing_token) along and let the resource
+//! refuse older ones.
 //!
 //! # Example
 //! ```no_run
@@ -14,8 +16,8 @@
 //! use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 //!
 //! # fn write_report() {}
-//! let session = Session::connect("zk1:2181,zk2:2181,zk3:2181", Duration::from_secs(10))?;
-//! let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
+//! let session = Session::connect("zk1:2181,zk2:2181,zk3:2181", Duration::from_secs(30))?;
+//! let lock = BlockingWriteLock::new(&session, "/locks/report")?;
 //!
 //! let guard = lock.lock()?;
 //! if guard.is_owner() {
@@ -26,52 +28,64 @@
 //! ```
 //!
 //! # Blocking or with a listener
-//! - [`BlockingWriteLock`] blocks until the lock is there and returns a [`LockGuard`]. For scoped code.
-//! - [`WriteLock`] joins the queue and returns; a [`LockListener`] is told when the lock comes and goes. For leader
-//!   election, and for many locks in one process: a waiting one costs no thread.
-//! - [`ReadWriteLock`] is held by many readers or by one writer; it comes in both ways.
-//! - [`Candidate`] stands for election on a thread of its own, and runs a closure whenever it leads.
+//! - [`BlockingWriteLock`] blocks until it is acquired and returns a [`LockGuard`]. For scoped code.
+//! - [`WriteLock`] joins the queue and returns. A [`LockListener`] is notified when the lock is
+//!   acquired or lost. For leader election, and for many locks in one process: a waiting one needs no
+//!   thread.
+//! - [`ReadWriteLock`] is held by many readers or by one writer, in both ways.
+//! - [`Candidate`] stands for election on its own thread, and runs a closure whenever it leads.
 //!
-//! All stand on a [`Session`], one connection that any number of locks share.
+//! Any number of locks share a [`Session`], which is one connection. [`LockOptions`] set the ACL, the
+//! data and the retries of a lock.
 //!
-//! On top of the blocking one there are [`MultiLock`], for several locks at once, [`ReentrantLock`], which its holder may
-//! acquire again, and [`NamedLocks`], which finds a lock by the name of what it guards. [`RecoverableZooKeeper`] reads
-//! and writes the data next to a lock over lost connections.
+//! [`MultiLock`] acquires several locks at once. The holder of a [`ReentrantLock`] may acquire it
+//! again. [`NamedLocks`] finds a lock by the name of a resource. [`RecoverableZooKeeper`] reads and
+//! writes the data next to a lock over lost connections.
 //!
-//! # Looking on
-//! - [`LockDirectory`] shows who holds a lock and who waits for it, whichever library they use, and clears up what is left
-//!   over.
-//! - [`LeaderWatch`] tells a follower who leads, and when that changes; [`QueueWatch`] tells of everybody who comes and goes.
+//! # Observing
+//! - [`LockDirectory`] shows who holds a lock and who waits for it, whichever library they use, and
+//!   deletes old requests.
+//! - [`LeaderWatch`] shows a follower who leads, and reports changes. [`QueueWatch`] reports everybody
+//!   who joins and leaves.
 //! - [`NodeTracker`] keeps the current data of any znode.
 //!
-//! # What happens when something fails
+//! # What happens on failures
 //! | event | owner | waiter |
 //! |---|---|---|
-//! | connection cut, back in time | owns on; its znode is checked after the reconnect | waits on |
-//! | no contact until the lease ends | [`is_owner`](LockGuard::is_owner) turns false, told [`LeaseExpired`](LossReason::LeaseExpired) | waits on |
-//! | session lost | told [`SessionExpired`](LossReason::SessionExpired) or [`LeaseExpired`](LossReason::LeaseExpired) | its call returns [`SessionLost`](LockError::SessionLost), or its listener is told [`request_dropped`](LockListener::request_dropped) |
-//! | znode deleted by another | told [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](LockError::RequestDeleted) |
+//! | connection cut, back in time | remains the owner; its znode is checked after the reconnect | waits on |
+//! | no contact until the lease ends | [`is_owner`](LockGuard::is_owner) becomes false; [`LeaseExpired`](LossReason::LeaseExpired) | waits on |
+//! | session lost | [`SessionExpired`](LossReason::SessionExpired) or [`LeaseExpired`](LossReason::LeaseExpired) | its call returns [`SessionLost`](LockError::SessionLost), or [`request_dropped`](LockListener::request_dropped) is called |
+//! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](LockError::RequestDeleted) |
 //! | process killed | the next in the queue acquires after the session timeout | the others move up |
 //!
-//! A lost session stays lost: connecting a new one, and contending again, is the application's decision.
+//! A lost session stays lost. Connecting a new one, and contending again, is the application's
+//! decision.
 //!
 //! # Differences from the Java recipe
-//! - A request is named by a GUID, not by the session: two threads on one session can contend for one lock.
-//! - The order is that of the sequence numbers alone (ZOOKEEPER-2931).
-//! - A predecessor that vanishes between the listing and the watch is noticed; the Java recipe waits for ever.
-//! - Waiting survives a reconnect, and so does an unlock during an outage: its znode is deleted later.
-//! - Ownership ends with the lease, and a loss is told.
-//! - Listeners are called outside all locks, in order; errors are returned, not logged.
+//! - A request is named by a GUID, not by the session: two threads on one session can contend for one
+//!   lock.
+//! - Only the sequence numbers determine the order (ZOOKEEPER-2931).
+//! - A predecessor that is deleted between the listing and the watch is noticed. The Java recipe waits
+//!   for ever.
+//! - A wait survives a reconnect. So does an unlock during an outage: its znode is deleted later.
+//! - Ownership ends with the lease, and a loss is reported.
+//! - Listeners are called without any mutex held, in order. Errors are returned, not logged.
+//!
+//! # Features
+//! - `zookeeper` (default): [`Session::connect`] and [`Session::from_zookeeper`], on the crate of that
+//!   name.
+//! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command.
 //!
 //! # Logging
-//! Through [`log`], always with the znode or the directory: `debug` for steps, `info` for acquired, released and the
-//! session's life, `warn` for what an operator should see. The client library logs thousands of lines a second under the
-//! target `zookeeper::` while no server can be reached; with `env_logger`, `RUST_LOG=info,zookeeper::=off` silences it
-//! (with both colons: the filter goes by prefix, and would silence this crate too).
+//! The crate logs through [`log`], always with the znode or the directory: `debug` for steps, `info`
+//! for acquired, released and the session's states, `warn` for what an operator should see. While no
+//! server can be reached, the client library logs thousands of lines a second under the target
+//! `zookeeper::`. With `env_logger`, `RUST_LOG=info,zookeeper::=off` silences it. Keep both colons:
+//! the filter matches prefixes, and would silence this crate too.
 //!
-//! The logger is called on the session's threads and on those of the callers, while this crate
-//! holds no lock: it may call this crate. It should not wait for a lock, as a thread of the session
-//! waits with it. A panic of the logger is caught.
+//! The logger is called on the threads of the session and of the callers, without any mutex of this
+//! crate held, so it may call this crate. It should not wait for a lock, as that blocks a thread of the
+//! session. A panic of the logger is caught.
 
 #![forbid(unsafe_code)]
 #![warn(
@@ -88,9 +102,10 @@
 mod client;
 mod directory;
 mod error;
-mod error_class;
+mod error_kind;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
+mod lock_options;
 mod locks;
 mod logging;
 mod node_tracker;
@@ -114,10 +129,12 @@ pub use client::{
 };
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{LockError, LossReason, Result};
+pub use error_kind::ErrorKind;
+pub use lock_options::LockOptions;
 pub use locks::{
-    BlockingWriteLock, Candidate, DowngradeError, Leadership, LockGuard, LockListener, MultiGuard, MultiLock,
-    NamedLocks, ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Revocation, Revoker,
-    WriteGuard, WriteLock,
+    BlockingWriteLock, Candidate, DowngradeError, Leadership, ListeningLock, LockGuard, LockListener,
+    MultiGuard, MultiLock, NamedLocks, ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock,
+    Released, Revocation, Revoker, WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;
@@ -130,10 +147,16 @@ pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
+#[cfg(feature = "zookeeper")]
+pub use session::SessionBuilder;
 pub use session::{Session, SessionState};
+
 pub use wait::{CancelToken, Wait};
 
-pub use zookeeper::ZooKeeper;
+/// The channels that the public interface returns.
+pub use crossbeam_channel;
+#[cfg(feature = "zookeeper")]
+pub use zookeeper;
 
 /// The README's examples, compiled.
 #[cfg(doctest)]
@@ -147,7 +170,7 @@ struct Guarantees;
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_shared_among_threads_is_send_and_sync() {
+    fn shared_types_are_send_and_sync() {
         fn assert_send_sync<T: Send + Sync>() {}
         assert_send_sync::<crate::Session>();
         assert_send_sync::<crate::WriteLock>();

@@ -4,11 +4,10 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::client::{Stat, ZkError, ZkResult};
 use crossbeam_channel::Receiver;
 
+use crate::client::{Stat, ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::recoverable::unmarked;
@@ -20,7 +19,7 @@ use crate::wait::Wait;
 ///
 /// It looks again whenever the znode changes, and after every reconnect, and costs no thread. What it tells is what the
 /// connected server said last: a moment old, and during an outage as old as the outage. Changes in quick succession may be
-/// seen as one. On a session that [heals itself](Session::connect_self_healing) it goes on on the next session.
+/// seen as one. It survives the [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
 ///
 /// READ must be granted, and stay so: of a znode that this client may not read, servers since 3.8.4 and 3.9.2 tell nothing,
 /// neither that it has come nor that it has gone. A tracker that waits for such a one looks again at the next reconnect
@@ -33,8 +32,8 @@ use crate::wait::Wait;
 /// use zookeeper_recipes_lock::{NodeTracker, Session};
 ///
 /// # fn limit_to(limit: &str) {}
-/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-/// let limit = NodeTracker::new(&session, "/config/limit")?;
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let limit = NodeTracker::start(&session, "/config/limit")?;
 /// loop {
 ///     match limit.current()? {
 ///         Some(node) => limit_to(&node.data_lossy()),
@@ -52,32 +51,31 @@ pub struct NodeTracker {
 }
 
 impl NodeTracker {
-    /// Begins to track the znode at this path, which need not exist.
+    /// Starts to track the znode at this path, which need not exist.
     ///
-    /// Blocks until the server has said what is there; through an outage, until that is over or the session is lost. The loss
-    /// of a session that [heals itself](Session::connect_self_healing) does not end it, but [closing](Session::close) does.
-    /// [`new_with`](NodeTracker::new_with) waits no longer than it is told.
+    /// Blocks until the server has answered, through an outage if need be. The tracking survives the
+    /// loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
+    /// [closing](Session::close).
     ///
     /// # Errors
     /// - [`InvalidPath`](crate::LockError::InvalidPath).
     /// - [`AccessDenied`](crate::LockError::AccessDenied): READ is not granted on the znode.
     /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
-    pub fn new(session: &Session, path: &str) -> Result<NodeTracker> {
-        match NodeTracker::new_with(session, path, &Wait::forever())? {
+    pub fn start(session: &Session, path: &str) -> Result<NodeTracker> {
+        match NodeTracker::start_for(session, path, Wait::forever())? {
             Some(tracker) => Ok(tracker),
-            // Proof: without a deadline there is none to come.
-            None => Err(LockError::Closed { operation: Operation::WATCH.name, path: path.to_owned() }),
+            // Proof: a wait without a deadline does not time out.
+            None => Err(LockError::closed(Operation::WATCH, path)),
         }
     }
 
-    /// Begins to track the znode at this path, and blocks until the server has said what is there, or
-    /// until the wait ends, and then returns `None`, with nothing tracked.
+    /// As [`start`](NodeTracker::start), but returns `None` when the wait times out.
     ///
     /// # Errors
-    /// As [`new`](NodeTracker::new), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn new_with(session: &Session, path: &str, wait: &Wait) -> Result<Option<NodeTracker>> {
+    /// As [`start`](NodeTracker::start), and [`Cancelled`](crate::LockError::Cancelled).
+    pub fn start_for(session: &Session, path: &str, wait: impl Into<Wait>) -> Result<Option<NodeTracker>> {
         let node = Node { path: ZNodePath::parse(path)? };
-        Ok(Tracking::start(session, node, wait)?.map(|tracking| NodeTracker { tracking }))
+        Ok(Tracking::start(session, node, &wait.into())?.map(|tracking| NodeTracker { tracking }))
     }
 
     /// Returns the full path of the znode.
@@ -92,58 +90,43 @@ impl NodeTracker {
         self.tracking.session()
     }
 
-    /// Returns the znode as it was seen last; `None` when there was none. Does no I/O and waits for nothing.
+    /// Returns the znode as it was last seen; `None` if it did not exist. Does no I/O and does not
+    /// block.
     ///
     /// # Errors
-    /// [`AccessDenied`](crate::LockError::AccessDenied) while READ is not granted (it is tried again every second),
-    /// [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
+    /// [`AccessDenied`](crate::LockError::AccessDenied) while READ is not granted (it looks again
+    /// every second), [`SessionLost`](crate::LockError::SessionLost),
+    /// [`Closed`](crate::LockError::Closed).
     pub fn current(&self) -> Result<Option<NodeData>> {
         self.tracking.current()
     }
 
-    /// Returns a channel that gets a message when [`current`](NodeTracker::current) has changed; usable in
-    /// [`select!`](crossbeam_channel::select).
+    /// Returns a channel that receives a message when [`current`](NodeTracker::current) has changed;
+    /// for use in [`select!`](crossbeam_channel::select).
     ///
-    /// It has room for one message, which stands for all changes since it was sent: take it, then ask for the current
-    /// data. It is disconnected when the session has ended.
+    /// It has room for one message, which covers all changes since it was sent: take it, then ask
+    /// for the current data. It is disconnected when the session has ended.
     #[must_use]
     pub fn changes(&self) -> &Receiver<()> {
         self.tracking.changes()
     }
 
-    /// Blocks until the znode exists, or for `timeout`, and then returns `None`.
-    ///
-    /// # Errors
-    /// As [`current`](NodeTracker::current).
-    pub fn wait_available(&self, timeout: Duration) -> Result<Option<NodeData>> {
-        self.wait_available_with(&Wait::timeout(timeout))
-    }
-
-    /// Blocks until the znode exists, or until the wait ends, and then returns `None`.
+    /// Blocks until the znode exists, or until the wait times out: then it returns `None`.
     ///
     /// # Errors
     /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn wait_available_with(&self, wait: &Wait) -> Result<Option<NodeData>> {
-        self.tracking.wait_for(wait, Option::clone)
+    pub fn wait_available(&self, wait: impl Into<Wait>) -> Result<Option<NodeData>> {
+        self.tracking.wait_for(&wait.into(), Option::clone)
     }
 
-    /// Blocks until the znode does not exist, or for `timeout`; returns whether it is gone.
-    ///
-    /// One that is deleted and made again at once may be missed.
-    ///
-    /// # Errors
-    /// As [`current`](NodeTracker::current).
-    pub fn wait_deleted(&self, timeout: Duration) -> Result<bool> {
-        self.wait_deleted_with(&Wait::timeout(timeout))
-    }
-
-    /// Blocks until the znode does not exist, or until the wait ends; returns whether it is gone.
+    /// Blocks until the znode does not exist, or until the wait times out. Returns whether it does
+    /// not exist. It may miss a deletion that is followed by a creation at once.
     ///
     /// # Errors
     /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn wait_deleted_with(&self, wait: &Wait) -> Result<bool> {
-        let gone = self.tracking.wait_for(wait, |node| node.is_none().then_some(()))?;
-        Ok(gone.is_some())
+    pub fn wait_deleted(&self, wait: impl Into<Wait>) -> Result<bool> {
+        let deleted = self.tracking.wait_for(&wait.into(), |node| node.is_none().then_some(()))?;
+        Ok(deleted.is_some())
     }
 }
 
@@ -219,10 +202,7 @@ impl Subject for Node {
                 Ok(Fetched::Seen(Some(NodeData { contents })))
             }
             // A watch on what does not exist: here it is waited for.
-            Err(ZkError::NoNode) => match watching.existence(&self.path)? {
-                None => Ok(Fetched::Seen(None)),
-                Some(_) => Ok(Fetched::ChangedMeanwhile),
-            },
+            Err(ZkError::NoNode) => watching.absence(&self.path, None),
             Err(error) => Err(error),
         }
     }

@@ -5,7 +5,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::client::{ZkError, ZkResult};
-
 use crate::logging;
 
 /// Runs code that may panic, and returns the panic's message as an error.

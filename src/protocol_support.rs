@@ -1,71 +1,56 @@
-//! [`ProtocolSupport`]: what every recipe needs: a session, an ACL, retries, and an end.
+//! [`ProtocolSupport`]: what every recipe needs: a session, settings and retries.
 //!
-//! Origin: the Java class of that name, from which `WriteLock` inherits; here a lock has one.
+//! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock has one.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, CreateMode, ZkError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
+use crate::client::{Acl, CreateMode, ZkError};
 use crate::error::{LockError, Operation, Result};
+use crate::lock_options::{LockOptions, check_data};
 use crate::logging;
 use crate::operation::ZooKeeperOperation;
 use crate::recipe::path::ZNodePath;
-use crate::retry::{RetryCounter, RetryPolicy};
+use crate::retry::RetryCounter;
 use crate::session::Session;
 
-/// The largest data of a znode: the server's default limit of 1 MiB is for the whole packet, path and ACL included.
-pub(crate) const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
-
-/// The helper methods that recipes stand on, with retries when the connection is lost.
+/// Retries after a lost connection, and znodes that must exist.
 ///
-/// Thread-safe. Settings concern the calls that start after them.
+/// `Send` and `Sync`.
 pub struct ProtocolSupport {
     session: Session,
-    settings: Mutex<Settings>,
+    options: LockOptions,
     /// Dropped to close, which ends every pause between two attempts.
     open: Mutex<Option<Sender<Infallible>>>,
     closed: Receiver<Infallible>,
 }
 
-#[derive(Clone)]
-struct Settings {
-    acl: Arc<[Acl]>,
-    retry: RetryPolicy,
-}
-
 impl ProtocolSupport {
-    /// Makes one on a session, with the open ACL (anybody may do anything) and the recipe's retries: ten attempts, linear
-    /// backoff by 500 ms.
+    /// Makes one on a session, with the default [`LockOptions`].
     #[must_use]
     pub fn new(session: &Session) -> ProtocolSupport {
+        ProtocolSupport::with_checked_options(session, LockOptions::new())
+    }
+
+    /// Makes one on a session. It uses the ACL and the retry policy of the options.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](LockError::InvalidArgument) when the options hold more than about 1 MiB
+    /// of data.
+    pub fn with_options(session: &Session, options: LockOptions) -> Result<ProtocolSupport> {
+        options.check()?;
+        Ok(ProtocolSupport::with_checked_options(session, options))
+    }
+
+    /// Makes one with options that come from another lock.
+    pub(crate) fn with_checked_options(session: &Session, options: LockOptions) -> ProtocolSupport {
         let (open, closed) = bounded(0);
-        let settings = Settings { acl: Acl::open_unsafe().into(), retry: RetryPolicy::default() };
-        ProtocolSupport {
-            session: session.clone(),
-            settings: Mutex::new(settings),
-            open: Mutex::new(Some(open)),
-            closed,
-        }
-    }
-
-    pub(crate) fn with_acl(session: &Session, acl: Option<Vec<Acl>>) -> ProtocolSupport {
-        let support = ProtocolSupport::new(session);
-        if let Some(acl) = acl {
-            support.set_acl(acl);
-        }
-        support
-    }
-
-    /// One with the same settings, and with an end of its own.
-    pub(crate) fn sibling(&self) -> ProtocolSupport {
-        let sibling = ProtocolSupport::new(&self.session);
-        *sibling.settings.lock() = self.settings.lock().clone();
-        sibling
+        ProtocolSupport { session: session.clone(), options, open: Mutex::new(Some(open)), closed }
     }
 
     /// Returns the session.
@@ -74,80 +59,26 @@ impl ProtocolSupport {
         &self.session
     }
 
-    /// Returns the ACL that created znodes get.
-    #[must_use]
-    pub fn acl(&self) -> Vec<Acl> {
-        self.shared_acl().to_vec()
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.options
     }
 
-    /// Sets the ACL that created znodes get.
-    pub fn set_acl(&self, acl: Vec<Acl>) {
-        self.settings.lock().acl = acl.into();
+    /// A channel that is disconnected when this is closed.
+    pub(crate) fn closed(&self) -> &Receiver<Infallible> {
+        &self.closed
     }
 
-    /// Returns how often and after which delays operations are tried again: the recipe's way by default.
-    #[must_use]
-    pub fn retry_policy(&self) -> RetryPolicy {
-        self.settings.lock().retry
-    }
-
-    /// Sets how often and after which delays operations are tried again, the joining of the queue by a lock's later
-    /// requests among them. A lock also looks again after the policy's [`delay`](RetryPolicy::delay) when a look at the
-    /// queue has failed although there is contact.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use zookeeper_recipes_lock::{BlockingWriteLock, RetryPolicy, Session};
-    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-    /// let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
-    /// let policy = RetryPolicy::exponential(Duration::from_millis(50)).with_total_time(Duration::from_secs(20));
-    /// lock.protocol_support().set_retry_policy(policy);
-    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
-    /// ```
-    pub fn set_retry_policy(&self, policy: RetryPolicy) {
-        self.settings.lock().retry = policy;
-    }
-
-    /// Returns the [`delay`](RetryPolicy::delay) of the policy (500 ms by default).
-    #[must_use]
-    pub fn retry_delay(&self) -> Duration {
-        self.retry_policy().delay()
-    }
-
-    /// Sets the delay of the policy and leaves the rest of it as it is. By default it is waited not at all before the
-    /// second attempt, once before the third, twice before the fourth, and so on.
-    pub fn set_retry_delay(&self, delay: Duration) {
-        let mut settings = self.settings.lock();
-        settings.retry = settings.retry.with_delay(delay);
-    }
-
-    /// Returns how often the policy lets an operation be attempted (10 times by default).
-    #[must_use]
-    pub fn retry_count(&self) -> u32 {
-        self.retry_policy().attempts()
-    }
-
-    /// Sets how often the policy lets an operation be attempted and leaves the rest of it as it is. Zero counts as one.
-    pub fn set_retry_count(&self, attempts: u32) {
-        let mut settings = self.settings.lock();
-        settings.retry = settings.retry.with_attempts(attempts);
-    }
-
-    /// Returns whether [`close`](ProtocolSupport::close) was called.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.open.lock().is_none()
     }
 
-    /// Closes: an operation that waits for its next attempt ends with [`LockError::Closed`], and none begins any more. A lock
-    /// that stands on this makes no further request; those that hold or wait stay. The session stays open. Idempotent.
-    pub fn close(&self) {
+    /// Closes: no operation begins any more, and one that waits for its next attempt fails.
+    pub(crate) fn close(&self) {
         *self.open.lock() = None;
     }
 
-    /// Executes an operation, and again after each connection loss, as the [policy](ProtocolSupport::retry_policy) says.
-    ///
-    /// Blocks meanwhile; [`close`](ProtocolSupport::close) ends the waiting.
+    /// Executes an operation, and repeats it after each connection loss as the
+    /// [retry policy](LockOptions::retry) allows. Blocks meanwhile.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), zookeeper_recipes_lock::LockError> {
@@ -159,20 +90,20 @@ impl ProtocolSupport {
     /// ```
     ///
     /// # Errors
-    /// The first error, when every attempt lost its connection; any other error of the operation at once, the loss of
-    /// the session among them; [`Closed`](LockError::Closed).
+    /// The first error, when every attempt lost its connection. Any other error of the operation at
+    /// once, [`SessionLost`](LockError::SessionLost) for example.
     pub fn retry_operation<O: ZooKeeperOperation>(&self, operation: O) -> Result<O::Output> {
         self.retry("retry", "an operation", operation)
     }
 
-    /// Does the same for an operation of this crate, with errors that name it.
+    /// As `retry_operation`, for an operation of this crate that errors name.
     pub(crate) fn retry<O: ZooKeeperOperation>(
         &self,
         name: &'static str,
         path: impl fmt::Display,
         mut operation: O,
     ) -> Result<O::Output> {
-        let policy = self.retry_policy();
+        let policy = self.options.retry_policy();
         let mut counter = RetryCounter::default();
         loop {
             self.check_open(name, &path)?;
@@ -186,27 +117,29 @@ impl ProtocolSupport {
         }
     }
 
-    /// Ensures that a persistent znode exists at this path, with all its parents, without data and with the ACL set.
+    /// Ensures that a persistent znode exists at this path, with its parents. It has no data, and
+    /// the ACL of the options.
     ///
     /// # Errors
     /// As [`ensure_exists`](ProtocolSupport::ensure_exists).
     pub fn ensure_path_exists(&self, path: &str) -> Result<()> {
-        self.ensure_exists(path, &[], &self.shared_acl(), CreateMode::Persistent)
+        self.ensure_exists(path, &[], self.options.shared_acl(), CreateMode::Persistent)
     }
 
-    /// Ensures that a znode exists at this path: creates it unless it is there, and the parents that are missing, with the
-    /// ACL set. One that is there is left as it is.
+    /// Ensures that a znode exists at this path: creates it if it is missing, and missing parents
+    /// with the ACL of the options. An existing znode stays as it is.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath); [`InvalidArgument`](LockError::InvalidArgument) for too much data or a
-    /// sequential mode (every attempt would create another znode); [`AccessDenied`](LockError::AccessDenied);
-    /// [`InvalidAcl`](LockError::InvalidAcl);
-    /// [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt; [`SessionLost`](LockError::SessionLost);
-    /// [`Closed`](LockError::Closed).
+    /// - [`InvalidPath`](LockError::InvalidPath).
+    /// - [`InvalidArgument`](LockError::InvalidArgument): too much data, or a sequential mode, in
+    ///   which every attempt would create another znode.
+    /// - [`AccessDenied`](LockError::AccessDenied), [`InvalidAcl`](LockError::InvalidAcl).
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt.
+    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
     pub fn ensure_exists(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<()> {
         let path = ZNodePath::parse(path)?;
         check_data(data)?;
-        if matches!(mode, CreateMode::PersistentSequential | CreateMode::EphemeralSequential) {
+        if mode.is_sequential() {
             return Err(LockError::InvalidArgument {
                 argument: "create mode",
                 rule: "a sequential znode cannot be ensured, each attempt would create another".to_owned(),
@@ -215,7 +148,7 @@ impl ProtocolSupport {
         self.retry(Operation::CREATE.name, &path, || {
             self.session.core().check_open(Operation::CREATE, &path)?;
             let (znode, data, acl, parents_acl) =
-                (path.clone(), data.to_vec(), acl.to_vec(), self.shared_acl());
+                (path.clone(), data.to_vec(), acl.to_vec(), Arc::clone(self.options.shared_acl()));
             let created = self.session.core().call(Operation::CREATE, &path, move |core| {
                 let create = || core.write(|client| client.create(znode.as_str(), &data, &acl, mode));
                 match (create(), znode.parent()) {
@@ -236,15 +169,11 @@ impl ProtocolSupport {
         })
     }
 
-    pub(crate) fn shared_acl(&self) -> Arc<[Acl]> {
-        Arc::clone(&self.settings.lock().acl)
-    }
-
     pub(crate) fn check_open(&self, operation: &'static str, path: impl fmt::Display) -> Result<()> {
         if self.is_closed() { Err(LockError::Closed { operation, path: path.to_string() }) } else { Ok(()) }
     }
 
-    /// Waits, but not beyond the closing of this or the end of the session: then the next attempt says so.
+    /// Waits, at most until this or the session is closed. Then the next attempt fails.
     fn pause(&self, delay: Duration) {
         if delay.is_zero() {
             return;
@@ -265,14 +194,4 @@ impl fmt::Debug for ProtocolSupport {
             .field("closed", &self.is_closed())
             .finish_non_exhaustive()
     }
-}
-
-pub(crate) fn check_data(data: &[u8]) -> Result<()> {
-    if data.len() <= MAX_DATA {
-        return Ok(());
-    }
-    Err(LockError::InvalidArgument {
-        argument: "znode data",
-        rule: format!("{} bytes are more than the {MAX_DATA} that fit into a request", data.len()),
-    })
 }

@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use crate::client::ZkError;
-
 use crate::error::{LockError, Result};
 use crate::session::{Core, Moment};
 
@@ -39,8 +37,7 @@ const DELAY: Duration = Duration::from_millis(500);
 /// assert_ne!(persistent, RetryPolicy::default());
 /// ```
 ///
-/// [`ProtocolSupport::set_retry_policy`](crate::ProtocolSupport::set_retry_policy) sets a lock's
-/// policy.
+/// [`LockOptions::retry`](crate::LockOptions::retry) sets a lock's policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     backoff: Backoff,
@@ -108,10 +105,6 @@ impl RetryPolicy {
         RetryPolicy { jitter: true, ..self }
     }
 
-    pub(crate) fn with_delay(self, delay: Duration) -> RetryPolicy {
-        RetryPolicy { delay, ..self }
-    }
-
     /// Returns the base delay.
     #[must_use]
     pub fn delay(&self) -> Duration {
@@ -160,16 +153,6 @@ impl Default for RetryPolicy {
     /// Linear by 500 ms with ten attempts, as in the Java recipe.
     fn default() -> RetryPolicy {
         RetryPolicy::linear(DELAY)
-    }
-}
-
-/// Whether a call with this error may succeed if repeated unchanged on the same session.
-pub(crate) fn is_passing(error: ZkError) -> bool {
-    match error {
-        ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => true,
-        // The client library reports unknown codes as this: an exceeded quota, or throttling.
-        ZkError::Unimplemented => true,
-        _ => false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Wait`]: how long a call waits for a lock, and [`CancelToken`], with which another thread ends the waiting.
+//! [`Wait`]: how long a call waits, and [`CancelToken`], with which another thread ends the wait.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -8,76 +8,101 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
 use parking_lot::Mutex;
 
-/// How long a call may wait: for ever, for some time, or until another thread cancels it.
+/// How long a call waits: for ever, until a deadline, or until another thread cancels it.
+///
+/// Calls take `impl Into<Wait>`, so a [`Duration`] or an [`Instant`] will do.
 ///
 /// ```
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{CancelToken, Wait};
 ///
-/// let cancel = CancelToken::new();
-/// let wait = Wait::timeout(Duration::from_secs(30)).cancelled_by(&cancel);
-/// // On a thread of its own: lock.try_lock_with(&wait)
-/// cancel.cancel();
+/// let token = CancelToken::new();
+/// let wait = Wait::timeout(Duration::from_secs(30)).cancelled_by(&token);
+/// // On another thread: lock.try_lock_for(wait)
+/// token.cancel();
 /// assert!(wait.is_cancelled());
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Wait {
     deadline: Option<Instant>,
-    cancel: Option<CancelToken>,
+    token: Option<CancelToken>,
 }
 
 impl Wait {
-    /// Waits without an end.
+    /// Waits without a time limit.
     #[must_use]
     pub fn forever() -> Wait {
         Wait::default()
     }
 
-    /// Waits for this time, counted from now. One that is longer than the clock can tell is unlimited.
+    /// Waits for this time from now. A time beyond the range of the clock is unlimited.
     #[must_use]
     pub fn timeout(timeout: Duration) -> Wait {
-        Wait { deadline: Instant::now().checked_add(timeout), cancel: None }
+        Wait { deadline: Instant::now().checked_add(timeout), token: None }
     }
 
     /// Waits until this moment.
     #[must_use]
     pub fn until(deadline: Instant) -> Wait {
-        Wait { deadline: Some(deadline), cancel: None }
+        Wait { deadline: Some(deadline), token: None }
     }
 
-    /// Waits no longer than until this handle is pulled.
+    /// Waits at most until the token is cancelled.
     #[must_use]
-    pub fn cancelled_by(self, cancel: &CancelToken) -> Wait {
-        Wait { cancel: Some(cancel.clone()), ..self }
+    pub fn cancelled_by(self, token: &CancelToken) -> Wait {
+        Wait { token: Some(token.clone()), ..self }
     }
 
-    /// Returns when the waiting ends at the latest, if it does.
+    /// Returns when the wait times out, if ever.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Returns whether the handle has been pulled.
+    /// Returns whether the token has been cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
+        self.token.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 
-    /// Waits for a message, with wait.
+    /// Waits for a message.
     pub(crate) fn wait_for<T>(&self, channel: &Receiver<T>) -> Waited<T> {
-        self.wait_for_or(channel, &never())
+        self.wait_for_or(channel, [&never(), &never()])
     }
 
-    /// Waits for a message, with wait, until either channel is disconnected.
-    pub(crate) fn wait_for_or<T>(&self, channel: &Receiver<T>, end: &Receiver<Infallible>) -> Waited<T> {
-        let cancelled = self.cancel.as_ref().map_or_else(never, CancelToken::cancelled);
+    /// Waits for a message, at most until the channel or one of the others is disconnected.
+    pub(crate) fn wait_for_or<T>(
+        &self,
+        channel: &Receiver<T>,
+        [end, other_end]: [&Receiver<Infallible>; 2],
+    ) -> Waited<T> {
+        let cancelled = self.token.as_ref().map_or_else(never, CancelToken::cancelled);
         let timed_out = self.deadline.map_or_else(never, at);
         select! {
             recv(channel) -> message => message.map_or(Waited::Disconnected, Waited::Received),
             recv(end) -> _ => Waited::Disconnected,
+            recv(other_end) -> _ => Waited::Disconnected,
             recv(cancelled) -> _ => Waited::Cancelled,
             recv(timed_out) -> _ => Waited::TimedOut,
         }
+    }
+}
+
+impl From<Duration> for Wait {
+    fn from(timeout: Duration) -> Wait {
+        Wait::timeout(timeout)
+    }
+}
+
+impl From<Instant> for Wait {
+    fn from(deadline: Instant) -> Wait {
+        Wait::until(deadline)
+    }
+}
+
+impl From<&Wait> for Wait {
+    fn from(wait: &Wait) -> Wait {
+        wait.clone()
     }
 }
 
@@ -85,16 +110,17 @@ impl Wait {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Waited<T> {
     Received(T),
-    /// Nothing will ever come.
+    /// No message can arrive any more.
     Disconnected,
     Cancelled,
     TimedOut,
 }
 
-/// Ends the waiting of other threads: of every call whose [`Wait`] is [`cancelled_by`](Wait::cancelled_by) it, now
-/// and from now on.
+/// Cancels the calls of other threads whose [`Wait`] is [`cancelled_by`](Wait::cancelled_by) it:
+/// those that wait and those to come.
 ///
-/// Clones pull the same. What has been acquired already stays so. Origin: `cancel()` of kazoo's lock.
+/// Clones share the state. A lock that is already acquired stays acquired. Origin: `cancel()` of
+/// kazoo's lock.
 #[derive(Clone)]
 pub struct CancelToken {
     signal: Arc<Signal>,
@@ -107,14 +133,14 @@ struct Signal {
 }
 
 impl CancelToken {
-    /// Makes a handle that has not been pulled.
+    /// Makes a token that is not cancelled.
     #[must_use]
     pub fn new() -> CancelToken {
         let (pending, cancelled) = bounded(0);
         CancelToken { signal: Arc::new(Signal { pending: Mutex::new(Some(pending)), cancelled }) }
     }
 
-    /// Cancels. Idempotent, and waits for nothing.
+    /// Cancels. Idempotent; does not block.
     pub fn cancel(&self) {
         *self.signal.pending.lock() = None;
     }
@@ -125,7 +151,7 @@ impl CancelToken {
         self.signal.pending.lock().is_none()
     }
 
-    /// Disconnected when it is cancelled.
+    /// A channel that is disconnected when the token is cancelled.
     pub(crate) fn cancelled(&self) -> Receiver<Infallible> {
         self.signal.cancelled.clone()
     }
@@ -149,7 +175,7 @@ mod tests {
     use crate::testing::{in_background, next};
 
     #[test]
-    fn a_message_that_is_there_ends_every_wait() {
+    fn a_message_or_a_disconnect_ends_a_wait() {
         let (sender, receiver) = bounded(1);
         sender.send(1).unwrap();
         assert_eq!(Wait::forever().wait_for(&receiver), Waited::Received(1));
@@ -165,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_pulled_before_or_meanwhile_ends_a_wait() {
+    fn cancelling_ends_a_wait_and_those_to_come() {
         let (_sender, receiver) = bounded::<()>(1);
         let cancel = CancelToken::new();
         let wait = Wait::forever().cancelled_by(&cancel);

@@ -12,7 +12,7 @@ use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 fn main() {
     let zookeeper = SimulatedZooKeeper::new();
     let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
-    let lock = BlockingWriteLock::new(&session, "/locks/forked", None).expect("the path is valid");
+    let lock = BlockingWriteLock::new(&session, "/locks/forked").expect("the path is valid");
     let guard = lock.lock().expect("nobody else wants it");
     assert!(guard.is_owner());
     let child = fork();

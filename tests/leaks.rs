@@ -20,9 +20,10 @@ use support::leaks::{assert_no_threads, threads_named};
 use support::relay::Relay;
 use support::server::Server;
 use support::wait::{deadline, eventually};
+use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{
     BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Revocation, Revoker, Session,
-    WriteLock, ZooKeeper,
+    WriteLock,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -51,7 +52,7 @@ fn a_thousand_waiting_locks_cost_no_thread_each(server: &Server) {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
     let locks: Vec<WriteLock> = (0..1000)
         .map(|_| {
-            let lock = WriteLock::new(&session, "/leaks/queue", None).unwrap();
+            let lock = WriteLock::new(&session, "/leaks/queue").unwrap();
             lock.lock().unwrap();
             lock
         })
@@ -65,7 +66,7 @@ fn a_thousand_waiting_locks_cost_no_thread_each(server: &Server) {
 
 fn timed_out_attempts_leave_no_watch(server: &Server) {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
-    let lock = BlockingWriteLock::new(&session, "/leaks/queue", None).unwrap();
+    let lock = BlockingWriteLock::new(&session, "/leaks/queue").unwrap();
     let guard = lock.lock().unwrap();
     for _ in 0..100 {
         assert!(lock.try_lock_for(Duration::from_millis(1)).unwrap().is_none());
@@ -81,7 +82,7 @@ fn a_thousand_trackers_cost_no_thread_each(server: &Server) {
     let directory = LockDirectory::new(&session, "/leaks/queue").unwrap();
     let (leader, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
     let trackers: Vec<NodeTracker> =
-        (0..1000).map(|number| NodeTracker::new(&session, &format!("/leaks/{number}")).unwrap()).collect();
+        (0..1000).map(|number| NodeTracker::start(&session, &format!("/leaks/{number}")).unwrap()).collect();
     assert!(threads_named("zk-lock-").len() <= 20, "{:?}", threads_named("zk-lock-"));
     // Each holds the session: the last one lets it go.
     drop((session, directory, leader, queue));
@@ -92,7 +93,7 @@ fn a_thousand_trackers_cost_no_thread_each(server: &Server) {
 fn a_session_lost_in_silence_leaves_no_thread(server: &Server) {
     let relay = Relay::to(server.connect_string());
     let session = Session::connect(&relay.connect_string(), Duration::from_secs(2)).unwrap();
-    let lock = BlockingWriteLock::new(&session, "/leaks/queue", None).unwrap();
+    let lock = BlockingWriteLock::new(&session, "/leaks/queue").unwrap();
     let guard = lock.lock().unwrap();
     relay.swallow();
     guard.lost().recv_timeout(deadline()).unwrap();
@@ -108,7 +109,7 @@ fn a_dropped_candidate_leaves_no_thread(server: &Server) {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
     let candidates: Vec<Candidate> = (0..3)
         .map(|_| {
-            let lock = BlockingWriteLock::new(&session, "/leaks/queue", None).unwrap();
+            let lock = BlockingWriteLock::new(&session, "/leaks/queue").unwrap();
             let lead = |leadership: &Leadership| {
                 while leadership.wait(LONG) {}
                 Ok(())
@@ -124,7 +125,7 @@ fn a_dropped_candidate_leaves_no_thread(server: &Server) {
 
 fn a_revocation_leaves_nothing(server: &Server) {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
-    let guard = BlockingWriteLock::new(&session, "/leaks/queue", None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&session, "/leaks/queue").unwrap().lock().unwrap();
     let revoker = Revoker::new(&session);
     assert_eq!(revoker.force_revocation_after(guard.id(), Duration::ZERO).unwrap(), Revocation::Forced);
     drop((guard, revoker, session));
@@ -134,7 +135,7 @@ fn a_revocation_leaves_nothing(server: &Server) {
 fn a_borrowed_handle_is_all_that_stays(server: &Server) {
     let zk = Arc::new(ZooKeeper::connect(&server.connect_string(), LONG, |_| {}).unwrap());
     let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
-    let lock = WriteLock::new(&session, "/leaks/queue", None).unwrap();
+    let lock = WriteLock::new(&session, "/leaks/queue").unwrap();
     assert!(lock.lock().unwrap());
     drop(session);
     drop(lock);

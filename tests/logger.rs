@@ -19,9 +19,9 @@ use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, Candidate, LeaderWatch, Leadership, LockDirectory, LockGuard, LockListener,
-    MultiLock, NodeTracker, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock, Revoker, Session,
-    SessionState, Wait, WriteLock, ZkError, ZooKeeperClient,
+    BlockingWriteLock, Candidate, LeaderWatch, Leadership, LockDirectory, LockError, LockGuard, LockOptions,
+    MultiLock, NodeTracker, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock, RetryPolicy, Revoker,
+    Session, SessionState, Wait, WriteLock, ZkError, ZooKeeperClient,
 };
 
 const DIR: &str = "/locks/it";
@@ -120,35 +120,28 @@ struct Things {
     revoker: Revoker,
 }
 
-struct Deaf;
-
-impl LockListener for Deaf {
-    fn lock_acquired(&self) {}
-    fn lock_released(&self) {}
+fn short_delays() -> LockOptions {
+    LockOptions::new().retry(RetryPolicy::linear(SHORT))
 }
 
 impl Things {
     fn on(session: &Session) -> Things {
-        let blocking = |dir: &str| {
-            let lock = BlockingWriteLock::new(session, dir, None).unwrap();
-            lock.protocol_support().set_retry_delay(SHORT);
-            lock
-        };
+        let blocking = |dir: &str| BlockingWriteLock::with_options(session, dir, short_delays()).unwrap();
         let lead = |leadership: &Leadership| {
             while leadership.wait(LONG) {}
             Ok(())
         };
         let directory = LockDirectory::new(session, DIR).unwrap();
-        let shared = ReadWriteLock::new(session, DIR, None).unwrap();
+        let shared = ReadWriteLock::new(session, DIR).unwrap();
         Things {
             session: session.clone(),
-            waiting: WriteLock::with_listener(session, DIR, None, Deaf).unwrap(),
-            reading: shared.read_lock(Deaf),
+            waiting: WriteLock::with_listener(session, DIR, ()).unwrap(),
+            reading: shared.read_lock(()),
             guard: blocking("/locks/held").lock().unwrap(),
             blocking: blocking(DIR),
             reentrant: ReentrantLock::new(blocking(DIR)),
             multi: MultiLock::new(session, [DIR, "/locks/other"]).unwrap(),
-            tracker: NodeTracker::new(session, "/config").unwrap(),
+            tracker: NodeTracker::start(session, "/config").unwrap(),
             leader: directory.watch_leader().unwrap(),
             queue: directory.watch_queue().unwrap(),
             candidate: Candidate::start(blocking("/locks/election"), lead).unwrap(),
@@ -163,15 +156,12 @@ impl Things {
         let Things { session, waiting, reading, guard, blocking, .. } = self;
         let _ = (session.state(), session.subscribe(), session.session_timeout(), session.clone());
         let _ = (waiting.is_owner(), waiting.id(), waiting.is_closed(), waiting.lock_listener());
-        let _ = (waiting.acl(), waiting.retry_delay(), waiting.dir(), waiting.set_data(b"data"));
-        waiting.set_lock_listener(Deaf);
-        waiting.set_acl(Acl::open_unsafe().clone());
-        waiting.set_retry_delay(SHORT);
-        let _ = (reading.is_owner(), reading.id(), reading.is_closed(), reading.set_data(b"data"));
+        let _ = (waiting.dir(), waiting.session().state());
+        waiting.set_lock_listener(());
+        let _ = (reading.is_owner(), reading.id(), reading.is_closed(), reading.dir());
         let _ = (guard.is_owner(), guard.id(), guard.lost().try_recv(), guard.revocation().try_recv());
-        let support = blocking.protocol_support();
-        let _ = (support.retry_policy(), support.is_closed(), support.acl(), blocking.set_data(b"data"));
-        let _ = (self.reentrant.hold_count(), self.multi.dirs().count(), self.shared.set_data(b"data"));
+        let _ = (guard.loss(), guard.is_revocation_requested(), blocking.is_closed());
+        let _ = (self.reentrant.hold_count(), self.multi.dirs().count(), self.shared.dir());
         let _ = (self.tracker.current().is_ok(), self.tracker.changes().try_recv());
         let _ = (self.leader.leader().is_ok(), self.queue.names().is_ok());
         let _ = (self.candidate.is_leader(), self.candidate.error(), self.directory.dir());
@@ -226,10 +216,8 @@ fn work_with_faults(
 }
 
 fn use_locks(session: &Session, round: u64) {
-    let blocking = BlockingWriteLock::new(session, DIR, None).unwrap();
-    blocking.protocol_support().set_retry_delay(SHORT);
-    let waiting = WriteLock::with_listener(session, DIR, None, Deaf).unwrap();
-    waiting.set_retry_delay(SHORT);
+    let blocking = BlockingWriteLock::with_options(session, DIR, short_delays()).unwrap();
+    let waiting = WriteLock::with_options(session, DIR, short_delays(), ()).unwrap();
     let _ = waiting.lock();
     let guard = blocking.try_lock_for(3 * SHORT);
     let _ = waiting.unlock();
@@ -237,7 +225,7 @@ fn use_locks(session: &Session, round: u64) {
         Ok(Some(guard)) if round % 2 == 0 => drop(guard.unlock()),
         guard => drop(guard),
     }
-    let shared = ReadWriteLock::new(session, DIR, None).unwrap();
+    let shared = ReadWriteLock::new(session, DIR).unwrap();
     if let Ok(Some(guard)) = shared.try_write_for(3 * SHORT) {
         drop(guard.downgrade());
     }
@@ -318,7 +306,7 @@ fn a_logger_may_call_everything() {
         }
         assert_eq!(sessions[0].state(), SessionState::Connected);
         things.candidate.stop();
-        things.candidate.wait(&Wait::timeout(LONG));
+        things.candidate.wait(Wait::timeout(LONG));
     });
 }
 
@@ -342,7 +330,7 @@ fn a_refused_deletion_is_logged_when_it_is_first_refused_and_when_it_works() {
                 let _ = log.send((record.level(), line));
             }
         });
-        let guard = BlockingWriteLock::new(&session, "/locks/refused", None).unwrap().lock().unwrap();
+        let guard = BlockingWriteLock::new(&session, "/locks/refused").unwrap().lock().unwrap();
         for _ in 0..3 {
             client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
         }
@@ -379,10 +367,10 @@ fn a_refusal_is_a_warning_only_for_a_request_that_has_waited() {
             line.map(|(level, _)| level)
         };
         refuse();
-        let lock = BlockingWriteLock::new(&session, "/locks/dropped", None).unwrap();
-        assert!(lock.try_lock().unwrap_err().is_access_denied());
+        let lock = BlockingWriteLock::new(&session, "/locks/dropped").unwrap();
+        assert!(lock.try_lock().is_err_and(|error| matches!(error, LockError::AccessDenied { .. })));
         assert_eq!(drop_of(""), Some(Level::Debug), "the caller has the error");
-        let waiting = WriteLock::with_listener(&session, "/locks/dropped", None, Deaf).unwrap();
+        let waiting = WriteLock::with_listener(&session, "/locks/dropped", ()).unwrap();
         assert!(!waiting.lock().unwrap());
         let znode = waiting.id().unwrap();
         refuse();
@@ -406,7 +394,7 @@ fn a_persistent_znode_that_blocks_is_a_warning_once_for_each_session() {
             }
         });
         for session in &sessions {
-            let lock = WriteLock::new(session, "/locks/blocked", None).unwrap();
+            let lock = WriteLock::new(session, "/locks/blocked").unwrap();
             for _ in 0..2 {
                 assert!(!lock.lock().unwrap());
                 lock.unlock().unwrap();
@@ -414,7 +402,7 @@ fn a_persistent_znode_that_blocks_is_a_warning_once_for_each_session() {
         }
         // One that goes with its session is none.
         let ephemeral = server.create_sequential("/locks/free", "x-other-lock-", Some(7));
-        let lock = WriteLock::new(&sessions[0], "/locks/free", None).unwrap();
+        let lock = WriteLock::new(&sessions[0], "/locks/free").unwrap();
         assert!(!lock.lock().unwrap());
         drop(reacting);
         let lines: Vec<String> = logged.try_iter().collect();
@@ -441,7 +429,7 @@ fn a_logger_that_panics_strands_nothing() {
         server.create("/config", b"");
         work_with_faults(&server, &clients, &sessions);
         for session in &sessions {
-            let lock = BlockingWriteLock::new(session, DIR, None).unwrap();
+            let lock = BlockingWriteLock::new(session, DIR).unwrap();
             let guard = lock.try_lock_for(LONG).unwrap().expect("nobody else holds the lock");
             assert!(guard.is_owner());
         }

@@ -14,7 +14,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize) {
     let queuing = session(connect_string);
     let queue: Vec<WriteLock> = (0..waiting)
         .map(|_| {
-            let lock = WriteLock::new(&queuing, &dir, None).expect("the path is valid");
+            let lock = WriteLock::new(&queuing, &dir).expect("the path is valid");
             lock.lock().expect("it joins the queue");
             lock
         })

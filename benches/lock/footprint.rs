@@ -62,7 +62,7 @@ fn measure_in_child(connect_string: &str) -> (f64, f64) {
 pub(crate) fn child(connect_string: &str) {
     let (holder, waiter) = (session(connect_string), session(connect_string));
     let dir = format!("{ROOT}/awaited-{}", std::process::id());
-    let held = BlockingWriteLock::new(&holder, &dir, None).expect("the path is valid");
+    let held = BlockingWriteLock::new(&holder, &dir).expect("the path is valid");
     let guard = held.lock().expect("it is free");
 
     let warm_up = wait_with(&waiter, &dir, WARM_UP);
@@ -79,7 +79,7 @@ pub(crate) fn child(connect_string: &str) {
 fn wait_with(session: &Session, dir: &str, count: usize) -> Vec<WriteLock> {
     (0..count)
         .map(|_| {
-            let lock = WriteLock::with_listener(session, dir, None, Idle).expect("the path is valid");
+            let lock = WriteLock::with_listener(session, dir, Idle).expect("the path is valid");
             assert!(!lock.lock().expect("the server answers"), "another holds it");
             lock
         })

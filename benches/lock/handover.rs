@@ -2,7 +2,7 @@
 //! next.
 
 use zookeeper::CreateMode;
-use zookeeper_recipes_lock::BlockingWriteLock;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
 
 use crate::measure::{Cycle, Plan, Side, compare};
 use crate::raw::{self, RawLock};
@@ -16,10 +16,10 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, sessions: usize) {
     raw::create(&raw::connect(connect_string), &dir, CreateMode::Persistent);
     let ours: Vec<BlockingWriteLock> = (0..sessions)
         .map(|_| {
-            let lock =
-                BlockingWriteLock::new(&session(connect_string), &dir, None).expect("the path is valid");
-            lock.set_data(DATA).expect("it is short");
-            lock
+            let options = LockOptions::new().data(DATA);
+
+            BlockingWriteLock::with_options(&session(connect_string), &dir, options)
+                .expect("the path is valid")
         })
         .collect();
     let raw: Vec<_> = (0..sessions).map(|_| RawLock::new(&raw::connect(connect_string), &dir)).collect();
@@ -27,7 +27,9 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, sessions: usize) {
     let with_unlock: Side<'_> = ours
         .iter()
         .map(|lock| -> Cycle<'_> {
-            Box::new(|| lock.lock().expect("its turn comes").unlock().expect("it was held"))
+            Box::new(|| {
+                lock.lock().expect("its turn comes").unlock().expect("it was held");
+            })
         })
         .collect();
     let with_drop: Side<'_> = ours

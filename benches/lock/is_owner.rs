@@ -14,10 +14,9 @@ const CALLS: u32 = 1_000;
 
 pub(crate) fn run(connect_string: &str) {
     let session = session(connect_string);
-    let blocking =
-        BlockingWriteLock::new(&session, &format!("{ROOT}/asked"), None).expect("the path is valid");
+    let blocking = BlockingWriteLock::new(&session, &format!("{ROOT}/asked")).expect("the path is valid");
     let guard = blocking.lock().expect("it is free");
-    let lock = WriteLock::new(&session, &format!("{ROOT}/asked-too"), None).expect("the path is valid");
+    let lock = WriteLock::new(&session, &format!("{ROOT}/asked-too")).expect("the path is valid");
     assert!(lock.lock().expect("it is free"));
 
     print_title("is_owner()", "ns per call");

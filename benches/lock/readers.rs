@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper::{CreateMode, ZooKeeper};
-use zookeeper_recipes_lock::ReadWriteLock;
+use zookeeper_recipes_lock::{LockOptions, ReadWriteLock};
 
 use crate::measure::{Plan, SETTLE};
 use crate::raw::{self, RawLock};
@@ -26,9 +26,9 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, readers: usize) {
     let dir = format!("{ROOT}/readers-{readers}");
     raw::create(&zk, &dir, CreateMode::Persistent);
     let lock = || {
-        let lock = ReadWriteLock::new(&session(connect_string), &dir, None).expect("the path is valid");
-        lock.set_data(DATA).expect("it is short");
-        lock
+        let options = LockOptions::new().data(DATA);
+
+        ReadWriteLock::with_options(&session(connect_string), &dir, options).expect("the path is valid")
     };
     let ours: Vec<ReadWriteLock> = (0..readers).map(|_| lock()).collect();
     let our_writer = lock();
@@ -41,7 +41,9 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, readers: usize) {
         time_round(
             &ours,
             |lock| lock.read().expect("no writer is ahead"),
-            |guard| guard.unlock().expect("it was held"),
+            |guard| {
+                guard.unlock().expect("it was held");
+            },
             || our_writer.write().expect("its turn comes"),
             await_queue,
         )

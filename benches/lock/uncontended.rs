@@ -1,7 +1,7 @@
 //! Uncontended locks on one connection: each thread has its own directory.
 
 use zookeeper::CreateMode;
-use zookeeper_recipes_lock::BlockingWriteLock;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
 
 use crate::measure::{Cycle, Plan, Side, compare};
 use crate::raw::{self, RawLock};
@@ -19,9 +19,9 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     let ours: Vec<BlockingWriteLock> = dirs
         .iter()
         .map(|dir| {
-            let lock = BlockingWriteLock::new(&session, dir, None).expect("the path is valid");
-            lock.set_data(DATA).expect("it is short");
-            lock
+            let options = LockOptions::new().data(DATA);
+
+            BlockingWriteLock::with_options(&session, dir, options).expect("the path is valid")
         })
         .collect();
     let raw: Vec<_> = dirs.iter().map(|dir| RawLock::new(&zk, dir)).collect();
@@ -29,7 +29,9 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     let with_unlock: Side<'_> = ours
         .iter()
         .map(|lock| -> Cycle<'_> {
-            Box::new(|| lock.lock().expect("it is free").unlock().expect("it was held"))
+            Box::new(|| {
+                lock.lock().expect("it is free").unlock().expect("it was held");
+            })
         })
         .collect();
     let with_drop: Side<'_> = ours

@@ -133,7 +133,7 @@ impl LockListener for Clock {
 /// Joins a queue. The channel gets a message when the lock is acquired.
 fn join_queue(session: &Session, dir: &str) -> (WriteLock, Receiver<Instant>) {
     let (clock, acquired) = unbounded();
-    let lock = WriteLock::with_listener(session, dir, None, Clock(clock)).expect("the path is valid");
+    let lock = WriteLock::with_listener(session, dir, Clock(clock)).expect("the path is valid");
     lock.lock().expect("the server answers");
     (lock, acquired)
 }

@@ -44,9 +44,9 @@ pub(crate) fn run(plan: &Plan, server: &Server) {
 pub(crate) fn attempt(connect_string: &str, dir: &str) {
     let (holding, waiting) =
         (session(connect_string, SESSION_TIMEOUT), session(connect_string, SESSION_TIMEOUT));
-    let held = BlockingWriteLock::new(&holding, dir, None).expect("the path is valid");
+    let held = BlockingWriteLock::new(&holding, dir).expect("the path is valid");
     let _guard = held.lock().expect("it is free");
-    let lock = BlockingWriteLock::new(&waiting, dir, None).expect("the path is valid");
+    let lock = BlockingWriteLock::new(&waiting, dir).expect("the path is valid");
     let observer = ZooKeeper::connect(connect_string, SESSION_TIMEOUT, |_| {}).expect("the server is up");
     let time_out = |attempts: usize| {
         for _ in 0..attempts {

@@ -44,7 +44,7 @@ pub(crate) fn run(plan: &Plan, server: &Server) {
 fn time_restart(run: u32, server: &Server) -> Times {
     let new_session = || session(&server.connect_string(), SESSION_TIMEOUT);
     let dir = format!("{ROOT}/restart-{run}");
-    let holder = BlockingWriteLock::new(&new_session(), &dir, None).expect("the path is valid");
+    let holder = BlockingWriteLock::new(&new_session(), &dir).expect("the path is valid");
     let guard = holder.lock().expect("it is free");
     let waiting = new_session();
     let (_lock, acquired) = join_queue(&waiting, &dir);
@@ -67,7 +67,7 @@ fn time_restart(run: u32, server: &Server) -> Times {
 
 /// Locks a free lock and returns the time of the acquisition.
 fn time_lock(session: &Session, dir: &str) -> Instant {
-    let lock = BlockingWriteLock::new(session, dir, None).expect("the path is valid");
+    let lock = BlockingWriteLock::new(session, dir).expect("the path is valid");
     let _guard = lock.lock().expect("the server comes back before the retries end");
     Instant::now()
 }

@@ -121,7 +121,7 @@ fn own(server: &Server, timeout: Duration, moment: Duration) -> (Relay, LockGuar
     let session = session(&relay.connect_string(), timeout);
     assert_eq!(session.session_timeout(), timeout, "as requested");
     let dir = format!("{ROOT}/survival-{}", relay.port());
-    let guard = BlockingWriteLock::new(&session, &dir, None).expect("the path is valid").lock();
+    let guard = BlockingWriteLock::new(&session, &dir).expect("the path is valid").lock();
     thread::sleep(moment);
     (relay, guard.expect("the lock is uncontended"))
 }

@@ -4,8 +4,11 @@
 //! the client library behind it. An adapter works around its library's faults; no other code does.
 
 mod acl;
+#[cfg(feature = "zookeeper")]
 mod adapter;
+#[cfg(feature = "zookeeper")]
 pub(crate) mod connect_string;
+#[cfg(feature = "zookeeper")]
 pub(crate) mod handshake;
 mod zk_error;
 mod znode;
@@ -14,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use acl::{Acl, Permissions};
+#[cfg(feature = "zookeeper")]
 pub(crate) use adapter::Adapter;
 pub use zk_error::{ZkError, ZkResult};
 pub use znode::{CreateMode, Stat};

@@ -66,3 +66,96 @@ pub enum ZkError {
     #[error("error code {0}")]
     Other(i32),
 }
+
+/// What an error says of its call, for the crate's own decisions.
+///
+/// | class | may have taken effect | may succeed if repeated on this session | the leader answered a write |
+/// |---|---|---|---|
+/// | `Lost` | yes | yes | |
+/// | `Declined` | no | yes | |
+/// | `Answered` | no | no, unless others change the tree | yes |
+/// | `Final` | no | no | |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// No reply came.
+    Lost,
+    /// The server does not handle the request for now.
+    Declined,
+    /// The server has handled the request, with this result.
+    Answered,
+    Final,
+}
+
+impl ZkError {
+    fn class(self) -> Class {
+        match self {
+            ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => Class::Lost,
+            // The crate `zookeeper` reports the first in place of the other two.
+            ZkError::Unimplemented | ZkError::QuotaExceeded | ZkError::Throttled => Class::Declined,
+            ZkError::NoNode
+            | ZkError::NodeExists
+            | ZkError::BadVersion
+            | ZkError::NotEmpty
+            | ZkError::NoAuth
+            | ZkError::InvalidAcl
+            | ZkError::NoChildrenForEphemerals => Class::Answered,
+            ZkError::SessionExpired
+            | ZkError::AuthFailed
+            | ZkError::BadArguments
+            | ZkError::NotReadOnly
+            | ZkError::MarshallingError
+            | ZkError::Other(_) => Class::Final,
+        }
+    }
+
+    /// Whether no reply came, so that the call may have taken effect.
+    pub(crate) fn is_reply_lost(self) -> bool {
+        self.class() == Class::Lost
+    }
+
+    /// Whether the server does not handle the request for now.
+    pub(crate) fn is_declined(self) -> bool {
+        self.class() == Class::Declined
+    }
+
+    /// Whether the same call may succeed later on the same session.
+    pub(crate) fn is_transient(self) -> bool {
+        self.is_reply_lost() || self.is_declined()
+    }
+
+    /// Whether the request was handled: by the leader, if it was a write.
+    pub(crate) fn is_answer(self) -> bool {
+        self.class() == Class::Answered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transient_error_is_a_lost_reply_or_declined_and_no_answer() {
+        for error in [ZkError::ConnectionLoss, ZkError::OperationTimeout, ZkError::SessionMoved] {
+            assert!(error.is_transient() && error.is_reply_lost() && !error.is_declined(), "{error:?}");
+            assert!(!error.is_answer(), "{error:?}");
+        }
+        for error in [ZkError::Unimplemented, ZkError::QuotaExceeded, ZkError::Throttled] {
+            assert!(error.is_transient() && error.is_declined() && !error.is_reply_lost(), "{error:?}");
+            assert!(!error.is_answer(), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_not_transient() {
+        for error in [ZkError::NoNode, ZkError::NodeExists, ZkError::BadVersion, ZkError::NotEmpty] {
+            assert!(error.is_answer() && !error.is_transient(), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_final_error_is_neither_transient_nor_an_answer() {
+        for error in [ZkError::SessionExpired, ZkError::AuthFailed, ZkError::Other(-200)] {
+            assert!(!error.is_answer() && !error.is_transient(), "{error:?}");
+        }
+    }
+}

@@ -1,10 +1,10 @@
 //! [`LeaderWatch`]: who is first in a queue, kept up to date.
 
-use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::Receiver;
 
 use super::lock_info::LockInfo;
 use super::reading::read_without_data;
+use crate::client::{ZkError, ZkResult};
 use crate::error::Result;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
@@ -92,12 +92,7 @@ impl Subject for Leader {
         let listed = watching.core().read(|client| client.get_children(self.dir.as_str(), false));
         let first = match listed {
             Ok(children) => self.first(&children),
-            Err(ZkError::NoNode) => {
-                return Ok(match watching.existence(&self.dir)? {
-                    None => Fetched::Seen(None),
-                    Some(_) => Fetched::ChangedMeanwhile,
-                });
-            }
+            Err(ZkError::NoNode) => return watching.absence(&self.dir, None),
             Err(error) => return Err(error),
         };
         let Some(first) = first else { return self.look_at_directory(watching, None) };

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::client::Stat;
-
 use super::utc::Utc;
+use crate::client::Stat;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::count_owners;
 use crate::recipe::path::ZNodePath;

@@ -16,11 +16,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::client::{Stat, ZkError, ZkResult};
-
 pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
+use crate::client::{Stat, ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
 use crate::logging;
 use crate::recipe::kind::LockKind;
@@ -143,49 +142,47 @@ impl LockDirectory {
         Ok(())
     }
 
-    /// Watches who is first in the queue: for a follower, who leads, and when that changes.
+    /// Watches who is first in the queue: in an election, who leads.
     ///
-    /// Blocks until the server has said who is first now; through an outage, until that is over or the session is lost. The
-    /// loss of a session that [heals itself](Session::connect_self_healing) does not end it, but [closing](Session::close)
-    /// does. [`watch_leader_with`](LockDirectory::watch_leader_with) waits no longer than it is told.
+    /// Blocks until the server has answered, through an outage if need be. The watch survives the
+    /// loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
+    /// [closing](Session::close).
     ///
     /// # Errors
     /// [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory;
     /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
     pub fn watch_leader(&self) -> Result<LeaderWatch> {
-        self.watch_leader_with(&Wait::forever())?.ok_or_else(|| self.never_seen())
+        self.watch_leader_for(Wait::forever())?.ok_or_else(|| self.never_seen())
     }
 
-    /// Watches who is first in the queue, and blocks until the server has said who that is now, or until the wait
-    /// ends, and then returns `None`, with nothing watched.
+    /// As [`watch_leader`](LockDirectory::watch_leader), but returns `None` when the wait times out.
     ///
     /// # Errors
     /// As [`watch_leader`](LockDirectory::watch_leader), and [`Cancelled`](LockError::Cancelled).
-    pub fn watch_leader_with(&self, wait: &Wait) -> Result<Option<LeaderWatch>> {
-        LeaderWatch::start(&self.session, &self.dir, wait)
+    pub fn watch_leader_for(&self, wait: impl Into<Wait>) -> Result<Option<LeaderWatch>> {
+        LeaderWatch::start(&self.session, &self.dir, &wait.into())
     }
 
-    /// Watches who stands in the queue.
-    ///
-    /// Blocks as [`watch_leader`](LockDirectory::watch_leader) does.
+    /// Watches who is in the queue. Blocks as [`watch_leader`](LockDirectory::watch_leader) does.
     ///
     /// # Errors
     /// As [`watch_leader`](LockDirectory::watch_leader).
     pub fn watch_queue(&self) -> Result<QueueWatch> {
-        self.watch_queue_with(&Wait::forever())?.ok_or_else(|| self.never_seen())
+        self.watch_queue_for(Wait::forever())?.ok_or_else(|| self.never_seen())
     }
 
-    /// Watches who stands in the queue, with the wait of [`watch_leader_with`](LockDirectory::watch_leader_with).
+    /// As [`watch_queue`](LockDirectory::watch_queue), but returns `None` when the wait times out.
     ///
     /// # Errors
-    /// As [`watch_leader_with`](LockDirectory::watch_leader_with).
-    pub fn watch_queue_with(&self, wait: &Wait) -> Result<Option<QueueWatch>> {
-        QueueWatch::start(&self.session, &self.dir, wait)
+    /// As [`watch_leader_for`](LockDirectory::watch_leader_for).
+    pub fn watch_queue_for(&self, wait: impl Into<Wait>) -> Result<Option<QueueWatch>> {
+        QueueWatch::start(&self.session, &self.dir, &wait.into())
     }
 
-    /// What ends a watch before its first sight, when no wait does: only the session's end can.
+    /// The error of a watch without a time limit that never saw the queue. Only the end of the
+    /// session ends such a wait.
     fn never_seen(&self) -> LockError {
-        LockError::Closed { operation: Operation::WATCH.name, path: self.dir.to_string() }
+        LockError::closed(Operation::WATCH, &self.dir)
     }
 
     // ---- clearing up

@@ -1,8 +1,8 @@
 //! [`QueueWatch`]: who stands in a queue, kept up to date.
 
-use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::Receiver;
 
+use crate::client::{ZkError, ZkResult};
 use crate::error::Result;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
@@ -85,10 +85,7 @@ impl Subject for Queue {
     fn look(&self, watching: &Watching) -> ZkResult<Fetched<Vec<String>>> {
         match watching.children(&self.dir) {
             Ok(children) => Ok(Fetched::Seen(in_order(&children).into_iter().map(str::to_owned).collect())),
-            Err(ZkError::NoNode) => match watching.existence(&self.dir)? {
-                None => Ok(Fetched::Seen(Vec::new())),
-                Some(_) => Ok(Fetched::ChangedMeanwhile),
-            },
+            Err(ZkError::NoNode) => watching.absence(&self.dir, Vec::new()),
             Err(error) => Err(error),
         }
     }

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::{Sender, unbounded};
 
 use super::lock_info::LockInfo;
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;

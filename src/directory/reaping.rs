@@ -5,9 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::client::ZkError;
-
 use super::lock_info::LockInfo;
+use crate::client::ZkError;
 use crate::error::{LockError, Operation, Result};
 use crate::logging;
 use crate::recipe::kind::LockKind;

@@ -7,10 +7,9 @@ mod watching;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, Permissions};
-
 use super::{LockDirectory, LockInfo};
 use crate::Session;
+use crate::client::{Acl, Permissions};
 use crate::fake::{ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{eventually, in_background, next};
 

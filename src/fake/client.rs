@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use parking_lot::MutexGuard;
 
 use super::faults::{Effect, Fault, FaultKind, SimOperation};
 use super::log::Call;
 use super::requests::Requester;
 use super::state::{Client, Contact, Shared, State};
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use crate::client::{EventSink, ZooKeeperClient};
 
 /// A client of a [`SimulatedZooKeeper`](super::SimulatedZooKeeper) with its own session, and the

@@ -1,8 +1,7 @@
 //! [`Call`] and the log of all calls. Tests count round trips in it.
 
-use crate::client::ZkResult;
-
 use super::faults::SimOperation;
+use crate::client::ZkResult;
 
 /// A client's call, as returned by [`SimulatedZooKeeper::log`](super::SimulatedZooKeeper::log).
 #[derive(Clone, Debug, PartialEq)]

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::client::{Acl, CreateMode, Permissions, Stat, ZkResult};
-
 use super::access::{Caller, ReadChecks, Rights};
 use super::state::{Client, State};
 use super::tree::{Change, ROOT, split};
+use crate::client::{Acl, CreateMode, Permissions, Stat, ZkResult};
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]

@@ -9,10 +9,10 @@ mod watches;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, CreateMode, ZkError};
 use parking_lot::Mutex;
 
 use super::{Effect, ReadChecks, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::client::{Acl, CreateMode, ZkError};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::testing::{deadline, eventually, in_background, next};
 

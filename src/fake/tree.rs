@@ -5,9 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError, ZkResult};
-
 use super::access::Caller;
+use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError, ZkResult};
 
 pub(super) const ROOT: &str = "/";
 

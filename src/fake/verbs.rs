@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use crate::client::ZkError;
-
 use super::access::Identity;
 use super::client::SimulatedClient;
 use super::faults::{Effect, Fault, FaultKind, Plan, SimOperation};
 use super::state::{Client, Contact, State};
+use crate::client::ZkError;
 use crate::client::{ClientEvent, Granted};
 
 /// Contact and session.

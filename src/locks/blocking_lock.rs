@@ -1,40 +1,38 @@
-//! [`BlockingLock`]: what all locks have in common that block until they are acquired, whatever they ask for.
+//! [`BlockingLock`]: what all blocking locks share, whatever access they request.
 
 use std::sync::Arc;
 
-use crossbeam_channel::Receiver;
-use parking_lot::Mutex;
+use crossbeam_channel::{Receiver, never};
 
 use crate::error::{LockError, Operation, Result};
 use crate::locks::guard_signals::{GuardSignals, WaitObserver};
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking;
-use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, Event, QueuePosition, Request};
 use crate::session::Session;
 use crate::wait::{Wait, Waited};
 
-/// A lock for scoped code. Each call is a request of its own.
+/// A lock for scoped code. Each call makes a new request.
 #[derive(Debug)]
 pub(crate) struct BlockingLock {
     support: Arc<ProtocolSupport>,
     dir: ZNodePath,
     access: Access,
-    data: Mutex<Arc<[u8]>>,
 }
 
 impl BlockingLock {
     pub(crate) fn new(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
-        BlockingLock { support, dir, access, data: Mutex::new(locking::default_data()) }
+        BlockingLock { support, dir, access }
     }
 
     pub(crate) fn lock(&self) -> Result<LockGuard> {
-        match self.try_lock_with(&Wait::forever())? {
+        match self.try_lock_for(&Wait::forever())? {
             Some(guard) => Ok(guard),
-            // Proof: without a deadline there is none to come.
-            None => Err(LockError::Closed { operation: Operation::LOCK.name, path: self.dir.to_string() }),
+            // Proof: a wait without a deadline does not time out.
+            None => Err(LockError::closed(Operation::LOCK, &self.dir)),
         }
     }
 
@@ -42,39 +40,43 @@ impl BlockingLock {
         self.try_once(&GuardSignals::of(1))
     }
 
-    /// Takes the lock if it is free. What befalls it later is told on channels that several locks may share.
+    /// Takes the lock if it is free. Later loss and revocation arrive on the signals, which several
+    /// locks may share.
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         let attempt = self.start(signals)?;
         match attempt.claim.wait_until_placed()? {
             Some(QueuePosition::Owner) => attempt.into_guard().map(Some),
             _ => {
-                // Waited for, so that the next attempt, for reading perhaps, is not refused because of this one. A deletion
-                // that fails goes on in the background.
+                // Waits for the deletion, so that this request is not in the way of the next attempt.
+                // A deletion that fails continues in the background.
                 let _ = locking::release(&attempt.claim);
                 Ok(None)
             }
         }
     }
 
-    pub(crate) fn try_lock_with(&self, wait: &Wait) -> Result<Option<LockGuard>> {
-        over_losses(self.session(), &self.dir, wait, || self.wait(wait, &GuardSignals::of(1)))
+    pub(crate) fn try_lock_for(&self, wait: &Wait) -> Result<Option<LockGuard>> {
+        over_losses(&self.support, &self.dir, wait, || self.wait(wait, &GuardSignals::of(1)))
     }
 
-    /// Waits for the lock, but not over the loss of the session, nor over that of another lock that is told on the same
-    /// channels. What befalls it later is told there too.
+    /// Waits for the lock. The loss of the session, or of another lock on the same signals, ends the
+    /// wait.
     pub(crate) fn wait(&self, wait: &Wait, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         if wait.is_cancelled() {
             return Err(cancelled(&self.dir));
         }
         let attempt = self.start(signals)?;
-        match wait.wait_for_or(&attempt.events, &signals.broken()) {
+        match wait.wait_for_or(&attempt.events, [&signals.broken(), self.support.closed()]) {
             Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
-            // It is this lock itself that was lost, as soon as it was acquired.
+            // This lock itself was lost right after it was acquired.
             Waited::Disconnected if attempt.events.try_recv() == Ok(Event::Acquired) => {
                 attempt.into_guard().map(Some)
             }
+            Waited::Disconnected if self.support.is_closed() => {
+                Err(LockError::closed(Operation::LOCK, &self.dir))
+            }
             Waited::Received(_) | Waited::Disconnected => Err(attempt.claim.end_error(Operation::LOCK)),
-            // A grant that comes at this very moment is released again by the drop of the attempt.
+            // If the lock is acquired at this moment, dropping the attempt releases it.
             Waited::TimedOut => Ok(None),
             Waited::Cancelled => Err(cancelled(&self.dir)),
         }
@@ -84,7 +86,7 @@ impl BlockingLock {
         self.support.check_open(Operation::LOCK.name, &self.dir)?;
         self.session().core().check_open(Operation::LOCK, &self.dir)?;
         let (observer, events) = WaitObserver::new(signals);
-        let spec = locking::spec(&self.dir, &self.support, self.data(), self.access);
+        let spec = locking::spec(&self.dir, &self.support, self.access);
         let request = Request::new(self.session(), spec, observer);
         request.start();
         let (session, signals) = (self.session().clone(), Arc::clone(signals));
@@ -99,46 +101,43 @@ impl BlockingLock {
         self.dir.as_str()
     }
 
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
     pub(crate) fn session(&self) -> &Session {
         self.support.session()
     }
 
-    pub(crate) fn support(&self) -> &ProtocolSupport {
+    pub(crate) fn support(&self) -> &Arc<ProtocolSupport> {
         &self.support
-    }
-
-    pub(crate) fn data(&self) -> Arc<[u8]> {
-        Arc::clone(&self.data.lock())
-    }
-
-    pub(crate) fn set_data(&self, data: &[u8]) -> Result<()> {
-        check_data(data)?;
-        *self.data.lock() = data.into();
-        Ok(())
     }
 }
 
-/// Makes an attempt at a lock, and on a session that heals itself, another one after each loss of it.
+/// Attempts to lock. On a session that replaces itself, repeats the attempt after each loss.
 pub(crate) fn over_losses<T>(
-    session: &Session,
+    support: &ProtocolSupport,
     dir: &ZNodePath,
     wait: &Wait,
     attempt: impl Fn() -> Result<Option<T>>,
 ) -> Result<Option<T>> {
+    let session = support.session();
     let Some(replacement) = session.replacement() else { return attempt() };
     loop {
         let replaced = replacement.next();
         let core = session.core();
         match attempt() {
-            // Of several locks, one was lost with its lease while another was waited for. The session lives, and brings no
-            // replacement.
+            // Of several locks, one lost its lease while this waited for another. The session lives,
+            // so there is no replacement to wait for.
             Err(error) if error.is_session_lost() && core.end_reason().is_none() => {}
-            Err(error) if error.is_session_lost() => match wait.wait_for(&replaced) {
-                Waited::TimedOut => return Ok(None),
-                Waited::Cancelled => return Err(cancelled(dir)),
-                _ if replacement.is_closed() => return Err(error),
-                _ => {}
-            },
+            Err(error) if error.is_session_lost() => {
+                match wait.wait_for_or(&replaced, [support.closed(), &never()]) {
+                    Waited::TimedOut => return Ok(None),
+                    Waited::Cancelled => return Err(cancelled(dir)),
+                    _ if replacement.is_closed() => return Err(error),
+                    _ => {}
+                }
+            }
             outcome => return outcome,
         }
     }
@@ -148,9 +147,9 @@ fn cancelled(dir: &ZNodePath) -> LockError {
     LockError::Cancelled { operation: Operation::LOCK.name, path: dir.to_string() }
 }
 
-/// One waiting call. Dropped without a guard made of it, it withdraws its request.
+/// One waiting call. Dropping it withdraws the request, unless a guard was made of it.
 struct Attempt {
-    /// Before the session, for the order in which they are dropped.
+    /// Declared before the session, as fields are dropped in this order.
     claim: Claim,
     session: Session,
     events: Receiver<Event>,

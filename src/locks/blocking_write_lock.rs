@@ -1,15 +1,15 @@
-//! [`BlockingWriteLock`]: the exclusive lock for scoped code: it blocks until the lock is there and returns a guard.
+//! [`BlockingWriteLock`]: the exclusive lock for scoped code. It blocks until it is acquired and
+//! returns a guard.
 //!
-//! Origin: the class of this name and the `DistributedLockOperationExecutor` that were published beside the Java recipe;
-//! they wait on a latch until the listener is called, as this waits on a channel.
+//! Origin: the class of this name and the `DistributedLockOperationExecutor` that were published
+//! beside the Java recipe. They wait on a latch until the listener is called, as this waits on a
+//! channel.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use crate::client::Acl;
-
-use crate::error::Result;
+use crate::error::{LockError, Result};
+use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
 use crate::logging;
@@ -21,20 +21,23 @@ use crate::wait::Wait;
 
 /// An exclusive lock that blocks until it is acquired.
 ///
-/// Each call is a request of its own, so one `BlockingWriteLock` may be shared by any number of threads, which exclude
-/// one another as they exclude those of other processes. Not reentrant: a thread that locks again while it holds the lock
-/// waits for itself; a [`ReentrantLock`](crate::ReentrantLock) is one that does not.
+/// Each call makes a new request. So any number of threads may share one `BlockingWriteLock`: they
+/// exclude one another as they exclude those of other processes. It is not reentrant: a thread that
+/// locks again while it holds the lock waits for itself. A [`ReentrantLock`](crate::ReentrantLock)
+/// avoids that.
 ///
 /// ```no_run
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 ///
-/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-/// let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
-/// {
-///     let guard = lock.lock()?;
-///     println!("holding {}", guard.id());
-/// } // released here
+/// # fn write_report() {}
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let lock = BlockingWriteLock::new(&session, "/locks/report")?;
+/// if let Some(guard) = lock.try_lock_for(Duration::from_secs(5))? {
+///     if guard.is_owner() {
+///         write_report();
+///     }
+/// } // released
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 pub struct BlockingWriteLock {
@@ -42,15 +45,23 @@ pub struct BlockingWriteLock {
 }
 
 impl BlockingWriteLock {
-    /// Makes a lock on a directory, which is created with its parents when the lock is first asked for. Sends nothing.
-    ///
-    /// `acl` is for every znode created; `None` lets anybody do anything.
+    /// Makes a lock on a directory with the default [`LockOptions`]. Sends nothing: the first
+    /// request creates the directory if it is missing.
     ///
     /// # Errors
-    /// The only way to fail is [`InvalidPath`](crate::LockError::InvalidPath).
-    pub fn new(session: &Session, dir: &str, acl: Option<Vec<Acl>>) -> Result<BlockingWriteLock> {
+    /// [`InvalidPath`](LockError::InvalidPath).
+    pub fn new(session: &Session, dir: &str) -> Result<BlockingWriteLock> {
+        BlockingWriteLock::with_options(session, dir, LockOptions::new())
+    }
+
+    /// As [`new`](BlockingWriteLock::new), with other options.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](LockError::InvalidPath), and [`InvalidArgument`](LockError::InvalidArgument)
+    /// for more than about 1 MiB of data.
+    pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<BlockingWriteLock> {
         let dir = ZNodePath::parse(dir)?;
-        let support = Arc::new(ProtocolSupport::with_acl(session, acl));
+        let support = Arc::new(ProtocolSupport::with_options(session, options)?);
         Ok(BlockingWriteLock::of(BlockingLock::new(support, dir, Access::Exclusive)))
     }
 
@@ -61,21 +72,20 @@ impl BlockingWriteLock {
     /// Blocks until the lock is acquired.
     ///
     /// # Errors
-    /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the request could not be made, as often as the retries
-    ///   allow. Once it stands in the queue, a loss of contact is waited through.
-    /// - [`SessionLost`](crate::LockError::SessionLost): the session ended while waiting.
-    /// - [`RequestDeleted`](crate::LockError::RequestDeleted): another client deleted the znode of the request.
-    /// - [`AccessDenied`](crate::LockError::AccessDenied), or another refusal of the server.
-    /// - [`Closed`](crate::LockError::Closed): the session was closed, or what the lock [stands
-    ///   on](BlockingWriteLock::protocol_support).
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss): the request could not be created within the
+    ///   retries. Once it is in the queue, the call waits through losses of contact.
+    /// - [`SessionLost`](LockError::SessionLost): the session ended during the wait.
+    /// - [`RequestDeleted`](LockError::RequestDeleted): another client deleted the request's znode.
+    /// - [`AccessDenied`](LockError::AccessDenied), or another refusal of the server.
+    /// - [`Closed`](LockError::Closed): the lock or the session was closed.
     ///
-    /// After an error nothing stands in the queue any more.
+    /// After an error no request is left in the queue.
     pub fn lock(&self) -> Result<LockGuard> {
         self.lock.lock()
     }
 
-    /// Acquires the lock if nobody holds it or waits for it, and returns `None` otherwise, with its request out of the queue
-    /// again. Blocks for the server's answers only.
+    /// Acquires the lock if it is free, and returns `None` if somebody holds it or waits for it.
+    /// Blocks only for the server's answers.
     ///
     /// # Errors
     /// As [`lock`](BlockingWriteLock::lock).
@@ -83,39 +93,21 @@ impl BlockingWriteLock {
         self.lock.try_lock()
     }
 
-    /// Blocks until the lock is acquired, or for `timeout`, and then returns `None`.
+    /// Blocks until the lock is acquired, or until the wait times out: then it returns `None`.
     ///
-    /// The time holds even when the network swallows every packet, so one that is too short for the server's answers acquires
-    /// nothing: [`try_lock`](BlockingWriteLock::try_lock) waits for these, and for nothing else. The znode of a request that timed out is deleted in
-    /// the background, as soon as the server can be reached.
-    ///
-    /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock).
-    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<LockGuard>> {
-        self.try_lock_with(&Wait::timeout(timeout))
-    }
-
-    /// Blocks until the lock is acquired, or until `deadline`, and then returns `None`.
-    ///
-    /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<LockGuard>> {
-        self.try_lock_with(&Wait::until(deadline))
-    }
-
-    /// Blocks until the lock is acquired, or until the wait ends, and then returns `None`; another thread may cut
-    /// the waiting short.
+    /// The time holds even if the network swallows every packet. The znode of a request that timed
+    /// out is deleted in the background.
     ///
     /// ```no_run
     /// use std::{thread, time::Duration};
-    /// use zookeeper_recipes_lock::{BlockingWriteLock, CancelToken, LockError, Wait, Session};
+    /// use zookeeper_recipes_lock::{BlockingWriteLock, CancelToken, LockError, Session, Wait};
     ///
-    /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-    /// let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
+    /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+    /// let lock = BlockingWriteLock::new(&session, "/locks/report")?;
     /// let shutdown = CancelToken::new();
     /// thread::scope(|scope| {
     ///     let wait = Wait::forever().cancelled_by(&shutdown);
-    ///     let waiter = scope.spawn(move || lock.try_lock_with(&wait).map(drop));
+    ///     let waiter = scope.spawn(|| lock.try_lock_for(wait).map(drop));
     ///     shutdown.cancel();
     ///     assert!(matches!(waiter.join().unwrap(), Ok(()) | Err(LockError::Cancelled { .. })));
     /// });
@@ -123,37 +115,43 @@ impl BlockingWriteLock {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn try_lock_with(&self, wait: &Wait) -> Result<Option<LockGuard>> {
-        self.lock.try_lock_with(wait)
+    /// As [`lock`](BlockingWriteLock::lock), and [`Cancelled`](LockError::Cancelled).
+    pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<LockGuard>> {
+        self.lock.try_lock_for(&wait.into())
     }
 
-    /// Runs an operation under the lock and releases the lock after it, panic or not.
+    /// Runs an operation under the lock, and then releases the lock, also when the operation
+    /// panics.
     ///
     /// ```no_run
     /// # use std::time::Duration;
     /// # use zookeeper_recipes_lock::{BlockingWriteLock, Session};
-    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// # fn rebuild_index() -> u32 { 1 }
-    /// let lock = BlockingWriteLock::new(&session, "/locks/index", None)?;
+    /// let lock = BlockingWriteLock::new(&session, "/locks/index")?;
     /// let entries = lock.with_lock(|_guard| rebuild_index())?;
     /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock) before the operation; and after it, in place of its result, when the lock was
-    /// taken away while it ran. To look at the result all the same, take the guard with `lock`.
+    /// As [`lock`](BlockingWriteLock::lock) before the operation. Afterwards, instead of the result:
+    /// the lock was lost while the operation ran. To keep the result even then, use `lock`.
     pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);
-        match guard.unlock() {
-            Ok(()) => Ok(result),
-            Err(error) if error.is_connection_loss() || error.is_access_denied() => {
-                logging::warn!("{error}");
-                Ok(result)
-            }
-            Err(error) => Err(error),
-        }
+        result_after(result, guard.unlock())
+    }
+
+    /// Closes the lock: threads that wait for it fail with [`Closed`](LockError::Closed), and so
+    /// does every later call. Guards and the session stay. Idempotent.
+    pub fn close(&self) {
+        self.lock.support().close();
+    }
+
+    /// Returns whether the lock was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.lock.support().is_closed()
     }
 
     /// Returns the lock's directory.
@@ -167,19 +165,17 @@ impl BlockingWriteLock {
     pub fn session(&self) -> &Session {
         self.lock.session()
     }
+}
 
-    /// Returns what the lock stands on: the session, the ACL, the retries.
-    #[must_use]
-    pub fn protocol_support(&self) -> &ProtocolSupport {
-        self.lock.support()
-    }
-
-    /// Sets the data of the znodes of later requests, which tells others who waits; `host/pid` by default.
-    ///
-    /// # Errors
-    /// The only way to fail is [`InvalidArgument`](crate::LockError::InvalidArgument) for data of about 1 MiB and more.
-    pub fn set_data(&self, data: &[u8]) -> Result<()> {
-        self.lock.set_data(data)
+/// The result of an operation that ran under a lock, unless the lock was lost meanwhile. A refused
+/// deletion says nothing about that.
+pub(crate) fn result_after<T, R>(result: T, unlocked: Result<R>) -> Result<T> {
+    match unlocked {
+        Err(error @ LockError::AccessDenied { .. }) => {
+            logging::warn!("{error}");
+            Ok(result)
+        }
+        unlocked => unlocked.map(|_| result),
     }
 }
 
@@ -193,8 +189,9 @@ impl fmt::Debug for BlockingWriteLock {
 mod tests {
     use super::*;
 
-    use crate::client::{Acl, Permissions, ZkError};
+    use std::time::Duration;
 
+    use crate::client::{Acl, Permissions, ZkError};
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::testing::begin;
 
@@ -202,7 +199,7 @@ mod tests {
         begin();
         let client = server.connect(Duration::from_secs(30));
         let session = Session::from_client(client.clone()).unwrap();
-        (client, BlockingWriteLock::new(&session, "/lock", None).unwrap())
+        (client, BlockingWriteLock::new(&session, "/lock").unwrap())
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! [`Candidate`]: stands for election again and again, and runs a closure whenever it leads.
+//! [`Candidate`]: stands for election repeatedly, and runs a closure whenever it leads.
 //!
 //! Origin: Curator's `LeaderSelector`.
 
@@ -21,52 +21,54 @@ use crate::panics::contain;
 use crate::request::Request;
 use crate::wait::{CancelToken, Wait, Waited};
 
-/// How soon after it last joined the queue a candidate joins again at the earliest.
+/// Minimum interval between joins.
 const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Stands for election for as long as it is kept, on a thread of its own, and runs a closure on that thread whenever it
-/// leads.
+/// Stands for election on its own thread until it is dropped, and runs a closure there whenever
+/// it leads.
 ///
-/// The closure is called with the [`Leadership`] and leads until it returns; it must return soon when the leadership
-/// [says so](Leadership::should_stop), as nothing can stop it from outside. Then the candidate steps down, and stands again
-/// behind those who wait.
+/// The closure receives the [`Leadership`] and leads until it returns. It should return soon when
+/// [`should_stop`](Leadership::should_stop) is `true`, as nothing can stop it from outside. Then the
+/// candidate steps down and stands again, behind those who wait.
 ///
 /// | the closure | the candidate |
 /// |---|---|
 /// | returns `Ok` | stands again |
 /// | returns an error | logs it at `warn` and stands again |
-/// | panics | ends with [`LeaderPanicked`](LockError::LeaderPanicked): what the closure holds may be half changed |
+/// | panics | ends with [`LeaderPanicked`](LockError::LeaderPanicked), as the closure's state may be inconsistent |
 /// | returns after a [`stop`](Candidate::stop) | ends |
 ///
-/// It joins the queue once a second at most, so that a closure that fails at once does not keep the servers busy where
-/// nobody else stands.
+/// It joins the queue at most once a second, so a closure that fails at once does not keep the
+/// servers busy.
 ///
 /// # Which session
-/// With [`Session::connect_self_healing`](crate::Session::connect_self_healing) it stands again after the loss of a session,
-/// on the next one: for daemons that do nothing else with the session. With a session of another kind such a loss ends the
-/// candidate with [`SessionLost`](LockError::SessionLost): for applications that must build up more than this anew.
+/// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions) the candidate
+/// stands again after a loss: for daemons that use the session for nothing else. On another session
+/// a loss ends it with [`SessionLost`](LockError::SessionLost): for applications that must set up
+/// more than this again.
 ///
-/// `Send` and `Sync`. Dropping it asks it to stop, and waits for nothing.
+/// `Send` and `Sync`. Dropping it stops it without blocking.
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Wait, Session};
+/// use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, LockOptions, Session};
 ///
-/// # fn look_after_the_cluster(_token: i64) {}
-/// let session = Session::connect_self_healing("zk1:2181,zk2:2181,zk3:2181", Duration::from_secs(10))?;
-/// let election = BlockingWriteLock::new(&session, "/election", None)?;
-/// election.set_data(b"10.0.0.7:8080")?; // for those who ask who leads
+/// # fn balance_shards(_token: i64) {}
+/// let session = Session::builder("zk1:2181,zk2:2181,zk3:2181").replace_lost_sessions(true).connect()?;
+/// // The data show who leads.
+/// let options = LockOptions::new().data("10.0.0.7:8080");
+/// let election = BlockingWriteLock::with_options(&session, "/election", options)?;
 /// let candidate = Candidate::start(election, |leadership| {
 ///     let token = leadership.fencing_token()?;
 ///     while leadership.wait(Duration::from_secs(1)) {
-///         look_after_the_cluster(token);
+///         balance_shards(token);
 ///     }
 ///     Ok(())
 /// })?;
 ///
 /// // At the end of the process:
 /// candidate.stop();
-/// candidate.wait(&Wait::timeout(Duration::from_secs(5)));
+/// candidate.wait(Duration::from_secs(5));
 /// session.close();
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
@@ -88,10 +90,10 @@ struct Shared {
 type Lead = dyn FnMut(&Leadership) -> std::result::Result<(), Box<dyn Error + Send + Sync>> + Send;
 
 impl Candidate {
-    /// Stands for election on the directory of this lock, with its data, ACL and retries.
+    /// Stands for election on the directory of this lock, with its options.
     ///
     /// # Errors
-    /// The only way to fail is [`Thread`](LockError::Thread). What goes wrong later is [asked for](Candidate::error).
+    /// [`Thread`](LockError::Thread). [`error`](Candidate::error) returns later errors.
     pub fn start(
         election: BlockingWriteLock,
         lead: impl FnMut(&Leadership) -> std::result::Result<(), Box<dyn Error + Send + Sync>> + Send + 'static,
@@ -104,54 +106,56 @@ impl Candidate {
         });
         let (running, ended) = bounded(0);
         let mut campaign = Campaign { shared: Arc::clone(&shared), election, lead: Box::new(lead) };
-        let told = Arc::clone(&shared);
+        let of_thread = Arc::clone(&shared);
         let started = thread::Builder::new().name("zk-lock-leader".to_owned()).spawn(move || {
             let outcome = campaign.run();
-            // Before the end is told, as it holds what is the application's.
+            // Before the end is visible, as it holds the application's values.
             if let Err(message) = contain(|| drop(campaign)) {
                 logging::error!("the closure of a candidate panicked when it was dropped: {message}");
             }
-            told.end(outcome);
+            of_thread.end(outcome);
             drop(running);
         });
         started.map_err(LockError::thread)?;
         Ok(Candidate { shared, ended })
     }
 
-    /// Returns whether this candidate leads, and provably so until now. Does no I/O and waits for nothing.
+    /// Returns whether this candidate leads, proven up to now. Does no I/O and does not block.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.shared.leading.lock().as_ref().is_some_and(|request| request.is_owner())
     }
 
-    /// Asks the candidate to stop, and waits for nothing: it leaves the queue, or steps down when its closure has
-    /// returned. Idempotent.
+    /// Stops the candidate without blocking: it leaves the queue, or steps down when its closure
+    /// has returned. Idempotent.
     pub fn stop(&self) {
         self.shared.stop.cancel();
     }
 
-    /// Blocks until the candidate has ended, or until the wait ends, and returns whether it has. It ends after a
-    /// [`stop`](Candidate::stop), once its closure has returned and the znode is deleted, or by itself because of an
-    /// [error](Candidate::error). Without contact the deletion is waited for until that is noticed, or until the end of the
-    /// session.
-    pub fn wait(&self, wait: &Wait) -> bool {
-        wait.wait_for(&self.ended) == Waited::Disconnected
+    /// Blocks until the candidate has ended or the wait times out. Returns whether it has ended.
+    ///
+    /// After a [`stop`](Candidate::stop) it ends once its closure has returned and the znode is
+    /// deleted. It ends by itself after an [error](Candidate::error).
+    pub fn wait(&self, wait: impl Into<Wait>) -> bool {
+        wait.into().wait_for(&self.ended) == Waited::Disconnected
     }
 
-    /// Returns a channel that is disconnected when the candidate has ended; usable in
-    /// [`select!`](crossbeam_channel::select). Nothing ever arrives.
+    /// Returns a channel that is disconnected when the candidate has ended; for use in
+    /// [`select!`](crossbeam_channel::select). No message arrives.
     #[must_use]
     pub fn ended(&self) -> &Receiver<Infallible> {
         &self.ended
     }
 
-    /// Returns why the candidate has ended by itself; `None` while it stands, and after a [`stop`](Candidate::stop).
+    /// Returns why the candidate ended by itself; `None` while it runs, and after a
+    /// [`stop`](Candidate::stop).
     ///
-    /// - [`SessionLost`](LockError::SessionLost) on a session that does not heal; [`Closed`](LockError::Closed) when the
-    ///   session was closed.
+    /// - [`SessionLost`](LockError::SessionLost) on a session that is not replaced;
+    ///   [`Closed`](LockError::Closed) if the session or the lock was closed.
     /// - [`LeaderPanicked`](LockError::LeaderPanicked).
-    /// - [`AccessDenied`](LockError::AccessDenied), [`SequenceExhausted`](LockError::SequenceExhausted), or another refusal
-    ///   of the server that it makes no sense to try again.
+    /// - [`AccessDenied`](LockError::AccessDenied),
+    ///   [`SequenceExhausted`](LockError::SequenceExhausted), or another permanent refusal of the
+    ///   server.
     #[must_use]
     pub fn error(&self) -> Option<&LockError> {
         self.shared.error.get()
@@ -202,9 +206,9 @@ impl Campaign {
         let stop = self.shared.stop.clone();
         loop {
             let earliest = Instant::now() + MIN_REJOIN_INTERVAL;
-            match self.election.try_lock_with(&Wait::forever().cancelled_by(&stop)) {
+            match self.election.try_lock_for(Wait::forever().cancelled_by(&stop)) {
                 Ok(Some(guard)) => self.lead(guard)?,
-                // Stopped: the wait has no other end.
+                // Stopped: this wait ends in no other way.
                 Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
                 Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
                 Err(error) => return Err(error),
@@ -217,7 +221,7 @@ impl Campaign {
     fn lead(&mut self, guard: LockGuard) -> Result<()> {
         let leadership = Leadership::new(guard, &self.shared.stop);
         *self.shared.leading.lock() = Some(leadership.request());
-        // The error is the closure's too, and so is what it says.
+        // The error is formatted within, as that is the application's code too.
         let outcome = contain(|| (self.lead)(&leadership).map_err(|error| error.to_string()));
         *self.shared.leading.lock() = None;
         let stepped_down = leadership.step_down();
@@ -229,13 +233,13 @@ impl Campaign {
             }
         }
         match stepped_down {
-            // The znode that may not be deleted is in everybody's way, this candidate's included.
+            // A znode that cannot be deleted blocks everybody, this candidate included.
             Err(
                 error @ (LockError::AccessDenied { .. }
-                | LockError::Client { .. }
+                | LockError::Server { .. }
                 | LockError::Refused { .. }),
             ) => Err(error),
-            // What was taken away before, or with the session, is found out by standing again.
+            // The next attempt reports a loss of the session.
             _ => Ok(()),
         }
     }
@@ -249,10 +253,10 @@ fn is_deletion(error: &LockError) -> bool {
 mod tests {
     use super::*;
 
-    use crate::client::{Acl, Permissions, ZkError};
     use crossbeam_channel::{RecvTimeoutError, unbounded};
 
     use crate::Session;
+    use crate::client::{Acl, Permissions, ZkError};
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::testing::{deadline, eventually, next};
 
@@ -262,7 +266,7 @@ mod tests {
     fn election(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, BlockingWriteLock) {
         let client = server.connect(LONG);
         let session = Session::from_client(client.clone()).unwrap();
-        (client, BlockingWriteLock::new(&session, "/election", None).unwrap())
+        (client, BlockingWriteLock::new(&session, "/election").unwrap())
     }
 
     /// A candidate whose closure leads until it must stop, and a channel that says when it leads.
@@ -278,7 +282,7 @@ mod tests {
 
     /// Waits until the candidate ends by itself, and returns why.
     fn end(candidate: &Candidate) -> &LockError {
-        assert!(candidate.wait(&Wait::timeout(deadline())), "it has not ended");
+        assert!(candidate.wait(deadline()), "it has not ended");
         candidate.error().unwrap()
     }
 
@@ -289,9 +293,9 @@ mod tests {
         let (candidate, leads) = stand(election);
         next(&leads);
         assert!(candidate.is_leader());
-        assert!(!candidate.wait(&Wait::timeout(Duration::ZERO)));
+        assert!(!candidate.wait(Duration::ZERO));
         candidate.stop();
-        assert!(candidate.wait(&Wait::timeout(deadline())));
+        assert!(candidate.wait(deadline()));
         assert!(!candidate.is_leader());
         assert!(candidate.error().is_none());
         assert!(server.children("/election").is_empty());
@@ -302,13 +306,13 @@ mod tests {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
         let leader = election.lock().unwrap();
-        let other = BlockingWriteLock::new(election.session(), "/election", None).unwrap();
+        let other = BlockingWriteLock::new(election.session(), "/election").unwrap();
         let (candidate, leads) = stand(other);
         eventually("it stands", || server.children("/election").len() == 2);
         let ended = candidate.ended().clone();
         drop(candidate);
         assert_eq!(ended.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
-        assert_eq!(server.children("/election").len(), 1);
+        eventually("it leaves the queue", || server.children("/election").len() == 1);
         assert!(leads.is_empty());
         assert!(leader.is_owner());
     }

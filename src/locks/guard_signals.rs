@@ -82,6 +82,4 @@ impl Observer for WaitObserver {
             Event::Released => {}
         }
     }
-
-    fn deliver(&self) {}
 }

@@ -9,15 +9,17 @@ use crossbeam_channel::{Receiver, Select};
 
 use crate::error::{LossReason, Result};
 use crate::locks::lock_guard::LockGuard;
+use crate::locks::locking::Released;
 use crate::request::Request;
 use crate::wait::CancelToken;
 
-/// Leadership, as a [`Candidate`](crate::Candidate) lends it to its closure. It ends when the closure returns.
+/// The leadership that a [`Candidate`](crate::Candidate) lends to its closure. It ends when the
+/// closure returns.
 ///
-/// Being called is no proof of leading for ever: the session may be lost at any time. Before an action that only the
-/// leader may take, ask [`is_leader`](Leadership::is_leader); where the action reaches a resource outside this process, send
-/// the [`fencing_token`](Leadership::fencing_token) along. `Send` and `Sync`: threads that the closure starts, in a
-/// [scope](std::thread::scope), may ask too.
+/// The call of the closure alone does not prove leadership: the session may be lost at any time. Ask
+/// [`is_leader`](Leadership::is_leader) before each action that only the leader may take. For an
+/// action on a resource outside this process, pass the [`fencing_token`](Leadership::fencing_token)
+/// along. `Send` and `Sync`: threads of a [scope](std::thread::scope) may ask too.
 pub struct Leadership {
     guard: LockGuard,
     stop: CancelToken,
@@ -29,29 +31,29 @@ impl Leadership {
         Leadership { guard, stop: stop.clone(), stop_requested: stop.cancelled() }
     }
 
-    /// Returns whether this process still leads, and provably so until now. Does no I/O and waits for nothing: ask it
-    /// before every action that only the leader may take.
+    /// Returns whether this process still leads, proven up to now. Does no I/O and does not block.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.guard.is_owner()
     }
 
-    /// Returns whether the closure is to return: leadership is lost, the candidate is to
-    /// [stop](crate::Candidate::stop), or somebody [asks](crate::Revoker) for the leadership. A closure may finish what it
-    /// is about as long as it [leads](Leadership::is_leader).
+    /// Returns whether the closure should return: leadership is lost, the candidate was
+    /// [stopped](crate::Candidate::stop), or somebody [asks](crate::Revoker) for the leadership.
+    /// Once `true` it stays `true`. A closure may finish its work as long as it
+    /// [leads](Leadership::is_leader).
     #[must_use]
     pub fn should_stop(&self) -> bool {
-        !self.is_leader() || self.stop.is_cancelled() || !self.revocation().is_empty()
+        !self.is_leader() || self.stop.is_cancelled() || self.guard.is_revocation_requested()
     }
 
-    /// Waits for so long, or until the closure is to return, and returns whether it may go on.
+    /// Waits for this time, or until the closure should return. Returns whether it may continue.
     ///
     /// ```no_run
     /// # use std::time::Duration;
     /// # fn work(leadership: &zookeeper_recipes_lock::Leadership) {
-    /// # fn look_after_the_cluster() {}
+    /// # fn balance_shards() {}
     /// while leadership.wait(Duration::from_secs(1)) {
-    ///     look_after_the_cluster();
+    ///     balance_shards();
     /// }
     /// # }
     /// ```
@@ -60,37 +62,43 @@ impl Leadership {
         if self.should_stop() {
             return false;
         }
-        let mut stirs = Select::new();
-        stirs.recv(self.lost());
-        stirs.recv(self.revocation());
-        stirs.recv(&self.stop_requested);
-        // What has come is left where it is, for those who look there.
-        let _ = stirs.ready_timeout(time);
+        let mut signals = Select::new();
+        signals.recv(self.lost());
+        signals.recv(self.revocation());
+        signals.recv(&self.stop_requested);
+        // The messages stay in the channels for the closure.
+        let _ = signals.ready_timeout(time);
         !self.should_stop()
     }
 
-    /// Returns a channel on which the reason arrives when leadership is lost; usable in
+    /// Returns a channel on which the reason arrives when leadership is lost; for use in
     /// [`select!`](crossbeam_channel::select).
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.guard.lost()
     }
 
-    /// Returns a channel that is disconnected when the candidate is to stop; usable in
-    /// [`select!`](crossbeam_channel::select). Nothing ever arrives.
+    /// Returns why leadership was lost; `None` while it lasts.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossReason> {
+        self.guard.loss()
+    }
+
+    /// Returns a channel that is disconnected when the candidate is stopped; for use in
+    /// [`select!`](crossbeam_channel::select). No message arrives.
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
         &self.stop_requested
     }
 
-    /// Returns a channel on which one message arrives when somebody asks for the leadership, as
-    /// [`LockGuard::revocation`] does. Once it is taken, [`should_stop`](Leadership::should_stop) no longer counts it.
+    /// Returns a channel on which one message arrives when somebody asks for the leadership, as on
+    /// [`LockGuard::revocation`].
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.guard.revocation()
     }
 
-    /// Returns a number that grows with every later leader, as [`LockGuard::fencing_token`] does.
+    /// Returns a number that grows with every later leader, as [`LockGuard::fencing_token`].
     ///
     /// # Errors
     /// As [`LockGuard::fencing_token`].
@@ -109,7 +117,7 @@ impl Leadership {
     }
 
     /// Releases the lock and waits for the server.
-    pub(crate) fn step_down(self) -> Result<()> {
+    pub(crate) fn step_down(self) -> Result<Released> {
         self.guard.unlock()
     }
 }

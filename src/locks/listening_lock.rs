@@ -1,4 +1,4 @@
-//! [`ListeningLock`]: what all locks have in common that join the queue and return, whatever they ask for.
+//! [`ListeningLock`]: what [`WriteLock`](crate::WriteLock) and [`ReadLock`](crate::ReadLock) share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,38 +7,39 @@ use parking_lot::Mutex;
 
 use crate::error::{LockError, Operation, Result};
 use crate::locks::lock_listener::{ListenerSlot, LockListener};
-use crate::locks::locking;
-use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::locks::locking::{self, Released};
+use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Observer, QueuePosition, Request};
 use crate::session::{OnNewSession, Session};
 
-/// A lock with a listener, which has one request in the queue at a time. Dropped, it is closed.
-pub(crate) struct ListeningLock {
+/// A lock that joins the queue without blocking, and notifies a [`LockListener`].
+///
+/// It has one request in the queue at a time. `Send` and `Sync`; dropping it closes it.
+pub struct ListeningLock {
     inner: Arc<LockInner>,
 }
 
-/// A lock's place in the queue, shared with a session that is_replaced itself.
+/// The part of a lock that a session notifies when it is replaced.
 struct LockInner {
     support: ProtocolSupport,
     dir: ZNodePath,
     access: Access,
-    data: Mutex<Arc<[u8]>>,
     listener: Arc<ListenerSlot>,
-    /// The request in the queue; an ended one stays here until the next call.
+    /// The request in the queue. An ended one stays until the next call.
     current: Mutex<Option<Arc<Request>>>,
 }
 
 impl LockInner {
-    /// The request in the queue, or a new one, started; `None` when the lock was closed meanwhile.
+    /// The request in the queue, or a new one, started. `None` if the lock is closed.
     fn current_or_new(&self) -> Option<Arc<Request>> {
         self.renew(|current| current.is_none_or(Request::has_ended))?;
         self.current.lock().clone()
     }
 
-    /// Makes a new request, and starts it, where the current one is such that this is wanted; `None` when the lock is
-    /// closed.
+    /// Makes and starts a new request if `is_wanted` approves for the current one. `None` if the
+    /// lock is closed.
     fn renew(&self, is_wanted: impl FnOnce(Option<&Request>) -> bool) -> Option<()> {
         let (request, _ended) = {
             let mut current = self.current.lock();
@@ -48,20 +49,19 @@ impl LockInner {
             if !is_wanted(current.as_deref()) {
                 return Some(());
             }
-            let spec = locking::spec(&self.dir, &self.support, Arc::clone(&self.data.lock()), self.access);
+            let spec = locking::spec(&self.dir, &self.support, self.access);
             let observer = Arc::<ListenerSlot>::clone(&self.listener);
             let request = Request::new(self.support.session(), spec, observer);
-            // That one is dropped outside the lock: it may be the last handle of a client.
+            // The former request is dropped outside the mutex, as it may be the last handle of a client.
             let ended = current.replace(Arc::clone(&request));
             (request, ended)
         };
-        // Outside the lock: on a worker, the request begins on this thread.
+        // Outside the mutex: on a worker, the request begins on this thread.
         self.start(&request);
         Some(())
     }
 
-    /// Starts a request. If its session was lost before, and replaced before this could be seen, it is made again here: nobody
-    /// else will.
+    /// Starts a request. If its session was lost and replaced before, nobody else makes it again.
     fn start(&self, request: &Arc<Request>) {
         request.start();
         if !Arc::ptr_eq(request.core(), &self.support.session().core()) {
@@ -81,7 +81,6 @@ impl ListeningLock {
         support: ProtocolSupport,
         dir: ZNodePath,
         access: Access,
-        data: Arc<[u8]>,
         listener: Option<Arc<dyn LockListener>>,
     ) -> ListeningLock {
         let is_replaced = support.session().replacement().is_some();
@@ -89,62 +88,103 @@ impl ListeningLock {
             support,
             dir,
             access,
-            data: Mutex::new(data),
             listener: Arc::new(ListenerSlot::new(listener, is_replaced)),
             current: Mutex::new(None),
         });
         if let Some(replacement) = inner.support.session().replacement() {
-            let rejoining: Arc<dyn OnNewSession> = Arc::<LockInner>::clone(&inner);
-            replacement.register(Arc::downgrade(&rejoining));
+            let on_new_session: Arc<dyn OnNewSession> = Arc::<LockInner>::clone(&inner);
+            replacement.register(Arc::downgrade(&on_new_session));
         }
         ListeningLock { inner }
     }
 
-    /// Joins the queue, unless this lock stands there already, and returns whether it is the owner now.
-    pub(crate) fn lock(&self) -> Result<bool> {
+    /// Joins the queue, unless this lock is in it already, and returns whether the lock is owned
+    /// now.
+    ///
+    /// Blocks until the server has answered where the request stands, through all retries during an
+    /// outage. It does not wait for the request's turn: the listener reports that. A second call
+    /// while the request waits or owns makes no second request and no second callback. After a loss
+    /// it makes a new one.
+    ///
+    /// # Errors
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss): the request could not be created within the
+    ///   retries. It is withdrawn; a znode that may exist is deleted in the background.
+    /// - [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed) for a closed lock or
+    ///   session.
+    /// - [`RequestDeleted`](LockError::RequestDeleted): another client deleted the znode meanwhile.
+    /// - [`AccessDenied`](LockError::AccessDenied), or another refusal of the server.
+    pub fn lock(&self) -> Result<bool> {
+        let closed = || LockError::closed(Operation::LOCK, &self.inner.dir);
         if self.is_closed() {
-            return Ok(false);
+            return Err(closed());
         }
         let is_replaced = self.session().replacement().is_some_and(|replacement| !replacement.is_closed());
         if !is_replaced {
             self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
-        let Some(request) = self.inner.current_or_new() else { return Ok(false) };
-        let placed = request.wait_until_placed();
-        match placed {
-            // It joins again by itself.
+        let request = self.inner.current_or_new().ok_or_else(closed)?;
+        match request.wait_until_placed() {
+            // The next session makes the request again.
             Err(error) if is_replaced && error.is_session_lost() => Ok(false),
+            Ok(None) if self.is_closed() => Err(closed()),
             placed => Ok(placed? == Some(QueuePosition::Owner) && request.is_owner()),
         }
     }
 
-    /// Releases the lock, or leaves the queue. Without a request it does nothing. Fails when the
-    /// lock was taken away; a place in the queue may be lost in silence, as it is given up here.
-    pub(crate) fn unlock(&self) -> Result<()> {
-        let Some(request) = self.inner.current.lock().take() else { return Ok(()) };
+    /// Releases the lock, or leaves the queue. Does nothing without a request.
+    ///
+    /// From the call on this process is not the owner, whatever the outcome. Blocks until the
+    /// server has deleted the znode; during an outage it returns [`Released::Pending`]. A request
+    /// that never owned the lock leaves the queue without an error, even if its znode was deleted
+    /// before.
+    ///
+    /// # Errors
+    /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted) or
+    ///   [`Closed`](LockError::Closed): the lock was lost before, so the work under it may have
+    ///   overlapped with the next owner's. The first `unlock` after a loss reports it, unless
+    ///   [`lock`](ListeningLock::lock) joined the queue again in between.
+    /// - [`AccessDenied`](LockError::AccessDenied) or another refusal of the server: the lock is
+    ///   released, but its znode blocks others. The deletion is repeated in the background until it
+    ///   succeeds or the session ends.
+    pub fn unlock(&self) -> Result<Released> {
+        let Some(request) = self.inner.current.lock().take() else { return Ok(Released::Deleted) };
         let owned = request.is_owner();
         let released = locking::release(&request);
         if request.was_taken_away() {
             return Err(request.end_error(Operation::UNLOCK));
         }
         match released {
-            Err(LockError::RequestDeleted { .. }) if !owned => Ok(()),
+            Err(LockError::RequestDeleted { .. }) if !owned => Ok(Released::Deleted),
             released => released,
         }
     }
 
-    pub(crate) fn is_owner(&self) -> bool {
+    /// Returns whether this lock is held, proven up to now. A read lock may be held beside others.
+    ///
+    /// Does no I/O and does not block. Ask it before each action that only the owner may take. It
+    /// becomes `false` at the end of the lease, even before the loss of contact was noticed, and
+    /// stays `false` until the lock is acquired again.
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
         self.inner.current.lock().as_ref().is_some_and(|request| request.is_owner())
     }
 
-    /// The full path of the znode of the request in the queue, if there is one.
-    pub(crate) fn id(&self) -> Option<String> {
+    /// Returns the full path of the request's znode; `None` without a request in the queue.
+    #[must_use]
+    pub fn id(&self) -> Option<String> {
         let current = self.inner.current.lock();
         let request = current.as_ref().filter(|request| !request.has_ended())?;
         request.znode().map(|znode| znode.to_string())
     }
 
-    pub(crate) fn fencing_token(&self) -> Result<i64> {
+    /// Returns the fencing token of the request in the queue, as
+    /// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token). It does not show whether the
+    /// request owns the lock.
+    ///
+    /// # Errors
+    /// [`NotOwner`](LockError::NotOwner) without a request, or if its znode does not exist any more;
+    /// [`SessionLost`](LockError::SessionLost); [`ConnectionLoss`](LockError::ConnectionLoss).
+    pub fn fencing_token(&self) -> Result<i64> {
         let current = self.inner.current.lock().clone();
         match current.filter(|request| !request.has_ended()) {
             Some(request) => request.fencing_token(),
@@ -154,8 +194,10 @@ impl ListeningLock {
         }
     }
 
-    /// Closes the lock: releases it or leaves the queue, without waiting for the server, and never joins again.
-    pub(crate) fn close(&self) {
+    /// Closes the lock: releases it or leaves the queue, without waiting for the server. Later
+    /// calls of [`lock`](ListeningLock::lock) fail with [`Closed`](LockError::Closed). Idempotent;
+    /// the session stays open.
+    pub fn close(&self) {
         self.inner.support.close();
         let current = self.inner.current.lock().take();
         if let Some(request) = current {
@@ -164,39 +206,39 @@ impl ListeningLock {
         self.inner.listener.deliver();
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    /// Returns whether the lock was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
         self.inner.support.is_closed()
     }
 
-    pub(crate) fn dir(&self) -> &str {
+    /// Returns the lock's directory.
+    #[must_use]
+    pub fn dir(&self) -> &str {
         self.inner.dir.as_str()
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    /// Returns the session.
+    #[must_use]
+    pub fn session(&self) -> &Session {
         self.inner.support.session()
     }
 
-    pub(crate) fn support(&self) -> &ProtocolSupport {
-        &self.inner.support
-    }
-
-    pub(crate) fn listener(&self) -> Option<Arc<dyn LockListener>> {
+    /// Returns the listener.
+    #[must_use]
+    pub fn lock_listener(&self) -> Option<Arc<dyn LockListener>> {
         self.inner.listener.get()
     }
 
-    pub(crate) fn set_listener(&self, listener: Arc<dyn LockListener>) {
-        self.inner.listener.set(Some(listener));
+    /// Replaces the listener. The new one receives later events only.
+    pub fn set_lock_listener(&self, listener: impl LockListener + 'static) {
+        self.inner.listener.set(Some(Arc::new(listener)));
     }
+}
 
-    pub(crate) fn set_data(&self, data: &[u8]) -> Result<()> {
-        check_data(data)?;
-        *self.inner.data.lock() = data.into();
-        Ok(())
-    }
-
-    /// What a public lock around this one shows of it, under its own name.
-    pub(crate) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(name)
+impl fmt::Debug for ListeningLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListeningLock")
             .field("dir", &self.inner.dir)
             .field("id", &self.id())
             .field("is_owner", &self.is_owner())
@@ -205,7 +247,7 @@ impl ListeningLock {
     }
 }
 
-/// For the simulation, which waits in a way of its own.
+/// For the simulation, which does not block.
 #[cfg(test)]
 impl ListeningLock {
     pub(crate) fn current(&self) -> &Mutex<Option<Arc<Request>>> {
@@ -255,7 +297,7 @@ mod tests {
             let session = Session::from_client(client.clone()).unwrap();
             let dir = ZNodePath::parse("/locks/it").unwrap();
             let support = ProtocolSupport::new(&session);
-            let lock = ListeningLock::new(support, dir, access, locking::default_data(), None);
+            let lock = ListeningLock::new(support, dir, access, None);
             Fixture { server, client, lock }
         }
 
@@ -352,9 +394,9 @@ mod tests {
         let session = session.unwrap();
         let dir = ZNodePath::parse("/locks/it").unwrap();
         let support = ProtocolSupport::new(&session);
-        let lock = ListeningLock::new(support, dir, Access::Exclusive, locking::default_data(), None);
+        let lock = ListeningLock::new(support, dir, Access::Exclusive, None);
         let inner = &lock.inner;
-        let spec = locking::spec(&inner.dir, &inner.support, locking::default_data(), inner.access);
+        let spec = locking::spec(&inner.dir, &inner.support, inner.access);
         let request = Request::new(&session, spec, lock.observer());
         *inner.current.lock() = Some(Arc::clone(&request));
         let replaced = session.replacement().unwrap().next();
@@ -381,7 +423,7 @@ mod tests {
         let session = session.unwrap();
         let dir = ZNodePath::parse("/locks/it").unwrap();
         let support = ProtocolSupport::new(&session);
-        let lock = ListeningLock::new(support, dir, Access::Exclusive, locking::default_data(), None);
+        let lock = ListeningLock::new(support, dir, Access::Exclusive, None);
         next(&clients).expire();
         eventually("the loss is noticed", || session.core().end_reason().is_some());
         assert!(!lock.lock().unwrap());

@@ -1,4 +1,4 @@
-//! [`LockGuard`]: a lock that is held, released when the guard goes.
+//! [`LockGuard`]: a lock that is held. Dropping the guard releases it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,23 +7,25 @@ use crossbeam_channel::Receiver;
 
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::locks::guard_signals::{GuardSignals, WaitObserver};
-use crate::locks::locking;
+use crate::locks::locking::{self, Released};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, Request};
 use crate::session::Session;
 
-/// A lock that is held. Dropping it releases the lock, also when a panic unwinds.
+/// A lock that is held. Dropping the guard releases the lock, also during a panic.
 ///
-/// Holding a guard is no proof of holding the lock: the session may be lost at any time. Before an action that only the
-/// owner may take, ask [`is_owner`](LockGuard::is_owner), or wait for [`lost`](LockGuard::lost) beside it; and where the
-/// action reaches a resource outside this process, send the [`fencing_token`](LockGuard::fencing_token) along.
+/// A guard alone does not prove that the lock is held: the session may be lost at any time. Ask
+/// [`is_owner`](LockGuard::is_owner) before each action that only the owner may take, or wait for
+/// [`lost`](LockGuard::lost) at the same time. For an action on a resource outside this process,
+/// pass the [`fencing_token`](LockGuard::fencing_token) along.
 ///
-/// `Send` and `Sync`; it may be dropped on any thread.
+/// `Send` and `Sync`; any thread may drop it.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct LockGuard {
-    /// Before the session, as fields are dropped in this order: the request is withdrawn, then the session may close.
+    /// Declared before the session, as fields are dropped in this order: the request is withdrawn,
+    /// then the session may close.
     claim: Claim,
     session: Session,
     znode: ZNodePath,
@@ -40,7 +42,7 @@ impl LockGuard {
         LockGuard { claim, session, znode, signals }
     }
 
-    /// Goes on holding the lock with less access; on error, as before.
+    /// Holds the lock with less access. On an error nothing changes.
     pub(crate) fn downgrade(
         self,
         access: Access,
@@ -49,15 +51,15 @@ impl LockGuard {
         let signals = GuardSignals::of(1);
         let (observer, _) = WaitObserver::new(&signals);
         match locking::downgrade(&self.claim, access, support, observer) {
-            // What was held before is withdrawn as it is dropped here.
+            // Dropping `self` withdraws the former request.
             Ok((request, znode)) => Ok(LockGuard::new(self.session, Claim::on(request), znode, signals)),
             Err(error) => Err((self, error)),
         }
     }
 
-    /// Returns whether the lock is still held, and provably so until now. Does no I/O and waits for nothing.
+    /// Returns whether the lock is still held, proven up to now. Does no I/O and does not block.
     ///
-    /// Always `false` in a process that the holder has forked.
+    /// Always `false` in a forked child of the holder.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.claim.is_owner()
@@ -69,49 +71,66 @@ impl LockGuard {
         self.znode.as_str()
     }
 
-    /// Returns a channel on which the reason arrives when the lock is taken away; usable in
+    /// Returns a channel on which the reason arrives when the lock is lost; for use in
     /// [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released.
+    /// [`loss`](LockGuard::loss) keeps the reason.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.signals.lost()
     }
 
+    /// Returns why the lock was lost; `None` while it is held.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossReason> {
+        self.claim.loss()
+    }
+
     /// Returns a channel on which one message arrives when somebody asks for the lock, through a
-    /// [`Revoker`](crate::Revoker) or by writing `unlock` to the znode: it is for the holder to decide whether and when to
-    /// let go. Usable in [`select!`](crossbeam_channel::select).
+    /// [`Revoker`](crate::Revoker) or by writing `unlock` to the znode. The holder decides whether
+    /// and when to release it. For use in [`select!`](crossbeam_channel::select).
     ///
-    /// It arrives at the earliest 100 ms after the lock was acquired, and not where the ACL denies this client READ.
-    /// Whoever asks may take the lock away [by force](crate::Revoker::force_revocation_after) if the answer takes too long.
+    /// It arrives 100 ms after the acquisition or later, and never if the ACL denies this client
+    /// READ. The other side may take the lock
+    /// [by force](crate::Revoker::force_revocation_after) after some time.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.signals.revocation()
     }
 
-    /// Returns a number that grows with every later owner of this lock, and of every other lock in the ensemble: the
-    /// transaction id that created the znode.
+    /// Returns whether somebody has asked for the lock, as reported on
+    /// [`revocation`](LockGuard::revocation).
+    #[must_use]
+    pub fn is_revocation_requested(&self) -> bool {
+        self.claim.is_revocation_requested()
+    }
+
+    /// Returns a number that grows with every later owner of this lock, and of any other lock in
+    /// the ensemble: the transaction id that created the znode.
     ///
-    /// A resource that remembers the largest number it has seen, and refuses smaller ones, is safe from an owner that was
-    /// paused and has not noticed that its lock was lost. The first call asks the server, later ones do not.
+    /// A resource that stores the largest number it has seen and refuses smaller ones is safe from
+    /// an owner that was paused and has not noticed its loss. The first call asks the server, later
+    /// ones do not.
     ///
     /// # Errors
-    /// [`NotOwner`](crate::LockError::NotOwner) when the znode is gone, [`SessionLost`](crate::LockError::SessionLost),
-    /// [`ConnectionLoss`](crate::LockError::ConnectionLoss).
+    /// [`NotOwner`](LockError::NotOwner) if the znode does not exist any more,
+    /// [`SessionLost`](LockError::SessionLost), [`ConnectionLoss`](LockError::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
         self.claim.fencing_token()
     }
 
-    /// Releases the lock and waits until the server has deleted the znode, where dropping the guard leaves that to the
-    /// background.
+    /// Releases the lock and waits until the server has deleted the znode. Dropping the guard does
+    /// that in the background.
+    ///
+    /// During an outage it returns [`Released::Pending`] without waiting for contact.
     ///
     /// # Errors
-    /// - [`SessionLost`](crate::LockError::SessionLost), [`RequestDeleted`](crate::LockError::RequestDeleted) or
-    ///   [`Closed`](crate::LockError::Closed): the lock was taken away before, so what was done under it may have overlapped
-    ///   with the next owner.
-    /// - [`DeletePending`](crate::LockError::DeletePending): released, but the znode is deleted only when there is contact again.
-    /// - [`AccessDenied`](crate::LockError::AccessDenied) or another refusal of the server:
-    ///   released, but the znode blocks others. The deletion is tried again in the background until
-    ///   it works or the session ends.
-    pub fn unlock(self) -> Result<()> {
+    /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted) or
+    ///   [`Closed`](LockError::Closed): the lock was lost before, so the work under it may have
+    ///   overlapped with the next owner's.
+    /// - [`AccessDenied`](LockError::AccessDenied) or another refusal of the server: the lock is
+    ///   released, but its znode blocks others. The deletion is repeated in the background until it
+    ///   succeeds or the session ends.
+    pub fn unlock(self) -> Result<Released> {
         let released = locking::release(&self.claim);
         if self.claim.was_taken_away() { Err(self.claim.end_error(Operation::UNLOCK)) } else { released }
     }
@@ -120,7 +139,7 @@ impl LockGuard {
         Arc::clone(&self.claim)
     }
 
-    /// Lets go of a lock that is not held any more, and says why it is not. Waits for nothing.
+    /// Releases a lost lock without blocking, and returns why it was lost.
     pub(crate) fn into_loss(self) -> LockError {
         self.claim.withdraw(None);
         self.claim.end_error(Operation::LOCK)

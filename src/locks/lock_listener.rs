@@ -9,7 +9,7 @@ use crate::error::LossReason;
 use crate::logging;
 use crate::panics::contain;
 use crate::request::{Event, Observer};
-use crate::session::{Mailbox, block_in_place};
+use crate::session::Mailbox;
 
 /// The callbacks of a [`WriteLock`](crate::WriteLock) or a [`ReadLock`](crate::ReadLock).
 ///
@@ -18,11 +18,11 @@ use crate::session::{Mailbox, block_in_place};
 /// is at most one of [`revocation_requested`](LockListener::revocation_requested).
 ///
 /// # On which thread, and what it may do
-/// The calls of one lock come in order and one at a time, on a worker thread of the session or on the thread that
-/// unlocks, closes or drops the lock, and never while the crate holds a lock of its own: a listener may lock, unlock,
-/// close or drop its own lock or any other. While one blocks, another thread takes its place in the session's work; only
-/// the later calls of its own lock wait for it. A call comes a moment after the fact: what must be true *now* is asked of
-/// [`is_owner`](crate::WriteLock::is_owner). A panic in a listener is caught and logged, and harms nobody else.
+/// The calls of one lock come in order and one at a time, on a callback thread of the session or on the thread that
+/// unlocks, closes or drops the lock, and never while the crate holds an internal lock: a listener may lock, unlock, close
+/// or drop its own lock or any other. A listener that blocks delays the later calls of its own lock and nothing else. A
+/// call comes a moment after the fact; ask [`is_owner`](crate::WriteLock::is_owner) for what is true *now*. A panic in a
+/// listener is caught and logged, and harms nobody else.
 ///
 /// Origin: the Java interface of this name, which has the first two methods.
 pub trait LockListener: Send + Sync {
@@ -55,6 +55,13 @@ pub trait LockListener: Send + Sync {
     fn request_dropped(&self, reason: LossReason) {
         let _ = reason;
     }
+}
+
+/// Ignores every event.
+impl LockListener for () {
+    fn lock_acquired(&self) {}
+
+    fn lock_released(&self) {}
 }
 
 impl<L: LockListener + ?Sized> LockListener for Arc<L> {
@@ -116,7 +123,7 @@ impl ListenerSlot {
             Event::Lost(reason) => listener.lock_lost(reason),
             Event::Dropped(reason) => listener.request_dropped(reason),
         };
-        if let Err(message) = contain(|| block_in_place(call)) {
+        if let Err(message) = contain(call) {
             logging::error!("a lock listener panicked on {event:?}: {message}");
         }
     }
@@ -125,6 +132,10 @@ impl ListenerSlot {
 impl Observer for ListenerSlot {
     fn post(&self, event: Event) {
         self.events.post(event);
+    }
+
+    fn has_callbacks(&self) -> bool {
+        self.events.is_waiting()
     }
 
     fn deliver(&self) {

@@ -1,34 +1,41 @@
-//! What all locks have in common: the terms of their requests, and how they are downgraded and released.
+//! What all locks share: the specs of their requests, and how these are downgraded and released.
 
 use std::sync::{Arc, OnceLock};
 
-use crate::client::ZkError;
 use crossbeam_channel::{bounded, select};
 
+use crate::client::ZkError;
 use crate::error::{LockError, Operation, Result};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, Observer, Request, RequestSpec};
 
-/// The terms of a new request.
-pub(crate) fn spec(
-    dir: &ZNodePath,
-    support: &ProtocolSupport,
-    data: Arc<[u8]>,
-    access: Access,
-) -> RequestSpec {
+/// How far the release of a lock has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Released {
+    /// The znode is deleted, and the next in the queue can acquire the lock.
+    Deleted,
+    /// Contact was lost. The lock is released here, and the znode is deleted in the background as
+    /// soon as a server can be reached, at the end of the session if not before.
+    Pending,
+}
+
+/// The spec of a new request.
+pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -> RequestSpec {
+    let options = support.options();
     RequestSpec {
         dir: dir.clone(),
         prefix: access.prefix(support.session().core().new_guid()),
-        data,
-        acl: support.shared_acl(),
-        retry: support.retry_policy(),
+        data: Arc::clone(options.shared_data()),
+        acl: Arc::clone(options.shared_acl()),
+        retry: options.retry_policy(),
         access,
     }
 }
 
-/// Who waits, for an operator who looks at the directory: `host/pid`.
+/// `host/pid`, which shows an operator who waits.
 pub(crate) fn default_data() -> Arc<[u8]> {
     static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();
     let data = DATA.get_or_init(|| format!("{}/{}", host_name(), std::process::id()).into_bytes().into());
@@ -40,7 +47,7 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Without a call to the system, which would take a dependency for this alone.
+/// From the environment: a system call would need another dependency.
 #[cfg(not(unix))]
 fn host_name() -> String {
     host_of(|name| std::env::var(name).ok())
@@ -53,8 +60,8 @@ fn host_of(variable: impl Fn(&str) -> Option<String>) -> String {
     named.find(|name| !name.is_empty()).unwrap_or_else(|| "unknown-host".to_owned())
 }
 
-/// Has an owner's place in the queue taken by a request of its own that asks for less, and returns that one with its
-/// znode. Then the owner is to be withdrawn; after an error it is as it was.
+/// Replaces an owner's request by one with less access at the same place in the queue. Returns the
+/// new request and its znode; the caller then withdraws the owner. On an error nothing has changed.
 pub(crate) fn downgrade(
     owner: &Arc<Request>,
     access: Access,
@@ -70,31 +77,26 @@ pub(crate) fn downgrade(
     Ok((request, downgrade.znode().clone()))
 }
 
-/// Ends a request and waits until its znode is deleted.
-pub(crate) fn release(request: &Arc<Request>) -> Result<()> {
+/// Ends a request and waits until its znode is deleted, or contact is lost.
+pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
     let (first, outcome) = bounded(1);
     request.withdraw(Some(first));
     request.deliver();
     let outcome = select! {
         recv(outcome) -> outcome => outcome,
-        // The znode goes with the session.
-        recv(request.core().ended()) -> _ => return Ok(()),
+        // The server deletes the znode with the session.
+        recv(request.core().ended()) -> _ => return Ok(Released::Pending),
     };
-    match outcome {
-        Ok(Err(ZkError::NoNode)) => {
-            let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
-            Err(LockError::RequestDeleted { path })
-        }
-        Ok(Err(error)) => {
-            let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
-            match LockError::client(Operation::UNLOCK, &path, error) {
-                LockError::ConnectionLoss { .. } => Err(LockError::DeletePending { path }),
-                LockError::SessionLost { .. } => Ok(()),
-                error => Err(error),
-            }
-        }
-        // Deleted, or there was nothing to delete and nobody to say so.
-        Ok(Ok(())) | Err(_) => Ok(()),
+    // Without an outcome there was no znode to delete.
+    let Ok(Err(error)) = outcome else { return Ok(Released::Deleted) };
+    let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
+    match error {
+        ZkError::NoNode => Err(LockError::RequestDeleted { path }),
+        ZkError::SessionExpired => Ok(Released::Pending),
+        error => match LockError::client(Operation::UNLOCK, &path, error) {
+            LockError::ConnectionLoss { .. } => Ok(Released::Pending),
+            error => Err(error),
+        },
     }
 }
 
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_is_named_by_the_environment_where_the_system_is_not_asked() {
+    fn the_host_name_falls_back_to_the_environment() {
         let of = |set: &'static [(&str, &str)]| {
             host_of(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
         };
@@ -114,7 +116,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn the_default_data_name_host_and_process() {
+    fn default_data_hold_host_and_process_id() {
         let data = String::from_utf8(default_data().to_vec()).unwrap();
         let (host, pid) = data.rsplit_once('/').unwrap();
         assert!(!host.is_empty());

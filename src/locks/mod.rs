@@ -1,6 +1,6 @@
-//! The locks: thin shells around requests, their guards, and what is built on top of them.
+//! The locks: thin shells around requests, their guards, and what builds on them.
 //!
-//! What they have in common, whatever they ask for, stands in `locking`, `blocking_lock` and `listening_lock`.
+//! `locking`, `blocking_lock` and `listening_lock` hold what they share.
 
 mod blocking_lock;
 mod blocking_write_lock;
@@ -25,8 +25,10 @@ mod write_lock;
 pub use blocking_write_lock::BlockingWriteLock;
 pub use candidate::Candidate;
 pub use leadership::Leadership;
+pub use listening_lock::ListeningLock;
 pub use lock_guard::LockGuard;
 pub use lock_listener::LockListener;
+pub use locking::Released;
 pub use multi_guard::MultiGuard;
 pub use multi_lock::MultiLock;
 pub use named_locks::NamedLocks;

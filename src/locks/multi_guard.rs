@@ -1,4 +1,4 @@
-//! [`MultiGuard`]: several locks that are held together, released when the guard goes.
+//! [`MultiGuard`]: several locks that are held together. Dropping the guard releases them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use crossbeam_channel::Receiver;
 use crate::error::{LockError, LossReason, Result};
 use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
+use crate::locks::locking::Released;
 
-/// Several locks that are held together, by a [`MultiLock`](crate::MultiLock). Dropping it releases them, the last one that
-/// was acquired first, also when a panic unwinds.
+/// Several locks that are held together, by a [`MultiLock`](crate::MultiLock). Dropping the guard
+/// releases them, the last one acquired first, also during a panic.
 ///
-/// What a [`LockGuard`] says of one lock holds for each of these. `Send` and `Sync`; it may be dropped on any thread.
+/// See [`LockGuard`] for what holds for each of them. `Send` and `Sync`; any thread may drop it.
 #[must_use = "the locks are released at once when the guard is not kept"]
 pub struct MultiGuard {
     /// In the order in which they were acquired.
@@ -29,40 +30,46 @@ impl MultiGuard {
         self.guards.push(guard);
     }
 
-    /// Takes out a lock that is not held any more and returns why.
+    /// Removes a lost lock and returns why it was lost.
     pub(crate) fn take_loss(&mut self) -> Option<LockError> {
         let lost = self.guards.iter().position(|guard| !guard.is_owner())?;
         Some(self.guards.remove(lost).into_loss())
     }
 
-    /// Returns whether all locks are still held, and provably so until now. Does no I/O and waits for nothing.
+    /// Returns whether all locks are still held, proven up to now. Does no I/O and does not block.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.guards.iter().all(LockGuard::is_owner)
     }
 
-    /// Returns the guard of each lock, in the order in which they were acquired: that of their directories' names.
+    /// Returns the guard of each lock, in the order of their directories' names.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// Returns a channel on which the reason arrives when one of the locks is taken away, and again when another is; usable
-    /// in [`select!`](crossbeam_channel::select). Nothing arrives when they are released. The guards share it.
+    /// Returns a channel on which the reason arrives for each lock that is lost; for use in
+    /// [`select!`](crossbeam_channel::select). Nothing arrives when they are released. The guards
+    /// share it.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.signals.lost()
     }
 
-    /// Returns a channel on which a message arrives when somebody asks for one of the locks, and again for another, as
-    /// [`LockGuard::revocation`] says. The guards share it.
+    /// Returns why a lock was lost; `None` while all are held.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossReason> {
+        self.guards.iter().find_map(LockGuard::loss)
+    }
+
+    /// Returns a channel on which a message arrives for each lock that somebody asks for, as on
+    /// [`LockGuard::revocation`]. The guards share it.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.signals.revocation()
     }
 
-    /// Returns the [`fencing_token`](LockGuard::fencing_token) of each lock, in the order of [`guards`](MultiGuard::guards).
-    ///
-    /// A resource that is guarded by one of the locks wants that lock's token.
+    /// Returns the [`fencing_token`](LockGuard::fencing_token) of each lock, in the order of
+    /// [`guards`](MultiGuard::guards).
     ///
     /// # Errors
     /// As [`LockGuard::fencing_token`], for the first lock that has none.
@@ -70,15 +77,17 @@ impl MultiGuard {
         self.guards.iter().map(LockGuard::fencing_token).collect()
     }
 
-    /// Releases the locks, the last one that was acquired first, and waits until the server has deleted their znodes.
+    /// Releases the locks, the last one acquired first, and waits until the server has deleted
+    /// their znodes. During an outage it returns [`Released::Pending`].
     ///
     /// # Errors
-    /// As [`LockGuard::unlock`], for any of them; all are released all the same. That one was taken away outweighs that the
-    /// deletion of another is [pending](LockError::DeletePending).
-    pub fn unlock(mut self) -> Result<()> {
+    /// As [`LockGuard::unlock`], for any of them. All are released nevertheless.
+    pub fn unlock(mut self) -> Result<Released> {
         let guards = std::mem::take(&mut self.guards);
-        let errors = guards.into_iter().rev().filter_map(|guard| guard.unlock().err());
-        errors.max_by_key(|error| !error.is_recoverable()).map_or(Ok(()), Err)
+        let outcomes: Vec<_> = guards.into_iter().rev().map(LockGuard::unlock).collect();
+        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+        let is_pending = outcomes.contains(&Released::Pending);
+        Ok(if is_pending { Released::Pending } else { Released::Deleted })
     }
 }
 

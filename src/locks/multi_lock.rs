@@ -1,14 +1,15 @@
 //! [`MultiLock`]: several exclusive locks at once, all of them or none.
 //!
-//! Origin: Curator's `InterProcessMultiLock`, which acquires in the order that its caller gives; here the order is the same
-//! everywhere.
+//! Origin: Curator's `InterProcessMultiLock`, which acquires in the caller's order. Here the order is
+//! the same everywhere.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use crate::error::{LockError, Operation, Result};
+use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::{BlockingLock, over_losses};
+use crate::locks::blocking_write_lock::result_after;
 use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::multi_guard::MultiGuard;
@@ -20,21 +21,21 @@ use crate::wait::Wait;
 
 /// Several exclusive locks that are acquired together, all or none.
 ///
-/// They are acquired one after the other in the order of their directories' names, whatever order the caller named them
-/// in, so that no two of these wait for each other for ever. Each is the lock that a
-/// [`BlockingWriteLock`](crate::BlockingWriteLock) on the directory is: whoever wants one alone contends with whoever wants
-/// several. As with any lock, do not ask for these while holding one of them, nor while holding another that somebody
-/// asks for while holding one of these.
+/// They are acquired one after the other, in the order of their directories' names, so that two of
+/// these never wait for each other for ever. Each one is the lock that a
+/// [`BlockingWriteLock`](crate::BlockingWriteLock) on the directory is, so both contend. As with any
+/// lock, do not request these while holding one of them, nor while holding another lock that
+/// somebody requests while holding one of these.
 ///
-/// Locks early in the order are held while waiting for those behind. Where that is too long for others, ask with a
-/// [deadline](MultiLock::try_lock_for).
+/// The first locks are held during the wait for the others. If that takes too long for others, use a
+/// [time limit](MultiLock::try_lock_for).
 ///
 /// ```no_run
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{MultiLock, Session};
 ///
 /// # fn transfer() {}
-/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let accounts = MultiLock::new(&session, ["/locks/account-7", "/locks/account-3"])?;
 /// if let Some(guard) = accounts.try_lock_for(Duration::from_secs(5))? {
 ///     if guard.is_owner() {
@@ -50,21 +51,31 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// Makes a lock on these directories, which are created with their parents when the lock is first asked for. Sends
-    /// nothing.
-    ///
-    /// Created znodes are open to everybody unless an ACL is [set](ProtocolSupport::set_acl) on the
-    /// [`protocol_support`](MultiLock::protocol_support).
+    /// Makes a lock on these directories with the default [`LockOptions`]. Sends nothing: the first
+    /// request creates the directories that are missing.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath); [`InvalidArgument`](LockError::InvalidArgument) when no directory is named,
-    /// or one of them twice.
+    /// [`InvalidPath`](LockError::InvalidPath); [`InvalidArgument`](LockError::InvalidArgument) for
+    /// no directory, or the same one twice.
     pub fn new(session: &Session, dirs: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiLock> {
+        MultiLock::with_options(session, dirs, LockOptions::new())
+    }
+
+    /// As [`new`](MultiLock::new), with other options for all locks.
+    ///
+    /// # Errors
+    /// As [`new`](MultiLock::new); [`InvalidArgument`](LockError::InvalidArgument) for more than
+    /// about 1 MiB of data, too.
+    pub fn with_options(
+        session: &Session,
+        dirs: impl IntoIterator<Item = impl AsRef<str>>,
+        options: LockOptions,
+    ) -> Result<MultiLock> {
         let dirs = dirs.into_iter().map(|dir| ZNodePath::parse(dir.as_ref()));
         let mut dirs = dirs.collect::<Result<Vec<_>>>()?;
         dirs.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
         check_set(&dirs)?;
-        let support = Arc::new(ProtocolSupport::new(session));
+        let support = Arc::new(ProtocolSupport::with_options(session, options)?);
         let lock_on = |dir| BlockingLock::new(Arc::clone(&support), dir, Access::Exclusive);
         let locks = dirs.into_iter().map(lock_on).collect();
         Ok(MultiLock { support, locks })
@@ -73,20 +84,18 @@ impl MultiLock {
     /// Blocks until all locks are acquired.
     ///
     /// # Errors
-    /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock), for any of them; also when one that was acquired was
-    /// taken away before the last one was. After an error none is held.
+    /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock), for any of the locks. Also
+    /// when an acquired lock was lost before the last one was acquired. After an error none is held.
     pub fn lock(&self) -> Result<MultiGuard> {
-        match self.try_lock_with(&Wait::forever())? {
+        match self.try_lock_for(Wait::forever())? {
             Some(guard) => Ok(guard),
-            // Proof: without a deadline there is none to come.
-            None => {
-                Err(LockError::Closed { operation: Operation::LOCK.name, path: self.first().to_string() })
-            }
+            // Proof: a wait without a deadline does not time out.
+            None => Err(LockError::closed(Operation::LOCK, self.first())),
         }
     }
 
-    /// Acquires all locks if nobody holds one or waits for one, and returns `None` otherwise. Blocks for the server's
-    /// answers only.
+    /// Acquires all locks if they are free, and returns `None` if somebody holds one or waits for
+    /// one. Blocks only for the server's answers.
     ///
     /// # Errors
     /// As [`lock`](MultiLock::lock).
@@ -94,36 +103,32 @@ impl MultiLock {
         self.acquire(BlockingLock::try_once)
     }
 
-    /// Blocks until all locks are acquired, or for `timeout` in all, and then returns `None`, with none of them held.
+    /// Blocks until all locks are acquired, or until the wait for all of them together times out:
+    /// then it returns `None`, and none is held.
     ///
-    /// # Errors
-    /// As [`lock`](MultiLock::lock).
-    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MultiGuard>> {
-        self.try_lock_with(&Wait::timeout(timeout))
-    }
-
-    /// Blocks until all locks are acquired, or until `deadline`, and then returns `None`, with none of them held.
-    ///
-    /// # Errors
-    /// As [`lock`](MultiLock::lock).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiGuard>> {
-        self.try_lock_with(&Wait::until(deadline))
-    }
-
-    /// Blocks until all locks are acquired, or until the wait for all of them together ends, and then returns
-    /// `None`, with none of them held; another thread may cut the waiting short.
-    ///
-    /// On a session that [heals itself](Session::connect_self_healing) it begins anew after a loss.
+    /// On a session that [replaces itself](crate::SessionBuilder::replace_lost_sessions) it begins
+    /// again after a loss.
     ///
     /// # Errors
     /// As [`lock`](MultiLock::lock), and [`Cancelled`](LockError::Cancelled).
-    pub fn try_lock_with(&self, wait: &Wait) -> Result<Option<MultiGuard>> {
-        over_losses(self.session(), self.first(), wait, || {
-            self.acquire(|lock, signals| lock.wait(wait, signals))
+    pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<MultiGuard>> {
+        let wait = wait.into();
+        over_losses(&self.support, self.first(), &wait, || {
+            self.acquire(|lock, signals| lock.wait(&wait, signals))
         })
     }
 
-    /// Takes one lock after the other, and lets go of them, the last first, when one is not to be had.
+    /// Runs an operation under all locks, and then releases them, also when the operation panics.
+    ///
+    /// # Errors
+    /// As [`BlockingWriteLock::with_lock`](crate::BlockingWriteLock::with_lock).
+    pub fn with_lock<T>(&self, operation: impl FnOnce(&MultiGuard) -> T) -> Result<T> {
+        let guard = self.lock()?;
+        let result = operation(&guard);
+        result_after(result, guard.unlock())
+    }
+
+    /// Takes one lock after the other. Releases them, the last first, if one is not available.
     fn acquire(
         &self,
         take: impl Fn(&BlockingLock, &Arc<GuardSignals>) -> Result<Option<LockGuard>>,
@@ -132,7 +137,7 @@ impl MultiLock {
         let mut held = MultiGuard::empty(Arc::clone(&signals));
         for lock in &self.locks {
             let taken = take(lock, &signals);
-            // That one of those before was taken away meanwhile ends the waiting for this one.
+            // Losing an earlier lock aborts this wait.
             if let Some(error) = held.take_loss() {
                 return Err(error);
             }
@@ -144,10 +149,22 @@ impl MultiLock {
         Ok(Some(held))
     }
 
-    /// Names the set for an error.
+    /// Names the set in an error.
     fn first(&self) -> &ZNodePath {
         // Proof: a set of locks has at least one.
         self.locks[0].path()
+    }
+
+    /// Closes the lock: threads that wait for it fail with [`Closed`](LockError::Closed), and so
+    /// does every later call. Guards and the session stay. Idempotent.
+    pub fn close(&self) {
+        self.support.close();
+    }
+
+    /// Returns whether the lock was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.support.is_closed()
     }
 
     /// Returns the locks' directories, in the order in which they are acquired.
@@ -160,28 +177,14 @@ impl MultiLock {
     pub fn session(&self) -> &Session {
         self.support.session()
     }
-
-    /// Returns what the locks stand on: the session, the ACL, the retries.
-    #[must_use]
-    pub fn protocol_support(&self) -> &ProtocolSupport {
-        &self.support
-    }
-
-    /// Sets the data of the znodes of later requests, which tells others who waits; `host/pid` by default.
-    ///
-    /// # Errors
-    /// The only way to fail is [`InvalidArgument`](LockError::InvalidArgument) for data of about 1 MiB and more.
-    pub fn set_data(&self, data: &[u8]) -> Result<()> {
-        self.locks.iter().try_for_each(|lock| lock.set_data(data))
-    }
 }
 
 /// Refuses an empty set, and one that would wait for itself.
 fn check_set(sorted: &[ZNodePath]) -> Result<()> {
     let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]);
     let rule = match (sorted, twice) {
-        ([], _) => "at least one directory must be named".to_owned(),
-        (_, Some(pair)) => format!("'{}' is named twice, and would wait for itself", pair[0]),
+        ([], _) => "it has no directory".to_owned(),
+        (_, Some(pair)) => format!("'{}' occurs twice, and would wait for itself", pair[0]),
         (_, None) => return Ok(()),
     };
     Err(LockError::InvalidArgument { argument: "set of locks", rule })
@@ -195,9 +198,10 @@ impl fmt::Debug for MultiLock {
 
 #[cfg(test)]
 mod tests {
-    use crate::client::{Acl, Permissions};
+    use std::time::Duration;
 
     use super::*;
+    use crate::client::{Acl, Permissions};
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::testing::{eventually, in_background, next};
     use crate::{CancelToken, LossReason};
@@ -256,9 +260,9 @@ mod tests {
             assert_eq!(fixture.requests(), [1, 1, 1]);
             assert_eq!(fixture.dirs_of(SimOperation::Create), DIRS);
             if unlocked {
-                guard.unlock().unwrap()
+                guard.unlock().unwrap();
             } else {
-                drop(guard)
+                drop(guard);
             }
             fixture.await_requests([0, 0, 0]);
             let released = fixture.dirs_of(SimOperation::Delete);
@@ -272,9 +276,9 @@ mod tests {
         let fixture = Fixture::new();
         let none: [&str; 0] = [];
         let error = MultiLock::new(&fixture.session, none).unwrap_err();
-        assert!(error.is_invalid_argument() && error.to_string().contains("at least one"), "{error}");
+        assert!(error.is_invalid_argument() && error.to_string().contains("no directory"), "{error}");
         let error = MultiLock::new(&fixture.session, ["/b", "/a", "/b"]).unwrap_err();
-        assert!(error.is_invalid_argument() && error.to_string().contains("'/b' is named twice"), "{error}");
+        assert!(error.is_invalid_argument() && error.to_string().contains("'/b' occurs twice"), "{error}");
         let error = MultiLock::new(&fixture.session, ["/a", "b"]).unwrap_err();
         assert!(matches!(error, LockError::InvalidPath { .. }), "{error}");
     }
@@ -313,7 +317,7 @@ mod tests {
         let cancel = CancelToken::new();
         let wait = Wait::forever().cancelled_by(&cancel);
         let lock = fixture.lock();
-        let waiting = in_background(move || lock.try_lock_with(&wait).map(drop));
+        let waiting = in_background(move || lock.try_lock_for(&wait).map(drop));
         fixture.await_requests([1, 2, 0]);
         cancel.cancel();
         assert!(matches!(next(&waiting), Err(LockError::Cancelled { .. })));

@@ -1,128 +1,85 @@
-//! [`NamedLocks`]: exclusive locks by the names of what they guard.
+//! [`NamedLocks`]: exclusive locks by the names of the resources that they guard.
 //!
-//! Origin: a `DistributedLock` with `lock(clientId, resource)`, published as an example of ZooKeeper's lock recipe.
+//! Origin: a `DistributedLock` with `lock(clientId, resource)`, published as an example of
+//! ZooKeeper's lock recipe.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use crate::error::{LockError, Result};
+use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::blocking_write_lock::BlockingWriteLock;
-use crate::locks::lock_guard::LockGuard;
-use crate::locks::locking::default_data;
-use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::resource::escaped;
 use crate::session::Session;
-use crate::wait::Wait;
 
-/// Exclusive locks by the names of what they guard, whatever characters those contain.
+/// Exclusive locks by the names of the resources that they guard, with any characters.
 ///
-/// The lock of a resource is the directory `<root>/<name>`, one znode whatever the name: `reports/daily` becomes
-/// `reports%2Fdaily`, as in a URL. Escaped are `/`, `%` and what ZooKeeper forbids (control and private-use characters,
-/// those beyond U+FFFF, the names `.` and `..`); names that differ in anything make different locks.
+/// The lock of a resource is the directory `<root>/<name>`, always one znode: `reports/daily`
+/// becomes `reports%2Fdaily`, as in a URL. Escaped are `/`, `%` and what ZooKeeper forbids (control
+/// and private-use characters, those beyond U+FFFF, the names `.` and `..`). Different names make
+/// different locks.
 ///
-/// `Send` and `Sync`. Not reentrant, as a [`BlockingWriteLock`] is not.
+/// `Send` and `Sync`.
 ///
 /// ```no_run
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{NamedLocks, Session};
 ///
-/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-/// let locks = NamedLocks::new(&session, "/app/locks")?.with_client_id(b"worker-7")?;
-/// let guard = locks.lock("reports/daily")?;
-/// if let Some(other) = locks.try_lock("customers/4711")? {
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let locks = NamedLocks::new(&session, "/app/locks")?;
+/// let guard = locks.get("reports/daily")?.lock()?;
+/// if let Some(other) = locks.get("customers/4711")?.try_lock()? {
 ///     other.unlock()?;
 /// }
 /// drop(guard);
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 pub struct NamedLocks {
-    support: Arc<ProtocolSupport>,
+    session: Session,
     root: ZNodePath,
-    client_id: Arc<[u8]>,
+    options: LockOptions,
 }
 
 impl NamedLocks {
-    /// Makes the locks below a znode, which is created with its parents when a lock is first asked for. Sends nothing.
-    ///
-    /// Created znodes are open to everybody unless an ACL is [set](ProtocolSupport::set_acl) on the
-    /// [`protocol_support`](NamedLocks::protocol_support).
+    /// Makes the locks below a znode with the default [`LockOptions`]. Sends nothing: the first
+    /// request creates the znode and the lock's directory if they are missing.
     ///
     /// # Errors
-    /// The only way to fail is [`InvalidPath`](LockError::InvalidPath).
+    /// [`InvalidPath`](LockError::InvalidPath).
     pub fn new(session: &Session, root: &str) -> Result<NamedLocks> {
+        NamedLocks::with_options(session, root, LockOptions::new())
+    }
+
+    /// As [`new`](NamedLocks::new), with other options for all locks.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](LockError::InvalidPath), and [`InvalidArgument`](LockError::InvalidArgument)
+    /// for more than about 1 MiB of data.
+    pub fn with_options(session: &Session, root: &str, options: LockOptions) -> Result<NamedLocks> {
         let root = ZNodePath::parse(root)?;
-        Ok(NamedLocks { support: Arc::new(ProtocolSupport::new(session)), root, client_id: default_data() })
+        options.check()?;
+        Ok(NamedLocks { session: session.clone(), root, options })
     }
 
-    /// Sets the data of the requests' znodes, which tells others who holds a lock and who waits; `host/pid` by default.
+    /// Returns the lock of a resource. Sends nothing.
     ///
     /// # Errors
-    /// The only way to fail is [`InvalidArgument`](LockError::InvalidArgument) for data of about 1 MiB and more.
-    pub fn with_client_id(self, client_id: &[u8]) -> Result<NamedLocks> {
-        check_data(client_id)?;
-        Ok(NamedLocks { client_id: client_id.into(), ..self })
+    /// [`InvalidArgument`](LockError::InvalidArgument) for an empty name, and
+    /// [`InvalidPath`](LockError::InvalidPath) if the path would be longer than 4096 bytes.
+    pub fn get(&self, resource: &str) -> Result<BlockingWriteLock> {
+        let dir = self.path(resource)?;
+        let support = ProtocolSupport::with_checked_options(&self.session, self.options.clone());
+        Ok(BlockingWriteLock::of(BlockingLock::new(Arc::new(support), dir, Access::Exclusive)))
     }
 
-    /// Blocks until the lock of the resource is acquired.
+    /// Returns the directory of a resource's lock, for a lock of another kind on it.
     ///
     /// # Errors
-    /// As [`BlockingWriteLock::lock`]; [`InvalidArgument`](LockError::InvalidArgument) for a resource without a name, and
-    /// [`InvalidPath`](LockError::InvalidPath) for one whose path would be longer than 4096 bytes.
-    pub fn lock(&self, resource: &str) -> Result<LockGuard> {
-        self.get(resource)?.lock()
-    }
-
-    /// Acquires the lock of the resource if nobody holds it or waits for it, and returns `None` otherwise. Blocks for the
-    /// server's answers only.
-    ///
-    /// # Errors
-    /// As [`lock`](NamedLocks::lock).
-    pub fn try_lock(&self, resource: &str) -> Result<Option<LockGuard>> {
-        self.get(resource)?.try_lock()
-    }
-
-    /// Blocks until the lock of the resource is acquired, or for `timeout`, and then returns `None`.
-    ///
-    /// # Errors
-    /// As [`lock`](NamedLocks::lock).
-    pub fn try_lock_for(&self, resource: &str, timeout: Duration) -> Result<Option<LockGuard>> {
-        self.try_lock_with(resource, &Wait::timeout(timeout))
-    }
-
-    /// Blocks until the lock of the resource is acquired, or until `deadline`, and then returns `None`.
-    ///
-    /// # Errors
-    /// As [`lock`](NamedLocks::lock).
-    pub fn try_lock_until(&self, resource: &str, deadline: Instant) -> Result<Option<LockGuard>> {
-        self.try_lock_with(resource, &Wait::until(deadline))
-    }
-
-    /// Blocks until the lock of the resource is acquired, or until the wait ends, and then returns `None`; another
-    /// thread may cut the waiting short.
-    ///
-    /// # Errors
-    /// As [`lock`](NamedLocks::lock), and [`Cancelled`](LockError::Cancelled).
-    pub fn try_lock_with(&self, resource: &str, wait: &Wait) -> Result<Option<LockGuard>> {
-        self.get(resource)?.try_lock_with(wait)
-    }
-
-    /// Returns the lock of the resource, to be kept. It shares the ACL and the retries with the others. Sends nothing.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](LockError::InvalidArgument) and [`InvalidPath`](LockError::InvalidPath), as
-    /// [`lock`](NamedLocks::lock).
-    pub fn write_lock(&self, resource: &str) -> Result<BlockingWriteLock> {
-        self.get(resource).map(BlockingWriteLock::of)
-    }
-
-    /// Returns the directory of the resource's lock, for a lock of any other kind on it.
-    ///
-    /// # Errors
-    /// As [`write_lock`](NamedLocks::write_lock).
+    /// As [`get`](NamedLocks::get).
     pub fn dir(&self, resource: &str) -> Result<String> {
         self.path(resource).map(|path| path.to_string())
     }
@@ -132,14 +89,8 @@ impl NamedLocks {
             let rule = "the name of a resource must not be empty".to_owned();
             return Err(LockError::InvalidArgument { argument: "resource", rule });
         }
-        // What the name alone would break is escaped; the whole may still be too long.
+        // The name is escaped, but the whole path may still be too long.
         ZNodePath::parse(self.root.child(&escaped(resource)).as_str())
-    }
-
-    fn get(&self, resource: &str) -> Result<BlockingLock> {
-        let lock = BlockingLock::new(Arc::clone(&self.support), self.path(resource)?, Access::Exclusive);
-        lock.set_data(&self.client_id)?;
-        Ok(lock)
     }
 
     /// Returns the znode below which the locks are.
@@ -151,13 +102,7 @@ impl NamedLocks {
     /// Returns the session.
     #[must_use]
     pub fn session(&self) -> &Session {
-        self.support.session()
-    }
-
-    /// Returns what the locks stand on: the session, the ACL, the retries.
-    #[must_use]
-    pub fn protocol_support(&self) -> &ProtocolSupport {
-        &self.support
+        &self.session
     }
 }
 

@@ -1,21 +1,23 @@
-//! [`ReadGuard`]: a read lock that is held, released when the guard goes.
+//! [`ReadGuard`]: a read lock that is held. Dropping the guard releases it.
 
 use std::fmt;
 use std::ops::Deref;
 
 use crate::error::Result;
 use crate::locks::lock_guard::LockGuard;
+use crate::locks::locking::Released;
 
-/// A read lock that is held, perhaps beside others. Dropping it releases the lock, also when a panic unwinds.
+/// A read lock that is held, possibly beside other readers. Dropping the guard releases the lock,
+/// also during a panic.
 ///
-/// It is a [`LockGuard`] with all that this can tell: [`is_owner`](LockGuard::is_owner) says whether the lock is held, alone
-/// or not, and [`lost`](LockGuard::lost) that it was taken away. Its [`fencing_token`](LockGuard::fencing_token) is larger than
-/// that of every writer before it and smaller than that of every writer after it; among readers it says nothing.
+/// It derefs to [`LockGuard`]. Its [`fencing_token`](LockGuard::fencing_token) is larger than that
+/// of every writer before it and smaller than that of every writer after it. Among readers the order
+/// has no meaning.
 ///
-/// There is no way to make a write lock of it: two readers that both waited for the other to go would wait for ever. Unlock,
-/// ask for the write lock, and look again at what was read, which may have changed in between.
+/// A read lock cannot become a write lock: two readers that both tried would wait for each other for
+/// ever. Unlock, request the write lock, and read again what may have changed in between.
 ///
-/// `Send` and `Sync`; it may be dropped on any thread.
+/// `Send` and `Sync`; any thread may drop it.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct ReadGuard {
     guard: LockGuard,
@@ -26,12 +28,12 @@ impl ReadGuard {
         ReadGuard { guard }
     }
 
-    /// Releases the lock and waits until the server has deleted the znode, where dropping the guard leaves that to the
-    /// background.
+    /// Releases the lock and waits until the server has deleted the znode, as
+    /// [`LockGuard::unlock`] does.
     ///
     /// # Errors
     /// As [`LockGuard::unlock`].
-    pub fn unlock(self) -> Result<()> {
+    pub fn unlock(self) -> Result<Released> {
         self.guard.unlock()
     }
 }

@@ -8,28 +8,28 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::error::{LockError, Operation, Result};
-use crate::locks::blocking_write_lock::BlockingWriteLock;
+use crate::locks::blocking_write_lock::{BlockingWriteLock, result_after};
 use crate::locks::lock_guard::LockGuard;
+use crate::locks::locking::Released;
 use crate::wait::Wait;
 
-/// A [`BlockingWriteLock`] that the thread which holds it may acquire again, at once and without a word to the server; it is
-/// released with the last of that thread's guards.
+/// A [`BlockingWriteLock`] that the thread which holds it may acquire again, at once and without a
+/// request. It is released with the last guard of that thread.
 ///
-/// Other threads of this process, and other processes, wait as ever. Only calls through the same `ReentrantLock` know of
-/// one another.
+/// Other threads of this process, and other processes, wait as usual. Only calls through the same
+/// `ReentrantLock` know of one another.
 ///
 /// # When not to use it
-/// - Where the inner function can be told that the lock is held: let it take a `&LockGuard`. That costs nothing, and the
-///   compiler sees to it.
-/// - Where the work under the lock goes on on other threads: a thread that helps is not the one that holds the lock, and
-///   waits for it for ever if the holder waits for that thread. For the same reason its guards stay on their thread.
-/// - Where the inner call must find the data as a lock promises them: under a lock that is held already, the outer call may
-///   be halfway through a change.
+/// - If the inner function can know that the lock is held: let it take a `&LockGuard`. That costs
+///   nothing, and the compiler checks it.
+/// - If the work under the lock continues on other threads: a helper thread is not the holder, and
+///   waits for ever if the holder waits for it. For the same reason guards stay on their thread.
+/// - If the inner call needs data in a consistent state: the outer call may be halfway through a
+///   change.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -37,7 +37,7 @@ use crate::wait::Wait;
 ///
 /// fn rebuild(lock: &ReentrantLock) -> Result<()> {
 ///     let _guard = lock.lock()?;
-///     clear(lock) // would wait for itself with a BlockingWriteLock
+///     clear(lock) // a BlockingWriteLock would wait for itself
 /// }
 ///
 /// fn clear(lock: &ReentrantLock) -> Result<()> {
@@ -46,14 +46,14 @@ use crate::wait::Wait;
 ///     Ok(())
 /// }
 ///
-/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-/// let lock = ReentrantLock::new(BlockingWriteLock::new(&session, "/locks/index", None)?);
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let lock = ReentrantLock::new(BlockingWriteLock::new(&session, "/locks/index")?);
 /// rebuild(&lock)?;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 pub struct ReentrantLock {
     lock: BlockingWriteLock,
-    /// What each thread holds; no more than one of them unless the lock was taken away.
+    /// What each thread holds. More than one thread does only after a loss.
     holds: Mutex<HashMap<ThreadId, Weak<LockGuard>>>,
 }
 
@@ -64,11 +64,11 @@ impl ReentrantLock {
         ReentrantLock { lock, holds: Mutex::default() }
     }
 
-    /// Blocks until the lock is acquired; returns at once when this thread holds it already.
+    /// Blocks until the lock is acquired. Returns at once if this thread holds it.
     ///
     /// # Errors
-    /// As [`BlockingWriteLock::lock`]; and [`NotOwner`](LockError::NotOwner) when this thread has a guard of a lock that was
-    /// taken away: let go of that one first.
+    /// As [`BlockingWriteLock::lock`]; and [`NotOwner`](LockError::NotOwner) if this thread has a
+    /// guard of a lock that was lost: drop that one first.
     pub fn lock(&self) -> Result<ReentrantGuard<'_>> {
         match self.enter_again()? {
             Some(guard) => Ok(guard),
@@ -76,8 +76,8 @@ impl ReentrantLock {
         }
     }
 
-    /// Acquires the lock if this thread holds it already, or if nobody holds it or waits for it, and returns `None`
-    /// otherwise. Blocks for the server's answers only.
+    /// Acquires the lock if this thread holds it or if it is free, and returns `None` otherwise.
+    /// Blocks only for the server's answers.
     ///
     /// # Errors
     /// As [`lock`](ReentrantLock::lock).
@@ -85,29 +85,22 @@ impl ReentrantLock {
         self.enter_by(BlockingWriteLock::try_lock)
     }
 
-    /// Blocks until the lock is acquired, or for `timeout`, and then returns `None`.
-    ///
-    /// # Errors
-    /// As [`lock`](ReentrantLock::lock).
-    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<ReentrantGuard<'_>>> {
-        self.enter_by(|lock| lock.try_lock_for(timeout))
-    }
-
-    /// Blocks until the lock is acquired, or until `deadline`, and then returns `None`.
-    ///
-    /// # Errors
-    /// As [`lock`](ReentrantLock::lock).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<ReentrantGuard<'_>>> {
-        self.enter_by(|lock| lock.try_lock_until(deadline))
-    }
-
-    /// Blocks until the lock is acquired, or until the wait ends, and then returns `None`; another thread may cut
-    /// the waiting short.
+    /// Blocks until the lock is acquired, or until the wait times out: then it returns `None`.
     ///
     /// # Errors
     /// As [`lock`](ReentrantLock::lock), and [`Cancelled`](LockError::Cancelled).
-    pub fn try_lock_with(&self, wait: &Wait) -> Result<Option<ReentrantGuard<'_>>> {
-        self.enter_by(|lock| lock.try_lock_with(wait))
+    pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<ReentrantGuard<'_>>> {
+        self.enter_by(|lock| lock.try_lock_for(wait))
+    }
+
+    /// Runs an operation under the lock, and then ends this hold, also when the operation panics.
+    ///
+    /// # Errors
+    /// As [`BlockingWriteLock::with_lock`].
+    pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
+        let guard = self.lock()?;
+        let result = operation(&guard);
+        result_after(result, guard.unlock())
     }
 
     fn enter_by(
@@ -120,7 +113,7 @@ impl ReentrantLock {
         }
     }
 
-    /// Another guard for a thread that has one.
+    /// Another guard for a thread that has one already.
     fn enter_again(&self) -> Result<Option<ReentrantGuard<'_>>> {
         let hold = self.holds.lock().get(&thread::current().id()).and_then(Weak::upgrade);
         match hold {
@@ -144,7 +137,7 @@ impl ReentrantLock {
         self.holds.lock().get(&thread::current().id()).map_or(0, Weak::strong_count)
     }
 
-    /// Returns the lock that this was made of. Acquiring it knows nothing of this thread's guards.
+    /// Returns the inner lock, which does not know of this thread's guards.
     #[must_use]
     pub fn get_ref(&self) -> &BlockingWriteLock {
         &self.lock
@@ -160,9 +153,10 @@ impl fmt::Debug for ReentrantLock {
     }
 }
 
-/// One of a thread's holds of a [`ReentrantLock`]. Dropping the last of them releases the lock, also when a panic unwinds.
+/// One of a thread's holds of a [`ReentrantLock`]. Dropping the last one releases the lock, also
+/// during a panic.
 ///
-/// It is a [`LockGuard`] in all but its release. Others may look at it, but it stays on its thread:
+/// It derefs to [`LockGuard`]. Other threads may use it by reference, but it stays on its thread:
 ///
 /// ```compile_fail
 /// # use zookeeper_recipes_lock::ReentrantLock;
@@ -185,16 +179,17 @@ impl ReentrantGuard<'_> {
         ReentrantGuard { hold, thread: PhantomData }
     }
 
-    /// Ends this hold; the last one releases the lock and waits until the server has deleted the znode.
+    /// Ends this hold. The last one releases the lock and waits until the server has deleted the
+    /// znode, as [`LockGuard::unlock`] does. The others return `None`.
     ///
     /// # Errors
-    /// As [`LockGuard::unlock`] for the last one; [`NotOwner`](LockError::NotOwner) for another when the lock has been taken
-    /// away, as what was done under it may have overlapped with the next owner.
-    pub fn unlock(self) -> Result<()> {
-        let taken_away = if self.is_owner() { Ok(()) } else { Err(not_owner(Operation::UNLOCK, &self)) };
+    /// As [`LockGuard::unlock`] for the last one. [`NotOwner`](LockError::NotOwner) for another one
+    /// if the lock was lost, so the work under it may have overlapped with the next owner's.
+    pub fn unlock(self) -> Result<Option<Released>> {
+        let held = if self.is_owner() { Ok(None) } else { Err(not_owner(Operation::UNLOCK, &self)) };
         match Arc::into_inner(self.hold) {
-            Some(last) => last.unlock(),
-            None => taken_away,
+            Some(last) => last.unlock().map(Some),
+            None => held,
         }
     }
 }
@@ -219,6 +214,8 @@ fn not_owner(operation: Operation, hold: &LockGuard) -> LockError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::fake::SimulatedZooKeeper;
     use crate::testing::{deadline, in_background, next};
@@ -229,7 +226,7 @@ mod tests {
 
     fn lock_at(server: &SimulatedZooKeeper) -> ReentrantLock {
         let session = Session::from_client(server.connect(LONG)).unwrap();
-        ReentrantLock::new(BlockingWriteLock::new(&session, DIR, None).unwrap())
+        ReentrantLock::new(BlockingWriteLock::new(&session, DIR).unwrap())
     }
 
     #[test]
@@ -243,8 +240,8 @@ mod tests {
             lock.try_lock().unwrap().unwrap(),
             lock.lock().unwrap(),
             lock.try_lock_for(Duration::ZERO).unwrap().unwrap(),
-            lock.try_lock_until(Instant::now()).unwrap().unwrap(),
-            lock.try_lock_with(&Wait::forever()).unwrap().unwrap(),
+            lock.try_lock_for(Instant::now()).unwrap().unwrap(),
+            lock.try_lock_for(Wait::forever()).unwrap().unwrap(),
         ];
         assert_eq!(lock.hold_count(), 6);
         assert!(others.iter().all(|guard| guard.is_owner() && guard.id() == first.id()));

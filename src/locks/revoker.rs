@@ -9,16 +9,18 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Stat, ZkError, ZkResult};
 use crossbeam_channel::select;
 
+use crate::client::{Stat, ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
+use crate::lock_options::LockOptions;
 use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation;
 use crate::recipe::znode_name::generated_sequence;
-use crate::session::{Core, DeletionWatch, Session};
+use crate::session::{Core, Session};
+use crate::tracking::DeletionWatch;
 
 /// Asks the holders of locks to let go, and takes locks away from those that do not.
 ///
@@ -30,7 +32,7 @@ use crate::session::{Core, DeletionWatch, Session};
 /// What was there before is overwritten. (Curator's holders wait for another message.)
 ///
 /// Each call blocks for the server's answers; a loss of contact is waited through as often as the
-/// [retries](ProtocolSupport::retry_policy) allow. `Send` and `Sync`.
+/// [retries](LockOptions::retry) allow. `Send` and `Sync`.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -41,7 +43,7 @@ use crate::session::{Core, DeletionWatch, Session};
 ///     let revoker = Revoker::new(&session);
 ///     match revoker.force_revocation_after(holder.path(), Duration::from_secs(30))? {
 ///         Revocation::Complied => println!("the holder has let go"),
-///         Revocation::Forced => println!("the lock was taken away"),
+///         _ => println!("the lock was taken away"),
 ///     }
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
@@ -53,6 +55,7 @@ pub struct Revoker {
 
 /// How a revocation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Revocation {
     /// The request ended before the time was over: released by its holder, or gone with the holder's session. One that
     /// another client has deleted by force meanwhile cannot be told from these.
@@ -73,10 +76,19 @@ enum Answer {
 }
 
 impl Revoker {
-    /// Makes one on a session. Sends nothing.
+    /// Makes one on a session, with the default retries. Sends nothing.
     #[must_use]
     pub fn new(session: &Session) -> Revoker {
         Revoker { support: ProtocolSupport::new(session) }
+    }
+
+    /// Makes one that uses the [retry policy](LockOptions::retry) of the options.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](LockError::InvalidArgument) when the options hold more than about 1 MiB
+    /// of data.
+    pub fn with_options(session: &Session, options: LockOptions) -> Result<Revoker> {
+        Ok(Revoker { support: ProtocolSupport::with_options(session, options)? })
     }
 
     /// Asks the holder of the request at this path to let go, and returns when the server has taken the message. To ask
@@ -125,10 +137,10 @@ impl Revoker {
         self.delete(&znode, czxid)
     }
 
-    /// Returns what this stands on: the session and the retries.
+    /// Returns the session.
     #[must_use]
-    pub fn protocol_support(&self) -> &ProtocolSupport {
-        &self.support
+    pub fn session(&self) -> &Session {
+        self.support.session()
     }
 
     /// Asks, and returns the transaction that created the znode.

@@ -1,4 +1,4 @@
-//! [`WriteGuard`]: a write lock that is held, released when the guard goes or made a read lock.
+//! [`WriteGuard`]: a write lock that is held. It can be downgraded to a read lock.
 
 use std::error::Error;
 use std::fmt;
@@ -7,43 +7,44 @@ use std::sync::Arc;
 
 use crate::error::{LockError, Result};
 use crate::locks::lock_guard::LockGuard;
+use crate::locks::locking::Released;
 use crate::locks::read_guard::ReadGuard;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
-use crate::recipe::naming_scheme::NamingScheme;
 
-/// A write lock that is held. Dropping it releases the lock, also when a panic unwinds.
+/// A write lock that is held. Dropping the guard releases the lock, also during a panic.
 ///
-/// It is a [`LockGuard`] with all that this can tell, and can be [downgraded](WriteGuard::downgrade).
+/// It derefs to [`LockGuard`], and can be [downgraded](WriteGuard::downgrade) to a read lock.
 ///
-/// `Send` and `Sync`; it may be dropped on any thread.
+/// `Send` and `Sync`; any thread may drop it.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct WriteGuard {
-    /// Before the support and its session, for the order in which they are dropped.
+    /// Declared before the support and its session, as fields are dropped in this order.
     guard: LockGuard,
     support: Arc<ProtocolSupport>,
-    scheme: NamingScheme,
 }
 
 impl WriteGuard {
-    pub(crate) fn new(guard: LockGuard, support: Arc<ProtocolSupport>, scheme: NamingScheme) -> WriteGuard {
-        WriteGuard { guard, support, scheme }
+    pub(crate) fn new(guard: LockGuard, support: Arc<ProtocolSupport>) -> WriteGuard {
+        WriteGuard { guard, support }
     }
 
-    /// Makes a read lock of the write lock: other readers may come in, and no writer gets in between.
+    /// Downgrades the write lock to a read lock. Other readers may acquire, and no writer gets in
+    /// between.
     ///
-    /// At no moment is the lock free, so what was written can be read on. The readers behind this one acquire, up to the
-    /// next writer. Blocks until the server has the reader's znode, and looks that the writer's is still there; that one is
-    /// then deleted in the background. The read lock keeps the writer's [`fencing_token`](LockGuard::fencing_token); a
-    /// [revocation](LockGuard::revocation) that was asked of the writer ends with it.
+    /// The lock is never free meanwhile, so what was written can be read on. The readers behind this
+    /// one acquire, up to the next writer. Blocks until the server has created the reader's znode
+    /// and confirmed that the writer's still exists. The writer's znode is then deleted in the
+    /// background. The read lock keeps the writer's [`fencing_token`](LockGuard::fencing_token). A
+    /// pending [revocation](LockGuard::revocation) of the writer is dropped.
     ///
     /// ```no_run
     /// # use std::time::Duration;
     /// # use zookeeper_recipes_lock::{LockError, ReadWriteLock, Session};
     /// # fn rebuild_index() {}
     /// # fn serve_from_index() {}
-    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-    /// let lock = ReadWriteLock::new(&session, "/locks/index", None)?;
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+    /// let lock = ReadWriteLock::new(&session, "/locks/index")?;
     /// let writing = lock.write()?;
     /// rebuild_index();
     /// let reading = writing.downgrade()?;
@@ -53,30 +54,32 @@ impl WriteGuard {
     /// ```
     ///
     /// # Errors
-    /// With the guard, so that the write lock is held on where it was not lost; converted to a [`LockError`], as by `?`, the
-    /// error drops the guard.
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss): as often as the retries allow. A reader's znode that may have been
-    ///   created is deleted in the background.
-    /// - [`NotOwner`](LockError::NotOwner): the lock was taken away before; [`lost`](LockGuard::lost) says why.
-    /// - [`SessionLost`](LockError::SessionLost) or [`Closed`](LockError::Closed), when that happens meanwhile.
+    /// The error contains the guard, which still holds the write lock unless it was lost. Converting
+    /// the error to a [`LockError`], by `?` for example, drops the guard.
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss) within all retries. A reader's znode that may
+    ///   have been created is deleted in the background.
+    /// - [`NotOwner`](LockError::NotOwner): the lock was lost before; see
+    ///   [`loss`](LockGuard::loss).
+    /// - [`SessionLost`](LockError::SessionLost) or [`Closed`](LockError::Closed) during the call.
     /// - [`AccessDenied`](LockError::AccessDenied), or another refusal of the server.
     pub fn downgrade(self) -> std::result::Result<ReadGuard, DowngradeError> {
-        let WriteGuard { guard, support, scheme } = self;
-        match guard.downgrade(Access::Read(scheme), &support) {
+        let WriteGuard { guard, support } = self;
+        let access = Access::Read(support.options().naming_scheme());
+        match guard.downgrade(access, &support) {
             Ok(guard) => Ok(ReadGuard::new(guard)),
             Err((guard, error)) => {
-                let guard = Box::new(WriteGuard { guard, support, scheme });
+                let guard = Box::new(WriteGuard { guard, support });
                 Err(DowngradeError { guard, error })
             }
         }
     }
 
-    /// Releases the lock and waits until the server has deleted the znode, where dropping the guard leaves that to the
-    /// background.
+    /// Releases the lock and waits until the server has deleted the znode, as
+    /// [`LockGuard::unlock`] does.
     ///
     /// # Errors
     /// As [`LockGuard::unlock`].
-    pub fn unlock(self) -> Result<()> {
+    pub fn unlock(self) -> Result<Released> {
         self.guard.unlock()
     }
 }
@@ -100,8 +103,8 @@ impl fmt::Debug for WriteGuard {
 /// ```no_run
 /// # use std::time::Duration;
 /// # use zookeeper_recipes_lock::{LockError, ReadWriteLock, Session};
-/// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-/// let writing = ReadWriteLock::new(&session, "/locks/index", None)?.write()?;
+/// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let writing = ReadWriteLock::new(&session, "/locks/index")?.write()?;
 /// match writing.downgrade() {
 ///     Ok(reading) => println!("reading on with {}", reading.id()),
 ///     Err(failed) => {
@@ -125,7 +128,7 @@ impl DowngradeError {
         &self.error
     }
 
-    /// Takes the guard out: the write lock is held on, unless it was lost.
+    /// Returns the guard, which still holds the write lock unless it was lost.
     pub fn into_guard(self) -> WriteGuard {
         *self.guard
     }

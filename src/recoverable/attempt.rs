@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::client::{ZkError, ZkResult};
 use parking_lot::Mutex;
 
 use super::call::{Call, Verdict};
 use super::landmark::Landmark;
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
 use crate::logging;
 use crate::recipe::path::ZNodePath;

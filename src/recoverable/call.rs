@@ -7,10 +7,9 @@
 
 use std::sync::Arc;
 
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
-
 use super::landmark::{Landmark, Seen};
 use crate::client::ZooKeeperClient;
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::find_own;
 use crate::session::Core;

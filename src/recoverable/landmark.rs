@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::client::{Stat, ZkError, ZkResult};
-
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 

@@ -14,14 +14,14 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::client::{Acl, CreateMode, Stat, ZkResult};
-
 use self::attempt::Attempts;
 use self::call::{Call, Create, CreateSequential, Delete, SetData, Written};
 pub(crate) use self::mark::unmarked;
 use crate::client::ZooKeeperClient;
+use crate::client::{Acl, CreateMode, Stat, ZkResult};
 use crate::error::{LockError, Operation, Result};
-use crate::protocol_support::{ProtocolSupport, check_data};
+use crate::lock_options::{LockOptions, check_data};
+use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::retry::RetryPolicy;
 use crate::session::{Core, Session};
@@ -46,7 +46,7 @@ use crate::session::{Core, Session};
 ///
 /// Otherwise it fails with [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): an action of
 /// another client since the first attempt could have hidden the effect. So `Ok` means that the call
-/// took effect once (but see below for `delete`), and [`Client`](crate::LockError::Client), with
+/// took effect once (but see below for `delete`), and [`Server`](crate::LockError::Server), with
 /// the server's refusal, that it did not take effect. As long as no other client changes the znode
 /// or its siblings, and READ is granted, no outcome is unknown.
 ///
@@ -60,10 +60,8 @@ use crate::session::{Core, Session};
 /// other means see it, unless it is [left out](RecoverableZooKeeper::with_plain_data).
 ///
 /// Every call blocks. The end of the session ends it, even if it is stuck, and so does
-/// [closing](ProtocolSupport::close) the
-/// [`protocol_support`](RecoverableZooKeeper::protocol_support). A call stays on the session on
-/// which it began, even if that session is [replaced](Session::connect_self_healing). `Send` and
-/// `Sync`.
+/// [`close`](RecoverableZooKeeper::close). A call stays on the session on which it began, even if
+/// that session is [replaced](crate::SessionBuilder::replace_lost_sessions). `Send` and `Sync`.
 ///
 /// # What it cannot know
 /// - Which client deleted a znode. A server keeps no trace of that, so a `delete` whose request was
@@ -110,8 +108,8 @@ impl RecoverableZooKeeper {
     /// Creates an instance on a session, with this policy for retries. Sends nothing.
     #[must_use]
     pub fn new(session: &Session, policy: RetryPolicy) -> RecoverableZooKeeper {
-        let support = ProtocolSupport::new(session);
-        support.set_retry_policy(policy);
+        let options = LockOptions::new().retry(policy);
+        let support = ProtocolSupport::with_checked_options(session, options);
         RecoverableZooKeeper { support, form: Form::Marked }
     }
 
@@ -124,10 +122,11 @@ impl RecoverableZooKeeper {
         RecoverableZooKeeper { form: Form::Plain, ..self }
     }
 
-    /// Returns the common parts of the calls: the session, the retries, and a way to end them.
-    #[must_use]
-    pub fn protocol_support(&self) -> &ProtocolSupport {
-        &self.support
+    /// Closes this instance: a call that waits for its next attempt fails with
+    /// [`Closed`](crate::LockError::Closed), and so does every later call. The session stays open.
+    /// Idempotent.
+    pub fn close(&self) {
+        self.support.close();
     }
 
     /// Returns the session.
@@ -143,7 +142,7 @@ impl RecoverableZooKeeper {
     /// would count as a request.
     ///
     /// # Errors
-    /// - [`Client`](crate::LockError::Client) with the server's answer: `NodeExists` if another
+    /// - [`Server`](crate::LockError::Server) with the server's answer: `NodeExists` if another
     ///   client's znode exists, `NoNode` if the parent is missing, `NoChildrenForEphemerals`.
     ///   Nothing was created.
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and the znode may
@@ -172,7 +171,7 @@ impl RecoverableZooKeeper {
     /// Deletes a znode; with `Some(version)` only at that version of its data.
     ///
     /// # Errors
-    /// - [`Client`](crate::LockError::Client) with the server's answer: `NoNode`, `BadVersion`,
+    /// - [`Server`](crate::LockError::Server) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. This call deleted nothing.
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and another znode
     ///   exists now. Or none exists, and the one before had children or another version.
@@ -186,7 +185,7 @@ impl RecoverableZooKeeper {
     /// metadata.
     ///
     /// # Errors
-    /// - [`Client`](crate::LockError::Client) with the server's answer: `NoNode`, or `BadVersion`
+    /// - [`Server`](crate::LockError::Server) with the server's answer: `NoNode`, or `BadVersion`
     ///   if another client has replaced that version. Nothing was written.
     /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and others have
     ///   written since, or deleted the znode, so this call's data may have been there in between.
@@ -212,7 +211,7 @@ impl RecoverableZooKeeper {
     /// Returns a znode's data, without the mark, and its metadata, whose length includes the mark.
     ///
     /// # Errors
-    /// [`Client`](crate::LockError::Client) with `NoNode`. Otherwise as
+    /// [`Server`](crate::LockError::Server) with `NoNode`. Otherwise as
     /// [`exists`](RecoverableZooKeeper::exists).
     pub fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
         let (data, stat) = self.read(Operation::READ, path, |client, path| client.get_data(path, false))?;

@@ -5,9 +5,8 @@ mod history;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, CreateMode, Permissions, ZkError};
-
 use super::RecoverableZooKeeper;
+use crate::client::{Acl, CreateMode, Permissions, ZkError};
 use crate::fake::{Effect, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::{LockError, Result, RetryPolicy, Session};
 
@@ -70,7 +69,7 @@ impl Fixture {
 }
 
 fn is_answer<T>(outcome: Result<T>, answer: ZkError) -> bool {
-    matches!(outcome, Err(LockError::Client { source, .. }) if source == answer)
+    matches!(outcome, Err(LockError::Server { source, .. }) if source == answer)
 }
 
 fn is_unknown<T>(outcome: Result<T>) -> bool {
@@ -237,7 +236,7 @@ fn end_of_the_session_ends_a_stuck_call() {
 #[test]
 fn closing_ends_the_calls() {
     let fixture = Fixture::new();
-    fixture.zookeeper.protocol_support().close();
+    fixture.zookeeper.close();
     let error = fixture.zookeeper.get_data("/a").unwrap_err();
     assert!(error.is_closed() && error.to_string().starts_with("read '/a': closed"), "{error}");
 }

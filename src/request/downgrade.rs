@@ -7,9 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::client::{CreateMode, ZkError, ZkResult};
-
 use super::{Event, Observer, Phase, Request, RequestSpec};
+use crate::client::{CreateMode, ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::logging;
 use crate::recipe::access::Access;

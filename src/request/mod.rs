@@ -22,19 +22,19 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use crate::client::{Acl, ZkResult};
 use crossbeam_channel::Sender;
 use log::Level;
 use parking_lot::{Condvar, Mutex};
 
+use crate::client::{Acl, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::{
-    Core, LeaseEpoch, Listing, ListingReader, Moment, Notification, Participant, ParticipantId, Session,
-    Target,
+    Core, LeaseEpoch, Listing, ListingReader, Notification, Participant, ParticipantId, Runner, Session,
+    Target, Task,
 };
 
 pub(crate) use downgrade::Downgrade;
@@ -70,8 +70,13 @@ pub(crate) trait Observer: Send + Sync {
     /// Takes up an event, in order. Called under the request's lock: it must not block nor call anybody.
     fn post(&self, event: Event);
 
-    /// Passes on what was posted, outside every lock.
-    fn deliver(&self);
+    /// Whether something posted waits for a [`deliver`](Observer::deliver).
+    fn has_callbacks(&self) -> bool {
+        false
+    }
+
+    /// Makes the callbacks for what was posted, outside every lock.
+    fn deliver(&self) {}
 }
 
 pub(crate) struct Request {
@@ -89,16 +94,13 @@ pub(crate) struct Request {
 
 struct State {
     phase: Phase,
-    /// Whether a worker is moving the request, and whether it must look once more before it parks.
-    moving: bool,
-    again: bool,
+    /// Stopped when the request ends.
+    runner: Runner,
     /// The znode whose watch wakes the request. `None` for one that must list the queue, or look at
     /// its own znode, before it knows anything.
     watched: Option<ZNodePath>,
     /// A listing that others have brought.
     listing: Option<Arc<Listing>>,
-    /// When the request is to look again by itself; one time is enough.
-    next_look: Option<Moment>,
     /// The reply to a create was lost once.
     reply_lost: bool,
     /// Why a request ended that could not be carried on; for whoever waits for it.
@@ -179,11 +181,9 @@ impl Request {
             observer,
             state: Mutex::new(State {
                 phase,
-                moving: false,
-                again: false,
+                runner: Runner::default(),
                 watched: None,
                 listing: None,
-                next_look: None,
                 reply_lost: false,
                 error: None,
             }),
@@ -196,7 +196,7 @@ impl Request {
     /// Starts the request. It goes on by itself; [`Request::withdraw`] ends it.
     pub(crate) fn start(self: &Arc<Self>) {
         self.core.join(self.id, Arc::<Request>::clone(self));
-        Arc::clone(self).look();
+        Arc::clone(self).wake();
         if self.has_ended() {
             // Withdrawn before it joined.
             self.core.leave(self.id);
@@ -283,15 +283,30 @@ impl Request {
         if let Some(error) = state.error.take() {
             return error;
         }
-        let (operation, path) = (operation.name, self.name_of(state));
-        let Phase::Ended { how: Ending::Lost(reason) | Ending::Dropped(reason), .. } = state.phase else {
-            return LockError::NotOwner { operation, path };
-        };
-        match reason {
-            LossReason::NodeDeleted => LockError::RequestDeleted { path },
-            LossReason::SessionClosed => LockError::Closed { operation, path },
-            reason => LockError::SessionLost { operation, path, reason },
+        let path = self.name_of(state);
+        match state.phase {
+            Phase::Ended { how: Ending::Lost(reason) | Ending::Dropped(reason), .. } => {
+                LockError::ended(operation, path, reason)
+            }
+            _ => LockError::NotOwner { operation: operation.name, path },
         }
+    }
+
+    /// Why the lock was lost while this request held it.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        match self.state.lock().phase {
+            Phase::Ended { how: Ending::Lost(reason), .. } => return Some(reason),
+            Phase::Owner { .. } => {}
+            Phase::Joining(_) | Phase::Queued { .. } | Phase::Ended { .. } => return None,
+        }
+        // The lease has ended, and no thread has noticed yet.
+        let reason = || self.core.end_reason().unwrap_or(LossReason::LeaseExpired);
+        (!self.is_owner()).then(reason)
+    }
+
+    /// Whether somebody has asked for the lock that this request holds.
+    pub(crate) fn is_revocation_requested(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Owner { told_of_revocation: true, .. })
     }
 
     /// Whether the lock was taken away while this request held it.
@@ -374,8 +389,7 @@ impl Request {
         let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         state.error = error;
         drop(state);
-        // Before the cleaning up, after which the session's threads may go.
-        Arc::clone(self).deliver_soon();
+        self.deliver_soon();
         self.clean_up(cleanup, None);
         let what = if was_owner { "lost" } else { "dropped from the queue:" };
         let level = match reason {
@@ -403,7 +417,7 @@ impl Request {
         state.listing = None;
         self.forget_watch(state);
         self.settled.notify_all();
-        Some(Cleanup { left_behind, still_moving: state.moving })
+        Some(Cleanup { left_behind, still_moving: state.runner.stop() })
     }
 
     fn forget_watch(&self, state: &mut State) {
@@ -469,11 +483,11 @@ impl Participant for Request {
         match why {
             Notification::LookAgain | Notification::Reconnected => {
                 self.forget_watch(&mut self.state.lock());
-                self.look();
+                self.wake();
             }
             // One that is still joining has a time of its own.
             Notification::Routine if self.znode().is_none() => {}
-            Notification::Routine => self.look(),
+            Notification::Routine => self.wake(),
             Notification::Suspended => self.log_suspension(),
             Notification::CheckLease => {
                 let over = {
@@ -498,7 +512,7 @@ impl ListingReader for Request {
             }
             state.listing = Some(Arc::clone(listing));
         }
-        self.look();
+        self.wake();
     }
 }
 

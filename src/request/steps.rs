@@ -5,17 +5,15 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::client::{ZkError, ZkResult};
-
 use super::{Event, Phase, Request, RequestSpec};
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
-use crate::retry::is_passing;
-use crate::session::{LeaseEpoch, Listing, Listings, Priority, Target, WatchOutcome};
+use crate::session::{Core, LeaseEpoch, Listing, Listings, Priority, Runner, Target, Task, WatchOutcome};
 
 /// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
 /// A deletion by another is noticed within this time and the server's word.
@@ -37,28 +35,36 @@ enum Next {
     Park,
 }
 
-impl Request {
-    pub(super) fn run(self: Arc<Self>) {
-        while self.step_contained() == Next::Again || self.must_look_again() {}
-        self.observer.deliver();
+impl Task for Request {
+    fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    fn with_runner<T>(&self, access: impl FnOnce(&mut Runner) -> T) -> T {
+        access(&mut self.state.lock().runner)
+    }
+
+    fn claim(&self) -> Option<Priority> {
+        let mut state = self.state.lock();
+        let is_owner = matches!(state.phase, Phase::Owner { .. });
+        let priority = if is_owner { Priority::Owner } else { Priority::Other };
+        state.runner.claim().then_some(priority)
+    }
+
+    fn run(self: Arc<Self>) {
+        while self.step_contained() == Next::Again || self.with_runner(Runner::finish) {}
+        self.deliver_soon();
         if self.has_come_to_rest() {
             self.core.leave(self.id);
         }
     }
+}
 
-    /// Whether the request has ended and nobody moves it. While foreign code was called another worker may have begun to,
-    /// who has something to delete perhaps, and then leaves.
+impl Request {
+    /// Whether the request has ended and nobody moves it. Another worker may have begun to since, which may have
+    /// something to delete, and leaves then.
     fn has_come_to_rest(&self) -> bool {
-        let state = self.state.lock();
-        !state.moving && matches!(state.phase, Phase::Ended { .. })
-    }
-
-    /// Called when there is nothing to do: parks the request, unless it was woken meanwhile.
-    fn must_look_again(&self) -> bool {
-        let mut state = self.state.lock();
-        let again = std::mem::take(&mut state.again) && !matches!(state.phase, Phase::Ended { .. });
-        state.moving = again;
-        again
+        self.with_runner(|runner| runner.was_stopped() && !runner.is_running())
     }
 
     /// Makes a step. What a step that panics has sent is as unknown as after a lost reply.
@@ -169,7 +175,7 @@ impl Request {
             // The end of the session ends the request, and says why.
             return Next::Park;
         }
-        if !is_passing(error) {
+        if !error.is_transient() {
             self.fail(LockError::client(operation, &self.spec.dir, error));
             return Next::Park;
         }
@@ -189,7 +195,7 @@ impl Request {
         drop(state);
         logging::debug!("attempt {attempts} to join {} failed: {message}", self.spec.dir);
         match next {
-            Ok(delay) => self.look_again_after(delay),
+            Ok(delay) => self.wake_after(delay),
             Err(first_error) => {
                 self.core.remove(self.all_znodes(), None);
                 self.fail(first_error);
@@ -254,7 +260,7 @@ impl Request {
         self.settled.notify_all();
         drop(state);
         logging::info!("acquired {znode}");
-        self.look_again_after(OWN_WATCH_DELAY);
+        self.wake_after(OWN_WATCH_DELAY);
         Next::Park
     }
 
@@ -264,7 +270,7 @@ impl Request {
         match self.core.prove_life() {
             Ok(()) if self.core.admits_owners(term) => Next::Again,
             Ok(()) => {
-                self.look_again_after(LEASE_LOOK);
+                self.wake_after(LEASE_LOOK);
                 Next::Park
             }
             Err(error) => self.look_failed(Operation::WATCH, znode, error),
@@ -381,7 +387,7 @@ impl Request {
         }
         let sight = sight?;
         if sight == WatchOutcome::Unreadable {
-            self.look_again_after(UNREADABLE_LOOK);
+            self.wake_after(UNREADABLE_LOOK);
         }
         Ok(sight)
     }
@@ -391,57 +397,20 @@ impl Request {
         match error {
             // The end of the session ends the request, and says why.
             ZkError::SessionExpired => {}
-            error if !is_passing(error) => self.fail(LockError::client(operation, path, error)),
+            error if !error.is_transient() => self.fail(LockError::client(operation, path, error)),
             _ if self.core.in_contact() => {
-                self.look_again_after(self.spec.retry.delay().max(MIN_RETRY));
+                self.wake_after(self.spec.retry.delay().max(MIN_RETRY));
             }
             _ => {}
         }
         Next::Park
     }
 
-    fn look_again_after(self: &Arc<Self>, delay: Duration) {
-        let at = self.core.now().after(delay);
-        {
-            let mut state = self.state.lock();
-            if state.next_look.is_some_and(|sooner| sooner <= at) {
-                return;
-            }
-            state.next_look = Some(at);
+    /// Has a callback thread deliver what was posted.
+    pub(super) fn deliver_soon(&self) {
+        if self.observer.has_callbacks() {
+            let observer = Arc::clone(&self.observer);
+            self.core.submit_callback(move || observer.deliver());
         }
-        let weak = Arc::downgrade(self);
-        self.core.at(at, move |_| {
-            let Some(request) = weak.upgrade() else { return };
-            // One that was overtaken by a sooner one has nothing left to do.
-            let is_due = request.state.lock().next_look.take_if(|next| *next == at).is_some();
-            if is_due {
-                request.look();
-            }
-        });
-    }
-
-    pub(super) fn look(self: Arc<Self>) {
-        if let Some(priority) = self.begin_to_move() {
-            let core = Arc::clone(&self.core);
-            core.submit_as(priority, move |_| self.run());
-        }
-    }
-
-    /// Claims the moving of the request, and says how urgent it is; `None` when it has ended, or
-    /// when somebody is at it and will look once more.
-    fn begin_to_move(&self) -> Option<Priority> {
-        let mut state = self.state.lock();
-        let priority = match &state.phase {
-            Phase::Ended { .. } => return None,
-            Phase::Owner { .. } => Priority::Owner,
-            Phase::Joining(_) | Phase::Queued { .. } => Priority::Other,
-        };
-        state.again = state.moving;
-        (!std::mem::replace(&mut state.moving, true)).then_some(priority)
-    }
-
-    pub(super) fn deliver_soon(self: Arc<Self>) {
-        let core = Arc::clone(&self.core);
-        core.submit_or_spawn(move || self.observer.deliver());
     }
 }

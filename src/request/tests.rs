@@ -15,15 +15,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Acl, Permissions, ZkError};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
+use crate::client::{Acl, Permissions, ZkError};
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::session::KEEP_ALIVE_PATH;
 use crate::testing::{deadline, eventually, in_background, next, open_on_manual_runtime};
 use crate::{
-    BlockingWriteLock, CancelToken, LockError, LockListener, LossReason, ProtocolSupport, RetryPolicy,
-    Session, SessionState, Wait, WriteLock,
+    BlockingWriteLock, CancelToken, LockError, LockListener, LockOptions, LossReason, ProtocolSupport,
+    Released, RetryPolicy, Session, SessionState, Wait, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -39,6 +39,11 @@ struct Fixture {
     session: Session,
 }
 
+/// Options with the default retries, but short delays.
+fn quick_retries() -> LockOptions {
+    LockOptions::new().retry(RetryPolicy::linear(Duration::from_millis(1)))
+}
+
 impl Fixture {
     fn join(zk: &SimulatedZooKeeper) -> Fixture {
         Fixture::join_for(zk, LONG)
@@ -51,16 +56,13 @@ impl Fixture {
     }
 
     fn blocking(&self) -> BlockingWriteLock {
-        let lock = BlockingWriteLock::new(&self.session, DIR, None).unwrap();
-        lock.protocol_support().set_retry_delay(Duration::from_millis(1));
-        lock
+        BlockingWriteLock::with_options(&self.session, DIR, quick_retries()).unwrap()
     }
 
     fn listening(&self) -> (WriteLock, Receiver<Call>) {
         let (calls, taken) = unbounded();
-        let lock = WriteLock::with_listener(&self.session, DIR, None, Notes(calls)).unwrap();
-        lock.set_retry_delay(Duration::from_millis(1));
-        (lock, taken)
+        let lock = WriteLock::with_options(&self.session, DIR, quick_retries(), Notes(calls));
+        (lock.unwrap(), taken)
     }
 
     /// Reconnects each time that contact was lost, until the flag is dropped.

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Weak};
 
-use crate::client::ZkResult;
 use parking_lot::Mutex;
 
 use super::lease::LeaseEpoch;
 use super::registry::ParticipantId;
 use super::state::Core;
+use crate::client::ZkResult;
 use crate::recipe::path::ZNodePath;
 
 /// The children of a directory.

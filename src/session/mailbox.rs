@@ -28,7 +28,13 @@ impl<T> Mailbox<T> {
         self.state.lock().items.push_back(item);
     }
 
-    /// Hands on everything posted; returns at once when another thread, or a caller further up on this one, is doing so.
+    /// Whether something was posted that nobody is about to deliver.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let state = self.state.lock();
+        !state.handing_on && !state.items.is_empty()
+    }
+
+    /// Delivers everything posted; returns at once when another thread, or a caller further up on this one, is doing so.
     ///
     /// After a panic of `handle`, the items that are left wait for the next call.
     pub(crate) fn deliver(&self, mut handle: impl FnMut(T)) {

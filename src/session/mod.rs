@@ -3,8 +3,10 @@
 //! It knows the state of the session and its lease, runs the few threads that react to events, and keeps the list of
 //! those to wake. It knows nothing of the recipes.
 
+#[cfg(feature = "zookeeper")]
+mod builder;
+mod callbacks;
 mod clock;
-mod deletion_watch;
 mod job;
 mod lease;
 mod listings;
@@ -12,6 +14,7 @@ mod mailbox;
 mod registry;
 mod removal;
 mod replacement;
+mod runner;
 mod runtime;
 mod state;
 mod timer;
@@ -23,14 +26,15 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, select, unbounded};
 use parking_lot::RwLock;
-use zookeeper::ZooKeeper;
 
-use crate::client::connect_string::ConnectString;
-use crate::client::{Adapter, ZooKeeperClient};
+#[cfg(feature = "zookeeper")]
+use crate::client::Adapter;
+use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
 
+#[cfg(feature = "zookeeper")]
+pub use self::builder::SessionBuilder;
 pub(crate) use self::clock::Moment;
-pub(crate) use self::deletion_watch::DeletionWatch;
 #[cfg(test)]
 pub(crate) use self::job::Job;
 pub(crate) use self::lease::LeaseEpoch;
@@ -40,26 +44,27 @@ pub(crate) use self::registry::{Notification, Participant, ParticipantId};
 pub(crate) use self::removal::Target;
 use self::replacement::Factory;
 pub(crate) use self::replacement::{OnNewSession, Replacement};
+pub(crate) use self::runner::{Runner, Task};
 use self::runtime::Threads;
 pub(crate) use self::runtime::{Priority, Runtime};
 #[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
 pub(crate) use self::state::{Core, WatchOutcome};
-pub(crate) use self::workers::block_in_place;
 
-/// The bounds of a session timeout. The server narrows it further: to 2 to 20 ticks, by default 4 s to 40 s.
+/// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long [`Session::close`] waits for the server's confirmation, in all and while nothing is heard of the server.
+/// How long [`Session::close`] waits for the server's confirmation, in total and in silence.
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
 const MAX_CLOSE_SILENCE: Duration = Duration::from_secs(1);
 
 /// How soon a first request is tried again when contact is lost while connecting.
 const CONNECT_RETRY: Duration = Duration::from_millis(100);
 
-/// What is known of a session.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SessionState {
     /// In contact, and a write that was sent within the last session timeout was answered.
     Connected,
@@ -83,7 +88,7 @@ pub enum SessionState {
 /// use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 ///
 /// let session = Session::connect("zk1:2181,zk2:2181,zk3:2181/app", Duration::from_secs(10))?;
-/// let lock = BlockingWriteLock::new(&session, "/locks/report", None)?;
+/// let lock = BlockingWriteLock::new(&session, "/locks/report")?;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 #[derive(Clone)]
@@ -99,44 +104,44 @@ pub(super) struct Handle {
 }
 
 impl Session {
-    /// Connects to an ensemble and returns once the session is established.
+    /// Connects to an ensemble and returns when the session is established.
     ///
-    /// `connect_string` is a list of `host:port`, divided by commas, with an optional chroot behind it:
-    /// `zk1:2181,zk2:2181/app`. A missing port is 2181. `session_timeout` is how long the server keeps the session, and
-    /// the locks held on it, after it has last heard of this process; the server bounds it (by default to 4 s to 40 s),
-    /// and what it grants counts ([`session_timeout`](Session::session_timeout)).
-    ///
-    /// Blocks until connected, for `session_timeout` at most.
+    /// `connect_string` is a list of `host:port`, separated by commas, with an optional chroot:
+    /// `zk1:2181,zk2:2181/app`. A missing port is 2181. `session_timeout` is how long the server
+    /// keeps the session, with its locks, without hearing from this process; see
+    /// [`SessionBuilder::session_timeout`].
     ///
     /// # Errors
-    /// - [`InvalidArgument`](LockError::InvalidArgument): the connect string cannot be parsed, or the timeout is shorter
-    ///   than 100 ms or longer than a day.
-    /// - [`Connect`](LockError::Connect): no server answered; the message says what became of each.
-    /// - [`Thread`](LockError::Thread): no thread could be started.
+    /// As [`SessionBuilder::connect`].
+    #[cfg(feature = "zookeeper")]
     pub fn connect(connect_string: &str, session_timeout: Duration) -> Result<Session> {
-        check_timeout(session_timeout)?;
-        let servers = ConnectString::parse(connect_string)?;
-        let threads = Threads::start()?;
-        let begun = threads.now();
-        let client = Adapter::connect(&servers, session_timeout);
-        let contact = FirstContact::by(begun, session_timeout, servers.to_string());
-        Session::open(client, threads, Some(begun), &contact)
+        Session::builder(connect_string).session_timeout(session_timeout).connect()
     }
 
-    /// Uses a handle that the application has already.
+    /// Returns a builder, for a connection with other settings.
+    #[cfg(feature = "zookeeper")]
+    pub fn builder(connect_string: impl Into<String>) -> SessionBuilder {
+        SessionBuilder::new(connect_string.into())
+    }
+
+    /// Uses a handle of the crate `zookeeper` that the application has opened.
     ///
-    /// The handle stays the application's: closing this session, or dropping it, deletes the znodes of its locks and
-    /// leaves the rest alone. The handle does not say which session timeout a server has granted, and each server grants
-    /// its own on every reconnect. So `session_timeout` must be the smallest that any server of the ensemble grants to this
-    /// handle: never more than 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after
-    /// the next change of the configuration. A value too long breaks mutual exclusion. Ticks of 2 s at most are assumed.
+    /// The handle stays the application's: closing this session, or dropping it, deletes the znodes
+    /// of its locks and leaves the rest alone. The handle does not report which session timeout a
+    /// server has granted, and each server grants its own on every reconnect. So `session_timeout`
+    /// must be the smallest that any server of the ensemble grants to this handle: never more than
+    /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the next
+    /// change of the configuration. **A longer value breaks mutual exclusion.** Ticks of at most 2 s
+    /// are assumed.
     ///
-    /// The default watcher of the handle sees no events of the locks.
+    /// The handle's default watcher receives no events of the locks.
     ///
     /// # Errors
-    /// [`InvalidArgument`](LockError::InvalidArgument) for a timeout out of bounds, [`Connect`](LockError::Connect) when
-    /// the handle is closed or has no contact within that time, [`Thread`](LockError::Thread).
-    pub fn from_zookeeper(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Result<Session> {
+    /// [`InvalidArgument`](LockError::InvalidArgument) for a timeout out of bounds,
+    /// [`Connect`](LockError::Connect) if the handle is closed or has no contact within that time,
+    /// [`Thread`](LockError::Thread).
+    #[cfg(feature = "zookeeper")]
+    pub fn from_zookeeper(zk: Arc<zookeeper::ZooKeeper>, session_timeout: Duration) -> Result<Session> {
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;
         let client = Ok(Adapter::borrow(zk, session_timeout));
@@ -146,12 +151,13 @@ impl Session {
 
     /// Uses any other client.
     ///
-    /// Nobody knows how old its session is, so the first lock on it is owned at the earliest one
-    /// [`report_delay`](ZooKeeperClient::report_delay) after this.
+    /// The age of its session is unknown, so the first lock on it is owned one
+    /// [`report_delay`](ZooKeeperClient::report_delay) after this call or later.
     ///
     /// # Errors
     /// [`InvalidArgument`](LockError::InvalidArgument) for a session timeout out of bounds,
-    /// [`Connect`](LockError::Connect) when the client has no contact within that time, [`Thread`](LockError::Thread).
+    /// [`Connect`](LockError::Connect) if the client has no contact within that time,
+    /// [`Thread`](LockError::Thread).
     pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
@@ -170,34 +176,13 @@ impl Session {
         Ok(Session { handle: Arc::new(Handle { core: RwLock::new(core), replacement: None }) })
     }
 
-    /// Connects as [`connect`](Session::connect) does, and connects anew by itself whenever the session is lost.
+    /// Uses any other client, and asks the factory for another one whenever the session is lost, as
+    /// with [`SessionBuilder::replace_lost_sessions`].
     ///
-    /// Requests that wait join the queue again on the new session, at its end, and what the lost one left in the queue is
-    /// deleted. Whoever *held* a lock is told that it is lost, as ever: only the application knows what that means. The
-    /// [state](Session::state) goes from `Lost` back to `Connected` then.
-    ///
-    /// Calls that wait for a lock wait for the next session, too. The others fail with
-    /// [`SessionLost`](LockError::SessionLost) until it is there: `try_lock`, a downgrade, a look at a directory, a
-    /// revocation, a call for data. To make them again is right here.
-    ///
-    /// This is for daemons that contend all the time. It is no default, and there is none for
-    /// [a handle of the application's](Session::from_zookeeper): what else was done on the lost session (other locks, other
-    /// ephemeral znodes, watches) is gone, and a library knows no better than to carry on with its own part.
-    ///
-    /// # Errors
-    /// As [`connect`](Session::connect).
-    pub fn connect_self_healing(connect_string: &str, session_timeout: Duration) -> Result<Session> {
-        check_timeout(session_timeout)?;
-        let servers = ConnectString::parse(connect_string)?;
-        Session::from_client_factory(move || Adapter::connect(&servers, session_timeout))
-    }
-
-    /// Uses clients of any other kind, a first one now and another whenever the session is lost, as
-    /// [`connect_self_healing`](Session::connect_self_healing) does.
-    ///
-    /// The factory is called on a thread of the session's; it may block, and should not for longer than a session timeout.
-    /// When it fails, or panics, it is called again, soon at first and later every three seconds. Each call must open a session: the lease of its client
-    /// counts from the call, so one that was opened earlier could own locks that the server has given to others.
+    /// The factory is called on a thread of the session. It may block, at best not longer than a
+    /// session timeout. If it fails, or panics, it is called again, soon at first and later every
+    /// three seconds. Each call must open a session: the lease of its client begins with the call,
+    /// so an older session could own locks that the server has given to others.
     ///
     /// # Errors
     /// The first error of the factory, or those of [`from_client`](Session::from_client).
@@ -213,14 +198,14 @@ impl Session {
         Ok(Session { handle })
     }
 
-    /// Returns what is known of the session. Does no I/O and waits for nothing.
+    /// Returns the state of the session. Does no I/O and does not block.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.core().state()
     }
 
-    /// Returns a channel on which every later change of [`state`](Session::state) arrives, in order. Nothing is lost and
-    /// nothing waits for the receiver; one that is not read grows by a few bytes with each change.
+    /// Returns a channel on which every later change of the [`state`](Session::state) arrives, in
+    /// order. It is unbounded: each unread change takes a few bytes.
     #[must_use]
     pub fn subscribe(&self) -> Receiver<SessionState> {
         let (subscriber, changes) = unbounded();
@@ -231,19 +216,20 @@ impl Session {
         changes
     }
 
-    /// Returns the session timeout that the server granted: on the present connection, as each server grants its own.
+    /// Returns the session timeout that the server granted on the present connection. Each server
+    /// grants its own.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.core().session_timeout()
     }
 
-    /// Closes the session: locks held are released, waiting calls return an error, listeners and guards are told
-    /// [`SessionClosed`](LossReason::SessionClosed). Idempotent; every handle is concerned.
+    /// Closes the session: its locks are released, waiting calls return an error, listeners and
+    /// guards report [`SessionClosed`](LossReason::SessionClosed). Closes every handle. Idempotent.
     ///
-    /// Returns when the server has confirmed, or at once without contact, after a second in which the server is silent, and
-    /// after five seconds in any case; then it goes on in the background. A process that ends without it, or without unlocking its
-    /// guards, may leave znodes that block others until the session timeout: dropping the last handle does not wait for the
-    /// server.
+    /// Returns when the server has confirmed; without contact at once, after a second of silence,
+    /// and after five seconds in any case. The rest happens in the background. A process that exits
+    /// without closing, or without unlocking its guards, may leave znodes that block others until
+    /// the session timeout: dropping the last handle does not wait for the server.
     pub fn close(&self) {
         let core = self.handle.close();
         let is_lost = core.end_reason().is_some_and(LossReason::is_session_loss);

@@ -9,13 +9,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
-use super::clock::Moment;
 use super::registry::{Notification, Participant, ParticipantId};
+use super::runner::{Runner, Task};
+use super::runtime::Priority;
 use super::state::Core;
+use crate::client::{ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
@@ -41,25 +42,16 @@ pub(crate) struct Removal {
     attempts: Mutex<Attempts>,
 }
 
-/// One attempt at a time: of two at once, one would find the znode gone and tell so.
 #[derive(Default)]
 struct Attempts {
-    under_way: bool,
-    again: bool,
+    /// Serializes the attempts: a concurrent second one would report `NoNode`.
+    runner: Runner,
     /// Who waits for the outcome of the first.
     first: Option<Sender<ZkResult<()>>>,
     /// How the last one failed, which is logged when it changes.
     failure: Option<ZkError>,
-    /// How many have failed on this connection, and when the next one is due.
+    /// How many have failed on this connection.
     failures: u32,
-    due: Option<Moment>,
-}
-
-/// When the next attempt is made after one that failed.
-#[derive(Debug, PartialEq, Eq)]
-enum Next {
-    Soon,
-    After(Duration),
 }
 
 impl Removal {
@@ -70,72 +62,32 @@ impl Removal {
         core.registry().add(id, Arc::<Removal>::clone(&removal));
         match core.end_reason() {
             Some(reason) => removal.notify(Notification::SessionEnded(reason)),
-            None => removal.try_soon(),
-        }
-    }
-
-    fn try_soon(self: Arc<Self>) {
-        {
-            let mut attempts = self.attempts.lock();
-            attempts.again = attempts.under_way;
-            if std::mem::replace(&mut attempts.under_way, true) {
-                return;
-            }
-        }
-        let core = Arc::clone(&self.core);
-        core.submit(move |_| self.try_now());
-    }
-
-    fn try_now(self: Arc<Self>) {
-        let result = contain_call("a deletion", || self.delete());
-        let first = self.attempts.lock().first.take();
-        if let Some(first) = first {
-            // The receiver may be gone.
-            let _ = first.send(result);
-        }
-        match result {
-            Ok(()) | Err(ZkError::NoNode) => {
-                let failed_before = self.attempts.lock().failure.is_some();
-                match failed_before {
-                    true => logging::info!("removed {} after all", self.target),
-                    false => logging::debug!("removed {}", self.target),
-                }
-                self.core.leave(self.id);
-            }
-            Err(ZkError::SessionExpired) => self.core.leave(self.id),
-            Err(error) => self.failed(error),
+            None => removal.wake(),
         }
     }
 
     fn failed(self: Arc<Self>, error: ZkError) {
-        let (is_news, next) = {
+        let (is_news, delay) = {
             let mut attempts = self.attempts.lock();
-            (attempts.failure.replace(error) != Some(error), attempts.failed())
+            let is_news = attempts.failure.replace(error) != Some(error);
+            let again = attempts.runner.finish();
+            (is_news, (!again).then(|| attempts.next_delay()))
         };
         if is_news {
             let target = &self.target;
             logging::warn!("cannot remove {target} ({error:?}): it blocks others until a retry succeeds");
         }
-        match next {
-            Next::Soon => self.try_soon(),
-            // Without contact there is nothing to try until it is back, which wakes every
-            // participant.
-            Next::After(_) if !self.core.in_contact() => {}
-            Next::After(delay) => self.try_after(delay),
+        match delay {
+            None => self.submit(Priority::Other),
+            Some(delay) if self.core.in_contact() => self.wake_after(delay),
+            // There is nothing to try: the reconnect wakes every participant.
+            Some(_) => {}
         }
     }
 
-    fn try_after(self: Arc<Self>, delay: Duration) {
-        let core = Arc::clone(&self.core);
-        let due = core.now().after(delay);
-        self.attempts.lock().due = Some(due);
-        core.at(due, move |_| {
-            // A later failure has set another time.
-            let is_due = self.attempts.lock().due == Some(due);
-            if is_due {
-                self.try_soon();
-            }
-        });
+    fn end(&self) {
+        self.with_runner(Runner::stop);
+        self.core.leave(self.id);
     }
 
     fn delete(&self) -> ZkResult<()> {
@@ -155,16 +107,43 @@ impl Removal {
     }
 }
 
-impl Attempts {
-    /// Ends an attempt that has failed.
-    fn failed(&mut self) -> Next {
-        self.under_way = false;
-        if std::mem::take(&mut self.again) {
-            return Next::Soon;
+impl Task for Removal {
+    fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    fn with_runner<T>(&self, access: impl FnOnce(&mut Runner) -> T) -> T {
+        access(&mut self.attempts.lock().runner)
+    }
+
+    fn run(self: Arc<Self>) {
+        let result = contain_call("a deletion", || self.delete());
+        let first = self.attempts.lock().first.take();
+        if let Some(first) = first {
+            // The receiver may be gone.
+            let _ = first.send(result);
         }
+        match result {
+            Ok(()) | Err(ZkError::NoNode) => {
+                let failed_before = self.attempts.lock().failure.is_some();
+                match failed_before {
+                    true => logging::info!("removed {} after all", self.target),
+                    false => logging::debug!("removed {}", self.target),
+                }
+                self.end();
+            }
+            Err(ZkError::SessionExpired) => self.end(),
+            Err(error) => self.failed(error),
+        }
+    }
+}
+
+impl Attempts {
+    /// Counts an attempt that has failed, and returns when to make the next one.
+    fn next_delay(&mut self) -> Duration {
         let delay = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_RETRY);
         self.failures = self.failures.saturating_add(1);
-        Next::After(delay)
+        delay
     }
 }
 
@@ -173,14 +152,14 @@ impl Participant for Removal {
         match why {
             Notification::Reconnected => {
                 self.attempts.lock().failures = 0;
-                self.try_soon();
+                self.wake();
             }
-            Notification::LookAgain => self.try_soon(),
+            Notification::LookAgain => self.wake(),
             Notification::Routine | Notification::CheckLease | Notification::Suspended => {}
-            Notification::SessionEnded(_) if self.core.outlives_us() => self.try_soon(),
+            Notification::SessionEnded(_) if self.core.outlives_us() => self.wake(),
             Notification::SessionEnded(_) => {
                 self.core.leave_behind(self.target.clone());
-                self.core.leave(self.id);
+                self.end();
             }
         }
     }
@@ -202,8 +181,8 @@ mod tests {
     #[test]
     fn the_delay_doubles_with_each_failure_up_to_half_a_minute() {
         let mut attempts = Attempts::default();
-        let delays: Vec<Next> = (0..9).map(|_| attempts.failed()).collect();
+        let delays: Vec<Duration> = (0..9).map(|_| attempts.next_delay()).collect();
         let millis = [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
-        assert_eq!(delays, millis.map(|millis| Next::After(Duration::from_millis(millis))));
+        assert_eq!(delays, millis.map(Duration::from_millis));
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::callbacks::Callbacks;
 use super::clock::{Clock, Moment, SystemClock};
 use super::job::Job;
 use super::timer::Timer;
@@ -34,8 +35,9 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// Runs a job at that moment or soon after. It must be short and must not block.
     fn at(&self, moment: Moment, job: Job);
 
-    /// The same for a job that must be done even after [`shut_down`](Runtime::shut_down).
-    fn submit_or_spawn(&self, job: Job);
+    /// Runs a callback of the application's, soon, on a thread where it delays nothing else while it blocks; even after
+    /// [`shut_down`](Runtime::shut_down).
+    fn submit_callback(&self, callback: Job);
 
     /// Writes off the threads that are at work now, as they may be stuck for ever, and lets new ones take over.
     fn abandon(&self);
@@ -54,10 +56,11 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     }
 }
 
-/// The runtime of a session in use: a few workers and one timer thread.
+/// The runtime of a session in use: a few workers, one timer thread, and threads for callbacks while there are any.
 #[derive(Debug)]
 pub(crate) struct Threads {
     workers: Workers,
+    callbacks: Callbacks,
     timer: Timer,
 }
 
@@ -65,7 +68,7 @@ impl Threads {
     pub(crate) fn start() -> Result<Arc<Threads>> {
         let workers = Workers::start().map_err(LockError::thread)?;
         match Timer::start() {
-            Ok(timer) => Ok(Arc::new(Threads { workers, timer })),
+            Ok(timer) => Ok(Arc::new(Threads { workers, callbacks: Callbacks::new(), timer })),
             Err(error) => {
                 workers.shut_down();
                 Err(LockError::thread(error))
@@ -87,8 +90,8 @@ impl Runtime for Threads {
         self.timer.at(moment, job);
     }
 
-    fn submit_or_spawn(&self, job: Job) {
-        self.workers.submit_or_spawn(job);
+    fn submit_callback(&self, callback: Job) {
+        self.callbacks.submit(callback);
     }
 
     fn abandon(&self) {
@@ -98,5 +101,6 @@ impl Runtime for Threads {
     fn shut_down(&self) {
         self.timer.shut_down();
         self.workers.shut_down();
+        self.callbacks.shut_down();
     }
 }

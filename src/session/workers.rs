@@ -1,13 +1,11 @@
-//! The worker threads: they make the blocking ZooKeeper calls and call the listeners.
+//! The worker threads: they make the blocking ZooKeeper calls.
 //!
 //! A handful serves any number of locks: a waiting lock occupies none. A call can hang for as long as the network
 //! swallows packets, so nobody ever joins a worker; a session that is lost abandons those that are at work.
 //!
-//! When all of them are busy, a job of the session itself gets a worker beyond their number: an
-//! owner in contact with a healthy server must not lose its lock because many others have work to
-//! do.
+//! When all of them are busy, a job of the session itself gets a worker beyond their number: an owner in contact with a
+//! healthy server must not lose its lock because many others have work to do.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -27,41 +25,6 @@ const MAX_WORKERS: usize = 16;
 
 /// How long a worker beyond the first waits for work before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
-
-thread_local! {
-    /// What the calling thread is a worker of, and of which generation; nothing while it is off duty.
-    static CURRENT_WORKER: RefCell<Option<(Arc<Shared>, u64)>> = const { RefCell::new(None) };
-}
-
-/// Runs foreign code, which may block for as long as it likes: another worker takes the place of this one meanwhile. On a
-/// thread that is no worker, or that is off duty already, it just runs it.
-pub(crate) fn block_in_place<T>(foreign: impl FnOnce() -> T) -> T {
-    let Some((shared, generation)) = CURRENT_WORKER.take() else { return foreign() };
-    shared.release_slot(generation);
-    let _released = ReleasedSlot { shared, generation };
-    foreign()
-}
-
-/// Runs a job of the session on a worker, which is none of their number meanwhile.
-fn run_aside(job: Job) {
-    let Some((shared, generation)) = CURRENT_WORKER.take() else { return run_guarded(job) };
-    shared.queue.lock().retire(generation);
-    let _released = ReleasedSlot { shared, generation };
-    run_guarded(job);
-}
-
-/// Comes back to work when it is dropped, also when the foreign code has panicked.
-struct ReleasedSlot {
-    shared: Arc<Shared>,
-    generation: u64,
-}
-
-impl Drop for ReleasedSlot {
-    fn drop(&mut self) {
-        self.shared.queue.lock().come_back(self.generation);
-        CURRENT_WORKER.set(Some((Arc::clone(&self.shared), self.generation)));
-    }
-}
 
 pub(crate) struct Workers {
     shared: Arc<Shared>,
@@ -99,26 +62,14 @@ impl Workers {
     }
 
     pub(crate) fn submit(&self, priority: Priority, job: Job) {
-        // One that comes after the end is dropped.
-        let _ = self.try_submit(priority, job);
-    }
-
-    pub(crate) fn submit_or_spawn(&self, job: Job) {
-        let Err(job) = self.try_submit(Priority::Other, job) else { return };
-        let thread = thread::Builder::new().name("zk-lock-worker".to_owned());
-        if let Err(error) = thread.spawn(move || run_guarded(job)) {
-            logging::error!("a listener is not told, as a thread could not be started: {error}");
-        }
-    }
-
-    fn try_submit(&self, priority: Priority, job: Job) -> Result<(), Job> {
         let mut queue = self.shared.queue.lock();
         if queue.closed {
-            return Err(job);
+            // Dropped outside the lock: it may hold the last handle of something.
+            drop(queue);
+            return drop(job);
         }
         queue.jobs.push(priority, job);
         self.shared.staff(queue, priority);
-        Ok(())
     }
 
     pub(crate) fn abandon(&self) {
@@ -175,30 +126,24 @@ impl Shared {
         }
     }
 
-    /// Takes the calling worker off the count, so that another may take its place.
-    fn release_slot(self: &Arc<Self>, generation: u64) {
-        let mut queue = self.queue.lock();
-        queue.retire(generation);
-        if queue.workers == 0 || queue.jobs.len() > 0 {
-            queue.workers += 1;
-            let generation = queue.generation;
-            drop(queue);
-            self.add_worker(generation);
-        }
-    }
-
     fn spawn(self: &Arc<Self>, generation: u64) -> io::Result<()> {
         let shared = Arc::clone(self);
-        thread::Builder::new().name("zk-lock-worker".to_owned()).spawn(move || {
-            CURRENT_WORKER.set(Some((Arc::clone(&shared), generation)));
-            while let Some((priority, job)) = shared.next_job(generation) {
-                match priority {
-                    Priority::Session => run_aside(job),
-                    Priority::Owner | Priority::Other => run_guarded(job),
+        let thread = thread::Builder::new().name("zk-lock-worker".to_owned());
+        thread.spawn(move || shared.run(generation)).map(drop)
+    }
+
+    fn run(&self, generation: u64) {
+        while let Some((priority, job)) = self.next_job(generation) {
+            match priority {
+                // Not counted meanwhile, so that another worker may take the place.
+                Priority::Session => {
+                    self.queue.lock().retire(generation);
+                    run_guarded(job);
+                    self.queue.lock().come_back(generation);
                 }
+                Priority::Owner | Priority::Other => run_guarded(job),
             }
-        })?;
-        Ok(())
+        }
     }
 
     /// Waits for the next job; `None` ends the worker.
@@ -347,12 +292,12 @@ mod tests {
         workers.abandon();
         assert_eq!(workers.shared.queue.lock().workers, 1);
         drop(release);
-        // Each worker has two handles, and this test one.
-        eventually("the stuck ones end", || Arc::strong_count(&workers.shared) == 3);
+        // The new worker has a handle, and this test one.
+        eventually("the stuck ones end", || Arc::strong_count(&workers.shared) == 2);
         eventually("the new one is idle", || workers.shared.queue.lock().idle == 1);
         assert_eq!(workers.shared.queue.lock().workers, 1);
         workers.abandon();
-        eventually("the idle one ends", || Arc::strong_count(&workers.shared) == 3);
+        eventually("the idle one ends", || Arc::strong_count(&workers.shared) == 2);
         workers.shut_down();
         eventually("none is left", || Arc::strong_count(&workers.shared) == 1);
         let queue = workers.shared.queue.lock();
@@ -407,60 +352,6 @@ mod tests {
         assert!(order.lock().is_sorted(), "{order:?}");
         drop(release);
         workers.shut_down();
-    }
-
-    #[test]
-    fn foreign_code_that_blocks_takes_no_workers_place() {
-        let workers = Workers::start().unwrap();
-        let (release, blocked) = bounded::<()>(0);
-        for _ in 0..3 * MAX_WORKERS {
-            let blocked = blocked.clone();
-            workers.submit(
-                Priority::Other,
-                Box::new(move || {
-                    let _ = block_in_place(|| blocked.recv());
-                }),
-            );
-        }
-        let (done, finished) = unbounded();
-        workers.submit(Priority::Other, Box::new(move || done.send(()).unwrap()));
-        next(&finished);
-        drop(release);
-        workers.shut_down();
-    }
-
-    #[test]
-    fn foreign_code_within_foreign_code_is_off_duty_once() {
-        let workers = Workers::start().unwrap();
-        let (release, blocked) = bounded::<()>(0);
-        let (began, at_work) = unbounded();
-        workers.submit(
-            Priority::Other,
-            Box::new(move || {
-                let _ = block_in_place(|| {
-                    block_in_place(|| {
-                        began.send(()).unwrap();
-                        blocked.recv()
-                    })
-                });
-            }),
-        );
-        next(&at_work);
-        workers.shut_down();
-        // Those who took its place end; five handles are with the one that is off duty, at most.
-        eventually("the others end", || Arc::strong_count(&workers.shared) <= 5);
-        drop(release);
-        eventually("none is left", || Arc::strong_count(&workers.shared) == 1);
-        assert_eq!(workers.shared.queue.lock().workers, 0);
-    }
-
-    #[test]
-    fn a_job_that_must_be_done_is_done_after_the_shut_down() {
-        let workers = Workers::start().unwrap();
-        workers.shut_down();
-        let (done, finished) = unbounded();
-        workers.submit_or_spawn(Box::new(move || done.send(()).unwrap()));
-        next(&finished);
     }
 
     #[test]

@@ -66,8 +66,6 @@ enum Order {
 pub(super) struct Role {
     /// The name in the trace.
     pub(super) name: String,
-    /// The client and the generation of its workers, for a worker.
-    pub(super) worker: Option<(usize, u64)>,
 }
 
 struct ThreadContext {

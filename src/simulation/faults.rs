@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, Permissions};
-
 use super::baton::{Wait, pause as pause_thread};
 use super::link::Fate;
 use super::scheduler::DIRS;
 use super::world::{State, World, short};
 use crate::client::ClientEvent;
+use crate::client::{Acl, Permissions};
 use crate::request::Request;
 
 #[derive(Clone, Copy, Debug)]

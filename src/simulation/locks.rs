@@ -15,13 +15,12 @@ use super::faults;
 use super::world::{State, World};
 use crate::error::{LockError, Operation};
 use crate::locks::listening_lock::ListeningLock;
-use crate::locks::locking;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, Request};
-use crate::{Acl, LockListener, LossReason, Permissions, RetryPolicy, Session};
+use crate::{Acl, LockListener, LockOptions, LossReason, Permissions, RetryPolicy, Session};
 
 /// The names of readers and writers. Tests of the rules cover other schemes.
 const SCHEME: NamingScheme = NamingScheme::Recipe;
@@ -95,14 +94,15 @@ fn create_lock(
     access: Access,
 ) -> (usize, Arc<ListeningLock>) {
     let number = world.state().locks.len();
-    let ear = RecordingListener { world: Arc::downgrade(world), lock: number };
+    let listener = RecordingListener { world: Arc::downgrade(world), lock: number };
     let path = ZNodePath::parse(dir).expect("a good path");
-    let acl = world.profile.unreadable.then(|| vec![Acl::new(all_except_read(), "world", "anyone")]);
-    let support = ProtocolSupport::with_acl(session, acl);
-    let lock =
-        Arc::new(ListeningLock::new(support, path, access, locking::default_data(), Some(Arc::new(ear))));
+    let mut options = LockOptions::new().retry(world.state().random.of(&retry_policies()));
+    if world.profile.unreadable {
+        options = options.acl([Acl::new(all_except_read(), "world", "anyone")]);
+    }
+    let support = ProtocolSupport::with_options(session, options).expect("good options");
+    let lock = Arc::new(ListeningLock::new(support, path, access, Some(Arc::new(listener))));
     let mut state = world.state();
-    lock.support().set_retry_policy(state.random.of(&retry_policies()));
     state.locks.push(LockRecord {
         client,
         dir,
@@ -241,12 +241,9 @@ impl RecordingListener {
         if let Some(broken) = self.record(&world, callback) {
             world.fail(format!("lock {}: {broken}", self.lock));
         }
-        // A listener occupies no worker.
-        world.add_to_working(-1);
         pause(Wait::Turn);
         self.act(&world);
         pause(Wait::Turn);
-        world.add_to_working(1);
         world.state().locks[self.lock].in_callback = false;
     }
 
@@ -324,23 +321,10 @@ impl RecordingListener {
         match action {
             Some(action) => act(world, self.lock, action),
             None => {
-                world.add_to_working(1);
                 world.state().locks[self.lock].in_callback = false;
                 // Bypasses the panic hook, which would print it.
                 std::panic::resume_unwind(Box::new("a listener panics on purpose"));
             }
-        }
-    }
-}
-
-impl World {
-    /// Adds the calling thread to the working workers, or removes it, if it is a worker.
-    fn add_to_working(&self, by: isize) {
-        let Some((client, generation)) = role().and_then(|role| role.worker) else { return };
-        let mut state = self.state();
-        let client = &mut state.clients[client];
-        if client.generation == generation {
-            client.at_work = client.at_work.saturating_add_signed(by);
         }
     }
 }

@@ -9,12 +9,11 @@ use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
-
 use super::baton::{Wait, pause, role};
 use super::faults;
 use super::link::Fate;
 use super::world::{World, short};
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use crate::client::{ClientEvent, EventSink, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 use crate::recipe::znode_name::generated_sequence;

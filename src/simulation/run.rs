@@ -115,6 +115,7 @@ fn open_client(world: &Arc<World>) {
             core: Weak::new(),
             opening: true,
             jobs: VecDeque::new(),
+            callbacks: VecDeque::new(),
             timers: Vec::new(),
             shut_down: false,
             generation: 0,

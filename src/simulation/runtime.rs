@@ -78,9 +78,8 @@ impl Runtime for SimulatedRuntime {
         client.timers.insert(place, Timer { due, job });
     }
 
-    fn submit_or_spawn(&self, job: Job) {
-        // Here it makes no difference whether a worker or a new thread runs it.
-        self.world.state().clients[self.client].add_job(Priority::Other, job);
+    fn submit_callback(&self, callback: Job) {
+        self.world.state().clients[self.client].callbacks.push_back(callback);
     }
 
     fn abandon(&self) {

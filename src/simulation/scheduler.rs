@@ -30,6 +30,7 @@ struct Thread {
 enum Kind {
     /// A worker of this generation of its session's workers.
     Worker(u64),
+    Callback,
     /// Working on this lock, if on any.
     User(Option<usize>),
 }
@@ -38,6 +39,7 @@ enum Kind {
 enum Step {
     Resume(usize),
     Work(usize),
+    CallBack(usize),
     Notify(usize),
     Fire(usize),
     Expire(usize),
@@ -136,6 +138,9 @@ impl<'a> Scheduler<'a> {
                 if client.may_work() {
                     steps.push((weights.job, Step::Work(number)));
                 }
+                if !client.callbacks.is_empty() {
+                    steps.push((weights.job, Step::CallBack(number)));
+                }
                 if client.has_event() {
                     steps.push((weights.event, Step::Notify(number)));
                 }
@@ -189,6 +194,7 @@ impl<'a> Scheduler<'a> {
         match step {
             Step::Resume(thread) => self.resume(thread),
             Step::Work(client) => self.work(client),
+            Step::CallBack(client) => self.call_back(client),
             Step::Notify(client) => self.notify(client),
             Step::Fire(client) => self.fire(client),
             Step::Expire(client) => self.expire(client),
@@ -211,6 +217,13 @@ impl<'a> Scheduler<'a> {
         self.spawn(client, Kind::Worker(generation), job);
     }
 
+    fn call_back(&mut self, client: usize) {
+        let callback = self.world.state().clients[client].callbacks.pop_front();
+        if let Some(callback) = callback {
+            self.spawn(client, Kind::Callback, callback);
+        }
+    }
+
     /// Starts an application thread.
     pub(super) fn spawn_user(&mut self, client: usize, lock: Option<usize>, body: Body) {
         if let Some(lock) = lock {
@@ -222,12 +235,13 @@ impl<'a> Scheduler<'a> {
     fn spawn(&mut self, client: usize, kind: Kind, body: Body) {
         self.last_thread += 1;
         let number = self.last_thread;
-        let (name, worker) = match kind {
-            Kind::Worker(generation) => ("worker", Some((client, generation))),
-            Kind::User(_) => ("user", None),
+        let name = match kind {
+            Kind::Worker(_) => "worker",
+            Kind::Callback => "callback",
+            Kind::User(_) => "user",
         };
         let name = format!("client {client} {name} {number}");
-        let (baton, report) = self.pool.begin(Role { name: name.clone(), worker }, body);
+        let (baton, report) = self.pool.begin(Role { name: name.clone() }, body);
         let thread = Thread { name, client, baton, wait: Wait::Turn, kind };
         self.on_report(number, thread, report);
     }
@@ -262,7 +276,7 @@ impl<'a> Scheduler<'a> {
                 }
             }
             Kind::User(Some(lock)) => state.locks[lock].users -= 1,
-            Kind::User(None) => {}
+            Kind::Callback | Kind::User(None) => {}
         }
         drop(state);
         self.pool.recycle(thread.baton);

@@ -70,6 +70,8 @@ pub(super) struct ClientState {
 
     /// Ordered by their priority.
     pub(super) jobs: VecDeque<(Priority, Job)>,
+    /// For which there is always a thread.
+    pub(super) callbacks: VecDeque<Job>,
     /// Ordered by their time.
     pub(super) timers: Vec<Timer>,
     pub(super) shut_down: bool,

@@ -99,8 +99,8 @@ impl Runtime for ManualRuntime {
         self.state.lock().timers.push((moment, job));
     }
 
-    fn submit_or_spawn(&self, job: Job) {
-        self.submit(Priority::Other, job);
+    fn submit_callback(&self, callback: Job) {
+        self.submit(Priority::Other, callback);
     }
 
     fn abandon(&self) {}

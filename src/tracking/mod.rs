@@ -7,6 +7,7 @@
 //! A watch that nobody waits for any more stays with the server until its next event or the end of the session, as the
 //! client library cannot take it back; there is one for a path and a session.
 
+mod deletion_watch;
 #[cfg(test)]
 mod tests;
 mod watch_cell;
@@ -16,16 +17,17 @@ mod watching;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::client::ZkResult;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
+pub(crate) use self::deletion_watch::DeletionWatch;
 use self::watch_cell::{View, WatchCell};
 use self::watch_loop::WatchLoop;
 pub(crate) use self::watching::Watching;
+use crate::client::ZkResult;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::recipe::path::ZNodePath;
-use crate::session::{OnNewSession, Session};
+use crate::session::{OnNewSession, Session, Task};
 use crate::wait::{Wait, Waited};
 
 /// What is tracked.
@@ -164,11 +166,7 @@ impl<S: Subject> TrackerInner<S> {
     }
 
     fn end_error(&self, reason: LossReason) -> LockError {
-        let (operation, path) = (Operation::WATCH.name, self.subject.path().to_string());
-        match reason {
-            LossReason::SessionClosed => LockError::Closed { operation, path },
-            reason => LockError::SessionLost { operation, path, reason },
-        }
+        LockError::ended(Operation::WATCH, self.subject.path(), reason)
     }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, CreateMode, Permissions, ZkError};
 use crossbeam_channel::{Receiver, unbounded};
 
+use crate::client::{Acl, CreateMode, Permissions, ZkError};
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{deadline, eventually, in_background, next};
 use crate::{
@@ -24,7 +24,7 @@ fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Session) {
 }
 
 fn tracker(session: &Session) -> NodeTracker {
-    NodeTracker::new(session, PATH).unwrap()
+    NodeTracker::start(session, PATH).unwrap()
 }
 
 fn seen(tracker: &NodeTracker) -> Option<String> {
@@ -195,7 +195,7 @@ fn a_wait_is_cancelled_by_another_thread() {
     let tracker = tracker(&session);
     let cancel = CancelToken::new();
     let wait = Wait::forever().cancelled_by(&cancel);
-    let waiting = in_background(move || tracker.wait_available_with(&wait));
+    let waiting = in_background(move || tracker.wait_available(&wait));
     cancel.cancel();
     assert!(matches!(next(&waiting), Err(LockError::Cancelled { .. })));
 }
@@ -218,7 +218,7 @@ fn the_end_of_the_session_ends_every_wait_and_disconnects() {
         next(tracker.changes());
         let end = tracker.changes().recv_timeout(deadline());
         assert!(end.is_err_and(|error| error.is_disconnected()), "one message, then the end");
-        assert!(is_expected(&NodeTracker::new(&session, PATH).unwrap_err()));
+        assert!(is_expected(&NodeTracker::start(&session, PATH).unwrap_err()));
         assert!(session.core().registry().is_empty());
     }
 }
@@ -229,7 +229,7 @@ fn a_first_look_that_is_stuck_ends_with_the_session() {
     let client = zk.connect(Duration::from_millis(600));
     let session = Session::from_client(client.clone()).unwrap();
     client.swallow_next(SimOperation::GetData, Effect::Before);
-    assert!(NodeTracker::new(&session, PATH).unwrap_err().is_session_lost());
+    assert!(NodeTracker::start(&session, PATH).unwrap_err().is_session_lost());
     client.release();
 }
 
@@ -242,7 +242,7 @@ fn a_znode_that_may_not_be_read_is_an_error_until_it_may() {
     zk.set_read_checks(ReadChecks::ReadsOnly);
     let secret = [Acl::new(Permissions::DELETE, "world", "anyone")];
     zk.create_with_acl(PATH, b"secret", &secret);
-    let error = NodeTracker::new(&session, PATH).unwrap_err();
+    let error = NodeTracker::start(&session, PATH).unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains(PATH), "{error}");
     zk.delete(PATH);
     let tracker = tracker(&session);
@@ -252,7 +252,7 @@ fn a_znode_that_may_not_be_read_is_an_error_until_it_may() {
     zk.delete(PATH);
     zk.create(PATH, b"public");
     eventually("it is seen", || tracker.current().is_ok_and(|node| node.is_some()));
-    let error = NodeTracker::new(&session, "config").unwrap_err();
+    let error = NodeTracker::start(&session, "config").unwrap_err();
     assert!(error.is_invalid_argument(), "{error}");
 }
 
@@ -369,7 +369,7 @@ fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
     let waiting = in_background(move || tracker.wait_available(Duration::MAX));
     session.close();
     assert!(next(&waiting).unwrap_err().is_closed());
-    assert!(NodeTracker::new(&session, PATH).unwrap_err().is_closed());
+    assert!(NodeTracker::start(&session, PATH).unwrap_err().is_closed());
 }
 
 #[test]
@@ -377,15 +377,15 @@ fn what_is_to_be_tracked_is_waited_for_no_longer_than_the_patience_lasts() {
     let (zk, client, session) = connected();
     client.disconnect();
     let short = Wait::timeout(Duration::from_millis(20));
-    assert!(NodeTracker::new_with(&session, PATH, &short).unwrap().is_none());
+    assert!(NodeTracker::start_for(&session, PATH, &short).unwrap().is_none());
     let dir = LockDirectory::new(&session, "/locks").unwrap();
-    assert!(dir.watch_leader_with(&short).unwrap().is_none());
+    assert!(dir.watch_leader_for(&short).unwrap().is_none());
     let cancel = CancelToken::new();
     cancel.cancel();
-    let error = dir.watch_queue_with(&Wait::forever().cancelled_by(&cancel)).unwrap_err();
+    let error = dir.watch_queue_for(Wait::forever().cancelled_by(&cancel)).unwrap_err();
     assert!(matches!(&error, LockError::Cancelled { path, .. } if path == "/locks"), "{error}");
     client.reconnect();
-    let tracker = NodeTracker::new_with(&session, PATH, &Wait::timeout(deadline())).unwrap().unwrap();
+    let tracker = NodeTracker::start_for(&session, PATH, Wait::timeout(deadline())).unwrap().unwrap();
     zk.create(PATH, b"1");
     assert_eq!(next_seen(&tracker).as_deref(), Some("1"));
 }

@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use crate::client::ZkError;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
+use crate::client::ZkError;
 use crate::error::LossReason;
 
 pub(super) struct WatchCell<T> {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::client::{Stat, ZkResult};
 use parking_lot::Mutex;
 
+use super::Fetched;
+use crate::client::{Stat, ZkResult};
 use crate::recipe::path::ZNodePath;
-use crate::session::{Core, ParticipantId};
+use crate::session::{Core, ParticipantId, WatchOutcome};
 
 /// The watches of one participant. Its reads may block, so only workers make them.
 pub(crate) struct Watching {
@@ -30,6 +31,12 @@ impl Watching {
         self.id
     }
 
+    /// Looks at a znode, even at one that may not be read; the watch fires when it changes or goes.
+    pub(crate) fn watch(&self, path: &ZNodePath) -> ZkResult<WatchOutcome> {
+        self.register(path);
+        self.core.set_watch(path)
+    }
+
     /// Reads a znode; the watch fires when it changes or goes. None is left where there is no such znode.
     pub(crate) fn data(&self, path: &ZNodePath) -> ZkResult<(Vec<u8>, Stat)> {
         self.register(path);
@@ -37,9 +44,17 @@ impl Watching {
     }
 
     /// Looks whether there is such a znode; the watch fires when it comes, changes or goes.
-    pub(crate) fn existence(&self, path: &ZNodePath) -> ZkResult<Option<Stat>> {
+    fn existence(&self, path: &ZNodePath) -> ZkResult<Option<Stat>> {
         self.register(path);
         self.core.read(|client| client.exists(path.as_str(), true))
+    }
+
+    /// Looks whether a znode that was not found is still missing, which is seen as `value`; the watch fires when it comes.
+    pub(crate) fn absence<T>(&self, path: &ZNodePath, value: T) -> ZkResult<Fetched<T>> {
+        Ok(match self.existence(path)? {
+            None => Fetched::Seen(value),
+            Some(_) => Fetched::ChangedMeanwhile,
+        })
     }
 
     /// Lists the children of a znode; the watch fires when one comes or goes. None is left where there is no such znode.

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
+use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, LockError, Permissions, ProtocolSupport, Session, SessionState,
-    WriteLock, ZooKeeper,
+    Acl, BlockingWriteLock, CreateMode, LockError, LockOptions, Permissions, ProtocolSupport, Session,
+    SessionState, WriteLock,
 };
 
-use crate::fixtures::{LONG, Onlooker, SHORT, connect, session, unique_dir};
+use crate::fixtures::{ErrorVariant, LONG, Onlooker, SHORT, connect, session, unique_dir};
 use crate::support::net::free_port;
 use crate::support::relay::Relay;
 use crate::support::server;
@@ -127,10 +128,10 @@ fn a_chroot_is_kept_out_of_every_path() {
     let relay = Relay::to(server::shared().connect_string());
     let inside = connect(&format!("{}{root}", relay.connect_string()), LONG);
     let other = connect(&format!("{}{root}", server::shared().connect_string()), LONG);
-    let guard = BlockingWriteLock::new(&other, "/locks/a", None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&other, "/locks/a").unwrap().lock().unwrap();
     assert!(guard.id().starts_with("/locks/a/x-"), "{}", guard.id());
     assert!(onlooker.exists(&format!("{root}{}", guard.id())));
-    let waiter = WriteLock::new(&inside, "/locks/a", None).unwrap();
+    let waiter = WriteLock::new(&inside, "/locks/a").unwrap();
     assert!(!waiter.lock().unwrap());
     guard.unlock().unwrap();
     eventually("the waiter owns the lock", || waiter.is_owner());
@@ -142,7 +143,7 @@ fn a_chroot_is_kept_out_of_every_path() {
 fn a_chroot_that_does_not_exist_is_named_when_a_lock_needs_it() {
     let connect_string = format!("{}/no/such/chroot", server::shared().connect_string());
     let session = connect(&connect_string, LONG);
-    let error = BlockingWriteLock::new(&session, "/locks/a", None).unwrap().lock().unwrap_err();
+    let error = BlockingWriteLock::new(&session, "/locks/a").unwrap().lock().unwrap_err();
     assert!(matches!(&error, LockError::NoChroot { .. }), "{error:?}");
 }
 
@@ -155,18 +156,18 @@ fn digest_handle(password: &str) -> Arc<ZooKeeper> {
 #[test]
 fn a_digest_acl_lets_in_who_has_the_password_and_names_what_is_denied_to_others() {
     let dir = unique_dir("digest");
-    let acl = Some(Acl::creator_all());
+    let options = LockOptions::new().acl(Acl::creator_all());
     let member = Session::from_zookeeper(digest_handle("secret"), LONG).unwrap();
-    let guard = BlockingWriteLock::new(&member, &dir, acl.clone()).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::with_options(&member, &dir, options.clone()).unwrap().lock().unwrap();
     assert!(guard.is_owner());
 
     let stranger = session(server::shared());
-    let error = BlockingWriteLock::new(&stranger, &dir, None).unwrap().lock().unwrap_err();
+    let error = BlockingWriteLock::new(&stranger, &dir).unwrap().lock().unwrap_err();
     assert!(error.is_access_denied(), "{error}");
     assert!(error.to_string().contains("CREATE") && error.to_string().contains(&dir), "{error}");
 
     let other_member = Session::from_zookeeper(digest_handle("secret"), LONG).unwrap();
-    let waiter = WriteLock::new(&other_member, &dir, acl).unwrap();
+    let waiter = WriteLock::with_options(&other_member, &dir, options, ()).unwrap();
     assert!(!waiter.lock().unwrap());
     drop(guard);
     eventually("the waiter owns the lock", || waiter.is_owner());
@@ -184,7 +185,7 @@ fn a_predecessor_that_may_not_be_read_is_watched_all_the_same() {
         .create(&path, Vec::new(), nobody_reads, zookeeper::CreateMode::EphemeralSequential)
         .unwrap();
     let session = session(server::shared());
-    let waiter = WriteLock::new(&session, &dir, None).unwrap();
+    let waiter = WriteLock::new(&session, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
     onlooker.delete(&ahead);
     eventually("the waiter owns the lock", || waiter.is_owner());
@@ -193,8 +194,9 @@ fn a_predecessor_that_may_not_be_read_is_watched_all_the_same() {
 #[test]
 fn an_invalid_acl_is_refused_by_name() {
     let session = session(server::shared());
-    let error =
-        WriteLock::new(&session, &unique_dir("no-acl"), Some(Vec::new())).unwrap().lock().unwrap_err();
+    let options = LockOptions::new().acl([]);
+    let lock = WriteLock::with_options(&session, &unique_dir("no-acl"), options, ()).unwrap();
+    let error = lock.lock().unwrap_err();
     assert!(matches!(error, LockError::InvalidAcl { .. }), "{error}");
 }
 
@@ -207,12 +209,12 @@ fn a_handle_of_the_applications_stays_the_applications() {
     let zk = Arc::new(zk.unwrap());
     let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
     let onlooker = Onlooker::at(server::shared());
-    let held = BlockingWriteLock::new(&session, &dir, None).unwrap().lock().unwrap();
-    let waiter = WriteLock::new(&session, &dir, None).unwrap();
+    let held = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
+    let waiter = WriteLock::new(&session, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
     held.unlock().unwrap();
     eventually("the waiter owns the lock", || waiter.is_owner());
-    let third = WriteLock::new(&session, &dir, None).unwrap();
+    let third = WriteLock::new(&session, &dir).unwrap();
     assert!(!third.lock().unwrap());
     session.close();
     assert!(onlooker.children(&dir).is_empty(), "close returns when our znodes are gone");
@@ -228,7 +230,7 @@ fn a_borrowed_session_dropped_with_a_guard_leaves_no_znode() {
     let dir = unique_dir("borrowed-drop");
     let zk = Arc::new(ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap());
     let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
-    let guard = BlockingWriteLock::new(&session, &dir, None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
     drop(session);
     assert!(guard.is_owner(), "the guard holds the session");
     drop(guard);

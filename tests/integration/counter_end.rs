@@ -15,7 +15,7 @@ fn there_is_never_more_than_one_owner_at_the_end_of_the_counter() {
     let dir = "/counter-end";
     let server = server_that_counted_to(i32::MAX - 4, dir);
     let session = session(&server);
-    let locks: Vec<WriteLock> = (0..16).map(|_| WriteLock::new(&session, dir, None).unwrap()).collect();
+    let locks: Vec<WriteLock> = (0..16).map(|_| WriteLock::new(&session, dir).unwrap()).collect();
     let (mut numbers, mut owned_beyond) = (Vec::new(), 0);
     let begun = Instant::now();
     for round in 0.. {
@@ -65,7 +65,7 @@ fn join(lock: &WriteLock, all: &[WriteLock]) -> Option<i32> {
             }
             lock.id().map(|id| number_of(&id))
         }
-        Err(LockError::SequenceExhausted { path }) => Some(number_of(&path)),
+        Err(LockError::SequenceExhausted { path, .. }) => Some(number_of(&path)),
         Err(error) => panic!("{error}"),
     }
 }
@@ -73,7 +73,8 @@ fn join(lock: &WriteLock, all: &[WriteLock]) -> Option<i32> {
 /// Returns the owner's znode.
 #[track_caller]
 fn assert_one_owner_at_most(locks: &[WriteLock]) -> Option<String> {
-    let mut owners: Vec<_> = locks.iter().filter(|lock| lock.is_owner()).filter_map(WriteLock::id).collect();
+    let mut owners: Vec<_> =
+        locks.iter().filter(|lock| lock.is_owner()).filter_map(|lock| lock.id()).collect();
     assert!(owners.len() <= 1, "{owners:?} own at once");
     owners.pop()
 }

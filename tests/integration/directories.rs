@@ -6,11 +6,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use zookeeper::{Acl, CreateMode, Permission, ZooKeeper};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind, LossReason, NamingScheme,
-    ReadWriteLock, Session, SessionState, WriteLock,
+    BlockingWriteLock, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind, LockOptions, LossReason,
+    NamingScheme, ReadWriteLock, Session, SessionState, WriteLock,
 };
 
-use crate::fixtures::{LONG, Notes, Onlooker, SHORT, connect, next, session, unique_dir};
+use crate::fixtures::{ErrorVariant, LONG, Notes, Onlooker, SHORT, connect, next, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
@@ -30,7 +30,7 @@ impl Fixture {
     }
 
     fn lock(&self) -> WriteLock {
-        WriteLock::new(&self.session, self.dir(), None).unwrap()
+        WriteLock::new(&self.session, self.dir()).unwrap()
     }
 
     fn dir(&self) -> &str {
@@ -91,7 +91,7 @@ fn a_thousand_contenders_are_listed_in_order() {
         })
         .collect();
     let contenders = fixture.directory.contenders().unwrap();
-    let ids: Vec<String> = locks.iter().filter_map(WriteLock::id).collect();
+    let ids: Vec<String> = locks.iter().filter_map(|lock| lock.id()).collect();
     assert_eq!(paths(&contenders), ids);
 }
 
@@ -99,7 +99,9 @@ fn a_thousand_contenders_are_listed_in_order() {
 fn readers_own_together_until_a_writer_stands_before_them() {
     for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
         let fixture = Fixture::new("readers");
-        let lock = ReadWriteLock::with_naming_scheme(&fixture.session, fixture.dir(), None, scheme).unwrap();
+        let lock =
+            ReadWriteLock::with_options(&fixture.session, fixture.dir(), LockOptions::new().naming(scheme))
+                .unwrap();
         let owners = || fixture.directory.current_owners().unwrap();
         let readers = [lock.read().unwrap(), lock.read().unwrap()];
         let writer = lock.write_lock(Notes::new().0);
@@ -122,7 +124,7 @@ fn contenders_can_be_asked_for_while_they_come_and_go() {
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let lock = BlockingWriteLock::new(&fixture.session, fixture.dir(), None).unwrap();
+                let lock = BlockingWriteLock::new(&fixture.session, fixture.dir()).unwrap();
                 while Instant::now() < until {
                     lock.lock().unwrap().unlock().unwrap();
                 }
@@ -174,7 +176,7 @@ fn reaping_takes_the_left_over_and_leaves_the_living() {
 #[test]
 fn an_owner_that_is_reaped_by_force_is_told() {
     let fixture = Fixture::new("reaping-by-force");
-    let guard = BlockingWriteLock::new(&fixture.session, fixture.dir(), None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&fixture.session, fixture.dir()).unwrap().lock().unwrap();
     let other = session(server::shared());
     let directory = LockDirectory::new(&other, fixture.dir()).unwrap().including_live_sessions(true);
     assert_eq!(paths(&directory.reap_all().unwrap()), [guard.id()]);
@@ -191,7 +193,7 @@ fn waiters_that_join_while_the_queue_is_reaped_lose_nothing_but_time() {
         let waiters = [(); 3].map(|()| {
             scope.spawn(|| {
                 let session = session(server::shared());
-                let lock = BlockingWriteLock::new(&session, fixture.dir(), None).unwrap();
+                let lock = BlockingWriteLock::new(&session, fixture.dir()).unwrap();
                 let mut acquired = 0;
                 while Instant::now() < until {
                     match lock.try_lock_for(deadline()) {
@@ -266,9 +268,10 @@ fn a_follower_learns_who_leads_and_when_it_changes() {
     let watch = fixture.directory.watch_leader().unwrap();
     assert_eq!(leader(&watch), None);
     let candidates = [session(server::shared()), session(server::shared())];
-    let [first, second] =
-        candidates.each_ref().map(|session| WriteLock::new(session, fixture.dir(), None).unwrap());
-    first.set_data(b"node-a:8080").unwrap();
+    let options = LockOptions::new().data("node-a:8080");
+    let [first, second] = candidates
+        .each_ref()
+        .map(|session| WriteLock::with_options(session, fixture.dir(), options.clone(), ()).unwrap());
     assert!(first.lock().unwrap());
     await_leader(&watch, first.id());
     assert_eq!(watch.leader().unwrap().unwrap().data_lossy(), "node-a:8080");
@@ -343,7 +346,7 @@ fn dropped_watches_leave_at_most_one_watch_for_a_path() {
     let server = Server::start();
     let session = session(&server);
     let directory = LockDirectory::new(&session, "/locks/dropped").unwrap();
-    let lock = WriteLock::new(&session, "/locks/dropped", None).unwrap();
+    let lock = WriteLock::new(&session, "/locks/dropped").unwrap();
     assert!(lock.lock().unwrap());
     for _ in 0..100 {
         drop((directory.watch_leader().unwrap(), directory.watch_queue().unwrap()));

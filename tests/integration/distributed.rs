@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, NamedLocks, RetryPolicy};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, NamedLocks};
 
-use crate::fixtures::{Onlooker, session, unique_dir};
+use crate::fixtures::{ErrorVariant, Onlooker, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::deadline;
 
@@ -41,7 +41,14 @@ fn every_name_is_one_lock_of_its_own() {
     let names = awkward_names();
     let guards: Vec<_> = names
         .iter()
-        .map(|name| locks.try_lock(name).unwrap().unwrap_or_else(|| panic!("{name:?} is another's lock")))
+        .map(|name| {
+            locks
+                .get(name)
+                .unwrap()
+                .try_lock()
+                .unwrap()
+                .unwrap_or_else(|| panic!("{name:?} is another's lock"))
+        })
         .collect();
     assert_eq!(onlooker.children(&root).len(), names.len());
     for (name, guard) in names.iter().zip(&guards) {
@@ -49,7 +56,7 @@ fn every_name_is_one_lock_of_its_own() {
         assert_eq!(guard.id().rsplit_once('/').unwrap().0, locks.dir(name).unwrap());
     }
     for name in ["reports/daily", "🦀", "\0"] {
-        assert!(locks.try_lock(name).unwrap().is_none(), "{name:?} is held");
+        assert!(locks.get(name).unwrap().try_lock().unwrap().is_none(), "{name:?} is held");
     }
 }
 
@@ -58,18 +65,18 @@ fn a_resource_is_one_lock_for_all_who_name_it() {
     let root = unique_dir("resource");
     let onlooker = Onlooker::at(server::shared());
     let (ours, theirs) = (session(server::shared()), session(server::shared()));
-    let ours = NamedLocks::new(&ours, &root).unwrap().with_client_id(b"worker-7").unwrap();
+    let ours = NamedLocks::with_options(&ours, &root, LockOptions::new().data("worker-7")).unwrap();
     let theirs = NamedLocks::new(&theirs, &root).unwrap();
-    let guard = ours.lock("reports/daily").unwrap();
+    let guard = ours.get("reports/daily").unwrap().lock().unwrap();
     assert_eq!(onlooker.data(guard.id()), b"worker-7");
-    assert!(theirs.try_lock("reports/daily").unwrap().is_none());
-    assert!(theirs.try_lock_for("reports/daily", Duration::from_millis(50)).unwrap().is_none());
+    assert!(theirs.get("reports/daily").unwrap().try_lock().unwrap().is_none());
+    assert!(theirs.get("reports/daily").unwrap().try_lock_for(Duration::from_millis(50)).unwrap().is_none());
     let soon = Instant::now() + Duration::from_millis(50);
-    assert!(theirs.try_lock_until("reports/daily", soon).unwrap().is_none());
+    assert!(theirs.get("reports/daily").unwrap().try_lock_for(soon).unwrap().is_none());
     assert!(Instant::now() >= soon);
-    assert!(theirs.try_lock("reports").unwrap().is_some());
-    assert!(theirs.write_lock("reports/daily").unwrap().try_lock().unwrap().is_none());
-    let by_path = BlockingWriteLock::new(theirs.session(), &format!("{root}/reports%2Fdaily"), None).unwrap();
+    assert!(theirs.get("reports").unwrap().try_lock().unwrap().is_some());
+    assert!(theirs.get("reports/daily").unwrap().try_lock().unwrap().is_none());
+    let by_path = BlockingWriteLock::new(theirs.session(), &format!("{root}/reports%2Fdaily")).unwrap();
     assert!(by_path.try_lock().unwrap().is_none());
     guard.unlock().unwrap();
     // What timed out is deleted in the background.
@@ -81,18 +88,10 @@ fn what_cannot_be_a_lock_is_refused_before_anything_is_sent() {
     let root = unique_dir("refused");
     let session = session(server::shared());
     let locks = NamedLocks::new(&session, &root).unwrap();
-    assert!(locks.lock("").unwrap_err().is_invalid_argument());
-    assert!(locks.lock(&"/".repeat(2000)).unwrap_err().is_invalid_argument(), "escaped, it is too long");
+    assert!(locks.get("").unwrap_err().is_invalid_argument());
+    assert!(locks.get(&"/".repeat(2000)).unwrap_err().is_invalid_argument(), "escaped, it is too long");
     assert!(NamedLocks::new(&session, "/").unwrap_err().is_invalid_argument());
-    assert!(NamedLocks::new(&session, &root).unwrap().with_client_id(&vec![0; 1 << 20]).is_err());
+    let too_much = LockOptions::new().data(vec![0; 1 << 20]);
+    assert!(NamedLocks::with_options(&session, &root, too_much).is_err());
     assert!(!Onlooker::at(server::shared()).exists(&root));
-}
-
-#[test]
-fn all_locks_of_one_root_share_their_settings() {
-    let session = session(server::shared());
-    let locks = NamedLocks::new(&session, &unique_dir("settings")).unwrap();
-    let policy = RetryPolicy::constant(Duration::from_millis(7));
-    locks.protocol_support().set_retry_policy(policy);
-    assert_eq!(locks.write_lock("any").unwrap().protocol_support().retry_policy(), policy);
 }

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, Candidate, Leadership, LockError, LossReason, Permissions, Revocation, Revoker,
-    Session, Wait,
+    Acl, BlockingWriteLock, Candidate, Leadership, LockError, LockOptions, LossReason, Permissions,
+    Revocation, Revoker, Session, Wait,
 };
 
-use crate::fixtures::{LONG, Onlooker, SHORT, connect, next, session, unique_dir};
+use crate::fixtures::{
+    ErrorVariant, LONG, Onlooker, SHORT, connect, connect_replaced, next, session, unique_dir,
+};
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::{deadline, eventually};
@@ -20,11 +22,11 @@ use crate::twin::Twin;
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 fn election(session: &Session, dir: &str) -> BlockingWriteLock {
-    BlockingWriteLock::new(session, dir, None).unwrap()
+    BlockingWriteLock::new(session, dir).unwrap()
 }
 
 fn assert_ends(candidate: &Candidate) {
-    assert!(candidate.wait(&Wait::timeout(deadline())), "never ended: {candidate:?}");
+    assert!(candidate.wait(Wait::timeout(deadline())), "never ended: {candidate:?}");
 }
 
 /// What a candidate that leads for as long as it may tells of itself.
@@ -137,7 +139,7 @@ fn a_leader_that_is_killed_is_followed() {
         let (candidate, said) = stand(&connect(&connect_string, SHORT), &dir);
         await_leading(&said);
         Twin::say("leading");
-        candidate.wait(&Wait::forever());
+        candidate.wait(Wait::forever());
         return;
     }
 
@@ -242,8 +244,8 @@ fn a_candidate_whose_znode_is_deleted_while_it_waits_stands_again() {
 fn a_candidate_that_may_not_delete_its_znode_ends_rather_than_wait_behind_it() {
     let session = session(server::shared());
     let may = Permissions::CREATE | Permissions::READ | Permissions::WRITE;
-    let acl = Some(vec![Acl::new(may, "world", "anyone")]);
-    let election = BlockingWriteLock::new(&session, &unique_dir("stuck"), acl).unwrap();
+    let options = LockOptions::new().acl([Acl::new(may, "world", "anyone")]);
+    let election = BlockingWriteLock::with_options(&session, &unique_dir("stuck"), options).unwrap();
     let candidate = Candidate::start(election, |_| Ok(())).unwrap();
     assert_ends(&candidate);
     assert!(candidate.error().unwrap().is_access_denied(), "{:?}", candidate.error());
@@ -265,9 +267,9 @@ fn on_a_plain_session_its_loss_stops_the_closure_and_ends_the_candidate() {
 }
 
 #[test]
-fn on_a_healing_session_a_leader_and_a_waiter_stand_again_after_its_loss() {
+fn on_a_replaced_session_a_leader_and_a_waiter_stand_again_after_its_loss() {
     let relay = Relay::to(server::shared().connect_string());
-    let replacement = Session::connect_self_healing(&relay.connect_string(), SHORT).unwrap();
+    let replacement = connect_replaced(&relay.connect_string(), SHORT);
     let dir = unique_dir("replacement-lost");
     let (leader, leader_said) = stand(&replacement, &dir);
     let first = await_leading(&leader_said);
@@ -318,7 +320,7 @@ fn a_candidate_that_waits_stops_at_once_and_leaves_the_queue() {
     let guard = election(&session, &dir).lock().unwrap();
     let (candidate, said) = stand(&session, &dir);
     onlooker.await_children(&dir, 2);
-    assert!(!candidate.wait(&Wait::timeout(Duration::ZERO)));
+    assert!(!candidate.wait(Wait::timeout(Duration::ZERO)));
     candidate.stop();
     candidate.stop();
     assert_ends(&candidate);
@@ -353,7 +355,7 @@ fn a_candidate_stops_at_once_while_packets_are_swallowed() {
     onlooker.await_children(&dir, 2);
     relay.swallow();
     candidate.stop();
-    assert!(candidate.wait(&Wait::timeout(LONG / 2)), "before the session ends");
+    assert!(candidate.wait(Wait::timeout(LONG / 2)), "before the session ends");
     relay.restore();
     onlooker.await_children(&dir, 1);
     drop(guard);

@@ -14,9 +14,9 @@ fn owner_and_waiter_live_through_the_death_of_the_leading_server() {
     let ensemble = Ensemble::start(3);
     let dir = unique_dir("leader-dies");
     let (one, two) = (connect(&ensemble.connect_string(), LONG), connect(&ensemble.connect_string(), LONG));
-    let guard = BlockingWriteLock::new(&one, &dir, None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&one, &dir).unwrap().lock().unwrap();
     let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&two, &dir, None, notes).unwrap();
+    let waiter = WriteLock::with_listener(&two, &dir, notes).unwrap();
     assert!(!waiter.lock().unwrap());
     let states = [one.subscribe(), two.subscribe()];
     ensemble.kill(ensemble.leader());
@@ -40,8 +40,8 @@ fn an_owner_behind_a_paused_server_stops_owning_before_another_acquires() {
     let follower = ensemble.follower();
     let far = connect(&ensemble.connect_string_of(follower), SHORT);
     let near = connect(&ensemble.connect_string_of(ensemble.leader()), LONG);
-    let guard = BlockingWriteLock::new(&far, &dir, None).unwrap().lock().unwrap();
-    let waiter = WriteLock::new(&near, &dir, None).unwrap();
+    let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
+    let waiter = WriteLock::new(&near, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
     ensemble.pause(follower);
     let until = Instant::now() + deadline();
@@ -64,8 +64,8 @@ fn a_keep_alive_that_dies_with_its_follower_extends_no_lease() {
     let timeout = Duration::from_secs(6);
     let far = connect(&ensemble.connect_string_of(follower), timeout);
     let near = connect(&ensemble.connect_string_of(ensemble.leader()), LONG);
-    let guard = BlockingWriteLock::new(&far, &dir, None).unwrap().lock().unwrap();
-    let waiter = WriteLock::new(&near, &dir, None).unwrap();
+    let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
+    let waiter = WriteLock::new(&near, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
     // Nobody else writes: the next transaction is the owner's keep-alive.
     let leader = ensemble.node(ensemble.leader());
@@ -92,9 +92,9 @@ fn a_lock_works_on_while_one_server_of_three_is_down() {
     for _ in 0..4 {
         // Wherever the connecting begins, it ends at a server that serves.
         let session = connect(&ensemble.connect_string(), LONG);
-        BlockingWriteLock::new(&session, &dir, None).unwrap().lock().unwrap().unlock().unwrap();
+        BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap().unlock().unwrap();
     }
     ensemble.restart(follower);
     let session = connect(&ensemble.connect_string_of(follower), LONG);
-    assert!(BlockingWriteLock::new(&session, &dir, None).unwrap().try_lock().unwrap().is_some());
+    assert!(BlockingWriteLock::new(&session, &dir).unwrap().try_lock().unwrap().is_some());
 }

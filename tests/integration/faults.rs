@@ -5,9 +5,11 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LockError, LossReason, Session, SessionState, WriteLock};
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, LockError, LossReason, Released, Session, SessionState, WriteLock,
+};
 
-use crate::fixtures::{Call, LONG, Notes, Onlooker, SHORT, connect, next, session, unique_dir};
+use crate::fixtures::{Call, ErrorVariant, LONG, Notes, Onlooker, SHORT, connect, next, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
@@ -33,7 +35,7 @@ impl Fixture {
     /// A lock on a session that does not fail, held.
     fn held_nearby(&self) -> (Session, WriteLock) {
         let near = session(server::shared());
-        let lock = WriteLock::new(&near, &self.dir, None).unwrap();
+        let lock = WriteLock::new(&near, &self.dir).unwrap();
         assert!(lock.lock().unwrap());
         (near, lock)
     }
@@ -64,7 +66,7 @@ fn a_waiter_acquires_after_a_reconnect() {
     let (_near, holder) = fixture.held_nearby();
     let far = fixture.far(LONG);
     let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&far, &fixture.dir, None, notes).unwrap();
+    let waiter = WriteLock::with_listener(&far, &fixture.dir, notes).unwrap();
     assert!(!waiter.lock().unwrap());
     fixture.cut_and_reconnect(&far);
     // The watch was set on the old connection; only a new one can tell of this.
@@ -78,7 +80,7 @@ fn a_waiter_whose_turn_came_during_the_outage_acquires() {
     let fixture = Fixture::new("turn-in-outage");
     let (_near, holder) = fixture.held_nearby();
     let far = fixture.far(LONG);
-    let waiter = WriteLock::new(&far, &fixture.dir, None).unwrap();
+    let waiter = WriteLock::new(&far, &fixture.dir).unwrap();
     assert!(!waiter.lock().unwrap());
     fixture.relay.refuse();
     holder.unlock().unwrap();
@@ -92,7 +94,7 @@ fn an_owner_owns_on_through_a_short_disconnect() {
     let fixture = Fixture::new("reconnect-owning");
     let far = fixture.far(LONG);
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&far, &fixture.dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&far, &fixture.dir, notes).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     let id = lock.id();
@@ -113,7 +115,7 @@ fn an_owner_owns_on_through_a_short_disconnect() {
 fn an_owner_whose_znode_went_during_a_disconnect_is_told_after_it() {
     let fixture = Fixture::new("gone-in-outage");
     let far = fixture.far(LONG);
-    let guard = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&far, &fixture.dir).unwrap().lock().unwrap();
     fixture.relay.refuse();
     fixture.onlooker.delete(guard.id());
     fixture.relay.restore();
@@ -127,10 +129,10 @@ fn a_waiter_waits_through_a_restart_of_the_server() {
     let server = Server::start();
     let (ours, theirs) = (session(&server), session(&server));
     let dir = unique_dir("restart");
-    let holder = WriteLock::new(&theirs, &dir, None).unwrap();
+    let holder = WriteLock::new(&theirs, &dir).unwrap();
     assert!(holder.lock().unwrap());
     let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&ours, &dir, None, notes).unwrap();
+    let waiter = WriteLock::with_listener(&ours, &dir, notes).unwrap();
     assert!(!waiter.lock().unwrap());
     server.stop();
     eventually("the outage is noticed", || ours.state() == SessionState::Suspended);
@@ -149,7 +151,7 @@ fn a_waiter_waits_through_a_restart_of_the_server() {
 fn a_create_whose_reply_was_lost_leaves_one_znode_and_acquires() {
     let fixture = Fixture::new("lost-reply");
     let far = fixture.far(LONG);
-    let lock = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&far, &fixture.dir).unwrap();
     drop(lock.lock().unwrap());
     fixture.onlooker.await_children(&fixture.dir, 0);
     thread::scope(|scope| {
@@ -169,7 +171,7 @@ fn a_create_whose_reply_was_lost_leaves_one_znode_and_acquires() {
 fn a_create_whose_reply_was_lost_is_undone_when_the_caller_has_given_up() {
     let fixture = Fixture::new("lost-reply-given-up");
     let far = fixture.far(LONG);
-    let lock = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&far, &fixture.dir).unwrap();
     drop(lock.lock().unwrap());
     fixture.onlooker.await_children(&fixture.dir, 0);
     fixture.relay.hold_replies();
@@ -182,15 +184,14 @@ fn a_create_whose_reply_was_lost_is_undone_when_the_caller_has_given_up() {
 }
 
 #[test]
-fn an_unlock_during_an_outage_is_made_good_after_it() {
+fn an_unlock_during_an_outage_deletes_the_znode_after_it() {
     let fixture = Fixture::new("unlock-outage");
     let far = fixture.far(LONG);
-    let guard = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&far, &fixture.dir).unwrap().lock().unwrap();
     let states = far.subscribe();
     fixture.relay.refuse();
     await_state(&states, SessionState::Suspended);
-    let error = guard.unlock().unwrap_err();
-    assert!(matches!(error, LockError::DeletePending { .. }), "{error}");
+    assert_eq!(guard.unlock().unwrap(), Released::Pending);
     assert_eq!(fixture.children().len(), 1, "the session lives, and the znode with it");
     fixture.relay.restore();
     fixture.onlooker.await_children(&fixture.dir, 0);
@@ -200,7 +201,7 @@ fn an_unlock_during_an_outage_is_made_good_after_it() {
 fn a_guard_dropped_during_an_outage_is_released_after_it() {
     let fixture = Fixture::new("drop-outage");
     let far = fixture.far(LONG);
-    let guard = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&far, &fixture.dir).unwrap().lock().unwrap();
     fixture.relay.refuse();
     let start = Instant::now();
     drop(guard);
@@ -213,7 +214,7 @@ fn a_guard_dropped_during_an_outage_is_released_after_it() {
 fn a_session_closed_during_an_outage_does_not_come_back() {
     let fixture = Fixture::new("close-outage");
     let far = fixture.far(LONG);
-    let guard = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&far, &fixture.dir).unwrap().lock().unwrap();
     let states = far.subscribe();
     fixture.relay.refuse();
     await_state(&states, SessionState::Suspended);
@@ -235,11 +236,11 @@ fn an_owner_in_a_silent_partition_stops_owning_before_anybody_else_can() {
     let fixture = Fixture::new("partition-owning");
     let far = fixture.far(SHORT);
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&far, &fixture.dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&far, &fixture.dir, notes).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     let near = session(server::shared());
-    let next_owner = WriteLock::new(&near, &fixture.dir, None).unwrap();
+    let next_owner = WriteLock::new(&near, &fixture.dir).unwrap();
     assert!(!next_owner.lock().unwrap());
     fixture.relay.swallow();
     let until = Instant::now() + deadline();
@@ -261,7 +262,7 @@ fn a_waiting_call_in_a_silent_partition_ends_with_the_session() {
     let fixture = Fixture::new("partition-waiting");
     let (_near, _holder) = fixture.held_nearby();
     let far = fixture.far(SHORT);
-    let lock = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&far, &fixture.dir).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| lock.lock().map(drop));
         fixture.onlooker.await_children(&fixture.dir, 2);
@@ -277,7 +278,7 @@ fn a_waiting_call_in_a_silent_partition_ends_with_the_session() {
     fixture.relay.restore();
     // Another session works at once.
     let again = fixture.far(SHORT);
-    let lock = BlockingWriteLock::new(&again, &fixture.dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&again, &fixture.dir).unwrap();
     assert!(lock.try_lock().unwrap().is_none());
 }
 
@@ -285,9 +286,9 @@ fn a_waiting_call_in_a_silent_partition_ends_with_the_session() {
 fn deadlines_hold_and_drops_return_while_packets_are_swallowed() {
     let fixture = Fixture::new("silence");
     let far = fixture.far(LONG);
-    let lock = BlockingWriteLock::new(&far, &fixture.dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&far, &fixture.dir).unwrap();
     let guard = lock.lock().unwrap();
-    let listening = WriteLock::new(&far, &fixture.dir, None).unwrap();
+    let listening = WriteLock::new(&far, &fixture.dir).unwrap();
     assert!(!listening.lock().unwrap());
     fixture.relay.swallow();
     let start = Instant::now();
@@ -311,7 +312,7 @@ fn a_new_session_behind_the_handles_back_is_told_as_lost() {
     let session = session(&server);
     let states = session.subscribe();
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &onlooker_dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&session, &onlooker_dir, notes).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     // A server that has forgotten everything does not know the session, and the client opens another without a word.
@@ -329,7 +330,7 @@ fn a_new_session_behind_the_handles_back_is_told_as_lost() {
     assert!(lock.lock().unwrap_err().is_session_lost());
     assert!(lock.unlock().unwrap_err().is_session_lost());
     let again = crate::fixtures::session(&server);
-    assert!(WriteLock::new(&again, &onlooker_dir, None).unwrap().lock().unwrap());
+    assert!(WriteLock::new(&again, &onlooker_dir).unwrap().lock().unwrap());
 }
 
 #[test]
@@ -338,7 +339,7 @@ fn a_queued_request_hears_that_its_session_is_gone() {
     let (_near, _holder) = fixture.held_nearby();
     let far = fixture.far(SHORT);
     let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&far, &fixture.dir, None, notes).unwrap();
+    let waiter = WriteLock::with_listener(&far, &fixture.dir, notes).unwrap();
     assert!(!waiter.lock().unwrap());
     fixture.relay.swallow();
     assert_eq!(next(&calls), Call::Dropped(LossReason::LeaseExpired));
@@ -351,7 +352,7 @@ fn a_queued_request_hears_that_its_session_is_gone() {
 fn an_owner_is_told_when_another_deletes_its_znode() {
     let fixture = Fixture::new("deleted-owning");
     let near = session(server::shared());
-    let blocking = BlockingWriteLock::new(&near, &fixture.dir, None).unwrap();
+    let blocking = BlockingWriteLock::new(&near, &fixture.dir).unwrap();
     let guard = blocking.lock().unwrap();
     fixture.onlooker.delete(guard.id());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
@@ -360,7 +361,7 @@ fn an_owner_is_told_when_another_deletes_its_znode() {
     assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));
 
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&near, &fixture.dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&near, &fixture.dir, notes).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     fixture.onlooker.delete(&lock.id().unwrap());
@@ -374,7 +375,7 @@ fn an_owner_is_told_when_another_deletes_its_znode() {
 fn what_was_done_under_a_lock_that_was_taken_away_is_no_success() {
     let fixture = Fixture::new("deleted-inside");
     let near = session(server::shared());
-    let lock = BlockingWriteLock::new(&near, &fixture.dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&near, &fixture.dir).unwrap();
     let error = lock.with_lock(|guard| fixture.onlooker.delete(guard.id())).unwrap_err();
     assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
 }
@@ -384,7 +385,7 @@ fn a_queue_deleted_under_its_waiters_fails_them_and_can_be_joined_again() {
     let fixture = Fixture::new("deleted-parent");
     let (_near, holder) = fixture.held_nearby();
     let waiting = session(server::shared());
-    let lock = BlockingWriteLock::new(&waiting, &fixture.dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&waiting, &fixture.dir).unwrap();
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| lock.lock().map(drop))).collect();
         fixture.onlooker.await_children(&fixture.dir, 4);

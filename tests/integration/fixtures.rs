@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
-use zookeeper_recipes_lock::{LockListener, LossReason, Session};
+use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Session};
 
 use crate::support::server::Server;
 use crate::support::wait::{deadline, eventually};
@@ -15,6 +15,37 @@ pub const LONG: Duration = Duration::from_secs(30);
 
 /// The session timeout of tests in which a session must end.
 pub const SHORT: Duration = Duration::from_secs(4);
+
+/// Questions for one variant of an error.
+pub trait ErrorVariant {
+    fn is_session_lost(&self) -> bool;
+    fn is_closed(&self) -> bool;
+    fn is_access_denied(&self) -> bool;
+    fn is_invalid_argument(&self) -> bool;
+}
+
+impl ErrorVariant for LockError {
+    fn is_session_lost(&self) -> bool {
+        matches!(self, LockError::SessionLost { .. })
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self, LockError::Closed { .. })
+    }
+
+    fn is_access_denied(&self) -> bool {
+        matches!(self, LockError::AccessDenied { .. })
+    }
+
+    fn is_invalid_argument(&self) -> bool {
+        matches!(self, LockError::InvalidPath { .. } | LockError::InvalidArgument { .. })
+    }
+}
+
+/// Connects a session that is replaced when it is lost.
+pub fn connect_replaced(connect_string: &str, timeout: Duration) -> Session {
+    Session::builder(connect_string).session_timeout(timeout).replace_lost_sessions(true).connect().unwrap()
+}
 
 pub fn session(server: &Server) -> Session {
     connect(&server.connect_string(), LONG)

@@ -28,7 +28,7 @@ fn the_lease_follows_a_shorter_timeout_that_is_granted_on_a_reconnect() {
     let relay = Relay::to(server.connect_string());
     let far = connect(&relay.connect_string(), Duration::from_secs(40));
     let dir = unique_dir("regranted");
-    let guard = BlockingWriteLock::new(&far, &dir, None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
     assert_eq!(far.session_timeout(), Duration::from_secs(40));
     server.stop();
     server.reconfigure("maxSessionTimeout=40000", "maxSessionTimeout=10000");
@@ -36,7 +36,7 @@ fn the_lease_follows_a_shorter_timeout_that_is_granted_on_a_reconnect() {
     eventually("the session is back", || far.state() == SessionState::Connected);
     eventually("the owner goes on", || far.session_timeout() == Duration::from_secs(10));
     let near = connect(&server.connect_string(), LONG);
-    let waiter = WriteLock::new(&near, &dir, None).unwrap();
+    let waiter = WriteLock::new(&near, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
     let settled = Instant::now() + Duration::from_secs(11);
     eventually("a session timeout has passed in contact", || {
@@ -70,8 +70,8 @@ fn a_keep_alive_that_dies_with_an_observer_and_its_master_extends_no_lease() {
         let dir = unique_dir("observer-dies-early");
         let far = connect(&ensemble.connect_string_of(OBSERVER), Duration::from_secs(6));
         let near = connect(&leader.connect_string(), LONG);
-        let guard = BlockingWriteLock::new(&far, &dir, None).unwrap().lock().unwrap();
-        let waiter = WriteLock::new(&near, &dir, None).unwrap();
+        let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
+        let waiter = WriteLock::new(&near, &dir).unwrap();
         assert!(!waiter.lock().unwrap());
         // Nobody else writes: the next transactions are a keep-alive and its confirmation.
         let idle = Instant::now() + Duration::from_millis(2800 + 300 * attempt);

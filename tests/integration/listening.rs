@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::unbounded;
-use zookeeper_recipes_lock::{LockError, LockListener, LossReason, WriteLock};
+use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Released, WriteLock};
 
-use crate::fixtures::{Call, Notes, Onlooker, next, session, unique_dir};
+use crate::fixtures::{Call, ErrorVariant, Notes, Onlooker, next, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::eventually;
 
@@ -14,7 +14,7 @@ fn the_listener_hears_of_each_acquisition_and_its_release_once() {
     let session = session(server::shared());
     let dir = unique_dir("once");
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&session, &dir, notes).unwrap();
     for _ in 0..3 {
         assert!(lock.lock().unwrap());
         assert!(lock.lock().unwrap(), "a second call is the same request");
@@ -34,10 +34,10 @@ fn the_listener_hears_of_each_acquisition_and_its_release_once() {
 fn a_waiting_lock_is_told_when_its_turn_comes() {
     let session = session(server::shared());
     let dir = unique_dir("turn");
-    let holder = WriteLock::new(&session, &dir, None).unwrap();
+    let holder = WriteLock::new(&session, &dir).unwrap();
     assert!(holder.lock().unwrap());
     let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    let waiter = WriteLock::with_listener(&session, &dir, notes).unwrap();
     assert!(!waiter.lock().unwrap());
     assert!(!waiter.lock().unwrap(), "a second call is the same request");
     assert!(!waiter.is_owner());
@@ -58,10 +58,10 @@ fn a_waiting_lock_is_told_when_its_turn_comes() {
 fn leaving_the_queue_calls_nobody() {
     let session = session(server::shared());
     let dir = unique_dir("leave");
-    let holder = WriteLock::new(&session, &dir, None).unwrap();
+    let holder = WriteLock::new(&session, &dir).unwrap();
     holder.lock().unwrap();
     let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    let waiter = WriteLock::with_listener(&session, &dir, notes).unwrap();
     waiter.lock().unwrap();
     waiter.unlock().unwrap();
     assert_eq!(Onlooker::at(server::shared()).children(&dir).len(), 1);
@@ -74,17 +74,16 @@ fn a_closed_lock_stays_closed() {
     let session = session(server::shared());
     let dir = unique_dir("close");
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&session, &dir, notes).unwrap();
     assert!(lock.lock().unwrap());
     lock.close();
     lock.close();
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
-    assert!(!lock.lock().unwrap());
+    assert!(lock.lock().unwrap_err().is_closed());
     lock.unlock().unwrap();
     assert!(lock.is_closed() && !lock.is_owner());
     assert_eq!(lock.id(), None);
     assert_eq!(lock.dir(), dir);
-    assert!(lock.protocol_support().retry_operation(|| Ok(())).unwrap_err().is_closed());
     Onlooker::at(server::shared()).await_children(&dir, 0);
 }
 
@@ -93,7 +92,7 @@ fn another_listener_hears_what_happens_from_then_on() {
     let session = session(server::shared());
     let (first, first_calls) = Notes::new();
     let (second, second_calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &unique_dir("swap"), None, first).unwrap();
+    let lock = WriteLock::with_listener(&session, &unique_dir("swap"), first).unwrap();
     lock.lock().unwrap();
     assert_eq!(next(&first_calls), Call::Acquired);
     lock.set_lock_listener(second);
@@ -142,7 +141,7 @@ fn meddle(test: &str, on_acquired: impl Fn(&WriteLock) + Send + Sync + 'static) 
     let slot = Arc::new(OnceLock::new());
     let (notes, calls) = Notes::new();
     let meddler = Meddler { lock: Arc::clone(&slot), notes, on_acquired };
-    let lock = WriteLock::with_listener(&session, &dir, None, meddler).unwrap();
+    let lock = WriteLock::with_listener(&session, &dir, meddler).unwrap();
     slot.set(lock).unwrap();
     let _ = slot.get().unwrap().lock();
     let told = vec![next(&calls), next(&calls)];
@@ -152,7 +151,7 @@ fn meddle(test: &str, on_acquired: impl Fn(&WriteLock) + Send + Sync + 'static) 
 
 #[test]
 fn a_listener_may_unlock_its_own_lock() {
-    let told = meddle("unlock-inside", |lock| lock.unlock().unwrap());
+    let told = meddle("unlock-inside", |lock| assert_eq!(lock.unlock().unwrap(), Released::Deleted));
     assert_eq!(told, [Call::Acquired, Call::Released]);
 }
 
@@ -183,7 +182,7 @@ fn a_listener_may_unlock_and_lock_again() {
             }
         },
     };
-    slot.set(WriteLock::with_listener(&session, &dir, None, meddler).unwrap()).unwrap();
+    slot.set(WriteLock::with_listener(&session, &dir, meddler).unwrap()).unwrap();
     slot.get().unwrap().lock().unwrap();
     for _ in 0..3 {
         assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
@@ -210,11 +209,11 @@ fn a_listener_may_drop_its_own_lock() {
     }
     let session = session(server::shared());
     let dir = unique_dir("drop-inside");
-    let holder = WriteLock::new(&session, &dir, None).unwrap();
+    let holder = WriteLock::new(&session, &dir).unwrap();
     holder.lock().unwrap();
     let (notes, calls) = Notes::new();
     let dropper = Arc::new(Dropper { lock: std::sync::Mutex::new(None), notes });
-    let lock = WriteLock::with_listener(&session, &dir, None, Arc::clone(&dropper)).unwrap();
+    let lock = WriteLock::with_listener(&session, &dir, Arc::clone(&dropper)).unwrap();
     assert!(!lock.lock().unwrap());
     *dropper.lock.lock().unwrap() = Some(lock);
     holder.unlock().unwrap();
@@ -241,10 +240,9 @@ fn a_listener_may_use_other_locks_of_the_session() {
     // As many at once as there are workers, and more.
     let locks: Vec<WriteLock> = (0..40)
         .map(|number| {
-            let next = WriteLock::new(&session, &format!("{dir}/inner-{number}"), None).unwrap();
+            let next = WriteLock::new(&session, &format!("{dir}/inner-{number}")).unwrap();
             let chain = Chain { next, done: done.clone() };
-            let lock =
-                WriteLock::with_listener(&session, &format!("{dir}/outer-{number}"), None, chain).unwrap();
+            let lock = WriteLock::with_listener(&session, &format!("{dir}/outer-{number}"), chain).unwrap();
             lock.lock().unwrap();
             lock
         })
@@ -270,19 +268,18 @@ fn listeners_that_block_hold_up_nobody_else() {
     let blocked: Vec<WriteLock> = (0..40)
         .map(|number| {
             let listener = Blocks(released.clone());
-            let lock =
-                WriteLock::with_listener(&session, &format!("{dir}/{number}"), None, listener).unwrap();
+            let lock = WriteLock::with_listener(&session, &format!("{dir}/{number}"), listener).unwrap();
             assert!(lock.lock().unwrap());
             lock
         })
         .collect();
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&session, &dir, notes).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     lock.unlock().unwrap();
     drop(release);
-    assert!(blocked.iter().all(WriteLock::is_owner));
+    assert!(blocked.iter().all(|lock| lock.is_owner()));
 }
 
 #[test]
@@ -299,12 +296,12 @@ fn a_listener_that_panics_harms_nobody_else() {
     let session = session(server::shared());
     let dir = unique_dir("panics");
     for _ in 0..20 {
-        let lock = WriteLock::with_listener(&session, &dir, None, Panics).unwrap();
+        let lock = WriteLock::with_listener(&session, &dir, Panics).unwrap();
         assert!(lock.lock().unwrap());
         lock.unlock().unwrap();
     }
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&session, &dir, notes).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
 }
@@ -320,7 +317,7 @@ fn lock_lost_calls_lock_released_unless_overridden() {
     }
     let (told, calls) = unbounded();
     let session = session(server::shared());
-    let lock = WriteLock::with_listener(&session, &unique_dir("lost"), None, ReleasedOnly(told)).unwrap();
+    let lock = WriteLock::with_listener(&session, &unique_dir("lost"), ReleasedOnly(told)).unwrap();
     assert!(lock.lock().unwrap());
     session.close();
     next(&calls);

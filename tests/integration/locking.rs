@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, CancelToken, LockError, Wait, WriteLock};
+use zookeeper_recipes_lock::{BlockingWriteLock, CancelToken, LockError, LockOptions, Wait, WriteLock};
 
-use crate::fixtures::{Onlooker, session, unique_dir};
+use crate::fixtures::{ErrorVariant, Onlooker, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::{eventually, scaled};
 
@@ -38,7 +38,7 @@ impl Room {
 fn many_threads_on_one_session_exclude_one_another() {
     let session = session(server::shared());
     let dir = unique_dir("threads");
-    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     let room = Room::default();
     thread::scope(|scope| {
         for _ in 0..16 {
@@ -63,7 +63,7 @@ fn many_sessions_exclude_one_another() {
         for _ in 0..8 {
             scope.spawn(|| {
                 let session = session(server::shared());
-                let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+                let lock = BlockingWriteLock::new(&session, &dir).unwrap();
                 for _ in 0..10 {
                     lock.with_lock(|_| room.visit()).unwrap();
                 }
@@ -78,7 +78,7 @@ fn waiters_acquire_in_the_order_in_which_they_came() {
     let session = session(server::shared());
     let dir = unique_dir("fifo");
     let onlooker = Onlooker::at(server::shared());
-    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     let order = Mutex::new(Vec::new());
     let first = lock.lock().unwrap();
     thread::scope(|scope| {
@@ -99,8 +99,8 @@ fn waiters_acquire_in_the_order_in_which_they_came() {
 fn try_lock_takes_a_free_lock_and_refuses_a_held_one() {
     let (ours, theirs) = (session(server::shared()), session(server::shared()));
     let dir = unique_dir("try");
-    let ours = BlockingWriteLock::new(&ours, &dir, None).unwrap();
-    let theirs = BlockingWriteLock::new(&theirs, &dir, None).unwrap();
+    let ours = BlockingWriteLock::new(&ours, &dir).unwrap();
+    let theirs = BlockingWriteLock::new(&theirs, &dir).unwrap();
     let guard = ours.try_lock().unwrap().expect("the lock is free");
     assert!(theirs.try_lock().unwrap().is_none());
     assert!(ours.try_lock().unwrap().is_none(), "not reentrant");
@@ -113,7 +113,7 @@ fn try_lock_takes_a_free_lock_and_refuses_a_held_one() {
 fn a_timed_attempt_ends_in_time_and_leaves_no_znode() {
     let session = session(server::shared());
     let dir = unique_dir("timed");
-    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     let guard = lock.lock().unwrap();
     let start = Instant::now();
     assert!(lock.try_lock_for(Duration::from_millis(200)).unwrap().is_none());
@@ -130,13 +130,12 @@ fn a_waiter_cancelled_by_another_thread_leaves_the_queue() {
     let session = session(server::shared());
     let dir = unique_dir("cancelled");
     let onlooker = Onlooker::at(server::shared());
-    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     let _guard = lock.lock().unwrap();
     let cancel = CancelToken::new();
     let wait = Wait::forever().cancelled_by(&cancel);
     thread::scope(|scope| {
-        let waiters =
-            [(); 2].map(|()| scope.spawn(|| lock.try_lock_with(&wait).map(|guard| guard.is_some())));
+        let waiters = [(); 2].map(|()| scope.spawn(|| lock.try_lock_for(&wait).map(|guard| guard.is_some())));
         onlooker.await_children(&dir, 3);
         cancel.cancel();
         for waiter in waiters {
@@ -151,9 +150,9 @@ fn a_waiter_that_gives_up_is_no_obstacle_for_the_one_behind() {
     let session = session(server::shared());
     let dir = unique_dir("gives-up");
     let onlooker = Onlooker::at(server::shared());
-    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     let first = lock.lock().unwrap();
-    let middle = WriteLock::new(&session, &dir, None).unwrap();
+    let middle = WriteLock::new(&session, &dir).unwrap();
     assert!(!middle.lock().unwrap());
     thread::scope(|scope| {
         let last = scope.spawn(|| lock.lock().map(drop));
@@ -170,7 +169,7 @@ fn a_waiter_that_gives_up_is_no_obstacle_for_the_one_behind() {
 fn a_panic_under_the_lock_releases_it() {
     let session = session(server::shared());
     let dir = unique_dir("panic");
-    let lock = Arc::new(BlockingWriteLock::new(&session, &dir, None).unwrap());
+    let lock = Arc::new(BlockingWriteLock::new(&session, &dir).unwrap());
     let of_thread = Arc::clone(&lock);
     let panicked = thread::spawn(move || of_thread.with_lock(|_| panic!("on purpose")).is_ok()).join();
     assert!(panicked.is_err());
@@ -182,7 +181,7 @@ fn a_guard_says_what_it_holds() {
     let session = session(server::shared());
     let dir = unique_dir("guard");
     let onlooker = Onlooker::at(server::shared());
-    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     let guard = lock.lock().unwrap();
     assert!(guard.is_owner());
     assert!(guard.id().starts_with(&format!("{dir}/x-")), "{}", guard.id());
@@ -198,23 +197,27 @@ fn a_guard_says_what_it_holds() {
 }
 
 #[test]
-fn the_data_is_the_callers_own() {
+fn a_request_holds_the_data_of_the_options() {
     let session = session(server::shared());
     let dir = unique_dir("data");
-    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
-    lock.set_data(b"nightly backup \xff\x00").unwrap();
+    let options = LockOptions::new().data(b"nightly backup \xff\x00");
+    let lock = BlockingWriteLock::with_options(&session, &dir, options).unwrap();
     let guard = lock.lock().unwrap();
     assert_eq!(Onlooker::at(server::shared()).data(guard.id()), b"nightly backup \xff\x00");
-    assert!(lock.set_data(&vec![0; 1024 * 1024 + 1]).unwrap_err().is_invalid_argument());
+    let too_much = LockOptions::new().data(vec![0; 1024 * 1024 + 1]);
+    let refused = BlockingWriteLock::with_options(&session, &dir, too_much);
+    assert!(refused.unwrap_err().is_invalid_argument());
 }
 
 #[test]
 fn the_largest_data_accepted_is_stored() {
     let session = session(server::shared());
     let dir = unique_dir("large");
-    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
-    let size =
-        (0..1024).rev().map(|kib| kib * 1024).find(|size| lock.set_data(&vec![7; *size]).is_ok()).unwrap();
+    let lock_with = |size| {
+        let options = LockOptions::new().data(vec![7; size]);
+        BlockingWriteLock::with_options(&session, &dir, options).ok().map(|lock| (size, lock))
+    };
+    let (size, lock) = (0..1024).rev().map(|kib| kib * 1024).find_map(lock_with).unwrap();
     let guard = lock.lock().unwrap();
     assert_eq!(Onlooker::at(server::shared()).data(guard.id()).len(), size);
 }
@@ -225,7 +228,7 @@ fn fencing_tokens_grow_from_owner_to_owner() {
     let mut last = 0;
     for _ in 0..5 {
         let session = session(server::shared());
-        let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+        let lock = BlockingWriteLock::new(&session, &dir).unwrap();
         let guard = lock.lock().unwrap();
         let token = guard.fencing_token().unwrap();
         assert!(token > last);
@@ -239,7 +242,7 @@ fn fencing_tokens_grow_from_owner_to_owner() {
 #[test]
 fn with_lock_returns_what_the_operation_returns() {
     let session = session(server::shared());
-    let lock = BlockingWriteLock::new(&session, &unique_dir("with"), None).unwrap();
+    let lock = BlockingWriteLock::new(&session, &unique_dir("with")).unwrap();
     let sum = lock.with_lock(|guard| if guard.is_owner() { 40 + 2 } else { 0 }).unwrap();
     assert_eq!(sum, 42);
     assert!(lock.try_lock().unwrap().is_some());
@@ -250,10 +253,10 @@ fn two_hundred_waiters_are_woken_one_at_a_time() {
     let server = server::Server::start();
     let (holder, waiting) = (session(&server), session(&server));
     let dir = unique_dir("herd");
-    let guard = BlockingWriteLock::new(&holder, &dir, None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&holder, &dir).unwrap().lock().unwrap();
     let waiters: Vec<WriteLock> = (0..200)
         .map(|_| {
-            let lock = WriteLock::new(&waiting, &dir, None).unwrap();
+            let lock = WriteLock::new(&waiting, &dir).unwrap();
             assert!(!lock.lock().unwrap());
             lock
         })
@@ -264,7 +267,7 @@ fn two_hundred_waiters_are_woken_one_at_a_time() {
     assert!(!watches_before.lines().any(|line| line == dir), "{watches_before}");
     guard.unlock().unwrap();
     eventually("the first waiter owns the lock", || waiters[0].is_owner());
-    assert!(!waiters[1..].iter().any(WriteLock::is_owner));
+    assert!(!waiters[1..].iter().any(|lock| lock.is_owner()));
     // Only the watch on the released znode has fired: all other waiters still wait for theirs.
     let watches_after = server.four_letter("wchp");
     let remaining = |line: &&str| {
@@ -277,8 +280,8 @@ fn two_hundred_waiters_are_woken_one_at_a_time() {
 fn two_locks_on_different_directories_have_nothing_to_do_with_each_other() {
     let session = session(server::shared());
     let dir = unique_dir("apart");
-    let one = BlockingWriteLock::new(&session, &format!("{dir}/one"), None).unwrap().lock().unwrap();
-    let two = BlockingWriteLock::new(&session, &format!("{dir}/two"), None).unwrap().lock().unwrap();
+    let one = BlockingWriteLock::new(&session, &format!("{dir}/one")).unwrap().lock().unwrap();
+    let two = BlockingWriteLock::new(&session, &format!("{dir}/two")).unwrap().lock().unwrap();
     assert!(one.is_owner() && two.is_owner());
 }
 
@@ -289,7 +292,7 @@ fn foreign_children_without_a_number_do_not_matter() {
     let onlooker = Onlooker::at(server::shared());
     onlooker.create_persistent(&format!("{dir}/config"));
     onlooker.create_persistent(&format!("{dir}/a-1"));
-    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     assert!(lock.try_lock().unwrap().is_some());
 }
 
@@ -299,7 +302,7 @@ fn requests_of_other_libraries_are_waited_for() {
     let session = session(server::shared());
     let dir = unique_dir("peers");
     let onlooker = Onlooker::at(server::shared());
-    let lock = BlockingWriteLock::new(&session, &dir, None).unwrap();
+    let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     onlooker.create_persistent(&dir);
     for prefix in ["_c_0b2e-lock-", "00ff__lock__", "x-72057594037927936-", "write-"] {
         let theirs = onlooker
@@ -323,8 +326,8 @@ fn a_path_that_breaks_a_rule_is_refused_before_anything_is_sent() {
     let session = session(server::shared());
     for path in ["", "relative", "/", "/a/", "/a//b", "/a/../b", "/a\0b", "/a\u{1}"] {
         for error in [
-            BlockingWriteLock::new(&session, path, None).map(drop).unwrap_err(),
-            WriteLock::new(&session, path, None).map(drop).unwrap_err(),
+            BlockingWriteLock::new(&session, path).map(drop).unwrap_err(),
+            WriteLock::new(&session, path).map(drop).unwrap_err(),
         ] {
             assert!(matches!(error, LockError::InvalidPath { .. }), "{path:?}: {error}");
         }
@@ -334,7 +337,7 @@ fn a_path_that_breaks_a_rule_is_refused_before_anything_is_sent() {
 #[test]
 fn a_lock_on_a_closed_session_says_so() {
     let session = session(server::shared());
-    let lock = BlockingWriteLock::new(&session, &unique_dir("closed"), None).unwrap();
+    let lock = BlockingWriteLock::new(&session, &unique_dir("closed")).unwrap();
     let guard = lock.lock().unwrap();
     session.close();
     session.close();

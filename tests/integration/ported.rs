@@ -35,7 +35,7 @@ impl Election {
         let nodes = (0..count)
             .map(|_| {
                 let session = session(&server);
-                let leader = WriteLock::new(&session, &dir, None).unwrap();
+                let leader = WriteLock::new(&session, &dir).unwrap();
                 leader.set_lock_listener(LockCallback(tell.clone()));
                 leader.lock().unwrap();
                 (session, leader)

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, LockError, RecoverableZooKeeper, Result, RetryPolicy, Session,
-    ZkError,
+    Acl, BlockingWriteLock, CreateMode, LockError, LockOptions, RecoverableZooKeeper, Result, RetryPolicy,
+    Session, ZkError,
 };
 
 use crate::fixtures::{LONG, Onlooker, connect, session, unique_dir};
@@ -97,7 +97,7 @@ fn caller(session: &Session) -> RecoverableZooKeeper {
 }
 
 fn is_answer<T>(outcome: &Result<T>, answer: ZkError) -> bool {
-    matches!(outcome, Err(LockError::Client { source, .. }) if *source == answer)
+    matches!(outcome, Err(LockError::Server { source, .. }) if *source == answer)
 }
 
 fn is_unknown<T>(outcome: &Result<T>) -> bool {
@@ -243,19 +243,19 @@ fn every_call_is_made_in_the_end_whose_request_is_lost() {
 #[test]
 fn a_lock_joins_by_the_policy_that_it_was_given() {
     let fixture = Fixture::new("recoverable-policy");
-    let lock = BlockingWriteLock::new(&fixture.session, &fixture.path("lock"), None).unwrap();
+    let lock_with = |policy| {
+        let options = LockOptions::new().retry(policy);
+        BlockingWriteLock::with_options(&fixture.session, &fixture.path("lock"), options).unwrap()
+    };
     let states = fixture.session.subscribe();
     fixture.relay.refuse();
     states.recv().unwrap();
-    lock.protocol_support()
-        .set_retry_policy(RetryPolicy::constant(Duration::from_millis(1)).with_attempts(3));
+    let lock = lock_with(RetryPolicy::constant(Duration::from_millis(1)).with_attempts(3));
     assert!(lock.lock().unwrap_err().is_recoverable());
-    lock.protocol_support().set_retry_policy(
-        RetryPolicy::constant(Duration::from_secs(3600)).with_total_time(Duration::from_secs(60)),
-    );
+    let hourly = RetryPolicy::constant(Duration::from_secs(3600));
+    let lock = lock_with(hourly.with_total_time(Duration::from_secs(60)));
     assert!(lock.lock().unwrap_err().is_recoverable(), "the next attempt would come too late");
-    lock.protocol_support()
-        .set_retry_policy(RetryPolicy::constant(Duration::from_millis(20)).with_attempts(u32::MAX));
+    let lock = lock_with(RetryPolicy::constant(Duration::from_millis(20)).with_attempts(u32::MAX));
     thread::scope(|scope| {
         let locking = scope.spawn(|| lock.lock());
         fixture.relay.restore();

@@ -9,7 +9,7 @@ use crate::fixtures::{Onlooker, session, unique_dir};
 use crate::support::server;
 
 fn reentrant(session: &Session, dir: &str) -> ReentrantLock {
-    ReentrantLock::new(BlockingWriteLock::new(session, dir, None).unwrap())
+    ReentrantLock::new(BlockingWriteLock::new(session, dir).unwrap())
 }
 
 /// How many are inside when the innermost call is.

@@ -8,7 +8,7 @@ use zookeeper_recipes_lock::{
     BlockingWriteLock, LockError, LockGuard, LossReason, Revocation, Revoker, Session, WriteLock,
 };
 
-use crate::fixtures::{Call, LONG, Notes, Onlooker, connect, next, session, unique_dir};
+use crate::fixtures::{Call, ErrorVariant, LONG, Notes, Onlooker, connect, next, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
@@ -22,7 +22,7 @@ fn revoker() -> Revoker {
 }
 
 fn hold(session: &Session, dir: &str) -> LockGuard {
-    BlockingWriteLock::new(session, dir, None).unwrap().lock().unwrap()
+    BlockingWriteLock::new(session, dir).unwrap().lock().unwrap()
 }
 
 // ---- being asked
@@ -31,7 +31,7 @@ fn hold(session: &Session, dir: &str) -> LockGuard {
 fn a_listener_is_told_once_for_each_acquisition() {
     let session = session(server::shared());
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &unique_dir("asked"), None, notes).unwrap();
+    let lock = WriteLock::with_listener(&session, &unique_dir("asked"), notes).unwrap();
     let revoker = revoker();
     for _ in 0..2 {
         assert!(lock.lock().unwrap());
@@ -65,7 +65,7 @@ fn a_waiter_that_was_asked_is_told_when_it_has_acquired() {
     let dir = unique_dir("asked-waiting");
     let holder = hold(&session, &dir);
     let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    let waiter = WriteLock::with_listener(&session, &dir, notes).unwrap();
     assert!(!waiter.lock().unwrap());
     revoker().request_revocation(&waiter.id().unwrap()).unwrap();
     assert!(holder.revocation().is_empty(), "another was asked");
@@ -116,7 +116,7 @@ fn a_holder_that_turns_a_deaf_ear_loses_the_lock_after_the_grace_and_is_told() {
     let session = session(server::shared());
     let dir = unique_dir("deaf");
     let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    let lock = WriteLock::with_listener(&session, &dir, notes).unwrap();
     assert!(lock.lock().unwrap());
     let waiting = thread::spawn({
         let session = session.clone();
@@ -182,7 +182,7 @@ fn a_waiter_can_be_thrown_out_of_the_queue() {
     let dir = unique_dir("thrown-out");
     let holder = hold(&session, &dir);
     let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&session, &dir, None, notes).unwrap();
+    let waiter = WriteLock::with_listener(&session, &dir, notes).unwrap();
     assert!(!waiter.lock().unwrap());
     let revoked = revoker().force_revocation_after(&waiter.id().unwrap(), SHORT_GRACE).unwrap();
     assert_eq!(revoked, Revocation::Forced);
@@ -211,7 +211,7 @@ fn a_request_that_is_gone_cannot_be_revoked() {
         revoker().request_revocation(&path).unwrap_err(),
         revoker().force_revocation_after(&path, deadline()).unwrap_err(),
     ] {
-        assert!(matches!(&error, LockError::NoSuchRequest { path: named } if *named == path), "{error}");
+        assert!(matches!(&error, LockError::NoSuchRequest { path: named, .. } if *named == path), "{error}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zookeeper::{Acl, CreateMode, ZkError};
 use zookeeper_recipes_lock::{NodeTracker, Session, SessionState};
 
-use crate::fixtures::{LONG, Onlooker, SHORT, connect, session, unique_dir};
+use crate::fixtures::{ErrorVariant, LONG, Onlooker, SHORT, connect, connect_replaced, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
@@ -26,7 +26,7 @@ impl Fixture {
     }
 
     fn tracker(&self, session: &Session) -> NodeTracker {
-        NodeTracker::new(session, &self.path).unwrap()
+        NodeTracker::start(session, &self.path).unwrap()
     }
 
     fn create(&self, data: &str) {
@@ -144,11 +144,11 @@ fn a_tracker_ends_with_its_session_and_says_so() {
 }
 
 #[test]
-fn a_tracker_outlives_the_loss_of_a_session_that_heals() {
+fn a_tracker_survives_the_replacement_of_its_session() {
     let fixture = Fixture::new("healing");
     fixture.create("1");
     let relay = Relay::to(server::shared().connect_string());
-    let far = Session::connect_self_healing(&relay.connect_string(), SHORT).unwrap();
+    let far = connect_replaced(&relay.connect_string(), SHORT);
     let tracker = fixture.tracker(&far);
     let states = far.subscribe();
     relay.swallow();
@@ -168,7 +168,7 @@ fn a_tracker_waits_through_a_restart_of_the_server() {
     let server = Server::start();
     let (session, onlooker) = (session(&server), Onlooker::at(&server));
     onlooker.create_persistent("/config");
-    let tracker = NodeTracker::new(&session, "/config").unwrap();
+    let tracker = NodeTracker::start(&session, "/config").unwrap();
     drop(onlooker);
     server.stop();
     eventually("the outage is noticed", || session.state() == SessionState::Suspended);
@@ -184,7 +184,7 @@ fn dropped_trackers_leave_at_most_one_watch() {
     let server = Server::start();
     let session = session(&server);
     for _ in 0..100 {
-        drop(NodeTracker::new(&session, "/nothing").unwrap());
+        drop(NodeTracker::start(&session, "/nothing").unwrap());
     }
     assert_eq!(server.watch_count(), 1);
     let onlooker = Onlooker::at(&server);

@@ -90,7 +90,7 @@ fn nobody_who_is_reaped_acquires_the_lock_before() {
     let ahead = fixture.request("x-lock-", b"");
     let locks: Vec<WriteLock> = (0..20)
         .map(|_| {
-            let lock = WriteLock::with_listener(fixture.session(), DIR, None, NeverAcquires).unwrap();
+            let lock = WriteLock::with_listener(fixture.session(), DIR, NeverAcquires).unwrap();
             assert!(!lock.lock().unwrap());
             lock
         })
@@ -112,7 +112,7 @@ fn nobody_who_is_reaped_acquires_the_lock_before() {
 fn who_joins_while_the_queue_is_reaped_stays_and_acquires() {
     let fixture = Fixture::with_directory();
     (0..10).for_each(|_| drop(fixture.left_over("x-lock-")));
-    let lock = Arc::new(WriteLock::new(fixture.session(), DIR, None).unwrap());
+    let lock = Arc::new(WriteLock::new(fixture.session(), DIR).unwrap());
     let joining = Arc::clone(&lock);
     fixture.client.before_next(SimOperation::Delete, move || drop(joining.lock()));
     assert_eq!(fixture.forcing().reap_all().unwrap().len(), 10);
@@ -127,7 +127,7 @@ fn an_empty_directory_is_removed_and_made_again_by_the_next_lock() {
     assert!(fixture.directory.remove_if_empty().unwrap());
     assert!(!fixture.zk.exists(DIR));
     assert!(!fixture.directory.remove_if_empty().unwrap(), "there is none");
-    let lock = WriteLock::new(fixture.session(), DIR, None).unwrap();
+    let lock = WriteLock::new(fixture.session(), DIR).unwrap();
     assert!(lock.lock().unwrap());
     assert!(!fixture.directory.remove_if_empty().unwrap(), "somebody is in it");
     assert!(lock.is_owner());
@@ -138,7 +138,7 @@ fn a_newcomer_at_the_moment_of_the_removal_loses_nothing() {
     // He comes before the deletion, or finds it done.
     for operation in [SimOperation::Delete, SimOperation::Create] {
         let fixture = Fixture::with_directory();
-        let lock = Arc::new(WriteLock::new(fixture.session(), DIR, None).unwrap());
+        let lock = Arc::new(WriteLock::new(fixture.session(), DIR).unwrap());
         let (directory, newcomer) = (fixture.directory.clone(), Arc::clone(&lock));
         match operation {
             SimOperation::Delete => {

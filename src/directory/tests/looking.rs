@@ -1,12 +1,12 @@
 //! Who holds a lock, and who waits.
 
-use crate::client::ZkError;
 use crossbeam_channel::{bounded, unbounded};
 
 use super::*;
+use crate::client::ZkError;
 use crate::directory::reading::READERS;
 use crate::fake::Effect;
-use crate::{BlockingWriteLock, LockKind, WriteLock};
+use crate::{BlockingWriteLock, LockKind, LockOptions, WriteLock};
 
 // ---- contenders
 
@@ -31,13 +31,12 @@ fn contenders_stand_in_the_order_of_the_queue_with_what_each_wrote() {
 #[test]
 fn contenders_are_the_locks_of_this_crate_with_the_data_set() {
     let fixture = Fixture::new();
-    let locks: Vec<WriteLock> =
-        (0..3).map(|_| WriteLock::new(fixture.session(), DIR, None).unwrap()).collect();
-    locks[1].set_data(b"mine").unwrap();
+    let new_lock = |options| WriteLock::with_options(fixture.session(), DIR, options, ()).unwrap();
+    let locks = [LockOptions::new(), LockOptions::new().data("mine"), LockOptions::new()].map(new_lock);
     for lock in &locks {
         lock.lock().unwrap();
     }
-    let ids: Vec<String> = locks.iter().filter_map(WriteLock::id).collect();
+    let ids: Vec<String> = locks.iter().filter_map(|lock| lock.id()).collect();
     let contenders = fixture.contenders();
     assert_eq!(paths(&contenders), ids);
     assert_eq!(contenders[1].data_lossy(), "mine");
@@ -117,7 +116,7 @@ fn a_thousand_contenders_are_read_in_order_and_leave_workers_for_others() {
     let fixture = Fixture::with_directory();
     let requests: Vec<String> =
         (0..1000).map(|number| fixture.request(&format!("x-{}-lock-", number % 7), b"")).collect();
-    let lock = BlockingWriteLock::new(fixture.session(), "/locks/other", None).unwrap();
+    let lock = BlockingWriteLock::new(fixture.session(), "/locks/other").unwrap();
     // As many readers as there may be are held up, each in a call.
     let (go, held_up) = bounded::<()>(0);
     let (began, reading) = unbounded();

@@ -1,9 +1,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::client::Permissions;
-
 use super::*;
 use crate::ZNodeName;
+use crate::client::Permissions;
 
 #[test]
 fn requests_fail_as_on_a_server() {

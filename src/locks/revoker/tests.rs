@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, CreateMode, Permissions, ZkError};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::{Revocation, Revoker};
 use crate::client::ZooKeeperClient;
+use crate::client::{Acl, CreateMode, Permissions, ZkError};
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{eventually, in_background, next};
 use crate::{
-    BlockingWriteLock, LockError, LockGuard, LockListener, LossReason, MultiLock, NamingScheme,
-    ReadWriteLock, Session, WriteLock,
+    BlockingWriteLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock, NamingScheme,
+    ReadWriteLock, RetryPolicy, Session, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -59,12 +59,16 @@ impl Fixture {
     }
 
     fn listening(&self) -> (WriteLock, Receiver<Call>) {
+        self.listening_with(LockOptions::new())
+    }
+
+    fn listening_with(&self, options: LockOptions) -> (WriteLock, Receiver<Call>) {
         let (calls, taken) = unbounded();
-        (WriteLock::with_listener(&self.session, DIR, None, Notes(calls)).unwrap(), taken)
+        (WriteLock::with_options(&self.session, DIR, options, Notes(calls)).unwrap(), taken)
     }
 
     fn guard(&self) -> LockGuard {
-        BlockingWriteLock::new(&self.session, DIR, None).unwrap().lock().unwrap()
+        BlockingWriteLock::new(&self.session, DIR).unwrap().lock().unwrap()
     }
 
     /// An owner is watched a moment after it has acquired.
@@ -98,9 +102,8 @@ fn force(revoker: Revoker, path: &str) -> Receiver<Result<Revocation, LockError>
 /// Somebody else, who revokes.
 fn revoker(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Revoker) {
     let (client, session) = party(zk);
-    let revoker = Revoker::new(&session);
-    revoker.protocol_support().set_retry_delay(Duration::from_millis(1));
-    (client, revoker)
+    let options = LockOptions::new().retry(RetryPolicy::linear(Duration::from_millis(1)));
+    (client, Revoker::with_options(&session, options).unwrap())
 }
 
 // ---- the holder
@@ -128,8 +131,7 @@ fn a_holder_is_told_once_for_each_acquisition_between_its_beginning_and_its_end(
 #[test]
 fn other_data_ask_for_nothing_nor_do_the_holders_own() {
     let fixture = Fixture::new();
-    let (lock, calls) = fixture.listening();
-    lock.set_data(b"unlock").unwrap();
+    let (lock, calls) = fixture.listening_with(LockOptions::new().data("unlock"));
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     fixture.await_watches(1);
@@ -188,7 +190,8 @@ fn readers_and_writers_are_told_whatever_their_names_are() {
     for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
         let fixture = Fixture::new();
         let (_, revoker) = revoker(&fixture.zk);
-        let lock = ReadWriteLock::with_naming_scheme(&fixture.session, DIR, None, scheme).unwrap();
+        let lock =
+            ReadWriteLock::with_options(&fixture.session, DIR, LockOptions::new().naming(scheme)).unwrap();
         let writing = lock.write().unwrap();
         revoker.request_revocation(writing.id()).unwrap();
         next(writing.revocation());
@@ -355,8 +358,10 @@ fn a_holder_that_lets_go_unseen_has_complied() {
         let fixture = Fixture::new();
         fixture.zk.set_read_checks(read_checks);
         let no_read = Acl::new(Permissions::DELETE | Permissions::WRITE, "world", "anyone");
-        let guard =
-            BlockingWriteLock::new(&fixture.session, DIR, Some(vec![no_read])).unwrap().lock().unwrap();
+        let guard = BlockingWriteLock::with_options(&fixture.session, DIR, LockOptions::new().acl([no_read]))
+            .unwrap()
+            .lock()
+            .unwrap();
         let (_, revoker) = revoker(&fixture.zk);
         fixture.zk.clear_log();
         let revoked = force(revoker, guard.id());

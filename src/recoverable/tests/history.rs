@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::{EFFECTS, LONG};
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use crate::client::{EventSink, ZooKeeperClient};
 use crate::fake::{Effect, SimulatedClient, SimulatedZooKeeper};
 use crate::recoverable::RecoverableZooKeeper;
@@ -367,8 +367,8 @@ impl Run {
             Err(LockError::OutcomeUnknown { .. }) if lost == 0 => Some("nothing was lost"),
             Err(LockError::OutcomeUnknown { .. }) if others_acts == 0 => Some("no other client acted"),
             Err(LockError::OutcomeUnknown { .. }) => None,
-            Err(LockError::Client { .. }) if effects == 0 => None,
-            Err(LockError::Client { .. }) => Some("it took effect, and reports that it did not"),
+            Err(LockError::Server { .. }) if effects == 0 => None,
+            Err(LockError::Server { .. }) => Some("it took effect, and reports that it did not"),
             Err(_) => Some("an unexpected error"),
         }
     }

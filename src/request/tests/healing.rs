@@ -21,9 +21,9 @@ fn who_waits_on_a_session_that_heals_itself_waits_on() {
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
     let (session, clients) = self_healing(&zk);
     let (told, calls) = unbounded();
-    let listening = WriteLock::with_listener(&session, DIR, None, Notes(told)).unwrap();
+    let listening = WriteLock::with_listener(&session, DIR, Notes(told)).unwrap();
     assert!(!listening.lock().unwrap());
-    let blocking = BlockingWriteLock::new(&session, DIR, None).unwrap();
+    let blocking = BlockingWriteLock::new(&session, DIR).unwrap();
     let waiting = in_background(move || blocking.lock().map(|guard| guard.is_owner()));
     for _ in 0..3 {
         eventually("both stand in the queue", || zk.children(DIR).len() == 3);
@@ -43,7 +43,7 @@ fn who_holds_on_a_session_that_heals_itself_has_lost() {
     let (session, clients) = self_healing(&zk);
     let states = session.subscribe();
     let (told, calls) = unbounded();
-    let lock = WriteLock::with_listener(&session, DIR, None, Notes(told)).unwrap();
+    let lock = WriteLock::with_listener(&session, DIR, Notes(told)).unwrap();
     assert!(lock.lock().unwrap());
     next(&clients).expire();
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Lost(LossReason::SessionExpired)));
@@ -59,7 +59,7 @@ fn who_holds_on_a_session_that_heals_itself_has_lost() {
 fn what_a_lost_session_left_in_the_queue_is_deleted_on_the_next() {
     let zk = SimulatedZooKeeper::new();
     let (session, clients) = self_healing(&zk);
-    let lock = BlockingWriteLock::new(&session, DIR, None).unwrap();
+    let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let guard = lock.lock().unwrap();
     let left = guard.id().to_owned();
     // The client gives up, as it does when it was too busy to ping, and the session lives on for its timeout.
@@ -78,7 +78,7 @@ fn closing_a_session_that_heals_itself_ends_the_healing() {
     zk.create(DIR, b"");
     zk.create_sequential(DIR, "x-other-lock-", None);
     let (session, clients) = self_healing(&zk);
-    let lock = Arc::new(BlockingWriteLock::new(&session, DIR, None).unwrap());
+    let lock = Arc::new(BlockingWriteLock::new(&session, DIR).unwrap());
     let of_thread = Arc::clone(&lock);
     let waiting = in_background(move || of_thread.lock().map(drop));
     eventually("it stands in the queue", || zk.children(DIR).len() == 2);

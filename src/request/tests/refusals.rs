@@ -71,7 +71,7 @@ fn a_throttled_request_is_tried_again_as_often_as_the_policy_says() {
             fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
         }
         match (failures, fixture.blocking().lock()) {
-            (9, Ok(guard)) => guard.unlock().unwrap(),
+            (9, Ok(guard)) => assert_eq!(guard.unlock().unwrap(), Released::Deleted),
             (10, Err(LockError::Refused { .. })) => {}
             (_, outcome) => panic!("{failures} failures: {outcome:?}"),
         }

@@ -2,12 +2,14 @@
 
 use super::*;
 
+fn with_retry(session: &Session, policy: RetryPolicy) -> ProtocolSupport {
+    ProtocolSupport::with_options(session, LockOptions::new().retry(policy)).unwrap()
+}
+
 #[test]
 fn an_operation_is_tried_ten_times_and_its_first_error_returned() {
     let zk = SimulatedZooKeeper::new();
-    let support = ProtocolSupport::new(&Fixture::join(&zk).session);
-    assert_eq!((support.retry_count(), support.retry_delay()), (10, Duration::from_millis(500)));
-    support.set_retry_delay(Duration::from_micros(1));
+    let support = with_retry(&Fixture::join(&zk).session, RetryPolicy::linear(Duration::from_micros(1)));
     let mut attempts = 0;
     let error = support
         .retry_operation(|| {
@@ -31,7 +33,7 @@ fn an_operation_that_succeeds_or_is_refused_is_not_tried_again() {
     assert_eq!(support.retry_operation(|| Ok(7)).unwrap(), 7);
     let refusals = [
         LockError::SessionLost { operation: "test", path: "/".into(), reason: LossReason::SessionExpired },
-        LockError::Client { operation: "test", path: "/".into(), source: ZkError::NoNode },
+        LockError::Server { operation: "test", path: "/".into(), source: ZkError::NoNode },
     ];
     for refusal in refusals {
         let mut refusal = Some(refusal);
@@ -43,8 +45,8 @@ fn an_operation_that_succeeds_or_is_refused_is_not_tried_again() {
 fn closing_ends_the_waiting_for_the_next_attempt() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
-    let support = Arc::new(ProtocolSupport::new(&fixture.session));
-    support.set_retry_delay(Duration::from_secs(3600));
+    let policy = RetryPolicy::linear(Duration::from_secs(3600));
+    let support = Arc::new(with_retry(&fixture.session, policy));
     let (tried, attempts) = unbounded();
     let of_thread = Arc::clone(&support);
     let retrying = in_background(move || {
@@ -72,10 +74,9 @@ fn a_lock_retries_by_its_policy() {
         (RetryPolicy::linear(hour).with_jitter().with_total_time(Duration::from_secs(60)), 2),
         (RetryPolicy::exponential(hour).with_total_time(Duration::from_secs(60)), 1),
     ];
-    let lock = fixture.blocking();
     for (policy, attempts) in policies {
-        lock.protocol_support().set_retry_policy(policy);
-        assert_eq!(lock.protocol_support().retry_policy(), policy);
+        let options = LockOptions::new().retry(policy);
+        let lock = BlockingWriteLock::with_options(&fixture.session, DIR, options).unwrap();
         for _ in 0..attempts {
             fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
         }
@@ -94,30 +95,17 @@ fn the_total_time_is_counted_from_the_first_failure() {
         fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
     }
     let policy = RetryPolicy::constant(Duration::from_millis(10)).with_attempts(u32::MAX);
-    let lock = fixture.blocking();
-    lock.protocol_support().set_retry_policy(policy.with_total_time(Duration::from_millis(100)));
+    let options = LockOptions::new().retry(policy.with_total_time(Duration::from_millis(100)));
+    let lock = BlockingWriteLock::with_options(&fixture.session, DIR, options).unwrap();
     assert!(lock.lock().unwrap_err().is_recoverable());
     assert!(fixture.client.pending_faults() >= 500 - 11);
-}
-
-#[test]
-fn delay_and_count_are_settings_of_the_policy() {
-    let zk = SimulatedZooKeeper::new();
-    let support = ProtocolSupport::new(&Fixture::join(&zk).session);
-    support.set_retry_policy(RetryPolicy::exponential(Duration::from_secs(1)).with_jitter());
-    support.set_retry_delay(Duration::from_secs(2));
-    support.set_retry_count(0);
-    let expected = RetryPolicy::exponential(Duration::from_secs(2)).with_jitter().with_attempts(1);
-    assert_eq!(support.retry_policy(), expected);
-    assert_eq!((support.retry_count(), support.retry_delay()), (1, Duration::from_secs(2)));
 }
 
 #[test]
 fn a_path_is_ensured_over_a_lost_reply() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
-    let support = ProtocolSupport::new(&fixture.session);
-    support.set_retry_delay(Duration::from_millis(1));
+    let support = with_retry(&fixture.session, RetryPolicy::linear(Duration::from_millis(1)));
     for when in [Effect::Before, Effect::After] {
         fixture.client.fail_next(SimOperation::Create, when, ZkError::ConnectionLoss);
         support.ensure_path_exists(&format!("/a/{when:?}/b")).unwrap();

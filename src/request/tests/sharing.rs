@@ -6,9 +6,7 @@ use crate::{NamingScheme, ReadLock, ReadWriteLock};
 
 impl Fixture {
     pub(super) fn sharing(&self) -> ReadWriteLock {
-        let lock = ReadWriteLock::new(&self.session, DIR, None).unwrap();
-        lock.protocol_support().set_retry_delay(Duration::from_millis(1));
-        lock
+        ReadWriteLock::with_options(&self.session, DIR, quick_retries()).unwrap()
     }
 
     pub(super) fn listening_to_read(&self) -> (ReadLock, Receiver<Call>) {
@@ -74,26 +72,22 @@ fn a_free_lock_is_acquired_before_a_deadline_and_a_held_one_is_not() {
     let zk = SimulatedZooKeeper::new();
     let lock = Fixture::join(&zk).sharing();
     let (far, near) = (Instant::now() + deadline(), Instant::now() + Duration::from_millis(10));
-    let writing = lock.try_write_until(far).unwrap().unwrap();
+    let writing = lock.try_write_for(far).unwrap().unwrap();
     assert!(writing.is_owner());
-    assert!(lock.try_write_until(near).unwrap().is_none());
-    assert!(lock.try_read_until(near).unwrap().is_none());
+    assert!(lock.try_write_for(near).unwrap().is_none());
+    assert!(lock.try_read_for(near).unwrap().is_none());
     writing.unlock().unwrap();
-    assert!(lock.try_read_until(far).unwrap().unwrap().is_owner());
+    assert!(lock.try_read_for(far).unwrap().unwrap().is_owner());
 }
 
 #[test]
-fn a_read_lock_has_the_data_that_are_set_and_its_znodes_fencing_token() {
+fn a_read_lock_has_the_fencing_token_of_its_znode() {
     let zk = SimulatedZooKeeper::new();
     let (reading, _calls) = Fixture::join(&zk).listening_to_read();
     assert!(matches!(reading.fencing_token(), Err(LockError::NotOwner { .. })));
-    reading.set_data(b"who").unwrap();
     assert!(reading.lock().unwrap());
     let id = reading.id().unwrap();
-    assert_eq!(zk.data(&id).unwrap(), b"who");
     assert_eq!(reading.fencing_token().unwrap(), zk.stat(&id).unwrap().czxid);
-    let too_much = vec![0; 2 << 20];
-    assert!(reading.set_data(&too_much).unwrap_err().is_invalid_argument());
 }
 
 #[test]
@@ -217,15 +211,13 @@ fn readers_at_the_end_of_the_counter_share_and_refuse_writers() {
 }
 
 #[test]
-fn a_listening_lock_has_the_settings_of_the_lock_that_made_it() {
+fn a_listening_lock_has_the_options_of_the_lock_that_made_it() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let acl =
         vec![Acl::new(Permissions::ALL, "world", "anyone"), Acl::new(Permissions::READ, "ip", "10.0.0.1")];
-    let lock =
-        ReadWriteLock::with_naming_scheme(&fixture.session, DIR, Some(acl.clone()), NamingScheme::Curator);
-    let lock = lock.unwrap();
-    lock.set_data(b"who").unwrap();
+    let options = LockOptions::new().acl(acl.clone()).naming(NamingScheme::Curator).data("who");
+    let lock = ReadWriteLock::with_options(&fixture.session, DIR, options).unwrap();
     let (calls, _taken) = unbounded();
     let reading = lock.read_lock(Notes(calls.clone()));
     assert!(reading.lock().unwrap());
@@ -233,7 +225,7 @@ fn a_listening_lock_has_the_settings_of_the_lock_that_made_it() {
     assert!(id.contains("-__READ__"), "{id}");
     assert_eq!((zk.data(&id).unwrap(), zk.acl(&id).unwrap()), (b"who".to_vec(), acl));
     reading.close();
-    assert!(!reading.lock().unwrap(), "it is closed");
+    assert!(reading.lock().unwrap_err().is_closed());
     eventually("the znode is gone", || zk.children(DIR).is_empty());
     let writing = lock.write_lock(Notes(calls));
     assert!(writing.lock().unwrap(), "closing the one closes no other");
@@ -241,16 +233,17 @@ fn a_listening_lock_has_the_settings_of_the_lock_that_made_it() {
 }
 
 #[test]
-fn a_lock_makes_no_request_when_what_it_stands_on_is_closed() {
+fn a_closed_lock_makes_no_request_and_keeps_its_guards() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let lock = fixture.sharing();
     let held = lock.read().unwrap();
-    lock.protocol_support().close();
+    lock.close();
+    assert!(lock.is_closed());
     for error in [lock.read().unwrap_err(), lock.try_read().unwrap_err(), lock.try_write().unwrap_err()] {
         assert!(error.is_closed() && error.to_string().contains(DIR), "{error}");
     }
     assert_eq!(zk.children(DIR).len(), 1);
-    assert!(held.is_owner(), "what is held is held on");
+    assert!(held.is_owner(), "the guard stays");
     held.unlock().unwrap();
 }

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::client::{Acl, CreateMode, ZkError, ZkResult};
-
 use super::Core;
 use crate::client::ZooKeeperClient;
+use crate::client::{Acl, CreateMode, ZkError, ZkResult};
 use crate::error::LossReason;
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
@@ -110,6 +109,11 @@ impl Core {
     /// Looks at a znode and leaves a watch there for the participant.
     pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<WatchOutcome> {
         self.registry.watch(path, id);
+        self.set_watch(path)
+    }
+
+    /// Looks at a znode and leaves a watch there for those who have registered for it.
+    pub(crate) fn set_watch(self: &Arc<Self>, path: &ZNodePath) -> ZkResult<WatchOutcome> {
         match self.read(|client| client.get_data(path.as_str(), true)) {
             Ok((data, stat)) => {
                 let is_persistent = stat.ephemeral_owner == 0;
@@ -127,17 +131,7 @@ impl Core {
     }
 }
 
-/// Whether the quorum has handled the request, even if only to refuse it.
+/// Whether the request was handled, even if only to refuse it.
 pub(super) fn was_answered<T>(result: &ZkResult<T>) -> bool {
-    matches!(
-        result,
-        Ok(_)
-            | Err(ZkError::NoNode
-                | ZkError::NodeExists
-                | ZkError::BadVersion
-                | ZkError::NotEmpty
-                | ZkError::NoAuth
-                | ZkError::InvalidAcl
-                | ZkError::NoChildrenForEphemerals)
-    )
+    result.as_ref().err().is_none_or(|error| error.is_answer())
 }

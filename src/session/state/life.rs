@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::ZkResult;
-
 use super::calls::was_answered;
 use super::{Core, Status};
+use crate::client::ZkResult;
 use crate::error::LossReason;
 use crate::logging;
 use crate::session::clock::Moment;
@@ -29,8 +28,8 @@ impl Core {
         let recheck = {
             let mut status = self.status.lock();
             // An answer from before a disconnect says nothing of what came after it.
-            let is_of_this_contact = status.in_contact && Arc::ptr_eq(&term, status.lease.current());
-            was_answered(&result) && is_of_this_contact && std::mem::take(&mut status.recheck_due)
+            let is_of_this_contact = Arc::ptr_eq(&term, status.lease.current());
+            was_answered(&result) && is_of_this_contact && status.proven()
         };
         if recheck {
             self.notify_all_participants(Notification::Reconnected);
@@ -72,21 +71,21 @@ impl Core {
     }
 
     fn take_what_is_due(self: &Arc<Self>, status: &mut Status, now: Moment) -> Due {
-        if status.end.is_some() {
+        if status.has_ended() {
             return Due::Nothing;
         }
         if now >= status.lease.given_up_at() {
             return Due::End;
         }
-        let proof = status.in_contact && !status.proof_under_way && self.is_proof_due(status, now);
+        let proof = status.in_contact() && !status.proof_under_way && self.is_proof_due(status, now);
         status.proof_under_way |= proof;
-        status.next_tick.take_if(|scheduled| *scheduled <= now);
+        status.next_tick.clear_past(now);
         self.schedule_next_tick(status, now);
         Due::Work { proof, lease_ended: status.lease.current().end() <= now }
     }
 
     fn is_proof_due(&self, status: &mut Status, now: Moment) -> bool {
-        if status.recheck_due {
+        if status.has_regained_contact() {
             return true;
         }
         if now < status.lease.keep_alive_due(self.min_idle_for_ping) {
@@ -104,35 +103,20 @@ impl Core {
             lease.given_up_at(),
             lease.keep_alive_due(self.min_idle_for_ping),
         ];
-        if let Some(next) = times.into_iter().filter(|time| *time > now).min() {
-            self.schedule_tick(status, next);
+        let Some(next) = times.into_iter().filter(|time| *time > now).min() else { return };
+        if status.next_tick.set(next) {
+            self.at(next, move |core| {
+                let rings = core.status.lock().next_tick.rings(next);
+                if rings {
+                    core.tick();
+                }
+            });
         }
-    }
-
-    fn schedule_tick(self: &Arc<Self>, status: &mut Status, next: Moment) {
-        if status.next_tick.is_some_and(|scheduled| scheduled <= next) {
-            return;
-        }
-        status.next_tick = Some(next);
-        self.at(next, move |core| {
-            // One that was overtaken by an earlier one has nothing left to do.
-            let is_the_latest = core.status.lock().next_tick == Some(next);
-            if is_the_latest {
-                core.tick();
-            }
-        });
     }
 
     /// Ends the session for good: owners are told, waiters get an error, threads go.
     pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
-        let is_first = self.update(|status, _now| {
-            let is_first = status.end.is_none();
-            if is_first {
-                status.end = Some(reason);
-                status.lease.finish();
-            }
-            is_first
-        });
+        let is_first = self.update(|status, _now| status.end(reason));
         if !is_first {
             return;
         }
@@ -147,14 +131,12 @@ impl Core {
             _ => logging::warn!("ZooKeeper session lost: {reason}"),
         }
         self.notify_all_participants(Notification::SessionEnded(reason));
-        // Only now: whoever hears of it finds everybody told, and all that is left behind.
-        self.status.lock().end_signal = None;
         if !self.outlives_us() {
             return self.finish();
         }
-        // The last deletion finishes the session, or the time by which the server must have done so.
+        // The last deletion finishes the session, or the time by which the server must have ended it.
         self.at(self.now().after(self.session_timeout()), Core::finish);
-        self.status.lock().lingering = true;
+        self.status.lock().linger();
         if self.registry.is_empty() {
             self.finish();
         }
@@ -166,7 +148,7 @@ impl Core {
     }
 
     pub(super) fn finish(self: &Arc<Self>) {
-        let Some(finish_signal) = self.status.lock().finish_signal.take() else { return };
+        let Some(finish_signal) = self.status.lock().finish() else { return };
         self.submit(move |core| {
             core.client.close();
             drop(finish_signal);

@@ -6,6 +6,7 @@
 mod calls;
 mod life;
 mod routine;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +16,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{ZkError, ZkResult};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -28,6 +28,7 @@ use super::registry::{Notification, Participant, ParticipantId, Registry};
 use super::removal::{Removal, Target};
 use super::runtime::{Priority, Runtime};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
@@ -35,6 +36,7 @@ use crate::recipe::path::ZNodePath;
 pub(crate) use calls::WatchOutcome;
 #[cfg(test)]
 pub(crate) use life::KEEP_ALIVE_PATH;
+use status::Status;
 
 /// How many znodes are remembered that the log has mentioned.
 const MAX_MENTIONED: usize = 1000;
@@ -59,30 +61,6 @@ pub(crate) struct Core {
     finished: Receiver<Infallible>,
 }
 
-#[derive(Debug)]
-struct Status {
-    lease: Lease,
-    in_contact: bool,
-    /// Events that came before the client had said whether there is contact; `None` once it has.
-    early: Option<Vec<ClientEvent>>,
-    /// The leader hears of the session when contact begins: not before this moment.
-    contact_begins_after: Option<Moment>,
-    /// Contact was lost: the participants must look again once the session is known to live.
-    recheck_due: bool,
-    proof_under_way: bool,
-    /// Whether a routine look is due that waits for the next keep-alive.
-    routine_look_due: bool,
-    next_tick: Option<Moment>,
-    announced: SessionState,
-    subscribers: Vec<Sender<SessionState>>,
-    end: Option<LossReason>,
-    /// The session has ended for us but lives on elsewhere: the last participant to leave finishes it.
-    lingering: bool,
-    /// Dropped to signal [`Core::ended`] and [`Core::finished`].
-    end_signal: Option<Sender<Infallible>>,
-    finish_signal: Option<Sender<Infallible>>,
-}
-
 impl Core {
     /// Takes a client and listens to its events. [`Core::prove_life`] comes next.
     ///
@@ -92,24 +70,10 @@ impl Core {
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,
     ) -> Arc<Core> {
-        let (end_signal, ended) = bounded(0);
-        let (finish_signal, finished) = bounded(0);
-        let status = Status {
-            lease: Lease::unproven(granted_by(&*client), runtime.now()),
-            in_contact: false,
-            early: Some(Vec::new()),
-            contact_begins_after: opened_after,
-            recheck_due: false,
-            proof_under_way: false,
-            routine_look_due: false,
-            next_tick: None,
-            announced: SessionState::Suspended,
-            subscribers: Vec::new(),
-            end: None,
-            lingering: false,
-            end_signal: Some(end_signal),
-            finish_signal: Some(finish_signal),
-        };
+        let (end, ended) = bounded(0);
+        let (finish, finished) = bounded(0);
+        let lease = Lease::unproven(granted_by(&*client), runtime.now());
+        let status = Status::new(lease, opened_after, end, finish);
         let core = Arc::new(Core {
             min_idle_for_ping: client.min_idle_for_ping(),
             client,
@@ -137,31 +101,19 @@ impl Core {
         }));
         let first = in_contact.then(|| ClientEvent::Connected(granted_by(&*self.client)));
         // Events that come meanwhile queue up behind it.
-        let mut next = first.or_else(|| self.next_early());
+        let next_early = || self.status.lock().next_early();
+        let mut next = first.or_else(next_early);
         while let Some(event) = next {
             self.handle(event);
-            next = self.next_early();
-        }
-    }
-
-    /// The next event that waits for the listening to begin, which begins when there is none.
-    fn next_early(&self) -> Option<ClientEvent> {
-        let mut status = self.status.lock();
-        let early = status.early.as_mut().filter(|early| !early.is_empty());
-        match early {
-            Some(early) => Some(early.remove(0)),
-            None => {
-                status.early = None;
-                None
-            }
+            next = next_early();
         }
     }
 
     fn on_event(self: &Arc<Self>, event: ClientEvent) {
-        if let Some(early) = &mut self.status.lock().early {
-            return early.push(event);
+        let event = self.status.lock().keep_if_early(event);
+        if let Some(event) = event {
+            self.handle(event);
         }
-        self.handle(event);
     }
 
     fn handle(self: &Arc<Self>, event: ClientEvent) {
@@ -179,16 +131,12 @@ impl Core {
     }
 
     fn on_connect(self: &Arc<Self>, granted: Granted) {
-        let (ended, terms_end) = self.update(|status, now| {
-            status.in_contact = true;
-            let taken_up_after = status.contact_begins_after.take();
-            let terms_end = status.lease.connected(granted, taken_up_after, now);
-            (status.end.is_some(), terms_end)
-        });
+        let (has_ended, terms_end) =
+            self.update(|status, now| (status.has_ended(), status.connected(granted, now)));
         if let Some(end) = terms_end {
             self.at(end, |core| core.notify_all_participants(Notification::CheckLease));
         }
-        if ended {
+        if has_ended {
             // Only deletions on a session that outlives us are left; no proof is needed for those.
             self.notify_all_participants(Notification::Reconnected);
         } else {
@@ -198,17 +146,7 @@ impl Core {
     }
 
     fn on_disconnect(self: &Arc<Self>) {
-        let old_term = self.update(|status, now| {
-            if !status.in_contact {
-                return None;
-            }
-            status.in_contact = false;
-            status.contact_begins_after = Some(now);
-            status.recheck_due = true;
-            let old_term = Arc::clone(status.lease.current());
-            status.lease.disconnected(now);
-            Some(old_term)
-        });
+        let old_term = self.update(Status::disconnected);
         if let Some(old_term) = old_term {
             self.at(old_term.end(), |core| core.notify_all_participants(Notification::CheckLease));
             // Not on the client's thread: each of them writes to the log.
@@ -248,11 +186,11 @@ impl Core {
     }
 
     pub(crate) fn end_reason(&self) -> Option<LossReason> {
-        self.status.lock().end
+        self.status.lock().end_reason()
     }
 
     pub(crate) fn in_contact(&self) -> bool {
-        self.status.lock().in_contact
+        self.status.lock().in_contact()
     }
 
     /// When the server was last heard of.
@@ -316,7 +254,7 @@ impl Core {
     /// Subscribes one who has not heard of the present state; `false` when nobody listens there any more.
     pub(super) fn tell_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
         let mut status = self.status.lock();
-        let listens = subscriber.send(status.announced).is_ok();
+        let listens = subscriber.send(status.announced()).is_ok();
         status.subscribe(subscriber);
         listens
     }
@@ -347,9 +285,9 @@ impl Core {
         self.runtime.submit(priority, Box::new(move || job(&core)));
     }
 
-    /// The same for a job that must be done even if the session's threads are gone.
-    pub(crate) fn submit_or_spawn(&self, job: impl FnOnce() + Send + 'static) {
-        self.runtime.submit_or_spawn(Box::new(job));
+    /// Runs a callback of the application's, which may block, even after the end of the session.
+    pub(crate) fn submit_callback(&self, callback: impl FnOnce() + Send + 'static) {
+        self.runtime.submit_callback(Box::new(callback));
     }
 
     /// Runs a call on a worker and waits for what it returns, but not beyond the end of the session.
@@ -390,12 +328,10 @@ impl Core {
     }
 
     fn end_error(&self, operation: Operation, path: &ZNodePath) -> LockError {
-        let (operation, path) = (operation.name, path.to_string());
         match self.end_reason() {
-            Some(LossReason::SessionClosed) => LockError::Closed { operation, path },
-            Some(reason) => LockError::SessionLost { operation, path, reason },
-            // The job that was to answer has panicked, and nobody knows what it did before.
-            None => LockError::ConnectionLoss { operation, path, source: ZkError::ConnectionLoss },
+            Some(reason) => LockError::ended(operation, path, reason),
+            // The job panicked before it answered, so its effect is unknown.
+            None => LockError::client(operation, path, ZkError::ConnectionLoss),
         }
     }
 
@@ -420,7 +356,8 @@ impl Core {
 
     pub(crate) fn leave(self: &Arc<Self>, id: ParticipantId) {
         self.registry.remove(id);
-        if self.status.lock().lingering && self.registry.is_empty() {
+        let is_lingering = self.status.lock().is_lingering();
+        if is_lingering && self.registry.is_empty() {
             self.finish();
         }
     }
@@ -443,37 +380,6 @@ impl Core {
         for participant in self.registry.everybody() {
             participant.notify(why);
         }
-    }
-}
-
-impl Status {
-    /// Subscribes one who may have done so already: during a healing two threads see to it.
-    fn subscribe(&mut self, subscriber: Sender<SessionState>) {
-        if !self.subscribers.iter().any(|other| other.same_channel(&subscriber)) {
-            self.subscribers.push(subscriber);
-        }
-    }
-
-    fn state(&self, now: Moment) -> SessionState {
-        if self.end.is_some() {
-            SessionState::Lost
-        } else if self.in_contact && now < self.lease.last_write_holds_until() {
-            SessionState::Connected
-        } else {
-            SessionState::Suspended
-        }
-    }
-
-    /// Sends the subscribers the state if it has changed, and returns it then.
-    fn announce(&mut self, now: Moment) -> Option<SessionState> {
-        let state = self.state(now);
-        if state == self.announced {
-            return None;
-        }
-        self.announced = state;
-        // An unbounded channel: this never waits. One whose receiver is gone is forgotten.
-        self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
-        Some(state)
     }
 }
 

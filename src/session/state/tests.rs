@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
+use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use crate::client::{EventSink, Granted, ZooKeeperClient};
 use crate::error::Operation;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
@@ -202,7 +202,7 @@ fn a_session_whose_reads_are_answered_and_whose_writes_fail_is_suspended() {
 fn a_pending_deletion_makes_no_calls_until_there_is_contact() {
     let zookeeper = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
-    let guard = BlockingWriteLock::new(&session, "/lock", None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
     client.disconnect();
     drop(guard);
     assert_eq!(zookeeper.calls(SimOperation::Delete), 1, "the one that fails");
@@ -287,7 +287,7 @@ fn open_on_quiet_client(zookeeper: &SimulatedZooKeeper) -> (Arc<ManualRuntime>, 
 fn routine_looks_come_beside_keep_alives_where_the_client_wants_quiet() {
     let zookeeper = SimulatedZooKeeper::new();
     let (runtime, session) = open_on_quiet_client(&zookeeper);
-    let guard = BlockingWriteLock::new(&session, "/lock", None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
     // The first look, which is to watch the znode, comes soon after the acquisition.
     runtime.advance(Duration::from_secs(1));
     let (looks, beside_keep_alives) = looks(&zookeeper, guard.id(), || runtime.advance(STEP));
@@ -299,7 +299,7 @@ fn routine_looks_come_beside_keep_alives_where_the_client_wants_quiet() {
 fn routine_looks_come_without_keep_alives_where_other_requests_keep_the_session_alive() {
     let zookeeper = SimulatedZooKeeper::new();
     let (runtime, session) = open_on_quiet_client(&zookeeper);
-    let guard = BlockingWriteLock::new(&session, "/lock", None).unwrap().lock().unwrap();
+    let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
     let core = session.core();
     runtime.advance(Duration::from_secs(1));
     let (looks, beside_keep_alives) = looks(&zookeeper, guard.id(), || {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LockError, LockGuard, LossReason, Session};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, LockGuard, LossReason, Released, Session};
 
 use super::contender::{Contender, class_of};
 use super::holding::Held;
@@ -15,7 +15,7 @@ impl Contender {
         lock: usize,
         time_limit: Option<Duration>,
     ) -> bool {
-        let blocking = BlockingWriteLock::new(session, LOCKS[lock], None).expect("the path is fine");
+        let blocking = BlockingWriteLock::new(session, LOCKS[lock]).expect("the path is fine");
         self.note_call("lock", lock, time_limit);
         let outcome = match time_limit {
             None => blocking.lock().map(Some),
@@ -47,10 +47,13 @@ impl Contender {
         None
     }
 
-    pub(super) fn release<G>(&mut self, guard: G, unlock: impl FnOnce(G) -> Result<(), LockError>) {
+    pub(super) fn release<G>(&mut self, guard: G, unlock: impl FnOnce(G) -> Result<Released, LockError>) {
         if self.random.one_in(2) {
             let outcome = unlock(guard);
-            self.note(&format!("unlocked {}", outcome.map_or_else(|e| class_of(&e), |()| "ok".into())));
+            self.note(&format!(
+                "unlocked {}",
+                outcome.map_or_else(|error| class_of(&error), |released| format!("{released:?}"))
+            ));
         } else {
             drop(guard);
             self.note("dropped");

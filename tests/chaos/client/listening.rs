@@ -45,7 +45,7 @@ impl Listening {
         let (sender, callbacks) = unbounded();
         let (journal, thread) = (Arc::clone(&self.journal), self.thread);
         let listener = Arc::new(RecordingListener { sender, record: Mutex::default(), journal, thread });
-        let lock = WriteLock::with_listener(session, LOCKS[lock], None, Arc::clone(&listener));
+        let lock = WriteLock::with_listener(session, LOCKS[lock], Arc::clone(&listener));
         Elected { lock: lock.expect("the path is fine"), callbacks, listener }
     }
 }

@@ -18,7 +18,7 @@ impl Contender {
         lock: usize,
         time_limit: Option<Duration>,
     ) -> bool {
-        let shared = ReadWriteLock::new(session, LOCKS[lock], None).expect("the path is fine");
+        let shared = ReadWriteLock::new(session, LOCKS[lock]).expect("the path is fine");
         self.note_call("read", lock, time_limit);
         let outcome = match time_limit {
             None => shared.read().map(Some),
@@ -37,7 +37,7 @@ impl Contender {
         lock: usize,
         time_limit: Option<Duration>,
     ) -> bool {
-        let shared = ReadWriteLock::new(session, LOCKS[lock], None).expect("the path is fine");
+        let shared = ReadWriteLock::new(session, LOCKS[lock]).expect("the path is fine");
         self.note_call("write", lock, time_limit);
         let outcome = match time_limit {
             None => shared.write().map(Some),

@@ -7,7 +7,7 @@ use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{LossReason, Session, SessionState};
 
 use super::{Waiting, lock_on};
-use crate::fixtures::{LONG, Onlooker, SHORT, connect, next, session, unique_dir};
+use crate::fixtures::{ErrorVariant, LONG, Onlooker, SHORT, connect, next, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::eventually;

@@ -17,7 +17,7 @@ use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually, scaled};
 
 fn lock_on(session: &Session, dir: &str) -> ReadWriteLock {
-    ReadWriteLock::new(session, dir, None).unwrap()
+    ReadWriteLock::new(session, dir).unwrap()
 }
 
 /// Counts who is inside.
@@ -58,7 +58,7 @@ fn readers_and_writers_of_many_sessions_exclude_one_another_as_they_should() {
             scope.spawn(move || {
                 let session = session(server::shared());
                 let (shared, exclusive) =
-                    (lock_on(&session, dir), BlockingWriteLock::new(&session, dir, None).unwrap());
+                    (lock_on(&session, dir), BlockingWriteLock::new(&session, dir).unwrap());
                 for round in 0..15 {
                     match (number + round) % 6 {
                         0 => {
@@ -123,11 +123,11 @@ fn deadlines_and_cancelling_end_the_waiting_of_readers_and_writers() {
     let short = Duration::from_millis(200);
     let start = Instant::now();
     assert!(lock.try_read_for(short).unwrap().is_none());
-    assert!(lock.try_read_until(start + 2 * short).unwrap().is_none());
+    assert!(lock.try_read_for(start + 2 * short).unwrap().is_none());
     assert!(start.elapsed() >= 2 * short);
     let reading = writing.downgrade().unwrap();
     assert!(lock.try_write_for(short).unwrap().is_none());
-    assert!(lock.try_write_until(Instant::now() + short).unwrap().is_none());
+    assert!(lock.try_write_for(Instant::now() + short).unwrap().is_none());
     assert!(start.elapsed() < scaled(Duration::from_secs(10)));
 
     let cancel = CancelToken::new();
@@ -135,9 +135,9 @@ fn deadlines_and_cancelling_end_the_waiting_of_readers_and_writers() {
     let onlooker = Onlooker::at(server::shared());
     onlooker.await_children(&dir, 1);
     thread::scope(|scope| {
-        let writer = scope.spawn(|| lock.try_write_with(&wait).map(|guard| guard.is_some()));
+        let writer = scope.spawn(|| lock.try_write_for(&wait).map(|guard| guard.is_some()));
         onlooker.await_children(&dir, 2);
-        let reader = scope.spawn(|| lock.try_read_with(&wait).map(|guard| guard.is_some()));
+        let reader = scope.spawn(|| lock.try_read_for(&wait).map(|guard| guard.is_some()));
         onlooker.await_children(&dir, 3);
         cancel.cancel();
         assert!(matches!(writer.join().unwrap(), Err(LockError::Cancelled { .. })));
@@ -150,7 +150,7 @@ fn deadlines_and_cancelling_end_the_waiting_of_readers_and_writers() {
 #[test]
 fn a_path_that_breaks_a_rule_is_refused() {
     let session = session(server::shared());
-    let error = ReadWriteLock::new(&session, "/a//b", None).unwrap_err();
+    let error = ReadWriteLock::new(&session, "/a//b").unwrap_err();
     assert!(matches!(error, LockError::InvalidPath { .. }), "{error}");
 }
 
@@ -196,7 +196,7 @@ impl Waiting {
         match self {
             Waiting::Reader(lock, _) => lock.unlock().unwrap(),
             Waiting::Writer(lock, _) => lock.unlock().unwrap(),
-        }
+        };
     }
 }
 

@@ -1,7 +1,7 @@
 //! The read-write lock beside requests of other libraries, by the names that those make.
 
 use zookeeper::{Acl, CreateMode};
-use zookeeper_recipes_lock::{NamingScheme, ReadWriteLock, WriteLock};
+use zookeeper_recipes_lock::{LockOptions, NamingScheme, ReadWriteLock, WriteLock};
 
 use super::{Waiting, lock_on};
 use crate::fixtures::{Onlooker, session, unique_dir};
@@ -29,12 +29,11 @@ fn requests_bear_the_names_of_their_scheme() {
     let dir = unique_dir("scheme");
     let markers = ["read-", "write-", "-__READ__", "-__WRIT__", "__rlock__", "__lock__"];
     for (position, (scheme, ..)) in SCHEMES.into_iter().enumerate() {
-        let lock = ReadWriteLock::with_naming_scheme(&session, &dir, None, scheme).unwrap();
+        let lock = ReadWriteLock::with_options(&session, &dir, LockOptions::new().naming(scheme)).unwrap();
         let writing = lock.write().unwrap();
         assert!(writing.id().contains(markers[2 * position + 1]), "{}", writing.id());
         let reading = writing.downgrade().unwrap();
         assert!(reading.id().contains(markers[2 * position]), "{}", reading.id());
-        assert_eq!(lock.naming_scheme(), scheme);
     }
 }
 
@@ -44,7 +43,7 @@ fn readers_share_with_other_libraries_readers_and_wait_for_their_writers() {
     let onlooker = Onlooker::at(server::shared());
     for (scheme, reader, writer) in SCHEMES {
         let dir = unique_dir("foreign-shared");
-        let lock = ReadWriteLock::with_naming_scheme(&session, &dir, None, scheme).unwrap();
+        let lock = ReadWriteLock::with_options(&session, &dir, LockOptions::new().naming(scheme)).unwrap();
         let theirs = foreign(&onlooker, &dir, reader);
         assert!(lock.try_read().unwrap().is_some(), "{scheme:?}");
         assert!(lock.try_write().unwrap().is_none(), "{scheme:?}");
@@ -78,7 +77,7 @@ fn whatever_is_not_known_as_a_reader_is_waited_for() {
 fn an_exclusive_lock_on_the_directory_counts_as_a_writer() {
     let session = session(server::shared());
     let dir = unique_dir("exclusive-shared");
-    let (shared, exclusive) = (lock_on(&session, &dir), WriteLock::new(&session, &dir, None).unwrap());
+    let (shared, exclusive) = (lock_on(&session, &dir), WriteLock::new(&session, &dir).unwrap());
     let reading = shared.read().unwrap();
     assert!(!exclusive.lock().unwrap());
     let behind = Waiting::join(&shared, true);

@@ -1,50 +1,35 @@
-//! [`DeletionWatch`]: waits for a znode of somebody else's to go, over reconnects, and costs no thread meanwhile.
+//! [`DeletionWatch`]: waits until a znode is deleted, over reconnects, and costs no thread meanwhile.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::registry::{Notification, Participant, ParticipantId};
-use super::state::{Core, WatchOutcome};
-use crate::panics::contain_call;
+use super::watch_cell::WatchCell;
+use super::watch_loop::WatchLoop;
+use super::{Fetched, Subject, Watching};
+use crate::client::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
-
-/// How soon a znode is looked at again when no watch tells of it although there seems to be contact.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+use crate::session::{Core, WatchOutcome};
 
 /// Ends when it is dropped.
 pub(crate) struct DeletionWatch {
-    watch_loop: Arc<WatchLoop>,
+    watch_loop: Arc<WatchLoop<Deletion>>,
     deleted: Receiver<()>,
-}
-
-struct WatchLoop {
-    id: ParticipantId,
-    core: Arc<Core>,
-    path: ZNodePath,
-    deleted: Sender<()>,
-    is_over: AtomicBool,
 }
 
 impl DeletionWatch {
     pub(crate) fn begin(core: &Arc<Core>, path: &ZNodePath) -> DeletionWatch {
         let (sender, deleted) = bounded(1);
-        let watch_loop = Arc::new(WatchLoop {
-            id: core.registry().new_id(),
-            core: Arc::clone(core),
-            path: path.clone(),
-            deleted: sender,
-            is_over: AtomicBool::new(false),
-        });
-        core.join(watch_loop.id, Arc::<WatchLoop>::clone(&watch_loop));
-        Arc::clone(&watch_loop).look_soon();
+        let subject = Deletion { path: path.clone(), deleted: sender };
+        // Nobody asks for what was seen: the channel says all.
+        let (cell, _changes) = WatchCell::new(false);
+        let watch_loop = WatchLoop::new(Arc::clone(core), Arc::new(subject), cell);
+        Arc::clone(&watch_loop).start();
         DeletionWatch { watch_loop, deleted }
     }
 
-    /// A channel on which a message arrives when the znode is gone. Nothing comes after the end of the session.
+    /// A channel on which a message arrives when the znode is gone. Nothing arrives after the end of the session.
     pub(crate) fn deleted(&self) -> &Receiver<()> {
         &self.deleted
     }
@@ -52,70 +37,55 @@ impl DeletionWatch {
 
 impl Drop for DeletionWatch {
     fn drop(&mut self) {
-        let WatchLoop { id, core, path, is_over, .. } = &*self.watch_loop;
-        is_over.store(true, Ordering::SeqCst);
-        core.registry().unwatch(path, *id);
-        core.leave(*id);
+        self.watch_loop.stop();
     }
 }
 
-impl WatchLoop {
-    fn look_soon(self: Arc<Self>) {
-        let core = Arc::clone(&self.core);
-        core.submit(move |_| self.look());
-    }
-
-    fn look(self: Arc<Self>) {
-        let sight = contain_call("a look at a znode", || self.core.watch(&self.path, self.id));
-        if self.is_over.load(Ordering::SeqCst) {
-            // It ended while the call was under way, which had registered it again.
-            return self.core.registry().unwatch(&self.path, self.id);
-        }
-        match sight {
-            Ok(WatchOutcome::Gone) => drop(self.deleted.try_send(())),
-            Ok(WatchOutcome::Watched { .. }) => {}
-            // The reconnect wakes it.
-            Err(_) if !self.core.in_contact() => {}
-            Ok(WatchOutcome::Unreadable) | Err(_) => self.look_later(),
-        }
-    }
-
-    fn look_later(self: Arc<Self>) {
-        let weak = Arc::downgrade(&self);
-        self.core.at(self.core.now().after(LOOK_AGAIN), move |_| {
-            if let Some(watch_loop) = weak.upgrade() {
-                watch_loop.look_soon();
-            }
-        });
-    }
+struct Deletion {
+    path: ZNodePath,
+    deleted: Sender<()>,
 }
 
-impl Participant for WatchLoop {
-    fn notify(self: Arc<Self>, why: Notification) {
-        match why {
-            Notification::LookAgain | Notification::Routine | Notification::Reconnected => self.look_soon(),
-            Notification::Suspended | Notification::CheckLease | Notification::SessionEnded(_) => {}
+impl Subject for Deletion {
+    type Value = ();
+
+    fn path(&self) -> &ZNodePath {
+        &self.path
+    }
+
+    fn look(&self, watching: &Watching) -> ZkResult<Fetched<()>> {
+        match watching.watch(&self.path)? {
+            WatchOutcome::Gone => drop(self.deleted.try_send(())),
+            WatchOutcome::Watched { .. } => {}
+            // No watch may fire, so the loop looks again by the clock.
+            WatchOutcome::Unreadable => return Err(ZkError::NoAuth),
         }
+        Ok(Fetched::Seen(()))
     }
 }
 
 impl fmt::Debug for DeletionWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeletionWatch").field("path", &self.watch_loop.path).finish_non_exhaustive()
+        f.debug_struct("DeletionWatch").finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use crate::client::{Acl, Permissions, ZkError};
+    use std::time::Duration;
 
     use crate::Session;
+    use crate::client::{Acl, Permissions, ZkError};
     use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
     use crate::testing::{eventually, open_on_manual_runtime};
 
+    use crate::session::Task;
+
     const TIMEOUT: Duration = Duration::from_secs(30);
+
+    /// How soon the watch loop looks again, at most.
+    const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
     #[test]
     fn a_message_arrives_when_the_znode_is_deleted_and_not_before() {
@@ -191,8 +161,8 @@ mod tests {
         let deletion_watch = DeletionWatch::begin(&core, &ZNodePath::parse("/a").unwrap());
         let watch_loop = Arc::clone(&deletion_watch.watch_loop);
         drop(deletion_watch);
-        watch_loop.look();
-        // The look with which it began may be under way still.
+        watch_loop.run();
+        // The first look may be under way still.
         eventually("nobody is registered", || {
             format!("{:?}", core.registry()) == "Registry { all: 0, watched_paths: 0 }"
         });

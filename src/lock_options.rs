@@ -1,0 +1,122 @@
+//! [`LockOptions`]: the settings that every kind of lock takes.
+
+use std::sync::Arc;
+
+use crate::client::Acl;
+use crate::error::{LockError, Result};
+use crate::locks::locking::default_data;
+use crate::recipe::naming_scheme::NamingScheme;
+use crate::retry::RetryPolicy;
+
+/// The largest data of a znode in bytes. The server's limit of 1 MiB is for the whole request, with
+/// path and ACL.
+const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
+
+/// The settings of a lock.
+///
+/// | setting | default |
+/// |---|---|
+/// | [`acl`](LockOptions::acl) | [`Acl::open_unsafe`]: everybody may do anything |
+/// | [`data`](LockOptions::data) | `host/pid` |
+/// | [`retry`](LockOptions::retry) | [`RetryPolicy::default`]: ten attempts, linear backoff by 500 ms |
+/// | [`naming`](LockOptions::naming) | [`NamingScheme::Recipe`] |
+///
+/// ```
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{Acl, LockOptions, RetryPolicy};
+///
+/// let options = LockOptions::new()
+///     .acl(Acl::creator_all())
+///     .data("worker-7")
+///     .retry(RetryPolicy::exponential(Duration::from_millis(50)));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct LockOptions {
+    acl: Arc<[Acl]>,
+    data: Arc<[u8]>,
+    retry_policy: RetryPolicy,
+    naming_scheme: NamingScheme,
+}
+
+impl LockOptions {
+    /// Returns the default options.
+    #[must_use]
+    pub fn new() -> LockOptions {
+        LockOptions {
+            acl: Acl::open_unsafe().into(),
+            data: default_data(),
+            retry_policy: RetryPolicy::default(),
+            naming_scheme: NamingScheme::default(),
+        }
+    }
+
+    /// Sets the ACL of the created znodes: of the requests, and of directories that are missing.
+    ///
+    /// A holder needs READ on its own znode to notice a deletion or a revocation at once, and a
+    /// waiter READ on the znode ahead of it. Without READ they look again from time to time.
+    #[must_use]
+    pub fn acl(self, acl: impl Into<Vec<Acl>>) -> LockOptions {
+        LockOptions { acl: acl.into().into(), ..self }
+    }
+
+    /// Sets the data of the requests' znodes, which show others who holds the lock and who waits.
+    /// At most 1 MiB less 16 KiB.
+    #[must_use]
+    pub fn data(self, data: impl Into<Vec<u8>>) -> LockOptions {
+        LockOptions { data: data.into().into(), ..self }
+    }
+
+    /// Sets how often and after which delays an operation is repeated that lost its connection,
+    /// joining the queue for example.
+    ///
+    /// A request also looks at the queue again after the policy's [`delay`](RetryPolicy::delay)
+    /// when a look has failed in contact with the server.
+    #[must_use]
+    pub fn retry(self, policy: RetryPolicy) -> LockOptions {
+        LockOptions { retry_policy: policy, ..self }
+    }
+
+    /// Sets how the requests of a [`ReadWriteLock`](crate::ReadWriteLock) are named. Other locks
+    /// have one name, which every library reads rightly.
+    #[must_use]
+    pub fn naming(self, scheme: NamingScheme) -> LockOptions {
+        LockOptions { naming_scheme: scheme, ..self }
+    }
+
+    pub(crate) fn shared_acl(&self) -> &Arc<[Acl]> {
+        &self.acl
+    }
+
+    pub(crate) fn shared_data(&self) -> &Arc<[u8]> {
+        &self.data
+    }
+
+    pub(crate) fn retry_policy(&self) -> RetryPolicy {
+        self.retry_policy
+    }
+
+    pub(crate) fn naming_scheme(&self) -> NamingScheme {
+        self.naming_scheme
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        check_data(&self.data)
+    }
+}
+
+impl Default for LockOptions {
+    fn default() -> LockOptions {
+        LockOptions::new()
+    }
+}
+
+/// Refuses data that do not fit into a request.
+pub(crate) fn check_data(data: &[u8]) -> Result<()> {
+    if data.len() <= MAX_DATA {
+        return Ok(());
+    }
+    Err(LockError::InvalidArgument {
+        argument: "znode data",
+        rule: format!("{} bytes are more than the {MAX_DATA} that fit into a request", data.len()),
+    })
+}

@@ -1,0 +1,233 @@
+//! [`Runner`]: work that is done by one worker at a time, and once more when something happened meanwhile.
+//!
+//! Everything that waits on a session does the same: an event wakes it, it looks at the server, and it acts on what it
+//! sees. Two looks at once would get in each other's way. An event during a look may be newer than what the look sees, so
+//! the worker looks once more before it rests.
+//!
+//! A [`Task`] is such a thing. Its runner is part of its state, under the mutex of the task, so that the claim and the
+//! state change together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock::Moment;
+use super::runtime::Priority;
+use super::state::Core;
+
+/// Whether a worker is at work on a task, and when the task is to be woken by the clock.
+///
+/// | state | `claim` | `finish` | `stop` |
+/// |---|---|---|---|
+/// | `Idle` | `Running`: the caller runs | | `Stopped` |
+/// | `Running` | `Woken` | `Idle` | `Stopping` |
+/// | `Woken` | `Woken` | `Running`: the caller runs again | `Stopping` |
+/// | `Stopping` | `Stopping` | `Stopped` | `Stopping` |
+/// | `Stopped` | `Stopped` | | `Stopped` |
+#[derive(Debug, Default)]
+pub(crate) struct Runner {
+    state: State,
+    alarm: Alarm,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Idle,
+    Running,
+    /// Running, and once more after that.
+    Woken,
+    /// Running for the last time.
+    Stopping,
+    Stopped,
+}
+
+impl Runner {
+    /// Claims the work for the caller. Returns `false` if a worker is at work, who will do it once more, or if the runner
+    /// was stopped.
+    pub(crate) fn claim(&mut self) -> bool {
+        let claimed = self.state == State::Idle;
+        self.state = match self.state {
+            State::Idle => State::Running,
+            State::Running | State::Woken => State::Woken,
+            stopped @ (State::Stopping | State::Stopped) => stopped,
+        };
+        claimed
+    }
+
+    /// Ends a run. Returns whether the worker must run once more, and still has the claim.
+    pub(crate) fn finish(&mut self) -> bool {
+        let again = self.state == State::Woken;
+        self.state = match self.state {
+            State::Woken => State::Running,
+            State::Running | State::Idle => State::Idle,
+            State::Stopping | State::Stopped => State::Stopped,
+        };
+        again
+    }
+
+    /// Refuses every claim from now on. Returns whether a worker is still at work.
+    pub(crate) fn stop(&mut self) -> bool {
+        let is_running = self.is_running();
+        self.state = if is_running { State::Stopping } else { State::Stopped };
+        is_running
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running | State::Woken | State::Stopping)
+    }
+
+    pub(crate) fn was_stopped(&self) -> bool {
+        matches!(self.state, State::Stopping | State::Stopped)
+    }
+}
+
+/// When something is to be done by the clock. One time is enough: an earlier one replaces it, a later one is ignored.
+#[derive(Debug, Default)]
+pub(super) struct Alarm(Option<Moment>);
+
+impl Alarm {
+    /// Sets the alarm. Returns whether the caller must start a timer for that moment.
+    pub(super) fn set(&mut self, at: Moment) -> bool {
+        let is_earlier = self.0.is_none_or(|set| at < set);
+        if is_earlier {
+            self.0 = Some(at);
+        }
+        is_earlier
+    }
+
+    /// To be called by the timer for that moment. Returns `false` if an earlier time has replaced it.
+    pub(super) fn rings(&mut self, at: Moment) -> bool {
+        self.0.take_if(|set| *set == at).is_some()
+    }
+
+    /// Removes a time that has passed, whose timer has nothing left to do then.
+    pub(super) fn clear_past(&mut self, now: Moment) {
+        self.0.take_if(|set| *set <= now);
+    }
+}
+
+/// Something on a session that works when it is woken, one worker at a time.
+pub(crate) trait Task: Send + Sync + Sized + 'static {
+    fn core(&self) -> &Arc<Core>;
+
+    /// Gives access to the runner, under the mutex of the task.
+    fn with_runner<T>(&self, access: impl FnOnce(&mut Runner) -> T) -> T;
+
+    /// [Claims](Runner::claim) the work. Returns how urgent it is, or `None` if there is nothing for the caller to do.
+    fn claim(&self) -> Option<Priority> {
+        self.with_runner(Runner::claim).then_some(Priority::Other)
+    }
+
+    /// Does the work, on a worker, and [finishes](Runner::finish) it. Must contain the panics of code that is not this
+    /// crate's: a claim that is never finished is the end of the task.
+    fn run(self: Arc<Self>);
+
+    /// Has a worker run the task, unless one is at work, who runs it once more.
+    fn wake(self: Arc<Self>) {
+        if let Some(priority) = self.claim() {
+            self.submit(priority);
+        }
+    }
+
+    /// Wakes the task after this time, or earlier if an earlier time was set.
+    fn wake_after(self: &Arc<Self>, delay: Duration) {
+        let at = self.core().now().after(delay);
+        if !self.with_runner(|runner| runner.alarm.set(at)) {
+            return;
+        }
+        let weak = Arc::downgrade(self);
+        self.core().at(at, move |_| {
+            let Some(task) = weak.upgrade() else { return };
+            if task.with_runner(|runner| runner.alarm.rings(at)) {
+                task.wake();
+            }
+        });
+    }
+
+    /// Hands a claim to a worker.
+    fn submit(self: Arc<Self>, priority: Priority) {
+        let core = Arc::clone(self.core());
+        core.submit_as(priority, move |_| self.run());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(nanos: u64) -> Moment {
+        Moment::from_nanos(nanos)
+    }
+
+    #[test]
+    fn one_claim_at_a_time_succeeds() {
+        let mut runner = Runner::default();
+        assert!(runner.claim());
+        assert!(runner.is_running());
+        assert!(!runner.claim());
+    }
+
+    #[test]
+    fn claims_during_a_run_make_it_run_once_more() {
+        let mut runner = Runner::default();
+        runner.claim();
+        runner.claim();
+        runner.claim();
+        assert!(runner.finish());
+        assert!(runner.is_running());
+        assert!(!runner.claim(), "the worker that runs again has the claim");
+        assert!(runner.finish());
+        assert!(!runner.finish());
+        assert!(!runner.is_running());
+        assert!(runner.claim());
+    }
+
+    #[test]
+    fn a_stopped_runner_refuses_every_claim() {
+        let mut runner = Runner::default();
+        assert!(!runner.stop());
+        assert!(!runner.claim());
+        assert!(runner.was_stopped() && !runner.is_running());
+    }
+
+    #[test]
+    fn a_runner_that_is_stopped_during_a_run_does_not_run_again() {
+        for woken in [false, true] {
+            let mut runner = Runner::default();
+            runner.claim();
+            if woken {
+                runner.claim();
+            }
+            assert!(runner.stop());
+            assert!(runner.was_stopped() && runner.is_running());
+            assert!(!runner.claim());
+            assert!(!runner.finish());
+            assert!(!runner.is_running());
+            assert!(!runner.stop());
+        }
+    }
+
+    #[test]
+    fn an_earlier_alarm_replaces_a_later_one() {
+        let mut alarm = Alarm::default();
+        assert!(alarm.set(moment(5)));
+        assert!(!alarm.set(moment(5)));
+        assert!(!alarm.set(moment(6)));
+        assert!(alarm.set(moment(4)));
+        assert!(!alarm.rings(moment(5)), "it was replaced");
+        assert!(alarm.rings(moment(4)));
+        assert!(!alarm.rings(moment(4)), "it rings once");
+        assert!(alarm.set(moment(7)));
+    }
+
+    #[test]
+    fn an_alarm_that_was_cleared_does_not_ring() {
+        let mut alarm = Alarm::default();
+        alarm.set(moment(5));
+        alarm.clear_past(moment(4));
+        assert!(!alarm.set(moment(6)));
+        alarm.clear_past(moment(5));
+        assert!(!alarm.rings(moment(5)));
+        assert!(alarm.set(moment(6)));
+    }
+}
