@@ -37,7 +37,7 @@ const DELAY: Duration = Duration::from_millis(500);
 /// assert_ne!(persistent, RetryPolicy::default());
 /// ```
 ///
-/// Locks take one by [`LockOptions::retry`](crate::LockOptions::retry).
+/// [`LockOptions::retry`](crate::LockOptions::retry) sets a lock's policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     backoff: Backoff,

@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// | `Curator` | `_c_<guid>-__READ__<sequence>` | `_c_<guid>-__WRIT__<sequence>` | `InterProcessReadWriteLock` |
 /// | `Kazoo` | `<guid>__rlock__<sequence>` | `<guid>__lock__<sequence>` | `ReadLock` and `WriteLock` |
 ///
-/// A reader waits for every request ahead of it except readers of its own scheme, whatever its
+/// A reader waits for every request ahead of it except readers of the same scheme, whatever its
 /// name: also for an exclusive [`WriteLock`](crate::WriteLock) on the same directory, or another
 /// library's request. The other libraries know only the names of the table: their readers do not
 /// wait for an exclusive request of this crate. So use a `ReadWriteLock` for writers among them,

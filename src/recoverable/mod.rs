@@ -60,8 +60,8 @@ use crate::session::{Core, Session};
 /// other means see it, unless it is [left out](RecoverableZooKeeper::with_plain_data).
 ///
 /// Every call blocks. The end of the session ends it, even if it is stuck, and so does
-/// [`close`](RecoverableZooKeeper::close). A call stays on the session on which it began, also where
-/// that is [replaced](crate::SessionBuilder::replace_lost_sessions). `Send` and `Sync`.
+/// [`close`](RecoverableZooKeeper::close). A call stays on the session on which it began, even if
+/// that session is [replaced](crate::SessionBuilder::replace_lost_sessions). `Send` and `Sync`.
 ///
 /// # What it cannot know
 /// - Which client deleted a znode. A server keeps no trace of that, so a `delete` whose request was
@@ -122,7 +122,7 @@ impl RecoverableZooKeeper {
         RecoverableZooKeeper { form: Form::Plain, ..self }
     }
 
-    /// Closes this: a call that waits for its next attempt fails with
+    /// Closes this instance: a call that waits for its next attempt fails with
     /// [`Closed`](crate::LockError::Closed), and so does every later call. The session stays open.
     /// Idempotent.
     pub fn close(&self) {

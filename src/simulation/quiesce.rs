@@ -28,7 +28,7 @@ fn settle(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
         check(&scheduler.world)?;
     }
-    Err("the steps do not come to an end".to_owned())
+    Err("the steps never end".to_owned())
 }
 
 /// Lets this much time pass without faults.
