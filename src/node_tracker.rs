@@ -2,7 +2,6 @@
 //!
 //! Origin: HBase's `ZooKeeperNodeTracker` and `DeletionListener`, which end the process, or the wait, at the first error.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
@@ -78,18 +77,6 @@ impl NodeTracker {
         Ok(Tracking::start(session, node, &wait.into())?.map(|tracking| NodeTracker { tracking }))
     }
 
-    /// Returns the full path of the znode.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.tracking.path().as_str()
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        self.tracking.session()
-    }
-
     /// Returns the znode as it was last seen; `None` if it did not exist. Does no I/O and does not
     /// block.
     ///
@@ -158,12 +145,6 @@ impl NodeData {
     #[must_use]
     pub fn unmarked_data(&self) -> &[u8] {
         unmarked(self.data())
-    }
-
-    /// Returns the [data](NodeData::data) as text; what is not UTF-8 in it is replaced.
-    #[must_use]
-    pub fn data_lossy(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(self.data())
     }
 
     /// Returns the metadata, as it was when the data was read.

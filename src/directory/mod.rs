@@ -70,18 +70,6 @@ impl LockDirectory {
         })
     }
 
-    /// Returns the directory.
-    #[must_use]
-    pub fn dir(&self) -> &str {
-        self.dir.as_str()
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        &self.session
-    }
-
     // ---- looking
 
     /// Returns who holds the lock and who waits for it, in the order of the queue. The [owners](LockInfo::owners) come
@@ -131,15 +119,6 @@ impl LockDirectory {
             }
             requests = behind;
         }
-    }
-
-    /// Calls a visitor with each request, in the order of the queue, on the calling thread.
-    ///
-    /// # Errors
-    /// As [`contenders`](LockDirectory::contenders); then the visitor is not called at all.
-    pub fn visit(&self, visitor: impl FnMut(&LockInfo)) -> Result<()> {
-        self.contenders()?.iter().for_each(visitor);
-        Ok(())
     }
 
     /// Watches who is first in the queue: in an election, who leads.

@@ -18,6 +18,7 @@ use crate::support::wait::{deadline, eventually};
 /// A session, its directory, and somebody else who can write there.
 struct Fixture {
     session: Session,
+    dir: String,
     directory: LockDirectory,
     onlooker: Onlooker,
 }
@@ -25,8 +26,9 @@ struct Fixture {
 impl Fixture {
     fn new(test: &str) -> Fixture {
         let session = session(server::shared());
-        let directory = LockDirectory::new(&session, &unique_dir(test)).unwrap();
-        Fixture { session, directory, onlooker: Onlooker::at(server::shared()) }
+        let dir = unique_dir(test);
+        let directory = LockDirectory::new(&session, &dir).unwrap();
+        Fixture { session, dir, directory, onlooker: Onlooker::at(server::shared()) }
     }
 
     fn lock(&self) -> WriteLock {
@@ -34,7 +36,7 @@ impl Fixture {
     }
 
     fn dir(&self) -> &str {
-        self.directory.dir()
+        &self.dir
     }
 
     fn create(&self, prefix: &str, data: &[u8], mode: CreateMode) -> String {
