@@ -106,6 +106,7 @@ mod error_kind;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
 mod lock_options;
+mod lock_order;
 mod locks;
 mod logging;
 mod node_tracker;

@@ -5,12 +5,14 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::client::{ZkError, ZkResult};
+use crate::lock_order;
 use crate::logging;
 
 /// Runs code that may panic, and returns the panic's message as an error.
 ///
 /// The caller repairs whatever the code left half done.
 pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
+    lock_order::assert_none_held();
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
         let message = message_of(&*payload);
         discard(payload);

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::error::{LockError, Operation, Result};
+use crate::lock_order::{self, rank::LOCK};
 use crate::locks::lock_listener::{ListenerSlot, LockListener};
 use crate::locks::locking::{self, Released};
 use crate::protocol_support::ProtocolSupport;
@@ -28,7 +27,7 @@ struct LockInner {
     access: Access,
     listener: Arc<ListenerSlot>,
     /// The request in the queue. An ended one stays until the next call.
-    current: Mutex<Option<Arc<Request>>>,
+    current: lock_order::Mutex<LOCK, Option<Arc<Request>>>,
 }
 
 impl LockInner {
@@ -89,7 +88,7 @@ impl ListeningLock {
             dir,
             access,
             listener: Arc::new(ListenerSlot::new(listener, is_replaced)),
-            current: Mutex::new(None),
+            current: lock_order::Mutex::new(None),
         });
         if let Some(replacement) = inner.support.session().replacement() {
             let on_new_session: Arc<dyn OnNewSession> = Arc::<LockInner>::clone(&inner);
@@ -250,7 +249,7 @@ impl fmt::Debug for ListeningLock {
 /// For the simulation, which does not block.
 #[cfg(test)]
 impl ListeningLock {
-    pub(crate) fn current(&self) -> &Mutex<Option<Arc<Request>>> {
+    pub(crate) fn current(&self) -> &lock_order::Mutex<LOCK, Option<Arc<Request>>> {
         &self.inner.current
     }
 

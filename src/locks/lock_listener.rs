@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::error::LossReason;
+use crate::lock_order::{Mutex, rank::LISTENER};
 use crate::logging;
 use crate::panics::contain;
 use crate::request::{Event, Observer};
@@ -88,7 +87,7 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
 
 /// The listener of one lock, with the events it has not heard yet.
 pub(crate) struct ListenerSlot {
-    listener: Mutex<Option<Arc<dyn LockListener>>>,
+    listener: Mutex<LISTENER, Option<Arc<dyn LockListener>>>,
     events: Mailbox<Event>,
     /// A request that waits on a lost session is made again on the next, so there is nothing to tell.
     is_replaced: bool,

@@ -24,10 +24,14 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::Sender;
 use log::Level;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 
 use crate::client::{Acl, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
+use crate::lock_order::{
+    Mutex,
+    rank::{OWNERSHIP, REQUEST},
+};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -84,11 +88,11 @@ pub(crate) struct Request {
     core: Arc<Core>,
     spec: RequestSpec,
     observer: Arc<dyn Observer>,
-    state: Mutex<State>,
+    state: Mutex<REQUEST, State>,
     /// Signalled when the request is placed or has ended.
     settled: Condvar,
     /// The term under which the lock is held; apart from the state, as it is asked for before every action of an owner.
-    held_under: Mutex<Option<Arc<LeaseEpoch>>>,
+    held_under: Mutex<OWNERSHIP, Option<Arc<LeaseEpoch>>>,
     fencing_token: OnceLock<i64>,
 }
 
@@ -263,7 +267,7 @@ impl Request {
                 Phase::Queued { seen: true, .. } => return Ok(Some(QueuePosition::Queued)),
                 Phase::Ended { how: Ending::Withdrawn, .. } => return Ok(None),
                 Phase::Ended { .. } => return Err(self.take_error(Operation::LOCK, &mut state)),
-                Phase::Joining(_) | Phase::Queued { .. } => self.settled.wait(&mut state),
+                Phase::Joining(_) | Phase::Queued { .. } => state.wait(&self.settled),
             }
         }
     }

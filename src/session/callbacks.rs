@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Condvar;
 
 use super::job::{Job, run_guarded};
+use crate::lock_order::{Mutex, MutexGuard, rank::CALLBACKS};
 use crate::logging;
 
 /// How long a thread waits for a callback before it ends.
@@ -23,7 +24,7 @@ pub(crate) struct Callbacks {
 }
 
 struct Shared {
-    queue: Mutex<Queue>,
+    queue: Mutex<CALLBACKS, Queue>,
     work: Condvar,
 }
 
@@ -64,7 +65,7 @@ impl Callbacks {
 
 impl Shared {
     /// Starts a thread if more callbacks wait than threads are idle.
-    fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
+    fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, CALLBACKS, Queue>) {
         if queue.jobs.len() <= queue.idle || queue.is_starting {
             return;
         }
@@ -102,7 +103,7 @@ impl Shared {
                 return None;
             }
             queue.idle += 1;
-            timed_out = self.work.wait_for(&mut queue, IDLE_TIME).timed_out();
+            timed_out = queue.wait_for(&self.work, IDLE_TIME).timed_out();
             queue.idle -= 1;
         }
     }

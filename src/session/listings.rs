@@ -9,12 +9,11 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
-
 use super::lease::LeaseEpoch;
 use super::registry::ParticipantId;
 use super::state::Core;
 use crate::client::ZkResult;
+use crate::lock_order::{Mutex, rank::LISTINGS};
 use crate::recipe::path::ZNodePath;
 
 /// The children of a directory.
@@ -35,7 +34,7 @@ pub(crate) trait ListingReader: Send + Sync {
 pub(crate) struct Listings {
     /// The directories of which a listing is under way, each with the readers that have asked since
     /// it was sent.
-    under_way: Mutex<HashMap<ZNodePath, Readers>>,
+    under_way: Mutex<LISTINGS, HashMap<ZNodePath, Readers>>,
 }
 
 type Readers = BTreeMap<ParticipantId, Weak<dyn ListingReader>>;

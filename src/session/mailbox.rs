@@ -4,13 +4,12 @@
 //! on after that lock is released. A handler that posts again, or that makes another thread post, deadlocks nobody: the
 //! thread that is handing on takes the new item too.
 
+use crate::lock_order::{Mutex, MutexGuard, rank::MAILBOX};
 use std::collections::VecDeque;
-
-use parking_lot::{Mutex, MutexGuard};
 
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<MAILBOX, State<T>>,
 }
 
 #[derive(Debug)]
@@ -45,13 +44,13 @@ impl<T> Mailbox<T> {
         state.handing_on = true;
         let mut turn = Turn(state);
         while let Some(item) = turn.0.items.pop_front() {
-            MutexGuard::unlocked(&mut turn.0, || handle(item));
+            turn.0.unlocked(|| handle(item));
         }
     }
 }
 
 /// The handing on by one thread. Ends when it is dropped, also by a panic.
-struct Turn<'a, T>(MutexGuard<'a, State<T>>);
+struct Turn<'a, T>(MutexGuard<'a, MAILBOX, State<T>>);
 
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {

@@ -25,12 +25,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, select, unbounded};
-use parking_lot::RwLock;
 
 #[cfg(feature = "zookeeper")]
 use crate::client::Adapter;
 use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
+use crate::lock_order::{Mutex, rank::SESSION};
 
 #[cfg(feature = "zookeeper")]
 pub use self::builder::SessionBuilder;
@@ -99,7 +99,7 @@ pub struct Session {
 /// Ends the session with the last handle.
 pub(super) struct Handle {
     /// One for all time, unless it is replaced.
-    core: RwLock<Arc<Core>>,
+    core: Mutex<SESSION, Arc<Core>>,
     replacement: Option<Replacement>,
 }
 
@@ -173,7 +173,7 @@ impl Session {
         contact: &FirstContact,
     ) -> Result<Session> {
         let core = open_core(client, runtime, opened_after, contact)?;
-        Ok(Session { handle: Arc::new(Handle { core: RwLock::new(core), replacement: None }) })
+        Ok(Session { handle: Arc::new(Handle { core: Mutex::new(core), replacement: None }) })
     }
 
     /// Uses any other client, and asks the factory for another one whenever the session is lost, as
@@ -192,8 +192,7 @@ impl Session {
         let factory: Arc<Factory> = Arc::new(factory);
         let core = replacement::make(&factory)?;
         let (replacement, closed) = Replacement::new();
-        let handle =
-            Arc::new(Handle { core: RwLock::new(Arc::clone(&core)), replacement: Some(replacement) });
+        let handle = Arc::new(Handle { core: Mutex::new(Arc::clone(&core)), replacement: Some(replacement) });
         replacement::start(&handle, core, factory, closed)?;
         Ok(Session { handle })
     }
@@ -264,7 +263,7 @@ impl fmt::Debug for Session {
 
 impl Handle {
     fn core(&self) -> Arc<Core> {
-        Arc::clone(&self.core.read())
+        Arc::clone(&self.core.lock())
     }
 
     /// Ends the replacement, if there is any, and returns the core that is the last one.
@@ -277,7 +276,7 @@ impl Handle {
 
     /// Puts a new core in the place of a lost one; `false` when the session was closed meanwhile.
     fn replace(&self, core: Arc<Core>) -> bool {
-        let mut current = self.core.write();
+        let mut current = self.core.lock();
         if self.replacement.as_ref().is_none_or(Replacement::is_closed) {
             return false;
         }

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::error::LossReason;
+use crate::lock_order::{Mutex, rank::REGISTRY};
 use crate::recipe::path::ZNodePath;
 
 /// Why a participant is woken.
@@ -39,7 +38,7 @@ pub(crate) struct ParticipantId(u64);
 /// The participants of one session. One watch on a path serves all who wait for it.
 #[derive(Default)]
 pub(crate) struct Registry {
-    table: Mutex<Table>,
+    table: Mutex<REGISTRY, Table>,
 }
 
 #[derive(Default)]

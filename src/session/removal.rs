@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use parking_lot::Mutex;
 
 use super::registry::{Notification, Participant, ParticipantId};
 use super::runner::{Runner, Task};
 use super::runtime::Priority;
 use super::state::Core;
 use crate::client::{ZkError, ZkResult};
+use crate::lock_order::{Mutex, rank::REMOVAL};
 use crate::logging;
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
@@ -39,7 +39,7 @@ pub(crate) struct Removal {
     id: ParticipantId,
     core: Arc<Core>,
     target: Target,
-    attempts: Mutex<Attempts>,
+    attempts: Mutex<REMOVAL, Attempts>,
 }
 
 #[derive(Default)]

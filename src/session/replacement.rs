@@ -10,7 +10,6 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
-use parking_lot::Mutex;
 
 use super::runtime::Runtime;
 use super::runtime::Threads;
@@ -18,6 +17,7 @@ use super::state::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
 use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
+use crate::lock_order::{Mutex, rank::REPLACEMENT};
 use crate::logging;
 use crate::panics::contain;
 
@@ -39,7 +39,7 @@ pub(crate) trait OnNewSession: Send + Sync {
 
 /// What the handles of a session that is replaced share.
 pub(crate) struct Replacement {
-    state: Mutex<State>,
+    state: Mutex<REPLACEMENT, State>,
 }
 
 struct State {

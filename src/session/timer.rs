@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 
 use super::clock::{Clock, Moment, SystemClock};
 use super::job::{Job, run_guarded};
+use crate::lock_order::{Mutex, rank::TIMER};
 
 /// How late a job may be after the machine has slept.
 const MAX_WAIT: Duration = Duration::from_secs(1);
@@ -21,7 +22,7 @@ pub(crate) struct Timer {
 }
 
 struct Shared {
-    schedule: Mutex<Schedule>,
+    schedule: Mutex<TIMER, Schedule>,
     changed: Condvar,
 }
 
@@ -90,11 +91,11 @@ impl Shared {
             }
             let now = SystemClock.now();
             match schedule.entries.peek().map(|Reverse(next)| next.due) {
-                None => self.changed.wait(&mut schedule),
+                None => schedule.wait(&self.changed),
                 Some(due) if due <= now => return schedule.entries.pop().map(|Reverse(entry)| entry.job),
                 Some(due) => {
                     // The waiting does not count the time for which the machine sleeps, as the clock does.
-                    self.changed.wait_for(&mut schedule, due.since(now).min(MAX_WAIT));
+                    schedule.wait_for(&self.changed, due.since(now).min(MAX_WAIT));
                 }
             }
         }

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Condvar;
 
 use super::job::{Job, run_guarded};
 use super::runtime::Priority;
+use crate::lock_order::{Mutex, MutexGuard, rank::WORKERS};
 use crate::logging;
 
 /// How many requests of one session can be under way at once, beside its own. One connection
@@ -31,7 +32,7 @@ pub(crate) struct Workers {
 }
 
 struct Shared {
-    queue: Mutex<Queue>,
+    queue: Mutex<WORKERS, Queue>,
     work: Condvar,
 }
 
@@ -108,7 +109,7 @@ impl fmt::Debug for Workers {
 
 impl Shared {
     /// Sees to it that somebody takes the newest job, which has this priority.
-    fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>, priority: Priority) {
+    fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, WORKERS, Queue>, priority: Priority) {
         if queue.jobs.len() <= queue.idle {
             self.work.notify_one();
         } else if queue.workers < MAX_WORKERS || priority == Priority::Session {
@@ -161,7 +162,7 @@ impl Shared {
                 return None;
             }
             queue.idle += 1;
-            let timed_out = self.work.wait_for(&mut queue, IDLE_TIME).timed_out();
+            let timed_out = queue.wait_for(&self.work, IDLE_TIME).timed_out();
             if queue.generation != generation {
                 return None;
             }
@@ -341,7 +342,7 @@ mod tests {
         for _ in 0..MAX_WORKERS {
             next(&at_work);
         }
-        let order = Arc::new(Mutex::new(Vec::new()));
+        let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
         for priority in [Priority::Other, Priority::Owner, Priority::Other, Priority::Owner] {
             let order = Arc::clone(&order);
             workers.submit(priority, Box::new(move || order.lock().push(priority)));

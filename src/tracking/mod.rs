@@ -18,7 +18,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
-use parking_lot::Mutex;
 
 pub(crate) use self::deletion_watch::DeletionWatch;
 use self::watch_cell::{View, WatchCell};
@@ -26,6 +25,7 @@ use self::watch_loop::WatchLoop;
 pub(crate) use self::watching::Watching;
 use crate::client::ZkResult;
 use crate::error::{LockError, LossReason, Operation, Result};
+use crate::lock_order::{Mutex, rank::TRACKER};
 use crate::recipe::path::ZNodePath;
 use crate::session::{OnNewSession, Session, Task};
 use crate::wait::{Wait, Waited};
@@ -62,7 +62,7 @@ struct TrackerInner<S: Subject> {
     cell: Arc<WatchCell<S::Value>>,
     changes: Receiver<()>,
     /// `None` when the tracking has ended.
-    watch_loop: Mutex<Option<Arc<WatchLoop<S>>>>,
+    watch_loop: Mutex<TRACKER, Option<Arc<WatchLoop<S>>>>,
 }
 
 impl<S: Subject> Tracking<S> {

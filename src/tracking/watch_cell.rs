@@ -4,13 +4,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
 
 use crate::client::ZkError;
 use crate::error::LossReason;
+use crate::lock_order::{Mutex, rank::WATCH_CELL};
 
 pub(super) struct WatchCell<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<WATCH_CELL, State<T>>,
     /// A lost session is followed by another, so that its loss ends nothing.
     is_replaced: bool,
 }

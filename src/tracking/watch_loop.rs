@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::watch_cell::{View, WatchCell};
 use super::{Fetched, Subject, Watching};
 use crate::client::{ZkError, ZkResult};
+use crate::lock_order::{Mutex, rank::WATCH_LOOP};
 use crate::logging;
 use crate::panics::contain_call;
 use crate::session::{Core, Notification, Participant, Priority, Runner, Task};
@@ -23,7 +22,7 @@ pub(super) struct WatchLoop<S: Subject> {
     subject: Arc<S>,
     cell: Arc<WatchCell<S::Value>>,
     /// Stopped when the tracking is dropped, or when the session ends.
-    runner: Mutex<Runner>,
+    runner: Mutex<WATCH_LOOP, Runner>,
 }
 
 impl<S: Subject> WatchLoop<S> {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::Fetched;
 use crate::client::{Stat, ZkResult};
+use crate::lock_order::{Mutex, rank::WATCHING};
 use crate::recipe::path::ZNodePath;
 use crate::session::{Core, ParticipantId, WatchOutcome};
 
@@ -14,7 +13,7 @@ pub(crate) struct Watching {
     core: Arc<Core>,
     id: ParticipantId,
     /// Where it has registered since the last look; `None` when it has stopped.
-    paths: Mutex<Option<Vec<ZNodePath>>>,
+    paths: Mutex<WATCHING, Option<Vec<ZNodePath>>>,
 }
 
 impl Watching {

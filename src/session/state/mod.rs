@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select};
-use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::SessionState;
@@ -30,6 +29,10 @@ use super::runtime::{Priority, Runtime};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
+use crate::lock_order::{
+    Mutex,
+    rank::{MENTIONED, ORPHANS, STATUS},
+};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 
@@ -48,13 +51,13 @@ pub(crate) struct Core {
     runtime: Arc<dyn Runtime>,
     /// The process that opened the session. One that it forks has a copy of everything but the threads.
     process: u32,
-    status: Mutex<Status>,
+    status: Mutex<STATUS, Status>,
     registry: Registry,
     listings: Listings,
     /// Znodes that the log has mentioned, for what it says once.
-    mentioned: Mutex<HashSet<ZNodePath>>,
+    mentioned: Mutex<MENTIONED, HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
-    orphans: Mutex<Vec<Target>>,
+    orphans: Mutex<ORPHANS, Vec<Target>>,
     /// Disconnected when the session has ended, for those who wait for something else meanwhile.
     ended: Receiver<Infallible>,
     /// Disconnected when the client has been let go and the threads are ending.

@@ -1,0 +1,304 @@
+//! The order in which the crate's internal mutexes may be taken, which debug builds check.
+//!
+//! A thread that holds a mutex takes only those further down in [the list](rank). Then no two threads can wait for each
+//! other's. A [`Mutex`] has its rank in its type; in a debug build each thread remembers the ranks that it holds, and
+//! panics when it takes one that is not further down. In a release build it is parking_lot's mutex at no cost.
+//!
+//! No mutex is held while code runs that is not this crate's (the client, listeners, closures, the logger): it may call
+//! back in here, and block. [`assert_none_held`] checks that where such code is called.
+//!
+//! The mutexes that are not in the list are taken last and hold nothing else: those of a lock's settings, of a cancel
+//! token, and of the client's adapter.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use parking_lot::{Condvar, WaitTimeoutResult};
+
+/// Makes a constant of each rank, in the order of this list, and a table of their names.
+macro_rules! ranks {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The ranks, first those that are taken first.
+        pub(crate) mod rank {
+            #[allow(clippy::upper_case_acronyms, reason = "the names of the constants")]
+            #[allow(non_camel_case_types, reason = "the names of the constants")]
+            enum Order { $($name,)* }
+
+            $($(#[$doc])* pub(crate) const $name: u8 = Order::$name as u8;)*
+
+            #[cfg(debug_assertions)]
+            pub(super) const NAMES: &[&str] = &[$(stringify!($name),)*];
+        }
+    };
+}
+
+ranks! {
+    /// The present request of a lock with a listener.
+    LOCK,
+    /// The present core of a session.
+    SESSION,
+    /// Who is to be notified when a session is replaced.
+    REPLACEMENT,
+    /// The watch loop on the present session.
+    TRACKER,
+    /// The state of a request.
+    REQUEST,
+    /// The lease under which a request owns its lock.
+    OWNERSHIP,
+    /// Whether a watch loop runs.
+    WATCH_LOOP,
+    /// What a watch loop has seen.
+    WATCH_CELL,
+    /// The paths that a watch loop watches.
+    WATCHING,
+    /// The attempts to delete a znode.
+    REMOVAL,
+    /// The listings under way on a session.
+    LISTINGS,
+    /// The state of a session.
+    STATUS,
+    /// The participants of a session.
+    REGISTRY,
+    /// The callbacks that a lock is to make.
+    MAILBOX,
+    /// The listener of a lock.
+    LISTENER,
+    /// The znodes that the log has mentioned.
+    MENTIONED,
+    /// What a session could not delete.
+    ORPHANS,
+    /// The jobs of the workers.
+    WORKERS,
+    /// The jobs of the callback threads.
+    CALLBACKS,
+    /// The jobs of the timer.
+    TIMER,
+}
+
+/// A mutex with a place in the order.
+#[derive(Default)]
+pub(crate) struct Mutex<const RANK: u8, T> {
+    inner: parking_lot::Mutex<T>,
+}
+
+impl<const RANK: u8, T> Mutex<RANK, T> {
+    pub(crate) const fn new(value: T) -> Mutex<RANK, T> {
+        Mutex { inner: parking_lot::Mutex::new(value) }
+    }
+
+    /// Takes the mutex. In a debug build, panics if the thread holds one of the same rank or of a later one.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, RANK, T> {
+        let held = Held::take();
+        MutexGuard { inner: self.inner.lock(), _held: held }
+    }
+}
+
+impl<const RANK: u8, T: fmt::Debug> fmt::Debug for Mutex<RANK, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// The hold on a [`Mutex`].
+pub(crate) struct MutexGuard<'a, const RANK: u8, T> {
+    inner: parking_lot::MutexGuard<'a, T>,
+    _held: Held<RANK>,
+}
+
+impl<const RANK: u8, T> MutexGuard<'_, RANK, T> {
+    /// Runs code without the mutex, and takes it again.
+    pub(crate) fn unlocked<R>(&mut self, code: impl FnOnce() -> R) -> R {
+        let _released = Released::<RANK>::release();
+        parking_lot::MutexGuard::unlocked(&mut self.inner, code)
+    }
+
+    /// Waits for a signal, without the mutex.
+    pub(crate) fn wait(&mut self, condition: &Condvar) {
+        let _released = Released::<RANK>::release();
+        assert_none_held();
+        condition.wait(&mut self.inner);
+    }
+
+    /// Waits for a signal for this time at most, without the mutex.
+    pub(crate) fn wait_for(&mut self, condition: &Condvar, time: Duration) -> WaitTimeoutResult {
+        let _released = Released::<RANK>::release();
+        assert_none_held();
+        condition.wait_for(&mut self.inner, time)
+    }
+}
+
+impl<const RANK: u8, T> Deref for MutexGuard<'_, RANK, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<const RANK: u8, T> DerefMut for MutexGuard<'_, RANK, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// Panics, in a debug build, if the calling thread holds a mutex of the list.
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn assert_none_held() {
+    #[cfg(debug_assertions)]
+    checked::assert_none_held();
+}
+
+/// The calling thread's note that it holds the mutex of this rank.
+struct Held<const RANK: u8>;
+
+impl<const RANK: u8> Held<RANK> {
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn take() -> Held<RANK> {
+        #[cfg(debug_assertions)]
+        checked::take(RANK);
+        Held
+    }
+}
+
+#[cfg(debug_assertions)]
+impl<const RANK: u8> Drop for Held<RANK> {
+    fn drop(&mut self) {
+        checked::release(RANK);
+    }
+}
+
+/// The note is removed until this is dropped.
+struct Released<const RANK: u8>;
+
+impl<const RANK: u8> Released<RANK> {
+    fn release() -> Released<RANK> {
+        #[cfg(debug_assertions)]
+        checked::release(RANK);
+        Released
+    }
+}
+
+#[cfg(debug_assertions)]
+impl<const RANK: u8> Drop for Released<RANK> {
+    fn drop(&mut self) {
+        checked::retake(RANK);
+    }
+}
+
+#[cfg(debug_assertions)]
+mod checked {
+    use std::cell::Cell;
+
+    use super::rank::NAMES;
+
+    /// One bit each.
+    const _: () = assert!(NAMES.len() <= u32::BITS as usize);
+
+    thread_local! {
+        /// A bit for each rank that the thread holds.
+        static HELD: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// The last rank that the thread holds.
+    fn last() -> Option<&'static str> {
+        let held = HELD.get();
+        let last = held.checked_ilog2()?;
+        NAMES.get(usize::try_from(last).ok()?).copied()
+    }
+
+    #[track_caller]
+    pub(super) fn take(rank: u8) {
+        let later = HELD.get() >> rank;
+        debug_assert!(
+            later == 0,
+            "{} is taken while {} is held",
+            NAMES[usize::from(rank)],
+            last().unwrap_or_default()
+        );
+        retake(rank);
+    }
+
+    pub(super) fn retake(rank: u8) {
+        HELD.set(HELD.get() | 1 << rank);
+    }
+
+    pub(super) fn release(rank: u8) {
+        HELD.set(HELD.get() & !(1 << rank));
+    }
+
+    #[track_caller]
+    pub(super) fn assert_none_held() {
+        let held = last();
+        debug_assert!(held.is_none(), "code that may block runs while {} is held", held.unwrap_or_default());
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::rank::{REGISTRY, REQUEST, STATUS};
+    use super::*;
+    use std::sync::Arc;
+
+    use crate::testing::in_background;
+
+    #[test]
+    fn mutexes_may_be_taken_in_order_and_released_in_any() {
+        let first: Mutex<REQUEST, u8> = Mutex::default();
+        let second: Mutex<REGISTRY, u8> = Mutex::new(1);
+        for _ in 0..2 {
+            let mut held = first.lock();
+            let then = second.lock();
+            *held += *then;
+            drop(held);
+            drop(then);
+        }
+        assert_eq!(*first.lock(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "REQUEST is taken while REGISTRY is held")]
+    fn an_earlier_mutex_is_refused() {
+        let first: Mutex<REQUEST, u8> = Mutex::default();
+        let second: Mutex<REGISTRY, u8> = Mutex::default();
+        let _second = second.lock();
+        let _first = first.lock();
+    }
+
+    #[test]
+    #[should_panic(expected = "STATUS is taken while STATUS is held")]
+    fn another_mutex_of_the_same_rank_is_refused() {
+        let (one, other): (Mutex<STATUS, u8>, Mutex<STATUS, u8>) = Default::default();
+        let _one = one.lock();
+        let _other = other.lock();
+    }
+
+    #[test]
+    #[should_panic(expected = "while STATUS is held")]
+    fn code_that_may_block_is_refused_while_a_mutex_is_held() {
+        let status: Mutex<STATUS, u8> = Mutex::default();
+        let _status = status.lock();
+        assert_none_held();
+    }
+
+    #[test]
+    fn an_unlocked_guard_holds_nothing_meanwhile() {
+        let status: Mutex<STATUS, u8> = Mutex::default();
+        let mut guard = status.lock();
+        guard.unlocked(|| {
+            assert_none_held();
+            *status.lock() += 1;
+        });
+        assert_eq!(*guard, 1);
+    }
+
+    #[test]
+    fn what_another_thread_holds_does_not_count() {
+        let status: Arc<Mutex<STATUS, u8>> = Arc::default();
+        let _guard = status.lock();
+        let request: Mutex<REQUEST, u8> = Mutex::default();
+        let background = in_background(move || *request.lock());
+        assert_eq!(crate::testing::next(&background), 0);
+    }
+}
