@@ -35,7 +35,7 @@ pub enum ClientEvent {
     /// Contact with a server, on the session that this client was made for, and that server's
     /// grant. Every connection has a new grant, which may be less than before.
     Connected(Granted),
-    /// No contact; the session may live. Watches are gone unless the client sets them again. So
+    /// No contact; the session may live. Watches are lost unless the client sets them again. So
     /// every waiter must read again after the next [`Connected`](ClientEvent::Connected).
     Disconnected,
     /// The session cannot come back. Every later call fails with
