@@ -11,19 +11,19 @@ use crate::recipe::order::count_owners;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::znode_name::generated_sequence;
 
-/// How much of the data is printed, in characters.
+/// The maximum number of characters of the data that are printed.
 const SHOWN: usize = 64;
 
-/// A request in a lock directory: what it asks for, who made it, and since when it waits, or holds the lock.
+/// A request in a lock directory: its kind, its creator, and its creation time.
 ///
-/// Prints as one line, whatever its data holds:
+/// Prints as one line, whatever its data is:
 ///
 /// ```text
 /// /locks/report/x-0b2e-lock-0000000007: exclusive, 'web-1/4711', session 0x100004b5c3d0002, since 2026-11-21T09:51:03Z, czxid 812
 /// ```
 ///
-/// What the server tells of a znode may be denied to this client (READ): then the name is known, and with it the place in
-/// the queue, and the rest is `None`. Servers before 3.8.4 and 3.9.2 deny the data alone.
+/// This client may lack READ permission on the znode. Then only the name is known, and with it the
+/// place in the queue; the rest is `None`. Servers before 3.8.4 and 3.9.2 deny only the data.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LockInfo {
     path: ZNodePath,
@@ -31,12 +31,12 @@ pub struct LockInfo {
     origin: Option<Origin>,
 }
 
-/// Where a request comes from, and at which version its data is.
+/// The metadata of the znode: its creator, its creation, and the version of its data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Origin {
     czxid: i64,
     created: SystemTime,
-    /// `None` for a persistent one.
+    /// `None` for a persistent znode.
     session: Option<i64>,
     version: i32,
 }
@@ -46,7 +46,7 @@ impl LockInfo {
         LockInfo { path, data: Some(data), origin: Some(Origin::of(stat)) }
     }
 
-    /// One whose data may not be read.
+    /// A request whose data may not be read.
     pub(super) fn unreadable(path: ZNodePath, stat: Option<&Stat>) -> LockInfo {
         LockInfo { path, data: None, origin: stat.map(Origin::of) }
     }
@@ -63,45 +63,47 @@ impl LockInfo {
         self.path.name()
     }
 
-    /// Returns what is asked for.
+    /// Returns the kind of lock requested.
     #[must_use]
     pub fn kind(&self) -> LockKind {
         LockKind::of(self.name()).unwrap_or(LockKind::Other)
     }
 
-    /// Returns the sequence number, by which the queue is ordered. It wraps after 2147483647.
+    /// Returns the sequence number, which orders the queue. It wraps after 2147483647.
     #[must_use]
     pub fn sequence(&self) -> i32 {
         generated_sequence(self.name()).unwrap_or_default()
     }
 
-    /// Returns the data, which is whatever the application wrote (`host/pid` unless it did); `None` where READ is denied.
+    /// Returns the data: what the application wrote, by default `host/pid`; `None` where READ is
+    /// denied.
     #[must_use]
     pub fn data(&self) -> Option<&[u8]> {
         self.data.as_deref()
     }
 
-    /// Returns the data as text; what is not UTF-8 in it is replaced. Empty where READ is denied.
+    /// Returns the data as text, with bytes that are not UTF-8 replaced. Empty where READ is
+    /// denied.
     #[must_use]
     pub fn data_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.data.as_deref().unwrap_or_default())
     }
 
-    /// Returns the session with which the request ends; `None` for a persistent one, which ends with
-    /// none, and where the session is not known.
+    /// Returns the session that owns the znode; `None` for a persistent znode, and where the
+    /// session is not known.
     #[must_use]
     pub fn ephemeral_owner(&self) -> Option<i64> {
         self.origin.and_then(|origin| origin.session)
     }
 
-    /// Returns whether the request is persistent, so that no session's end deletes it; `false` where
+    /// Returns whether the request is persistent, so that it outlives every session; `false` where
     /// that is not known.
     #[must_use]
     pub fn is_persistent(&self) -> bool {
         self.origin.is_some_and(|origin| origin.session.is_none())
     }
 
-    /// Returns the transaction id that created the znode: the fencing token of this request.
+    /// Returns the id of the transaction that created the znode: the fencing token of this request.
     #[must_use]
     pub fn czxid(&self) -> Option<i64> {
         self.origin.map(|origin| origin.czxid)
@@ -113,9 +115,10 @@ impl LockInfo {
         self.origin.map(|origin| origin.created)
     }
 
-    /// Returns the part of a queue that holds the lock: the first request, or all readers before the first that is none.
+    /// Returns the part of a queue that holds the lock: the first request, or all readers before
+    /// the first request of another kind.
     ///
-    /// `queue` is what [`contenders`](crate::LockDirectory::contenders) returned.
+    /// `queue` is a result of [`contenders`](crate::LockDirectory::contenders).
     #[must_use]
     pub fn owners(queue: &[LockInfo]) -> &[LockInfo] {
         &queue[..count_owners(queue.iter().map(LockInfo::kind))]
@@ -129,7 +132,7 @@ impl LockInfo {
 
 impl Origin {
     fn of(stat: &Stat) -> Origin {
-        /// By which the server marks a container, which no session owns.
+        /// The owner that the server gives to a container. It is no session id.
         const CONTAINER: i64 = i64::MIN;
         let since_epoch = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
         Origin {
@@ -163,7 +166,7 @@ impl fmt::Debug for LockInfo {
     }
 }
 
-/// Data as a terminal and a log can bear it: on one line, without control characters, and cut when it is long.
+/// Makes data safe for a terminal and a log: one line, no control characters, cut when it is long.
 fn printable(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     if text.chars().nth(SHOWN).is_some() {
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_tells_all_about_itself() {
+    fn lock_info_has_all_metadata_and_prints_it() {
         let info = LockInfo::new(path("x-0b2e-lock-0000000007"), b"web-1/4711".to_vec(), &STAT);
         assert_eq!(info.path(), "/locks/report/x-0b2e-lock-0000000007");
         assert_eq!(info.name(), "x-0b2e-lock-0000000007");
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_made_up() {
+    fn unknown_metadata_is_none_and_not_printed() {
         let persistent = Stat { ephemeral_owner: 0, ..STAT };
         let info = LockInfo::unreadable(path("read-0000000001"), Some(&persistent));
         assert_eq!((info.data(), info.data_lossy()), (None, "".into()));
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_no_server_tells_are_borne() {
+    fn times_out_of_range_do_not_panic() {
         let of = |ctime| LockInfo::new(path("x-0000000001"), Vec::new(), &Stat { ctime, ..STAT });
         assert_eq!(of(i64::MIN).created(), Some(UNIX_EPOCH));
         assert_eq!(of(-1).created(), Some(UNIX_EPOCH));

@@ -265,7 +265,7 @@ fn await_leader(watch: &LeaderWatch, expected: Option<String>) {
 }
 
 #[test]
-fn a_follower_learns_who_leads_and_when_it_changes() {
+fn leader_watch_reports_each_change_of_leader() {
     let fixture = Fixture::new("leader");
     let watch = fixture.directory.watch_leader().unwrap();
     assert_eq!(leader(&watch), None);
@@ -290,7 +290,7 @@ fn a_follower_learns_who_leads_and_when_it_changes() {
 }
 
 #[test]
-fn a_change_of_leader_during_an_outage_is_seen_after_it() {
+fn change_of_leader_during_an_outage_is_noticed_after_it() {
     let fixture = Fixture::new("leader-outage");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), LONG);
