@@ -20,7 +20,7 @@ use crate::session::Mailbox;
 /// The calls of one lock come in order and one at a time, on a callback thread of the session or on the thread that
 /// unlocks, closes or drops the lock, and never while the crate holds an internal lock: a listener may lock, unlock, close
 /// or drop its own lock or any other. A listener that blocks delays the later calls of its own lock and nothing else. A
-/// call comes a moment after the fact; ask [`is_owner`](crate::WriteLock::is_owner) for what is true *now*. A panic in a
+/// call comes a moment after the fact; ask [`is_owner`](crate::ListeningLock::is_owner) for what is true *now*. A panic in a
 /// listener is caught and logged, and harms nobody else.
 ///
 /// Origin: the Java interface of this name, which has the first two methods.
@@ -48,8 +48,8 @@ pub trait LockListener: Send + Sync {
     fn revocation_requested(&self) {}
 
     /// A request that did not hold the lock has ended without being withdrawn, so it will never be acquired:
-    /// [`lock`](crate::WriteLock::lock) must be called again, after a loss of the session on a new one (unless the session
-    /// [is_replaced itself](crate::Session::connect_self_healing), when the request is made again in silence). Does nothing
+    /// [`lock`](crate::ListeningLock::lock) must be called again, after a loss of the session on a new one (unless the session
+    /// [is replaced](crate::SessionBuilder::replace_lost_sessions), when the request is made again silently). Does nothing
     /// unless it is overridden.
     fn request_dropped(&self, reason: LossReason) {
         let _ = reason;

@@ -23,7 +23,7 @@ pub(crate) use self::deletion_watch::DeletionWatch;
 use self::watch_cell::{View, WatchCell};
 use self::watch_loop::WatchLoop;
 pub(crate) use self::watching::Watching;
-use crate::client::ZkResult;
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::TRACKER};
 use crate::recipe::path::ZNodePath;
@@ -55,7 +55,7 @@ pub(crate) struct Tracking<S: Subject> {
     inner: Arc<TrackerInner<S>>,
 }
 
-/// The place of the watch_loop, which another takes on the next session where sessions heal.
+/// The current watch loop; replaced when the session is.
 struct TrackerInner<S: Subject> {
     session: Session,
     subject: Arc<S>,
@@ -66,11 +66,12 @@ struct TrackerInner<S: Subject> {
 }
 
 impl<S: Subject> Tracking<S> {
-    /// Begins to track, and waits for the first sight, through an outage if need be; `None` when the wait ends first.
+    /// Starts to track, and waits for the first value.
     ///
     /// # Errors
-    /// `SessionLost` or `Closed`, `AccessDenied` or another refusal of the server, `Cancelled`.
-    pub(crate) fn start(session: &Session, subject: S, wait: &Wait) -> Result<Option<Tracking<S>>> {
+    /// `SessionLost` or `Closed`, `AccessDenied` or another refusal of the server, `Cancelled`, and
+    /// `ConnectionLoss` when the wait times out.
+    pub(crate) fn start(session: &Session, subject: S, wait: &Wait) -> Result<Tracking<S>> {
         let subject = Arc::new(subject);
         let (cell, changes) = WatchCell::new(session.replacement().is_some());
         let watch_loop = WatchLoop::new(session.core(), Arc::clone(&subject), Arc::clone(&cell));
@@ -80,7 +81,10 @@ impl<S: Subject> Tracking<S> {
         inner.follow_replacements();
         let tracking = Tracking { inner };
         watch_loop.start();
-        Ok(tracking.wait_for(wait, |_| Some(()))?.map(|()| tracking))
+        match tracking.wait_for(wait, |_| Some(()))? {
+            Some(()) => Ok(tracking),
+            None => Err(LockError::client(Operation::WATCH, tracking.path(), ZkError::OperationTimeout)),
+        }
     }
 
     /// What was seen last.

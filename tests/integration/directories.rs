@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use zookeeper::{Acl, CreateMode, Permission, ZooKeeper};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind, LockOptions, LossReason,
-    NamingScheme, ReadWriteLock, Session, SessionState, WriteLock,
+    NamingScheme, ReadWriteLock, Session, SessionState, Wait, WriteLock,
 };
 
 use crate::fixtures::{ErrorVariant, LONG, Notes, Onlooker, SHORT, connect, next, session, unique_dir};
@@ -50,7 +50,7 @@ impl Fixture {
 }
 
 fn paths(infos: &[LockInfo]) -> Vec<&str> {
-    infos.iter().map(LockInfo::path).collect()
+    infos.iter().map(|request| request.path.as_str()).collect()
 }
 
 // ---- who waits
@@ -68,16 +68,16 @@ fn contenders_of_all_kinds_stand_in_one_queue() {
 
     let contenders = fixture.directory.contenders().unwrap();
     assert_eq!(paths(&contenders), [&ours.id().unwrap(), &curator, &kazoo, &hbase, &queue_item]);
-    let kinds: Vec<LockKind> = contenders.iter().map(LockInfo::kind).collect();
+    let kinds: Vec<LockKind> = contenders.iter().map(|request| request.kind).collect();
     use LockKind::{Exclusive, Other, Read, Write};
     assert_eq!(kinds, [Exclusive, Read, Exclusive, Write, Other]);
     assert!(contenders[0].data_lossy().ends_with(&format!("/{}", std::process::id())));
-    assert_eq!(contenders[0].czxid(), Some(ours.fencing_token().unwrap()));
+    assert_eq!(contenders[0].czxid, Some(ours.fencing_token().unwrap()));
     assert_eq!(contenders[1].data_lossy(), "10.0.0.7");
     assert!(!contenders[2].to_string().contains(char::is_control), "{}", contenders[2]);
-    assert_ne!(contenders[0].ephemeral_owner(), contenders[1].ephemeral_owner());
-    assert_eq!((contenders[3].ephemeral_owner(), contenders[3].is_persistent()), (None, true));
-    let age = SystemTime::now().duration_since(contenders[0].created().unwrap()).unwrap();
+    assert_ne!(contenders[0].ephemeral_owner, contenders[1].ephemeral_owner);
+    assert_eq!((contenders[3].ephemeral_owner, contenders[3].is_persistent), (None, true));
+    let age = SystemTime::now().duration_since(contenders[0].created.unwrap()).unwrap();
     assert!(age < deadline(), "{age:?}");
     assert_eq!(fixture.directory.current_owner().unwrap().as_ref(), contenders.first());
 }
@@ -111,7 +111,7 @@ fn readers_own_together_until_a_writer_stands_before_them() {
         let late = lock.read_lock(Notes::new().0);
         assert!(!late.lock().unwrap());
         assert_eq!(paths(&owners()), [readers[0].id(), readers[1].id()], "{scheme:?}");
-        assert!(owners().iter().all(|owner| owner.kind() == LockKind::Read));
+        assert!(owners().iter().all(|owner| owner.kind == LockKind::Read));
         drop(readers);
         eventually("the writer owns the lock", || writer.is_owner());
         assert_eq!(paths(&owners()), [writer.id().unwrap()]);
@@ -135,7 +135,7 @@ fn contenders_can_be_asked_for_while_they_come_and_go() {
         while Instant::now() < until {
             let contenders = fixture.directory.contenders().unwrap();
             assert!(contenders.len() <= 4);
-            let distinct: HashSet<_> = contenders.iter().map(LockInfo::czxid).collect();
+            let distinct: HashSet<_> = contenders.iter().map(|request| request.czxid).collect();
             assert_eq!(distinct.len(), contenders.len());
             fixture.directory.current_owners().unwrap();
         }
@@ -151,7 +151,7 @@ fn who_may_not_read_a_request_sees_its_place_in_the_queue() {
         fixture.create_with_acl("x-b-lock-", b"secret", CreateMode::EphemeralSequential, secret.clone());
     let contenders = fixture.directory.contenders().unwrap();
     assert_eq!(paths(&contenders), [&first, &hidden]);
-    assert_eq!(contenders[1].data(), None);
+    assert_eq!(contenders[1].data, None);
 
     let closed = unique_dir("denied-directory");
     fixture.onlooker.create_persistent(closed.rsplit_once('/').unwrap().0);
@@ -170,7 +170,7 @@ fn reaping_takes_the_left_over_and_leaves_the_living() {
     let left_over = fixture.create("x-old-lock-", b"", CreateMode::PersistentSequential);
     let hour = Duration::from_secs(3600);
     assert!(fixture.directory.reap_expired(hour).unwrap().is_empty(), "it is younger than that");
-    assert_eq!(paths(&fixture.directory.reap_all().unwrap()), [left_over]);
+    assert_eq!(paths(&fixture.directory.reap_expired(Duration::ZERO).unwrap()), [left_over]);
     assert!(owner.is_owner());
     assert_eq!(fixture.directory.contenders().unwrap().len(), 1);
 }
@@ -181,7 +181,7 @@ fn an_owner_that_is_reaped_by_force_is_told() {
     let guard = BlockingWriteLock::new(&fixture.session, fixture.dir()).unwrap().lock().unwrap();
     let other = session(server::shared());
     let directory = LockDirectory::new(&other, fixture.dir()).unwrap().including_live_sessions(true);
-    assert_eq!(paths(&directory.reap_all().unwrap()), [guard.id()]);
+    assert_eq!(paths(&directory.reap_expired(Duration::ZERO).unwrap()), [guard.id()]);
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
 }
@@ -211,7 +211,7 @@ fn waiters_that_join_while_the_queue_is_reaped_lose_nothing_but_time() {
             })
         });
         while Instant::now() < until {
-            forcing.reap_all().unwrap();
+            forcing.reap_expired(Duration::ZERO).unwrap();
             // Mostly refused, and never to anybody's harm.
             forcing.remove_if_empty().unwrap();
         }
@@ -257,7 +257,7 @@ fn a_container_is_a_lock_directory() {
 // ---- the leader
 
 fn leader(watch: &LeaderWatch) -> Option<String> {
-    watch.leader().unwrap().map(|leader| leader.path().to_owned())
+    watch.leader().unwrap().map(|leader| leader.path.to_owned())
 }
 
 fn await_leader(watch: &LeaderWatch, expected: Option<String>) {
@@ -267,7 +267,7 @@ fn await_leader(watch: &LeaderWatch, expected: Option<String>) {
 #[test]
 fn leader_watch_reports_each_change_of_leader() {
     let fixture = Fixture::new("leader");
-    let watch = fixture.directory.watch_leader().unwrap();
+    let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
     assert_eq!(leader(&watch), None);
     let candidates = [session(server::shared()), session(server::shared())];
     let options = LockOptions::new().data("node-a:8080");
@@ -296,7 +296,7 @@ fn change_of_leader_during_an_outage_is_noticed_after_it() {
     let far = connect(&relay.connect_string(), LONG);
     let [first, second] = [fixture.lock(), fixture.lock()];
     assert!(first.lock().unwrap() && !second.lock().unwrap());
-    let watch = LockDirectory::new(&far, fixture.dir()).unwrap().watch_leader().unwrap();
+    let watch = LockDirectory::new(&far, fixture.dir()).unwrap().watch_leader(Wait::forever()).unwrap();
     assert_eq!(leader(&watch), first.id());
     relay.refuse();
     eventually("the outage is noticed", || far.state() == SessionState::Suspended);
@@ -314,7 +314,8 @@ fn a_watch_ends_with_its_session_and_says_so() {
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), SHORT);
     let directory = LockDirectory::new(&far, fixture.dir()).unwrap();
-    let (leader, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
+    let (leader, queue) =
+        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
     relay.swallow();
     for changes in [leader.changes(), queue.changes()] {
         assert_eq!(changes.recv_timeout(deadline()), Ok(()));
@@ -330,7 +331,8 @@ fn watches_work_on_a_handle_of_the_applications() {
     let zk = ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap();
     let session = Session::from_zookeeper(zk.into(), LONG).unwrap();
     let directory = LockDirectory::new(&session, fixture.dir()).unwrap();
-    let (leader_watch, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
+    let (leader_watch, queue) =
+        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
     for _ in 0..3 {
         let lock = fixture.lock();
         assert!(lock.lock().unwrap());
@@ -351,7 +353,10 @@ fn dropped_watches_leave_at_most_one_watch_for_a_path() {
     let lock = WriteLock::new(&session, "/locks/dropped").unwrap();
     assert!(lock.lock().unwrap());
     for _ in 0..100 {
-        drop((directory.watch_leader().unwrap(), directory.watch_queue().unwrap()));
+        drop((
+            directory.watch_leader(Wait::forever()).unwrap(),
+            directory.watch_queue(Wait::forever()).unwrap(),
+        ));
     }
     assert!(server.watch_count() <= 2, "{} watches", server.watch_count());
     lock.unlock().unwrap();

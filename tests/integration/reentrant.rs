@@ -37,7 +37,6 @@ fn threads_and_sessions_exclude_one_another_however_deep_they_enter() {
             scope.spawn(move || {
                 for round in 0..10 {
                     assert_eq!(descend(lock, round % 4, inside), 0, "two were inside at once");
-                    assert_eq!(lock.hold_count(), 0);
                 }
             });
         }

@@ -39,7 +39,7 @@ impl DowngradeFixture {
 
     /// The lock is gone, nothing of it is left, and the next writer acquires.
     fn assert_lost(&self, failed: DowngradeError) {
-        let guard = failed.into_guard();
+        let guard = failed.guard;
         assert!(!guard.is_owner());
         drop(guard);
         eventually("the next writer owns", || self.next.is_owner());
@@ -146,9 +146,9 @@ fn a_downgrade_that_cannot_be_made_leaves_the_writer_as_it_was() {
         downgrade.fixture.client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
     }
     let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_connection_loss(), "{failed}");
+    assert!(failed.error.is_connection_loss(), "{failed}");
     assert_eq!(downgrade.fixture.client.pending_faults(), 0, "ten attempts");
-    let writer = failed.into_guard();
+    let writer = failed.guard;
     assert!(writer.is_owner() && !downgrade.next.is_owner());
     eventually("the reader's znode is gone", || downgrade.zk.children(DIR).len() == 2);
     assert!(downgrade.zk.exists(writer.id()));
@@ -160,8 +160,8 @@ fn a_downgrade_that_is_refused_names_the_permission_and_keeps_the_writer() {
     let (downgrade, writer) = DowngradeFixture::new();
     downgrade.fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
     let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_access_denied() && failed.to_string().contains("CREATE"), "{failed}");
-    let writer = failed.into_guard();
+    assert!(failed.error.is_access_denied() && failed.to_string().contains("CREATE"), "{failed}");
+    let writer = failed.guard;
     assert!(writer.is_owner());
     writer.unlock().unwrap();
     eventually("the next writer owns", || downgrade.next.is_owner());
@@ -191,7 +191,7 @@ fn a_writer_whose_znode_was_deleted_by_another_goes_on_as_nothing() {
             }
         });
         let failed = writer.downgrade().unwrap_err();
-        assert!(matches!(failed.error(), LockError::NotOwner { .. }), "{step:?}: {failed}");
+        assert!(matches!(failed.error, LockError::NotOwner { .. }), "{step:?}: {failed}");
         let next = Arc::try_unwrap(next).unwrap();
         DowngradeFixture { next, ..downgrade }.assert_lost(failed);
     }
@@ -208,8 +208,7 @@ fn a_session_that_ends_at_any_step_of_a_downgrade_ends_it() {
                 false => downgrade.fixture.client.after_next(step, move || expiring.expire()),
             }
             let failed = writer.downgrade().unwrap_err();
-            let is_told =
-                matches!(failed.error(), LockError::SessionLost { .. } | LockError::NotOwner { .. });
+            let is_told = matches!(failed.error, LockError::SessionLost { .. } | LockError::NotOwner { .. });
             assert!(is_told, "{step:?} {before}: {failed}");
             downgrade.assert_lost(failed);
         }
@@ -223,7 +222,7 @@ fn a_downgrade_whose_call_hangs_ends_with_the_session() {
     let writer = fixture.sharing().write().unwrap();
     fixture.client.swallow_next(SimOperation::Create, Effect::After);
     let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_session_lost(), "{failed}");
+    assert!(failed.error.is_session_lost(), "{failed}");
     fixture.client.release();
 }
 

@@ -82,8 +82,7 @@ fn a_writer_in_a_silent_partition_stops_owning_before_a_reader_begins() {
     assert!(!writing.is_owner());
     relay.restore();
     assert!(
-        writing.downgrade().unwrap_err().error().is_session_lost()
-            || !far.state().eq(&SessionState::Connected)
+        writing.downgrade().unwrap_err().error.is_session_lost() || !far.state().eq(&SessionState::Connected)
     );
 }
 
@@ -151,7 +150,7 @@ fn a_downgrade_under_way_when_the_session_is_closed_leaves_nothing_on_the_applic
         eventually("the create is on its way", || relay.bytes_held() > 0);
         session.close();
         let failed = downgrading.join().unwrap().unwrap_err();
-        assert!(failed.error().is_closed(), "{failed}");
+        assert!(failed.error.is_closed(), "{failed}");
     });
     relay.restore();
     // The reader's znode is created before the writer's is deleted.

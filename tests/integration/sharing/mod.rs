@@ -339,8 +339,8 @@ fn a_downgrade_of_a_writer_whose_znode_is_gone_fails() {
     let writing = lock_on(&session, &dir).write().unwrap();
     onlooker.delete(writing.id());
     let failed = writing.downgrade().unwrap_err();
-    assert!(matches!(failed.error(), LockError::NotOwner { .. }), "{failed}");
-    let guard = failed.into_guard();
+    assert!(matches!(failed.error, LockError::NotOwner { .. }), "{failed}");
+    let guard = failed.guard;
     assert!(!guard.is_owner());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     onlooker.await_children(&dir, 0);
