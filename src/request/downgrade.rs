@@ -82,13 +82,13 @@ impl Downgrade {
     fn create_and_look(&self) -> ZkResult<Option<i64>> {
         let RequestSpec { data, acl, .. } = &self.spec;
         let core = &self.owner.core;
-        let term = core.current_epoch();
+        let epoch = core.current_epoch();
         match core.write(|client| client.create(self.znode.as_str(), data, acl, CreateMode::Ephemeral)) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => return Err(error),
         }
         let seen = core.read(|client| client.exists(self.owners_znode.as_str(), false))?;
-        if !Arc::ptr_eq(&term, &core.current_epoch()) {
+        if !Arc::ptr_eq(&epoch, &core.current_epoch()) {
             // Contact was lost in between: a server that lags behind may have answered the second.
             return Err(ZkError::ConnectionLoss);
         }
@@ -102,12 +102,12 @@ impl Downgrade {
     /// `NotOwner`, when the lock was taken away meanwhile.
     pub(crate) fn complete(&self, fencing_token: i64, observer: Arc<dyn Observer>) -> Result<Arc<Request>> {
         let held_under = self.owner.held_under.lock().clone();
-        let Some(term) = held_under.filter(|term| term.covers(self.owner.core.now())) else {
+        let Some(epoch) = held_under.filter(|epoch| epoch.covers(self.owner.core.now())) else {
             return Err(not_owner(&self.owners_znode));
         };
-        let phase = Phase::Owner { znode: self.znode.clone(), told_of_revocation: false };
+        let phase = Phase::Owner { znode: self.znode.clone(), revocation_reported: false };
         let request = Request::in_phase(phase, Arc::clone(&self.owner.core), self.spec.clone(), observer);
-        *request.held_under.lock() = Some(term);
+        *request.held_under.lock() = Some(epoch);
         // The new znode is younger than those of waiters, which will own later and must have larger tokens.
         let _ = request.fencing_token.set(fencing_token);
         request.observer.post(Event::Acquired);

@@ -91,7 +91,7 @@ pub(crate) struct Request {
     state: Mutex<REQUEST, State>,
     /// Signalled when the request is placed or has ended.
     settled: Condvar,
-    /// The term under which the lock is held; apart from the state, as it is asked for before every action of an owner.
+    /// The epoch under which the lock is held; apart from the state, as it is asked for before every action of an owner.
     held_under: Mutex<OWNERSHIP, Option<Arc<LeaseEpoch>>>,
     fencing_token: OnceLock<i64>,
 }
@@ -121,7 +121,7 @@ enum Phase {
     Owner {
         znode: ZNodePath,
         /// Whether it has been told that somebody asks it to let go.
-        told_of_revocation: bool,
+        revocation_reported: bool,
     },
     Ended {
         znode: Option<ZNodePath>,
@@ -215,7 +215,7 @@ impl Request {
             return false;
         }
         let held_under = self.held_under.lock();
-        held_under.as_ref().is_some_and(|term| term.covers(self.core.now()))
+        held_under.as_ref().is_some_and(|epoch| epoch.covers(self.core.now()))
     }
 
     /// The transaction id that created the znode; asked of the server once.
@@ -481,7 +481,7 @@ impl Participant for Request {
             Notification::CheckLease => {
                 let over = {
                     let held_under = self.held_under.lock();
-                    held_under.as_ref().is_some_and(|term| !term.covers(self.core.now()))
+                    held_under.as_ref().is_some_and(|epoch| !epoch.covers(self.core.now()))
                 };
                 if over {
                     self.lose_lease();

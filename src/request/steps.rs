@@ -112,14 +112,14 @@ impl Request {
     /// Creates the znode, and its parents where they are missing, and looks where it stands.
     fn join(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, data, acl, .. } = &self.spec;
-        let term = self.core.current_epoch();
+        let epoch = self.core.current_epoch();
         match self.core.write(|client| client.create_and_list(dir.as_str(), prefix, data, acl)) {
             Ok((path, listed)) => {
                 let znode = ZNodePath::from_server(path);
                 if !self.joined(&znode) {
                     return Next::Park;
                 }
-                self.decide(&znode, &Listing { term, children: listed })
+                self.decide(&znode, &Listing { epoch, children: listed })
             }
             Err(ZkError::NoNode) => match self.core.ensure_path(dir, acl) {
                 Ok(()) => Next::Again,
@@ -137,7 +137,7 @@ impl Request {
     /// Looks for the znode of a create whose reply was lost, so that there are never two for one request.
     fn find_again(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, .. } = &self.spec;
-        let term = self.core.current_epoch();
+        let epoch = self.core.current_epoch();
         let listed = match self.core.list_after_write(dir) {
             Ok(children) => children,
             Err(ZkError::NoNode) => Vec::new(),
@@ -154,7 +154,7 @@ impl Request {
         if !self.joined(&znode) {
             return Next::Park;
         }
-        self.decide(&znode, &Listing { term, children: Ok(listed) })
+        self.decide(&znode, &Listing { epoch, children: Ok(listed) })
     }
 
     /// Takes up the znode; `false` when the request was given up meanwhile, and the znode is deleted again.
@@ -229,7 +229,7 @@ impl Request {
             return self.delete_duplicate(duplicate);
         }
         match decide(self.spec.access, znode.name(), children) {
-            Decision::Owner => self.acquire(znode, &listing.term),
+            Decision::Owner => self.acquire(znode, &listing.epoch),
             Decision::Exhausted => {
                 self.fail(LockError::SequenceExhausted { path: znode.to_string() });
                 Next::Park
@@ -242,21 +242,21 @@ impl Request {
         }
     }
 
-    /// Takes the lock under the term that was current before the queue was listed.
-    fn acquire(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<LeaseEpoch>) -> Next {
-        if !Arc::ptr_eq(term, &self.core.current_epoch()) {
+    /// Takes the lock under the epoch that was current before the queue was listed.
+    fn acquire(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
+        if !Arc::ptr_eq(epoch, &self.core.current_epoch()) {
             // Contact was lost since: the listing may be from before, and the znode gone.
             return Next::Again;
         }
-        if !self.core.admits_owners(term) {
-            return self.await_lease(znode, term);
+        if !self.core.admits_owners(epoch) {
+            return self.await_lease(znode, epoch);
         }
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Queued { .. }) {
             return Next::Park;
         }
-        state.phase = Phase::Owner { znode: znode.clone(), told_of_revocation: false };
-        *self.held_under.lock() = Some(Arc::clone(term));
+        state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
+        *self.held_under.lock() = Some(Arc::clone(epoch));
         self.observer.post(Event::Acquired);
         self.settled.notify_all();
         drop(state);
@@ -267,9 +267,9 @@ impl Request {
 
     /// It is this request's turn, but the session is not proven alive, or not for long enough: that takes a request and its
     /// confirmation.
-    fn await_lease(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<LeaseEpoch>) -> Next {
+    fn await_lease(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
         match self.core.prove_life() {
-            Ok(()) if self.core.admits_owners(term) => Next::Again,
+            Ok(()) if self.core.admits_owners(epoch) => Next::Again,
             Ok(()) => {
                 self.wake_after(LEASE_LOOK);
                 Next::Park
@@ -319,18 +319,18 @@ impl Request {
         }
     }
 
-    /// Looks whether an owner's znode is still there, watches it, and takes over the session's current term if so.
+    /// Looks whether an owner's znode is still there, watches it, and takes over the session's current epoch if so.
     fn verify(self: &Arc<Self>, znode: &ZNodePath) -> Next {
-        let term = self.core.current_epoch();
+        let epoch = self.core.current_epoch();
         let sight = match self.watch(znode) {
             Ok(sight) => sight,
             Err(error) => return self.look_failed(Operation::WATCH, znode, error),
         };
         match sight {
             WatchOutcome::Gone => self.lose(LossReason::NodeDeleted),
-            _ if !self.renew(&term) => self.lose_lease(),
+            _ if !self.renew(&epoch) => self.lose_lease(),
             WatchOutcome::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
-                self.tell_of_revocation();
+                self.report_revocation();
             }
             WatchOutcome::Watched { .. } | WatchOutcome::Unreadable => {}
         }
@@ -338,10 +338,10 @@ impl Request {
     }
 
     /// Tells the owner, once, that somebody asks it to let go.
-    fn tell_of_revocation(&self) {
+    fn report_revocation(&self) {
         let mut state = self.state.lock();
-        let Phase::Owner { znode, told_of_revocation } = &mut state.phase else { return };
-        if std::mem::replace(told_of_revocation, true) {
+        let Phase::Owner { znode, revocation_reported } = &mut state.phase else { return };
+        if std::mem::replace(revocation_reported, true) {
             return;
         }
         self.observer.post(Event::RevocationRequested);
@@ -350,16 +350,16 @@ impl Request {
         logging::info!("somebody asks to release {znode}");
     }
 
-    /// An owner whose lease has lasted until now goes on under the term of the contact in which its znode was seen;
+    /// An owner whose lease has lasted until now goes on under the epoch of the contact in which its znode was seen;
     /// `false` when it has not lasted.
-    fn renew(&self, term: &Arc<LeaseEpoch>) -> bool {
+    fn renew(&self, epoch: &Arc<LeaseEpoch>) -> bool {
         let now = self.core.now();
         let mut held_under = self.held_under.lock();
         match &mut *held_under {
             Some(held) if !held.covers(now) => false,
             Some(held) => {
-                if term.covers(now) {
-                    *held = Arc::clone(term);
+                if epoch.covers(now) {
+                    *held = Arc::clone(epoch);
                 }
                 true
             }

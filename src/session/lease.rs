@@ -43,17 +43,17 @@ const MIN_PERIOD_DIVISOR: u32 = 64;
 
 /// One unbroken stretch of proof: it is extended again and again, and once it has ended it stays ended.
 ///
-/// An owner keeps the term under which it acquired. A term is closed for extension by a disconnect, so that an owner's
-/// lease runs on but grows only after a look at its znode has moved it to the current term.
+/// An owner keeps the epoch under which it acquired. An epoch is closed for extension by a disconnect, so that an owner's
+/// lease runs on but grows only after a look at its znode has moved it to the current epoch.
 #[derive(Debug)]
 pub(crate) struct LeaseEpoch {
     /// Nanoseconds of the [`Moment`] at which it ends, or one of the two below, which cover no moment either.
     end: AtomicU64,
 }
 
-/// Nothing has been proven under the term yet.
+/// Nothing has been proven under the epoch yet.
 const UNPROVEN: u64 = 0;
-/// The term was ended ahead of its time.
+/// The epoch was ended ahead of its time.
 const FINISHED: u64 = 1;
 
 impl LeaseEpoch {
@@ -73,7 +73,7 @@ impl LeaseEpoch {
         Moment::from_nanos(self.end.load(Ordering::Acquire))
     }
 
-    /// Extends the term, unless it has ended by `now`. Returns whether the proof was taken up.
+    /// Extends the epoch, unless it has ended by `now`. Returns whether the proof was taken up.
     fn extend(&self, now: Moment, end: Moment) -> bool {
         self.end
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
@@ -82,7 +82,7 @@ impl LeaseEpoch {
             .is_ok()
     }
 
-    /// Has the term end at that moment at the latest.
+    /// Has the epoch end at that moment at the latest.
     fn cap(&self, end: Moment) {
         self.end.fetch_min(end.as_nanos(), Ordering::AcqRel);
     }
@@ -92,13 +92,13 @@ impl LeaseEpoch {
     }
 }
 
-/// The session's lease: its current term, what is to prove the next, and whether there can be one.
+/// The session's lease: its current epoch, what is to prove the next, and whether there can be one.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// What the server of the current connection grants.
     granted: Granted,
     current: Arc<LeaseEpoch>,
-    /// RequestSpec that were broken off, for as long as somebody may hold a lock under one.
+    /// Epochs that were broken off, for as long as somebody may hold a lock under one.
     broken_off: Vec<Weak<LeaseEpoch>>,
     /// Counts the times at which contact began or ended. Requests of different counts prove nothing together.
     connection: u64,
@@ -179,11 +179,11 @@ impl Lease {
         self.last_contact
     }
 
-    /// Whether a lock may be taken under the term: it lasts, and can still be extended before it ends. An owner under
+    /// Whether a lock may be taken under the epoch: it lasts, and can still be extended before it ends. An owner under
     /// one that cannot be would have lost the lock before it could do anything with it.
-    pub(crate) fn admits_owners(&self, term: &LeaseEpoch, now: Moment) -> bool {
+    pub(crate) fn admits_owners(&self, epoch: &LeaseEpoch, now: Moment) -> bool {
         let oldest = self.unconfirmed.front().map_or(now, |pair| pair.answered);
-        term.covers(now) && term.covers(oldest.after(self.granted.report_delay))
+        epoch.covers(now) && epoch.covers(oldest.after(self.granted.report_delay))
     }
 
     /// When a request is due to keep the lease from ending, on a connection that wants to be left alone for `quiet`.
@@ -238,7 +238,7 @@ impl Lease {
     /// Contact has begun, with a server that grants this. The session was opened, or taken up again, after
     /// `taken_up_after`; `None` when that was some time ago.
     ///
-    /// Returns the moment at which the terms of before end now, if that may be earlier: a shorter session timeout
+    /// Returns the moment at which the epochs of before end now, if that may be earlier: a shorter session timeout
     /// counts from the moment at which the server granted it.
     pub(crate) fn connected(
         &mut self,
@@ -256,16 +256,16 @@ impl Lease {
         }
         let end = taken_up_after.unwrap_or(now).after(self.span());
         self.current.cap(end);
-        self.broken_off.iter().filter_map(Weak::upgrade).for_each(|term| term.cap(end));
+        self.broken_off.iter().filter_map(Weak::upgrade).for_each(|epoch| epoch.cap(end));
         Some(end)
     }
 
-    /// Contact was lost: what is proven from now on belongs to a new term.
+    /// Contact was lost: what is proven from now on belongs to a new epoch.
     pub(crate) fn disconnected(&mut self, now: Moment) {
         self.contact(now);
         self.begin_connection();
         if !self.over {
-            self.broken_off.retain(|term| term.strong_count() > 0);
+            self.broken_off.retain(|epoch| epoch.strong_count() > 0);
             self.broken_off.push(Arc::downgrade(&self.current));
             self.current = LeaseEpoch::unproven();
         }
@@ -295,7 +295,7 @@ impl Lease {
 
     /// Takes up the answer to a request that passed through the leader.
     ///
-    /// Returns whether it came too late for the owners under the current term: its end is final for them, and those to
+    /// Returns whether it came too late for the owners under the current epoch: its end is final for them, and those to
     /// come start anew.
     pub(crate) fn write_answered(&mut self, sending: Sending, now: Moment) -> bool {
         self.contact(now);
@@ -334,12 +334,12 @@ impl Lease {
         self.awaiting.is_some()
     }
 
-    /// Ends the lease and every term of it at once, for good.
+    /// Ends the lease and every epoch of it at once, for good.
     pub(crate) fn finish(&mut self) {
         self.over = true;
         self.current.finish();
-        for term in self.broken_off.drain(..).filter_map(|term| term.upgrade()) {
-            term.finish();
+        for epoch in self.broken_off.drain(..).filter_map(|epoch| epoch.upgrade()) {
+            epoch.finish();
         }
     }
 
@@ -390,8 +390,8 @@ mod tests {
         let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
         lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(0));
         lease.write(second(0), second(0));
-        let term = Arc::clone(lease.current());
-        (lease, term)
+        let epoch = Arc::clone(lease.current());
+        (lease, epoch)
     }
 
     impl Lease {
@@ -422,9 +422,9 @@ mod tests {
 
     #[test]
     fn a_lease_ends_a_margin_before_the_session_timeout() {
-        let (lease, term) = opened();
-        assert!(term.covers(second(30)));
-        assert!(!term.covers(second(31)));
+        let (lease, epoch) = opened();
+        assert!(epoch.covers(second(30)));
+        assert!(!epoch.covers(second(31)));
         assert_eq!(lease.given_up_at(), second(32));
     }
 
@@ -445,15 +445,15 @@ mod tests {
 
     #[test]
     fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
-        let (mut lease, term) = opened();
+        let (mut lease, epoch) = opened();
         lease.read_and_write(second(10), second(11));
-        assert_eq!(term.end(), second(31), "a follower may die before it reports this");
+        assert_eq!(epoch.end(), second(31), "a follower may die before it reports this");
         lease.write(second(12), second(12));
-        assert_eq!(term.end(), second(31), "too soon to know of the report");
+        assert_eq!(epoch.end(), second(31), "too soon to know of the report");
         lease.read(second(15), second(15));
-        assert_eq!(term.end(), second(31), "a read confirms nothing");
+        assert_eq!(epoch.end(), second(31), "a read confirms nothing");
         lease.write(second(13), second(20));
-        assert_eq!(term.end(), second(10 + 31));
+        assert_eq!(epoch.end(), second(10 + 31));
     }
 
     #[test]
@@ -470,41 +470,41 @@ mod tests {
     #[test]
     fn a_request_counts_from_its_sending_not_from_its_answer() {
         let mut lease = of_the_leader();
-        let term = Arc::clone(lease.current());
+        let epoch = Arc::clone(lease.current());
         lease.write(second(1), second(9));
-        assert_eq!(term.end(), second(32));
+        assert_eq!(epoch.end(), second(32));
     }
 
     #[test]
-    fn an_older_proof_never_shortens_a_term() {
+    fn an_older_proof_never_shortens_a_epoch() {
         let mut lease = of_the_leader();
-        let term = Arc::clone(lease.current());
+        let epoch = Arc::clone(lease.current());
         lease.write(second(4), second(5));
         lease.write(second(1), second(6));
-        assert_eq!(term.end(), second(4 + 31));
+        assert_eq!(epoch.end(), second(4 + 31));
     }
 
     #[test]
     fn a_keep_alive_is_due_after_the_quiet_time_and_its_confirmation_after_the_report() {
-        let (mut lease, term) = opened();
+        let (mut lease, epoch) = opened();
         assert_eq!(lease.keep_alive_due(QUIET), second(20));
         lease.read_and_write(second(20), second(21));
         assert!(lease.await_confirmation(second(21)));
         assert_eq!(lease.keep_alive_due(QUIET), second(23));
         lease.read_and_write(second(23), second(24));
-        assert_eq!(term.end(), second(20 + 31));
+        assert_eq!(epoch.end(), second(20 + 31));
         assert_eq!(lease.keep_alive_due(QUIET), second(24 + 20), "quiet counts from the answer");
     }
 
     #[test]
     fn a_confirmation_that_is_awaited_is_not_put_off_by_later_requests() {
-        let (mut lease, term) = opened();
+        let (mut lease, epoch) = opened();
         lease.read_and_write(second(20), second(21));
         assert!(lease.await_confirmation(second(21)));
         lease.write(second(22), second(22));
         assert_eq!(lease.keep_alive_due(QUIET), second(23));
         assert!(!lease.await_confirmation(second(23)), "it is due");
-        drop(term);
+        drop(epoch);
     }
 
     #[test]
@@ -515,18 +515,18 @@ mod tests {
 
     #[test]
     fn writes_need_no_keep_alive() {
-        let (mut lease, term) = opened();
+        let (mut lease, epoch) = opened();
         for now in 1..100 {
             lease.write(second(now), second(now));
             assert!(lease.keep_alive_due(QUIET) > second(now));
         }
-        assert_eq!(term.end(), second(96 + 31), "a pair, and a report delay before the last write");
+        assert_eq!(epoch.end(), second(96 + 31), "a pair, and a report delay before the last write");
         assert!(lease.unconfirmed.len() <= 5, "{:?}", lease.unconfirmed);
     }
 
     #[test]
     fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
-        let (mut lease, term) = opened();
+        let (mut lease, epoch) = opened();
         lease.write(second(26), second(26));
         // It makes a pair with the request that opened the session, which a confirmation would not extend.
         assert!(lease.keep_alive_due(QUIET) > second(26));
@@ -534,7 +534,7 @@ mod tests {
         lease.read_and_write(second(27), second(27));
         assert!(lease.await_confirmation(second(28)));
         lease.read_and_write(second(29), second(29));
-        assert_eq!(term.end(), second(27 + 31));
+        assert_eq!(epoch.end(), second(27 + 31));
     }
 
     #[test]
@@ -543,7 +543,7 @@ mod tests {
         let mut lease = Lease::unproven(half, second(0));
         lease.connected(half, Some(second(0)), second(0));
         lease.read_and_write(second(0), second(0));
-        let term = Arc::clone(lease.current());
+        let epoch = Arc::clone(lease.current());
         for now in 1..100 {
             if now % 5 == 0 {
                 lease.write(second(now), second(now));
@@ -551,7 +551,7 @@ mod tests {
             if lease.keep_alive_due(QUIET) <= second(now) && !lease.await_confirmation(second(now)) {
                 lease.read_and_write(second(now), second(now));
             }
-            assert!(lease.admits_owners(&term, second(now)), "second {now}: {lease:?}");
+            assert!(lease.admits_owners(&epoch, second(now)), "second {now}: {lease:?}");
         }
     }
 
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_that_has_ended_is_final_and_a_late_proof_starts_another() {
+    fn an_epoch_that_has_ended_is_final_and_a_late_proof_starts_another() {
         let mut lease = of_the_leader();
         let old = Arc::clone(lease.current());
         lease.write(second(0), second(0));
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_disconnect_the_old_term_runs_on_and_proof_goes_to_the_new_one() {
+    fn after_a_disconnect_the_old_epoch_runs_on_and_proof_goes_to_the_new_one() {
         let (mut lease, old) = opened();
         lease.read_and_write(second(1), second(1));
         lease.disconnected(second(2));
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_timeout_that_a_reconnect_brings_ends_the_old_terms_sooner() {
+    fn a_shorter_timeout_that_a_reconnect_brings_ends_the_old_epochs_sooner() {
         let (mut lease, old) = opened();
         lease.disconnected(second(10));
         let shorter = granted(Duration::from_secs(8), REPORT);
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_timeout_that_a_reconnect_brings_leaves_the_old_terms_alone() {
+    fn a_longer_timeout_that_a_reconnect_brings_leaves_the_old_epochs_alone() {
         let (mut lease, old) = opened();
         lease.disconnected(second(10));
         let longer = granted(2 * TIMEOUT, REPORT);
@@ -622,20 +622,20 @@ mod tests {
     }
 
     #[test]
-    fn a_term_that_ends_before_it_can_be_extended_admits_no_owners() {
-        let (mut lease, term) = opened();
+    fn an_epoch_that_ends_before_it_can_be_extended_admits_no_owners() {
+        let (mut lease, epoch) = opened();
         lease.write(second(0), second(0));
-        assert!(lease.admits_owners(&term, second(28)));
+        assert!(lease.admits_owners(&epoch, second(28)));
         lease.unconfirmed.clear();
-        assert!(term.covers(second(29)) && !lease.admits_owners(&term, second(29)));
+        assert!(epoch.covers(second(29)) && !lease.admits_owners(&epoch, second(29)));
         lease.read_and_write(second(27), second(28));
-        assert!(lease.admits_owners(&term, second(29)), "a write sent at second 30 confirms it in time");
-        assert!(lease.admits_owners(&term, second(30)));
-        assert!(!lease.admits_owners(&term, second(31)));
+        assert!(lease.admits_owners(&epoch, second(29)), "a write sent at second 30 confirms it in time");
+        assert!(lease.admits_owners(&epoch, second(30)));
+        assert!(!lease.admits_owners(&epoch, second(31)));
     }
 
     #[test]
-    fn a_proof_so_old_that_its_term_ends_at_once_admits_no_owners() {
+    fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
         let (mut lease, _) = opened();
         lease.read_and_write(second(1), second(1));
         assert!(lease.write(second(20), second(31)));
@@ -655,7 +655,7 @@ mod tests {
         lease.connected(granted(timeout, report), Some(second(0)), second(0));
         let mut now = second(0).after(round_trip);
         lease.read_and_write(second(0), now);
-        let term = Arc::clone(lease.current());
+        let epoch = Arc::clone(lease.current());
         let mut least = timeout;
         while now < second(0).after(10 * timeout) {
             now = lease.keep_alive_due(quiet).max(now);
@@ -663,12 +663,12 @@ mod tests {
                 lease.read(now, now.after(round_trip));
                 let sent = now.after(round_trip);
                 now = sent.after(round_trip);
-                let left = term.end().since(now);
-                assert!(lease.admits_owners(&term, now), "{left:?} left, {lease:?}");
+                let left = epoch.end().since(now);
+                assert!(lease.admits_owners(&epoch, now), "{left:?} left, {lease:?}");
                 least = least.min(left);
                 lease.write(sent, now);
             }
-            assert!(lease.admits_owners(&term, now), "{lease:?}");
+            assert!(lease.admits_owners(&epoch, now), "{lease:?}");
         }
         least
     }
@@ -694,9 +694,9 @@ mod tests {
 
     #[test]
     fn a_finished_lease_takes_no_more_proof() {
-        let (mut lease, term) = opened();
+        let (mut lease, epoch) = opened();
         lease.finish();
-        assert!(!term.covers(second(1)));
+        assert!(!epoch.covers(second(1)));
         assert!(!lease.write(second(1), second(4)));
         lease.connected(granted(TIMEOUT, REPORT), Some(second(5)), second(5));
         lease.write(second(5), second(5));
@@ -704,14 +704,14 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_lease_ends_the_terms_before_the_last_disconnect_too() {
+    fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
         let (mut lease, first) = opened();
         lease.disconnected(second(1));
         lease.connected(granted(TIMEOUT, REPORT), Some(second(1)), second(2));
         lease.write(second(2), second(2));
-        let second_term = Arc::clone(lease.current());
+        let second_epoch = Arc::clone(lease.current());
         lease.disconnected(second(3));
         lease.finish();
-        assert!(!first.covers(second(4)) && !second_term.covers(second(4)));
+        assert!(!first.covers(second(4)) && !second_epoch.covers(second(4)));
     }
 }

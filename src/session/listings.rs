@@ -19,8 +19,8 @@ use crate::recipe::path::ZNodePath;
 
 /// The children of a directory.
 pub(crate) struct Listing {
-    /// The lease's term when the listing was sent.
-    pub(crate) term: Arc<LeaseEpoch>,
+    /// The lease's epoch when the listing was sent.
+    pub(crate) epoch: Arc<LeaseEpoch>,
     pub(crate) children: ZkResult<Vec<String>>,
 }
 
@@ -61,9 +61,9 @@ impl Listings {
 
     fn list_now(core: &Arc<Core>, dir: &ZNodePath) -> Arc<Listing> {
         let _under_way = UnderWay { core, dir };
-        let term = core.current_epoch();
+        let epoch = core.current_epoch();
         let children = core.read(|client| client.get_children(dir.as_str(), false));
-        Arc::new(Listing { term, children })
+        Arc::new(Listing { epoch, children })
     }
 
     /// Makes the listing for which the readers wait, and passes it to them.

@@ -15,12 +15,12 @@ pub(crate) struct Mailbox<T> {
 #[derive(Debug)]
 struct State<T> {
     items: VecDeque<T>,
-    handing_on: bool,
+    is_delivering: bool,
 }
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> Mailbox<T> {
-        Mailbox { state: Mutex::new(State { items: VecDeque::new(), handing_on: false }) }
+        Mailbox { state: Mutex::new(State { items: VecDeque::new(), is_delivering: false }) }
     }
 
     pub(crate) fn post(&self, item: T) {
@@ -30,7 +30,7 @@ impl<T> Mailbox<T> {
     /// Whether something was posted that nobody is about to deliver.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state.lock();
-        !state.handing_on && !state.items.is_empty()
+        !state.is_delivering && !state.items.is_empty()
     }
 
     /// Delivers everything posted; returns at once when another thread, or a caller further up on this one, is doing so.
@@ -38,10 +38,10 @@ impl<T> Mailbox<T> {
     /// After a panic of `handle`, the items that are left wait for the next call.
     pub(crate) fn deliver(&self, mut handle: impl FnMut(T)) {
         let mut state = self.state.lock();
-        if state.handing_on {
+        if state.is_delivering {
             return;
         }
-        state.handing_on = true;
+        state.is_delivering = true;
         let mut turn = Turn(state);
         while let Some(item) = turn.0.items.pop_front() {
             turn.0.unlocked(|| handle(item));
@@ -54,7 +54,7 @@ struct Turn<'a, T>(MutexGuard<'a, MAILBOX, State<T>>);
 
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
-        self.0.handing_on = false;
+        self.0.is_delivering = false;
     }
 }
 

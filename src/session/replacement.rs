@@ -105,7 +105,7 @@ impl Replacement {
                 let (present, replaced) = bounded(0);
                 (state.present, state.replaced) = (Some(present), replaced);
             }
-            state.subscribers.retain(|subscriber| core.tell_and_subscribe(subscriber.clone()));
+            state.subscribers.retain(|subscriber| core.announce_and_subscribe(subscriber.clone()));
             state.waiting.iter().filter_map(Weak::upgrade).collect()
         };
         for waiting in waiting {

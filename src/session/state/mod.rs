@@ -134,9 +134,9 @@ impl Core {
     }
 
     fn on_connect(self: &Arc<Self>, granted: Granted) {
-        let (has_ended, terms_end) =
+        let (has_ended, epochs_end) =
             self.update(|status, now| (status.has_ended(), status.connected(granted, now)));
-        if let Some(end) = terms_end {
+        if let Some(end) = epochs_end {
             self.at(end, |core| core.notify_all_participants(Notification::CheckLease));
         }
         if has_ended {
@@ -149,9 +149,9 @@ impl Core {
     }
 
     fn on_disconnect(self: &Arc<Self>) {
-        let old_term = self.update(Status::disconnected);
-        if let Some(old_term) = old_term {
-            self.at(old_term.end(), |core| core.notify_all_participants(Notification::CheckLease));
+        let former = self.update(Status::disconnected);
+        if let Some(former) = former {
+            self.at(former.end(), |core| core.notify_all_participants(Notification::CheckLease));
             // Not on the client's thread: each of them writes to the log.
             self.submit(|core| core.notify_all_participants(Notification::Suspended));
         }
@@ -209,9 +209,9 @@ impl Core {
         Arc::clone(self.status.lock().lease.current())
     }
 
-    /// Whether a lock may be taken under the term.
-    pub(crate) fn admits_owners(&self, term: &LeaseEpoch) -> bool {
-        self.status.lock().lease.admits_owners(term, self.runtime.now())
+    /// Whether a lock may be taken under the epoch.
+    pub(crate) fn admits_owners(&self, epoch: &LeaseEpoch) -> bool {
+        self.status.lock().lease.admits_owners(epoch, self.runtime.now())
     }
 
     /// Whether this is the process that opened the session, and not one that it has forked.
@@ -255,7 +255,7 @@ impl Core {
     }
 
     /// Subscribes one who has not heard of the present state; `false` when nobody listens there any more.
-    pub(super) fn tell_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
+    pub(super) fn announce_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
         let mut status = self.status.lock();
         let listens = subscriber.send(status.announced()).is_ok();
         status.subscribe(subscriber);
