@@ -1,6 +1,7 @@
 //! How a worker moves a request on: join, look where it stands, wait, own, look again.
 //!
-//! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is `join` and `evaluate` here.
+//! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is `join` and
+//! `evaluate` here.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,17 +17,18 @@ use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
 use crate::session::{Core, LeaseEpoch, Listing, Listings, Priority, Runner, Target, Task, WatchOutcome};
 
-/// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
-/// A deletion by another is noticed within this time and the server's word.
+/// How long a lock must be held before its own znode is watched, which costs a round trip that a
+/// short hold is spared. A deletion by another client is noticed after this delay plus one server
+/// notification.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
-/// How often a znode that may not be read is looked at, in place of a watch that a server may not report.
+/// How often an unreadable znode is looked at, as the server may not report its watch.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
 
-/// How soon a look that failed is tried again, at least, whatever the retry policy.
+/// The least delay before a failed look is repeated, whatever the retry policy.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
-/// How soon a request whose turn has come looks again for the session's proof of life.
+/// How soon a request whose turn has come checks again that the session is proven alive.
 const LEASE_LOOK: Duration = Duration::from_millis(100);
 
 /// What to do next after a step.
@@ -62,8 +64,8 @@ impl Task for Request {
 }
 
 impl Request {
-    /// Whether the request has ended and nobody moves it. Another worker may have begun to since, which may have
-    /// something to delete, and leaves then.
+    /// Whether the request has ended and nobody moves it. Another worker may have begun to since,
+    /// which may have something to delete, and leaves then.
     fn has_come_to_rest(&self) -> bool {
         self.with_runner(|runner| runner.was_stopped() && !runner.is_running())
     }
@@ -134,7 +136,8 @@ impl Request {
         }
     }
 
-    /// Looks for the znode of a create whose reply was lost, so that there are never two for one request.
+    /// Looks for the znode of a create whose reply was lost, so that there are never two for one
+    /// request.
     fn find_again(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, .. } = &self.spec;
         let epoch = self.core.current_epoch();
@@ -157,7 +160,8 @@ impl Request {
         self.decide(&znode, &Listing { epoch, children: Ok(listed) })
     }
 
-    /// Takes up the znode; `false` when the request was given up meanwhile, and the znode is deleted again.
+    /// Notes the znode; `false` when the request was given up meanwhile, and the znode is deleted
+    /// again.
     fn joined(self: &Arc<Self>, znode: &ZNodePath) -> bool {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Ended { .. }) {
@@ -173,7 +177,7 @@ impl Request {
 
     fn join_failed(self: &Arc<Self>, operation: Operation, error: ZkError) -> Next {
         if error == ZkError::SessionExpired {
-            // The end of the session ends the request, and says why.
+            // The end of the session ends the request, and gives the reason.
             return Next::Park;
         }
         if !error.is_transient() {
@@ -183,7 +187,7 @@ impl Request {
         let mut state = self.state.lock();
         state.reply_lost = true;
         let Phase::Joining(joining) = &mut state.phase else {
-            // Given up while the create was under way: whoever did so left the znode to us.
+            // Given up while the create was under way, and the znode was left to this worker.
             drop(state);
             self.core.remove(self.all_znodes(), None);
             return Next::Park;
@@ -265,8 +269,8 @@ impl Request {
         Next::Park
     }
 
-    /// It is this request's turn, but the session is not proven alive, or not for long enough: that takes a request and its
-    /// confirmation.
+    /// It is this request's turn, but the session is not proven alive, or not for long enough: that
+    /// takes a request and its confirmation.
     fn await_lease(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
         match self.core.prove_life() {
             Ok(()) if self.core.admits_owners(epoch) => Next::Again,
@@ -278,14 +282,14 @@ impl Request {
         }
     }
 
-    /// Watches the one ahead, and nobody else: one release wakes one waiter.
+    /// Watches the request ahead, and no other: one release wakes one waiter.
     fn wait_for(self: &Arc<Self>, ahead: &ZNodePath) -> Next {
         let sight = match self.watch(ahead) {
             Ok(sight) => sight,
             Err(error) => return self.look_failed(Operation::WATCH, ahead, error),
         };
         if sight == WatchOutcome::Gone {
-            // It went between the listing and the watch. The Java recipe waits for ever here.
+            // Deleted between the listing and the watch. The Java recipe waits for ever here.
             self.forget_watch(&mut self.state.lock());
             return Next::Again;
         }
@@ -299,7 +303,7 @@ impl Request {
         Next::Park
     }
 
-    /// Takes note that the request stands behind another; returns its znode when that is news.
+    /// Notes that the request stands behind another; returns its znode the first time.
     fn placed(&self) -> Option<ZNodePath> {
         let mut state = self.state.lock();
         let Phase::Queued { seen, znode } = &mut state.phase else { return None };
@@ -309,7 +313,8 @@ impl Request {
         znode
     }
 
-    /// A create that had seemed lost came through after all, next to its repetition. It would block others, or us.
+    /// A create whose reply was lost took effect after all, beside its repetition. Its znode would
+    /// block others, or us.
     fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
         let duplicate = self.spec.dir.child(name);
         logging::warn!("deleting {duplicate}, a second znode of one request");
@@ -319,7 +324,8 @@ impl Request {
         }
     }
 
-    /// Looks whether an owner's znode is still there, watches it, and takes over the session's current epoch if so.
+    /// Checks that an owner's znode still exists, watches it, and takes over the session's current
+    /// epoch then.
     fn verify(self: &Arc<Self>, znode: &ZNodePath) -> Next {
         let epoch = self.core.current_epoch();
         let sight = match self.watch(znode) {
@@ -337,7 +343,7 @@ impl Request {
         Next::Park
     }
 
-    /// Tells the owner, once, that somebody asks it to let go.
+    /// Notifies the owner, once, that somebody asks it to let go.
     fn report_revocation(&self) {
         let mut state = self.state.lock();
         let Phase::Owner { znode, revocation_reported } = &mut state.phase else { return };
@@ -350,8 +356,8 @@ impl Request {
         logging::info!("somebody asks to release {znode}");
     }
 
-    /// An owner whose lease has lasted until now goes on under the epoch of the contact in which its znode was seen;
-    /// `false` when it has not lasted.
+    /// An owner whose lease has lasted until now goes on under the epoch of the contact in which
+    /// its znode was seen; `false` when it has not lasted.
     fn renew(&self, epoch: &Arc<LeaseEpoch>) -> bool {
         let now = self.core.now();
         let mut held_under = self.held_under.lock();
@@ -380,7 +386,7 @@ impl Request {
             self.core.registry().unwatch(&before, self.id);
         }
         let sight = self.core.watch(path, self.id);
-        // It may have ended, or been woken, while the call was under way, which had registered it
+        // The request may have ended, or been woken, during the call, which had registered it
         // again.
         let is_watched = self.state.lock().watched.as_ref() == Some(path);
         if !is_watched {
@@ -393,10 +399,11 @@ impl Request {
         Ok(sight)
     }
 
-    /// A look at the queue failed. With contact lost, the reconnect wakes the request; without a better answer it ends.
+    /// A look at the queue failed. The request looks again later, by the reconnect if contact was
+    /// lost, or ends if the error is final.
     fn look_failed(self: &Arc<Self>, operation: Operation, path: &ZNodePath, error: ZkError) -> Next {
         match error {
-            // The end of the session ends the request, and says why.
+            // The end of the session ends the request, and gives the reason.
             ZkError::SessionExpired => {}
             error if !error.is_transient() => self.fail(LockError::client(operation, path, error)),
             _ if self.core.in_contact() => {

@@ -82,8 +82,8 @@ impl Listings {
     }
 }
 
-/// A listing under way. When it is dropped, by a panic too, the next one begins if there are readers
-/// that wait for it.
+/// A listing under way. When it is dropped, by a panic too, the next one begins if there are
+/// readers that wait for it.
 struct UnderWay<'a> {
     core: &'a Arc<Core>,
     dir: &'a ZNodePath,

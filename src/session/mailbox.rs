@@ -1,8 +1,8 @@
-//! [`Mailbox`]: hands items on in order, one at a time, outside every lock, on whichever thread comes by.
+//! [`Mailbox`]: delivers items in order, one at a time, outside every lock.
 //!
-//! This is how foreign code (listeners) is called: an item is posted under the lock that decides its order, and handed
-//! on after that lock is released. A handler that posts again, or that makes another thread post, deadlocks nobody: the
-//! thread that is handing on takes the new item too.
+//! Listeners are called this way: an item is posted under the lock that decides its order, and
+//! delivered after that lock is released. A handler that posts again, or that makes another thread
+//! post, deadlocks nobody: the delivering thread takes the new item too.
 
 use crate::lock_order::{Mutex, MutexGuard, rank::MAILBOX};
 use std::collections::VecDeque;
@@ -33,7 +33,8 @@ impl<T> Mailbox<T> {
         !state.is_delivering && !state.items.is_empty()
     }
 
-    /// Delivers everything posted; returns at once when another thread, or a caller further up on this one, is doing so.
+    /// Delivers everything posted; returns at once when another thread, or a caller further up on
+    /// this one, is doing so.
     ///
     /// After a panic of `handle`, the items that are left wait for the next call.
     pub(crate) fn deliver(&self, mut handle: impl FnMut(T)) {
@@ -49,7 +50,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// The handing on by one thread. Ends when it is dropped, also by a panic.
+/// A delivery by one thread. Ends when it is dropped, also by a panic.
 struct Turn<'a, T>(MutexGuard<'a, MAILBOX, State<T>>);
 
 impl<T> Drop for Turn<'_, T> {
@@ -64,7 +65,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     #[test]
-    fn items_come_in_order_one_at_a_time_even_when_handing_on_posts_more() {
+    fn items_come_in_order_one_at_a_time_even_when_a_delivery_posts_more() {
         let mailbox = Mailbox::new();
         let mut seen = Vec::new();
         mailbox.post(1);
@@ -72,7 +73,7 @@ mod tests {
         mailbox.deliver(|item| {
             if item == 1 {
                 mailbox.post(3);
-                mailbox.deliver(|_| unreachable!("a second hand-on while the first is at work"));
+                mailbox.deliver(|_| unreachable!("a second delivery during the first"));
             }
             seen.push(item);
         });
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_handed_on_after_a_panic() {
+    fn items_are_delivered_after_a_panic() {
         let mailbox = Mailbox::new();
         let mut seen = Vec::new();
         mailbox.post(1);

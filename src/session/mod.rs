@@ -1,7 +1,7 @@
 //! [`Session`]: one ZooKeeper session, shared by any number of locks.
 //!
-//! It knows the state of the session and its lease, runs the few threads that react to events, and keeps the list of
-//! those to wake. It knows nothing of the recipes.
+//! It knows the state of the session and its lease, runs the few threads that react to events, and
+//! keeps the registry of those to notify. It knows nothing of the recipes.
 
 mod callbacks;
 mod clock;
@@ -47,11 +47,13 @@ pub(crate) use self::state::KEEP_ALIVE_PATH;
 pub(crate) use self::state::{Core, WatchOutcome};
 use crate::lock_order::{Mutex, rank::SESSION};
 
-/// The bounds of a session timeout. The server narrows it further: to 2 to 20 ticks, by default 4 s to 40 s.
+/// The bounds of a session timeout. The server narrows it further: to 2 to 20 ticks, by default 4 s
+/// to 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long [`Session::close`] waits for the server's confirmation, in all and while nothing is heard of the server.
+/// How long [`Session::close`] waits for the server's confirmation, in all and while nothing is
+/// heard of the server.
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
 const MAX_CLOSE_SILENCE: Duration = Duration::from_secs(1);
 
@@ -63,20 +65,21 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 pub enum SessionState {
     /// In contact, and a write that was sent within the last session timeout was answered.
     Connected,
-    /// Out of contact, or no write was answered for too long. The session may live; locks held are still owned until
-    /// their lease ends.
+    /// Out of contact, or no write was answered for too long. The session may live; locks held are
+    /// still owned until their lease ends.
     Suspended,
-    /// The session has ended and cannot come back, nor can any lock or request made on it. Connect a new one.
+    /// The session has ended and cannot come back, nor can any lock or request made on it. Connect
+    /// a new one.
     Lost,
 }
 
 /// A connection to ZooKeeper, for any number of locks.
 ///
-/// Cloning is cheap and gives another handle to the same session. The session is closed by [`close`](Session::close), or
-/// when the last handle is dropped; every lock and guard holds one.
+/// Cloning is cheap and gives another handle to the same session. The session is closed by
+/// [`close`](Session::close), or when the last handle is dropped; every lock and guard holds one.
 ///
-/// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to contend again, is the
-/// application's decision.
+/// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to
+/// contend again, is the application's decision.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -101,16 +104,17 @@ pub(super) struct Handle {
 impl Session {
     /// Connects to an ensemble and returns once the session is established.
     ///
-    /// `connect_string` is a list of `host:port`, divided by commas, with an optional chroot behind it:
-    /// `zk1:2181,zk2:2181/app`. A missing port is 2181. `session_timeout` is how long the server keeps the session, and
-    /// the locks held on it, after it has last heard of this process; the server bounds it (by default to 4 s to 40 s),
-    /// and what it grants counts ([`session_timeout`](Session::session_timeout)).
+    /// `connect_string` is a list of `host:port`, divided by commas, with an optional chroot behind
+    /// it: `zk1:2181,zk2:2181/app`. A missing port is 2181. `session_timeout` is how long the
+    /// server keeps the session, and the locks held on it, after it has last heard of this process;
+    /// the server bounds it (by default to 4 s to 40 s), and what it grants counts
+    /// ([`session_timeout`](Session::session_timeout)).
     ///
     /// Blocks until connected, for `session_timeout` at most.
     ///
     /// # Errors
-    /// - [`InvalidArgument`](LockError::InvalidArgument): the connect string cannot be parsed, or the timeout is shorter
-    ///   than 100 ms or longer than a day.
+    /// - [`InvalidArgument`](LockError::InvalidArgument): the connect string cannot be parsed, or
+    ///   the timeout is shorter than 100 ms or longer than a day.
     /// - [`Connect`](LockError::Connect): no server answered; the message says what became of each.
     /// - [`Thread`](LockError::Thread): no thread could be started.
     pub fn connect(connect_string: &str, session_timeout: Duration) -> Result<Session> {
@@ -125,17 +129,20 @@ impl Session {
 
     /// Uses a handle that the application has already.
     ///
-    /// The handle stays the application's: closing this session, or dropping it, deletes the znodes of its locks and
-    /// leaves the rest alone. The handle does not say which session timeout a server has granted, and each server grants
-    /// its own on every reconnect. So `session_timeout` must be the smallest that any server of the ensemble grants to this
-    /// handle: never more than 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after
-    /// the next change of the configuration. A value too long breaks mutual exclusion. Ticks of 2 s at most are assumed.
+    /// The handle stays the application's: closing this session, or dropping it, deletes the znodes
+    /// of its locks and leaves the rest alone. The handle does not say which session timeout a
+    /// server has granted, and each server grants its own on every reconnect. So `session_timeout`
+    /// must be the smallest that any server of the ensemble grants to this handle: never more than
+    /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the
+    /// next change of the configuration. A value too long breaks mutual exclusion. Ticks of 2 s at
+    /// most are assumed.
     ///
     /// The default watcher of the handle sees no events of the locks.
     ///
     /// # Errors
-    /// [`InvalidArgument`](LockError::InvalidArgument) for a timeout out of bounds, [`Connect`](LockError::Connect) when
-    /// the handle is closed or has no contact within that time, [`Thread`](LockError::Thread).
+    /// [`InvalidArgument`](LockError::InvalidArgument) for a timeout out of bounds,
+    /// [`Connect`](LockError::Connect) when the handle is closed or has no contact within that
+    /// time, [`Thread`](LockError::Thread).
     pub fn from_zookeeper(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Result<Session> {
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;
@@ -151,7 +158,8 @@ impl Session {
     ///
     /// # Errors
     /// [`InvalidArgument`](LockError::InvalidArgument) for a session timeout out of bounds,
-    /// [`Connect`](LockError::Connect) when the client has no contact within that time, [`Thread`](LockError::Thread).
+    /// [`Connect`](LockError::Connect) when the client has no contact within that time,
+    /// [`Thread`](LockError::Thread).
     pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
@@ -170,19 +178,22 @@ impl Session {
         Ok(Session { handle: Arc::new(Handle { core: Mutex::new(core), replacement: None }) })
     }
 
-    /// Connects as [`connect`](Session::connect) does, and connects anew by itself whenever the session is lost.
+    /// Connects as [`connect`](Session::connect) does, and connects anew by itself whenever the
+    /// session is lost.
     ///
-    /// Requests that wait join the queue again on the new session, at its end, and what the lost one left in the queue is
-    /// deleted. Whoever *held* a lock is told that it is lost, as ever: only the application knows what that means. The
-    /// [state](Session::state) goes from `Lost` back to `Connected` then.
+    /// Requests that wait join the queue again on the new session, at its end, and what the lost
+    /// one left in the queue is deleted. The *holder* of a lock is notified that it is lost, as
+    /// ever: only the application knows what that means. The [state](Session::state) goes from
+    /// `Lost` back to `Connected` then.
     ///
     /// Calls that wait for a lock wait for the next session, too. The others fail with
-    /// [`SessionLost`](LockError::SessionLost) until it is there: `try_lock`, a downgrade, a look at a directory, a
-    /// revocation, a call for data. To make them again is right here.
+    /// [`SessionLost`](LockError::SessionLost) until it is connected: `try_lock`, a downgrade, a
+    /// look at a directory, a revocation, a call for data. To make them again is right here.
     ///
-    /// This is for daemons that contend all the time. It is no default, and there is none for
-    /// [a handle of the application's](Session::from_zookeeper): what else was done on the lost session (other locks, other
-    /// ephemeral znodes, watches) is gone, and a library knows no better than to carry on with its own part.
+    /// This is for daemons that contend all the time. It is no default, and there is none for [a
+    /// handle of the application's](Session::from_zookeeper): what else was done on the lost
+    /// session (other locks, other ephemeral znodes, watches) is gone, and a library knows no
+    /// better than to carry on with its own part.
     ///
     /// # Errors
     /// As [`connect`](Session::connect).
@@ -195,9 +206,11 @@ impl Session {
     /// Uses clients of any other kind, a first one now and another whenever the session is lost, as
     /// [`connect_self_healing`](Session::connect_self_healing) does.
     ///
-    /// The factory is called on a thread of the session's; it may block, and should not for longer than a session timeout.
-    /// When it fails, or panics, it is called again, soon at first and later every three seconds. Each call must open a session: the lease of its client
-    /// counts from the call, so one that was opened earlier could own locks that the server has given to others.
+    /// The factory is called on a thread of the session's; it may block, and should not for longer
+    /// than a session timeout. When it fails, or panics, it is called again, soon at first and
+    /// later every three seconds. Each call must open a session: the lease of its client counts
+    /// from the call, so one that was opened earlier could own locks that the server has given to
+    /// others.
     ///
     /// # Errors
     /// The first error of the factory, or those of [`from_client`](Session::from_client).
@@ -218,8 +231,9 @@ impl Session {
         self.core().state()
     }
 
-    /// Returns a channel on which every later change of [`state`](Session::state) arrives, in order. Nothing is lost and
-    /// nothing waits for the receiver; one that is not read grows by a few bytes with each change.
+    /// Returns a channel on which every later change of [`state`](Session::state) arrives, in
+    /// order. Nothing is lost and nothing waits for the receiver; one that is not read grows by a
+    /// few bytes with each change.
     #[must_use]
     pub fn subscribe(&self) -> Receiver<SessionState> {
         let (subscriber, changes) = unbounded();
@@ -230,19 +244,21 @@ impl Session {
         changes
     }
 
-    /// Returns the session timeout that the server granted: on the present connection, as each server grants its own.
+    /// Returns the session timeout that the server granted: on the present connection, as each
+    /// server grants its own.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.core().session_timeout()
     }
 
-    /// Closes the session: locks held are released, waiting calls return an error, listeners and guards are told
-    /// [`SessionClosed`](LossReason::SessionClosed). Idempotent; every handle is concerned.
+    /// Closes the session: locks held are released, waiting calls return an error, listeners and
+    /// guards are notified of [`SessionClosed`](LossReason::SessionClosed). Idempotent; every
+    /// handle is concerned.
     ///
-    /// Returns when the server has confirmed, or at once without contact, after a second in which the server is silent, and
-    /// after five seconds in any case; then it goes on in the background. A process that ends without it, or without unlocking its
-    /// guards, may leave znodes that block others until the session timeout: dropping the last handle does not wait for the
-    /// server.
+    /// Returns when the server has confirmed, or at once without contact, after a second in which
+    /// the server is silent, and after five seconds in any case; then it goes on in the background.
+    /// A process that ends without it, or without unlocking its guards, may leave znodes that block
+    /// others until the session timeout: dropping the last handle does not wait for the server.
     pub fn close(&self) {
         let core = self.handle.close();
         let is_lost = core.end_reason().is_some_and(LossReason::is_session_loss);
@@ -263,7 +279,8 @@ impl Session {
         self.handle.core()
     }
 
-    /// Whether requests that wait are to join again after a loss, and if so, how they hear of the new session.
+    /// Whether requests that wait are to join again after a loss, and if so, how they hear of the
+    /// new session.
     pub(crate) fn replacement(&self) -> Option<&Replacement> {
         self.handle.replacement.as_ref()
     }

@@ -1,5 +1,5 @@
-//! A znode that is to be deleted, in the background if need be: after an unlock, a timeout, or a create whose reply was
-//! lost.
+//! A znode that is to be deleted, in the background if need be: after an unlock, a timeout, or a
+//! create whose reply was lost.
 //!
 //! An unlock during an outage must not leave a znode that blocks everybody while the session lives,
 //! so a deletion is tried again until it is done or the session has ended: after every reconnect,

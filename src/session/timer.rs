@@ -94,7 +94,8 @@ impl Shared {
                 None => schedule.wait(&self.changed),
                 Some(due) if due <= now => return schedule.entries.pop().map(|Reverse(entry)| entry.job),
                 Some(due) => {
-                    // The waiting does not count the time for which the machine sleeps, as the clock does.
+                    // The waiting does not count the time for which the machine sleeps, as the
+                    // clock does.
                     schedule.wait_for(&self.changed, due.since(now).min(MAX_WAIT));
                 }
             }

@@ -76,7 +76,7 @@ fn a_znode_that_is_there_is_known_when_the_tracker_is() {
     assert_eq!(node.stat().czxid, zk.stat(PATH).unwrap().czxid);
     assert!(tracker.changes().is_empty(), "the first sight is no change");
     assert_eq!(zk.calls(SimOperation::GetData), 1);
-    // A change of its children is none of its own.
+    // A change of its children is no change of the znode.
     zk.create(&format!("{PATH}/child"), b"");
     client.exists(PATH, false).unwrap();
     assert_eq!(zk.calls(SimOperation::GetData), 1);
@@ -238,7 +238,7 @@ fn a_first_look_that_is_stuck_ends_with_the_session() {
 #[test]
 fn a_znode_that_may_not_be_read_is_an_error_until_it_may() {
     let (zk, _client, session) = connected();
-    // Where the server tells of a creation although the new znode may not be read.
+    // Where the server reports a creation although the new znode may not be read.
     zk.set_read_checks(ReadChecks::ReadsOnly);
     let secret = [Acl::new(Permissions::DELETE, "world", "anyone")];
     zk.create_with_acl(PATH, b"secret", &secret);
@@ -292,7 +292,7 @@ fn a_tracker_keeps_its_session_and_lets_it_go() {
     eventually("the session is closed", || zk.sessions().is_empty());
 }
 
-// ---- sessions that heal themselves
+// ---- sessions that are replaced
 
 fn self_healing(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
     self_healing_for(zk, LONG)
@@ -324,7 +324,7 @@ fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
         zk.set_data(PATH, round.as_bytes());
         client.expire();
         client.tell();
-        assert_eq!(next_seen(&tracker).as_deref(), Some(round), "nothing is told of the loss");
+        assert_eq!(next_seen(&tracker).as_deref(), Some(round), "the loss is not reported");
     }
     session.close();
     assert!(tracker.wait_deleted(Duration::MAX).unwrap_err().is_closed());

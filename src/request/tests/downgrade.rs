@@ -32,7 +32,7 @@ impl DowngradeFixture {
         eventually("the writer's znode is gone", || self.zk.children(DIR).len() == 2);
         assert!(self.zk.exists(reader.id()));
         assert!(self.waiting.sharing().try_read().unwrap().is_none(), "behind the next writer");
-        // A deletion that meets lost contact says that it is pending, and is made good.
+        // A deletion without contact returns that it is pending, and is repeated.
         match reader.unlock() {
             Ok(()) => {}
             Err(error) => assert!(matches!(error, LockError::DeletePending { .. }), "{error}"),

@@ -1,4 +1,4 @@
-//! Sessions that heal themselves.
+//! Sessions that are replaced.
 
 use super::*;
 
@@ -20,8 +20,8 @@ fn who_waits_on_a_session_that_heals_itself_waits_on() {
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
     let (session, clients) = self_healing(&zk);
-    let (told, calls) = unbounded();
-    let listening = WriteLock::with_listener(&session, DIR, None, Notes(told)).unwrap();
+    let (sender, calls) = unbounded();
+    let listening = WriteLock::with_listener(&session, DIR, None, Notes(sender)).unwrap();
     assert!(!listening.lock().unwrap());
     let blocking = BlockingWriteLock::new(&session, DIR, None).unwrap();
     let waiting = in_background(move || blocking.lock().map(|guard| guard.is_owner()));
@@ -31,7 +31,7 @@ fn who_waits_on_a_session_that_heals_itself_waits_on() {
     }
     eventually("both stand in the queue", || zk.children(DIR).len() == 3);
     zk.delete(&ahead);
-    assert_eq!(next(&calls), Call::Acquired, "nothing is told of the losses");
+    assert_eq!(next(&calls), Call::Acquired, "the losses are not reported");
     listening.unlock().unwrap();
     assert!(next(&waiting).unwrap());
     assert_eq!(next(&calls), Call::Released);
@@ -42,8 +42,8 @@ fn who_holds_on_a_session_that_heals_itself_has_lost() {
     let zk = SimulatedZooKeeper::new();
     let (session, clients) = self_healing(&zk);
     let states = session.subscribe();
-    let (told, calls) = unbounded();
-    let lock = WriteLock::with_listener(&session, DIR, None, Notes(told)).unwrap();
+    let (sender, calls) = unbounded();
+    let lock = WriteLock::with_listener(&session, DIR, None, Notes(sender)).unwrap();
     assert!(lock.lock().unwrap());
     next(&clients).expire();
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Lost(LossReason::SessionExpired)));
@@ -62,7 +62,8 @@ fn what_a_lost_session_left_in_the_queue_is_deleted_on_the_next() {
     let lock = BlockingWriteLock::new(&session, DIR, None).unwrap();
     let guard = lock.lock().unwrap();
     let left = guard.id().to_owned();
-    // The client gives up, as it does when it was too busy to ping, and the session lives on for its timeout.
+    // The client gives up, as it does when it was too busy to ping, and the session lives on for
+    // its timeout.
     next(&clients).give_up();
     assert_eq!(next(guard.lost()), LossReason::SessionExpired);
     assert!(

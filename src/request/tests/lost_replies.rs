@@ -8,7 +8,8 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Event, Observer, Request};
 
-/// Has one call fail in one way while a lock is acquired behind another and released, and checks that nothing of it shows.
+/// Has one call fail in one way while a lock is acquired behind another and released, and checks
+/// that nothing of it shows.
 fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
     for operation in STEPS {
         for when in [Effect::Before, Effect::After] {
@@ -24,7 +25,7 @@ fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
             zk.delete(&ahead);
             assert_eq!(next(&calls), Call::Acquired, "{operation:?} {when:?}");
             assert_eq!(zk.children(DIR).len(), 1);
-            // A deletion whose reply is lost says that it is pending, and is made good.
+            // A deletion whose reply is lost returns that it is pending, and is repeated.
             match lock.unlock() {
                 Ok(()) => {}
                 Err(error) => assert!(matches!(error, LockError::DeletePending { .. }), "{error}"),

@@ -20,7 +20,7 @@ use crate::testing::{
 };
 use crate::{BlockingWriteLock, Session, SessionState};
 
-/// A client that tells its events under a lock of its own, which its other calls take too.
+/// A client that reports its events under an internal lock, which its other calls take too.
 struct LockedClient {
     simulated: Arc<SimulatedClient>,
     lock: Arc<Mutex<()>>,
