@@ -1,4 +1,4 @@
-//! What the session asks of its surroundings: the time, threads that may block, and a timer.
+//! [`Runtime`]: the time, the threads that may block, and the timer of a session.
 //!
 //! A trait, so that a test can run a whole session on one thread and with a simulated clock.
 
@@ -39,8 +39,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// it blocks; even after [`shut_down`](Runtime::shut_down).
     fn submit_callback(&self, callback: Job);
 
-    /// Writes off the threads that are at work now, as they may be stuck for ever, and lets new
-    /// ones take over.
+    /// Abandons the workers that are busy now, as they may be stuck for ever, and starts others.
     fn abandon(&self);
 
     /// Ends all threads once the jobs submitted so far are done; timers are dropped.

@@ -1,10 +1,10 @@
 //! Tracking: the present state of something on the server, looked at again whenever it may have
 //! changed.
 //!
-//! A [`Subject`] says how to look; a [`WatchLoop`](watch_loop::WatchLoop) looks on the session's
-//! workers, when a watch fires or contact is back; a [`WatchCell`](watch_cell::WatchCell) keeps
-//! what was seen for those who ask. Tracking costs no thread, and a look always reads the present
-//! state, so changes in quick succession may be seen as one.
+//! A [`Subject`] says how to look; a [`WatchLoop`] looks on the session's workers, when a watch
+//! fires or contact is back; a [`WatchCell`] keeps the last value for those who ask. Tracking costs
+//! no thread, and a look always reads the present state, so changes in quick succession may be seen
+//! as one.
 //!
 //! A watch that nobody waits for any more stays with the server until its next event or the end of
 //! the session, as the client library cannot take it back; there is one for a path and a session.

@@ -17,7 +17,7 @@ use crate::session::runtime::Priority;
 /// exist, and if it did, not at this version. A read would prove less (see the lease).
 pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 
-/// How soon a proof is tried again that failed although there seems to be contact.
+/// The delay before a failed proof is repeated in contact.
 const PROOF_RETRY: Duration = Duration::from_millis(100);
 
 impl Core {
@@ -61,7 +61,7 @@ impl Core {
             Due::Work { proof, lease_ended } => {
                 if proof {
                     self.submit_as(Priority::Session, |core| {
-                        // A failure is tried again by the clock.
+                        // A failed proof is repeated by the clock.
                         let _ = core.prove_life();
                     });
                 }
@@ -137,8 +137,7 @@ impl Core {
         if !self.outlives_us() {
             return self.finish();
         }
-        // The last deletion finishes the session, or the time by which the server must have ended
-        // it.
+        // The last deletion finishes the session, or the time by which the server has ended it.
         self.at(self.now().after(self.session_timeout()), Core::finish);
         self.status.lock().linger();
         if self.registry.is_empty() {
@@ -146,8 +145,7 @@ impl Core {
         }
     }
 
-    /// Whether the session may go on living on the server without us, with the znodes that we leave
-    /// there.
+    /// Whether the session may live on at the server without us, with the znodes that we leave.
     pub(crate) fn outlives_us(&self) -> bool {
         self.end_reason() != Some(LossReason::SessionExpired) && !self.client.owns_session()
     }

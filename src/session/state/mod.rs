@@ -55,7 +55,7 @@ pub(crate) struct Core {
     status: Mutex<STATUS, Status>,
     registry: Registry,
     listings: Listings,
-    /// Znodes that the log has mentioned, for what it says once.
+    /// Znodes that the log has mentioned, for messages that are logged once.
     mentioned: Mutex<MENTIONED, HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
     orphans: Mutex<ORPHANS, Vec<Target>>,
