@@ -192,7 +192,7 @@ impl Jobs {
 }
 
 impl Queue {
-    /// Takes the next job for a worker. A worker beyond their number takes jobs of the session only.
+    /// Takes the next job for a worker. One beyond their number takes jobs of the session only.
     fn next_job(&mut self) -> Option<(Priority, Job)> {
         let lowest = if self.workers > MAX_WORKERS { Priority::Session } else { Priority::Other };
         self.jobs.pop(lowest)

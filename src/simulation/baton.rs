@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::lock_order;
 use crate::session::Moment;
 
 pub(super) type Body = Box<dyn FnOnce() + Send>;
@@ -147,6 +148,8 @@ pub(super) fn pause(wait: Wait) {
     let ends =
         PLACE.with(|current| current.borrow().as_ref().map(|place| (place.go.clone(), place.report.clone())));
     let Some((go, report)) = ends else { return };
+    // What another thread needs, the paused one must not hold.
+    lock_order::assert_none_held();
     let told = report.send(Report::Paused(wait)).is_ok();
     if !told || go.recv().is_err() {
         // The run has failed and is over. To unwind from here would run more of the library's code.

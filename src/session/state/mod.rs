@@ -30,7 +30,7 @@ use super::runtime::{Priority, Runtime};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
-    Mutex,
+    self, Mutex,
     rank::{MENTIONED, ORPHANS, STATUS},
 };
 use crate::logging;
@@ -386,6 +386,7 @@ impl Core {
     }
 
     fn notify_all_participants(&self, why: Notification) {
+        lock_order::assert_none_held();
         for participant in self.registry.everybody() {
             participant.notify(why);
         }
