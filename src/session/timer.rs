@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shut_down_drops_what_is_still_to_come() {
+    fn a_shut_down_drops_the_later_jobs() {
         let timer = Timer::start().unwrap();
         let (ran, order) = unbounded::<()>();
         timer.at(SystemClock.now().after(Duration::from_secs(3600)), Box::new(move || drop(ran)));

@@ -66,7 +66,7 @@ fn a_tracker_follows_its_znode_after_a_panic_of_the_client() {
 }
 
 #[test]
-fn a_znode_that_is_there_is_known_when_the_tracker_is() {
+fn the_first_value_is_known_when_a_tracker_is_made() {
     let (zk, client, session) = connected();
     zk.create(PATH, b"\xff10");
     zk.clear_log();
@@ -259,7 +259,7 @@ fn a_znode_that_may_not_be_read_is_an_error_until_it_may() {
 // ---- nothing is left
 
 #[test]
-fn trackers_that_are_dropped_at_any_moment_leave_nobody_to_be_woken() {
+fn trackers_dropped_at_any_moment_leave_the_registry_empty() {
     let (zk, client, session) = connected();
     for round in 0..100 {
         let tracker = tracker(&session);
@@ -313,7 +313,7 @@ fn self_healing_for(
 }
 
 #[test]
-fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
+fn a_tracker_continues_when_its_session_is_replaced() {
     let zk = SimulatedZooKeeper::new();
     zk.create(PATH, b"0");
     let (session, clients) = self_healing(&zk);
@@ -333,7 +333,7 @@ fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
 }
 
 #[test]
-fn what_a_lost_session_says_late_does_not_count() {
+fn late_values_of_a_lost_session_are_ignored() {
     let zk = SimulatedZooKeeper::new();
     zk.create(PATH, b"old");
     let (session, clients) = self_healing_for(&zk, Duration::from_millis(600));
@@ -350,7 +350,7 @@ fn what_a_lost_session_says_late_does_not_count() {
 }
 
 #[test]
-fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
+fn closing_a_session_before_its_replacement_ends_every_wait() {
     let zk = SimulatedZooKeeper::new();
     let first = zk.connect(LONG);
     let client = std::sync::Mutex::new(Some(Arc::clone(&first)));
@@ -373,7 +373,7 @@ fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
 }
 
 #[test]
-fn what_is_to_be_tracked_is_waited_for_no_longer_than_the_patience_lasts() {
+fn the_first_value_is_waited_for_until_the_wait_ends() {
     let (zk, client, session) = connected();
     client.disconnect();
     let short = Wait::timeout(Duration::from_millis(20));

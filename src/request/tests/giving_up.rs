@@ -142,7 +142,7 @@ fn a_lock_closed_while_another_thread_locks_it_leaves_nothing_on_its_session() {
 }
 
 #[test]
-fn an_unlock_whose_deletion_fails_is_made_good() {
+fn a_failed_deletion_of_an_unlock_is_repeated() {
     for when in [Effect::Before, Effect::After] {
         let zk = SimulatedZooKeeper::new();
         let fixture = Fixture::join(&zk);

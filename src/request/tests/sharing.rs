@@ -41,7 +41,7 @@ fn readers_hold_at_once_and_a_writer_alone() {
 }
 
 #[test]
-fn what_was_refused_stands_in_nobodys_way() {
+fn refused_try_lock_leaves_no_znode() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let _reading = fixture.sharing().read().unwrap();
@@ -123,7 +123,7 @@ fn an_exclusive_lock_on_the_directory_is_a_writer() {
 }
 
 #[test]
-fn a_release_wakes_those_alone_who_may_go() {
+fn a_release_wakes_only_those_that_acquire() {
     let zk = SimulatedZooKeeper::new();
     let (first, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let writer = first.sharing().write().unwrap();
@@ -241,7 +241,7 @@ fn a_listening_lock_has_the_settings_of_the_lock_that_made_it() {
 }
 
 #[test]
-fn a_lock_makes_no_request_when_what_it_stands_on_is_closed() {
+fn a_lock_on_closed_protocol_support_makes_no_request() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let lock = fixture.sharing();

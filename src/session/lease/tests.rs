@@ -110,7 +110,7 @@ fn a_request_counts_from_its_sending_not_from_its_answer() {
 }
 
 #[test]
-fn an_older_proof_never_shortens_a_epoch() {
+fn an_older_proof_never_shortens_an_epoch() {
     let mut lease = of_the_leader();
     let epoch = Arc::clone(lease.current());
     lease.write(second(4), second(5));

@@ -81,7 +81,7 @@ impl ZooKeeperClient for LockedClient {
 }
 
 #[test]
-fn a_client_that_tells_an_event_is_not_called_back() {
+fn a_client_that_reports_an_event_is_not_called_back() {
     let simulated = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
     let client = Arc::new(LockedClient {
         simulated: Arc::clone(&simulated),

@@ -15,7 +15,7 @@ fn self_healing(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClie
 }
 
 #[test]
-fn who_waits_on_a_session_that_heals_itself_waits_on() {
+fn a_waiter_waits_on_when_its_session_is_replaced() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
@@ -38,7 +38,7 @@ fn who_waits_on_a_session_that_heals_itself_waits_on() {
 }
 
 #[test]
-fn who_holds_on_a_session_that_heals_itself_has_lost() {
+fn a_holder_loses_its_lock_when_its_session_is_replaced() {
     let zk = SimulatedZooKeeper::new();
     let (session, clients) = self_healing(&zk);
     let states = session.subscribe();
@@ -56,7 +56,7 @@ fn who_holds_on_a_session_that_heals_itself_has_lost() {
 }
 
 #[test]
-fn what_a_lost_session_left_in_the_queue_is_deleted_on_the_next() {
+fn znodes_left_by_a_lost_session_are_deleted_on_the_next() {
     let zk = SimulatedZooKeeper::new();
     let (session, clients) = self_healing(&zk);
     let lock = BlockingWriteLock::new(&session, DIR, None).unwrap();
@@ -74,7 +74,7 @@ fn what_a_lost_session_left_in_the_queue_is_deleted_on_the_next() {
 }
 
 #[test]
-fn closing_a_session_that_heals_itself_ends_the_healing() {
+fn a_closed_session_is_not_replaced() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     zk.create_sequential(DIR, "x-other-lock-", None);
