@@ -1,14 +1,16 @@
 //! The order in which the crate's internal mutexes may be taken, which debug builds check.
 //!
-//! A thread that holds a mutex takes only those further down in [the list](rank). Then no two threads can wait for each
-//! other's. A [`Mutex`] has its rank in its type; in a debug build each thread remembers the ranks that it holds, and
-//! panics when it takes one that is not further down. In a release build it is parking_lot's mutex at no cost.
+//! A thread that holds a mutex takes only those further down in [the list](rank). Then no two
+//! threads can wait for each other's. A [`Mutex`] has its rank in its type; in a debug build each
+//! thread remembers the ranks that it holds, and panics when it takes one that is not further down.
+//! In a release build it is parking_lot's mutex at no cost.
 //!
-//! No mutex is held while code runs that is not this crate's (the client, listeners, closures, the logger): it may call
-//! back in here, and block. [`assert_none_held`] checks that where such code is called.
+//! No mutex is held while code runs that is not this crate's (the client, listeners, closures, the
+//! logger): it may call back in here, and block. [`assert_none_held`] checks that where such code
+//! is called.
 //!
-//! The mutexes that are not in the list are taken last and hold nothing else: those of a lock's settings, of a cancel
-//! token, and of the client's adapter.
+//! The mutexes that are not in the list are taken last and hold nothing else: those of a lock's
+//! settings, of a cancel token, and of the client's adapter.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -87,7 +89,8 @@ impl<const RANK: u8, T> Mutex<RANK, T> {
         Mutex { inner: parking_lot::Mutex::new(value) }
     }
 
-    /// Takes the mutex. In a debug build, panics if the thread holds one of the same rank or of a later one.
+    /// Takes the mutex. In a debug build, panics if the thread holds one of the same rank or of a
+    /// later one.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock(&self) -> MutexGuard<'_, RANK, T> {
         let held = Held::take();

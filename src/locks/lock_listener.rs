@@ -1,4 +1,5 @@
-//! [`LockListener`]: how an application hears that a lock was acquired, released or lost; and the one inner that calls it.
+//! [`LockListener`], the callbacks for a lock that was acquired, released or lost, and the slot
+//! that calls it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,9 +13,11 @@ use crate::session::Mailbox;
 
 /// The callbacks of a [`WriteLock`](crate::WriteLock) or a [`ReadLock`](crate::ReadLock).
 ///
-/// For each acquisition there is exactly one call of [`lock_acquired`](LockListener::lock_acquired), and after it exactly
-/// one of [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost). Between the two there
-/// is at most one of [`revocation_requested`](LockListener::revocation_requested).
+/// For each acquisition there is exactly one call of
+/// [`lock_acquired`](LockListener::lock_acquired), and after it exactly one of
+/// [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost).
+/// Between the two there is at most one of
+/// [`revocation_requested`](LockListener::revocation_requested).
 ///
 /// # On which thread, and what it may do
 /// The calls of one lock come in order and one at a time, on a callback thread of the session or on the thread that
@@ -31,20 +34,22 @@ pub trait LockListener: Send + Sync {
     /// The lock was released by this process: unlocked, closed or dropped.
     fn lock_released(&self);
 
-    /// The lock was taken away: the session is gone or can no longer be proven alive, or another client deleted the
-    /// znode. Whatever only the owner may do must have stopped. Calls [`lock_released`](LockListener::lock_released)
-    /// unless it is overridden.
+    /// The lock was taken away: the session is gone or can no longer be proven alive, or another
+    /// client deleted the znode. Whatever only the owner may do must have stopped. Calls
+    /// [`lock_released`](LockListener::lock_released) unless it is overridden.
     fn lock_lost(&self, reason: LossReason) {
         let _ = reason;
         self.lock_released();
     }
 
-    /// Somebody asks for the lock that is held here, through a [`Revoker`](crate::Revoker) or by writing `unlock` to the
-    /// znode: it is for this process to decide whether and when to let go. Told once for each acquisition, at the earliest
-    /// 100 ms after it, and not where the ACL denies this client READ. Does nothing unless it is overridden.
+    /// Somebody asks for the lock that is held here, through a [`Revoker`](crate::Revoker) or by
+    /// writing `unlock` to the znode: this process decides whether and when to let go. Called once
+    /// for each acquisition, at the earliest 100 ms after it, and not where the ACL denies this
+    /// client READ. Does nothing unless it is overridden.
     ///
-    /// Whoever asks may take the lock away [by force](crate::Revoker::force_revocation_after) if that takes too long.
-    /// Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page; Curator's `RevocationListener`.
+    /// The other client may take the lock away [by force](crate::Revoker::force_revocation_after)
+    /// if that takes too long. Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page;
+    /// Curator's `RevocationListener`.
     fn revocation_requested(&self) {}
 
     /// A request that did not hold the lock has ended without being withdrawn, so it will never be acquired:
@@ -85,11 +90,12 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
     }
 }
 
-/// The listener of one lock, with the events it has not heard yet.
+/// The listener of one lock, with the events that are not delivered yet.
 pub(crate) struct ListenerSlot {
     listener: Mutex<LISTENER, Option<Arc<dyn LockListener>>>,
     events: Mailbox<Event>,
-    /// A request that waits on a lost session is made again on the next, so there is nothing to tell.
+    /// A request that waits on a lost session is made again on the next, so its loss is not
+    /// reported.
     is_replaced: bool,
 }
 
@@ -109,12 +115,13 @@ impl ListenerSlot {
     }
 
     /// The only caller of listeners.
-    fn tell(&self, event: Event) {
+    fn call(&self, event: Event) {
         if self.is_replaced && matches!(event, Event::Dropped(reason) if reason.is_session_loss()) {
             return;
         }
         let Some(listener) = self.get() else { return };
-        // Takes the listener along: this may be its last handle, and its drop is the application's code too.
+        // Moves the listener in: this may be its last handle, and its drop is the application's
+        // code too.
         let call = move || match event {
             Event::Acquired => listener.lock_acquired(),
             Event::RevocationRequested => listener.revocation_requested(),
@@ -138,7 +145,7 @@ impl Observer for ListenerSlot {
     }
 
     fn deliver(&self) {
-        self.events.deliver(|event| self.tell(event));
+        self.events.deliver(|event| self.call(event));
     }
 }
 
@@ -156,7 +163,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
-    /// Puts another in its inner, and panics as it goes.
+    /// Replaces itself in its slot, and panics when it is dropped.
     struct Leaver {
         slot: Weak<ListenerSlot>,
         successor: Arc<Counter>,
@@ -230,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_panics_as_it_goes_keeps_nothing_from_its_successor() {
+    fn a_listener_that_panics_when_dropped_does_not_stop_its_successor() {
         let successor = Arc::new(Counter::default());
         let slot = Arc::new_cyclic(|slot| {
             let leaver = Leaver { slot: slot.clone(), successor: Arc::clone(&successor) };

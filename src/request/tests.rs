@@ -3,10 +3,10 @@
 mod crowds;
 mod downgrade;
 mod giving_up;
-mod healing;
 mod lost_replies;
 mod overtaking;
 mod refusals;
+mod replacement;
 mod retries;
 mod session_ends;
 mod sharing;

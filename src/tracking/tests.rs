@@ -66,7 +66,7 @@ fn a_tracker_follows_its_znode_after_a_panic_of_the_client() {
 }
 
 #[test]
-fn a_znode_that_is_there_is_known_when_the_tracker_is() {
+fn the_first_value_is_known_when_a_tracker_is_made() {
     let (zk, client, session) = connected();
     zk.create(PATH, b"\xff10");
     zk.clear_log();
@@ -76,7 +76,7 @@ fn a_znode_that_is_there_is_known_when_the_tracker_is() {
     assert_eq!(node.stat.czxid, zk.stat(PATH).unwrap().czxid);
     assert!(tracker.changes().is_empty(), "the first sight is no change");
     assert_eq!(zk.calls(SimOperation::GetData), 1);
-    // A change of its children is none of its own.
+    // A change of its children is no change of the znode.
     zk.create(&format!("{PATH}/child"), b"");
     client.exists(PATH, false).unwrap();
     assert_eq!(zk.calls(SimOperation::GetData), 1);
@@ -238,7 +238,7 @@ fn a_first_look_that_is_stuck_ends_with_the_session() {
 #[test]
 fn a_znode_that_may_not_be_read_is_an_error_until_it_may() {
     let (zk, _client, session) = connected();
-    // Where the server tells of a creation although the new znode may not be read.
+    // Where the server reports a creation although the new znode may not be read.
     zk.set_read_checks(ReadChecks::ReadsOnly);
     let secret = [Acl::new(Permissions::DELETE, "world", "anyone")];
     zk.create_with_acl(PATH, b"secret", &secret);
@@ -259,7 +259,7 @@ fn a_znode_that_may_not_be_read_is_an_error_until_it_may() {
 // ---- nothing is left
 
 #[test]
-fn trackers_that_are_dropped_at_any_moment_leave_nobody_to_be_woken() {
+fn trackers_dropped_at_any_moment_leave_the_registry_empty() {
     let (zk, client, session) = connected();
     for round in 0..100 {
         let tracker = tracker(&session);
@@ -292,7 +292,7 @@ fn a_tracker_keeps_its_session_and_lets_it_go() {
     eventually("the session is closed", || zk.sessions().is_empty());
 }
 
-// ---- sessions that heal themselves
+// ---- sessions that are replaced
 
 fn self_healing(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
     self_healing_for(zk, LONG)
@@ -313,7 +313,7 @@ fn self_healing_for(
 }
 
 #[test]
-fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
+fn a_tracker_continues_when_its_session_is_replaced() {
     let zk = SimulatedZooKeeper::new();
     zk.create(PATH, b"0");
     let (session, clients) = self_healing(&zk);
@@ -333,7 +333,7 @@ fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
 }
 
 #[test]
-fn what_a_lost_session_says_late_does_not_count() {
+fn late_values_of_a_lost_session_are_ignored() {
     let zk = SimulatedZooKeeper::new();
     zk.create(PATH, b"old");
     let (session, clients) = self_healing_for(&zk, Duration::from_millis(600));
@@ -350,7 +350,7 @@ fn what_a_lost_session_says_late_does_not_count() {
 }
 
 #[test]
-fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
+fn closing_a_session_before_its_replacement_ends_every_wait() {
     let zk = SimulatedZooKeeper::new();
     let first = zk.connect(LONG);
     let client = std::sync::Mutex::new(Some(Arc::clone(&first)));
@@ -373,7 +373,7 @@ fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
 }
 
 #[test]
-fn what_is_to_be_tracked_is_waited_for_no_longer_than_the_patience_lasts() {
+fn the_first_value_is_waited_for_until_the_wait_ends() {
     let (zk, client, session) = connected();
     client.disconnect();
     let short = Wait::timeout(Duration::from_millis(20));

@@ -168,7 +168,7 @@ fn a_downgrade_that_is_refused_names_the_permission_and_keeps_the_writer() {
 }
 
 #[test]
-fn an_error_of_a_downgrade_that_is_passed_on_releases_the_lock() {
+fn a_failed_downgrade_whose_guard_is_dropped_releases_the_lock() {
     let (downgrade, writer) = DowngradeFixture::new();
     downgrade.fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
     let pass_on = || -> Result<ReadGuard, LockError> { Ok(writer.downgrade()?) };
@@ -177,7 +177,7 @@ fn an_error_of_a_downgrade_that_is_passed_on_releases_the_lock() {
 }
 
 #[test]
-fn a_writer_whose_znode_was_deleted_by_another_goes_on_as_nothing() {
+fn downgrade_fails_after_external_delete() {
     for step in [SimOperation::Create, SimOperation::Exists] {
         let (downgrade, writer) = DowngradeFixture::new();
         let (zk, znode) = (downgrade.zk.clone(), writer.id().to_owned());
@@ -227,7 +227,7 @@ fn a_downgrade_whose_call_hangs_ends_with_the_session() {
 }
 
 #[test]
-fn a_downgraded_reader_is_told_of_its_loss_like_any_other() {
+fn a_downgraded_reader_is_notified_of_its_loss() {
     let (downgrade, writer) = DowngradeFixture::new();
     let reader = writer.downgrade().unwrap();
     downgrade.fixture.client.disconnect();
@@ -254,7 +254,7 @@ fn a_downgraded_readers_fencing_token_is_smaller_than_that_of_any_later_owner() 
 }
 
 #[test]
-fn a_downgrade_at_the_last_number_of_the_counter_works_as_ever() {
+fn a_downgrade_works_at_the_last_number_of_the_counter() {
     for end in [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes] {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");

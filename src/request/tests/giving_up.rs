@@ -27,10 +27,10 @@ fn a_request_withdrawn_at_any_step_leaves_no_znode_and_calls_nobody_unpaired() {
             lock.close();
             eventually("no znode is left", || zk.children(DIR).is_empty());
             drop(lock);
-            let told: Vec<Call> = calls.try_iter().collect();
+            let calls: Vec<Call> = calls.try_iter().collect();
             assert!(
-                matches!(told.as_slice(), [] | [Call::Acquired, Call::Released]),
-                "{operation:?} before={before}: {told:?}"
+                matches!(calls.as_slice(), [] | [Call::Acquired, Call::Released]),
+                "{operation:?} before={before}: {calls:?}"
             );
         }
     }

@@ -8,7 +8,8 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Event, Observer, Request};
 
-/// Has one call fail in one way while a lock is acquired behind another and released, and checks that nothing of it shows.
+/// Has one call fail in one way while a lock is acquired behind another and released, and checks
+/// that nothing of it shows.
 fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
     for operation in STEPS {
         for when in [Effect::Before, Effect::After] {

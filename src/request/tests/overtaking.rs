@@ -60,7 +60,7 @@ fn hide(zk: &SimulatedZooKeeper, znode: &str) {
 }
 
 #[test]
-fn a_waiter_notices_a_release_of_which_no_event_comes() {
+fn a_waiter_notices_a_release_without_an_event() {
     for read_checks in [ReadChecks::Events, ReadChecks::EventsAndExists] {
         let zk = SimulatedZooKeeper::new();
         zk.set_read_checks(read_checks);
@@ -78,7 +78,7 @@ fn a_waiter_notices_a_release_of_which_no_event_comes() {
 }
 
 #[test]
-fn an_owner_notices_a_deletion_of_which_no_event_comes() {
+fn an_owner_notices_a_deletion_without_an_event() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let guard = fixture.blocking().lock().unwrap();
@@ -143,7 +143,7 @@ fn a_queue_at_the_end_of_the_counter_takes_one_request_beyond_it() {
 }
 
 #[test]
-fn a_queue_across_the_way_from_negative_numbers_to_positive_ones_stays_in_order() {
+fn a_queue_stays_in_order_across_zero() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     zk.set_sequence(DIR, -3);

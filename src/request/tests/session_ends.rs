@@ -24,7 +24,7 @@ fn a_session_that_ends_at_any_step_fails_the_call_and_hangs_nobody() {
 }
 
 #[test]
-fn an_expiry_that_is_noticed_late_is_told_once() {
+fn an_expiry_that_is_noticed_late_is_reported_once() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let (lock, calls) = fixture.listening();

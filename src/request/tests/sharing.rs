@@ -39,7 +39,7 @@ fn readers_hold_at_once_and_a_writer_alone() {
 }
 
 #[test]
-fn what_was_refused_stands_in_nobodys_way() {
+fn refused_try_lock_leaves_no_znode() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let _reading = fixture.sharing().read().unwrap();
@@ -117,7 +117,7 @@ fn an_exclusive_lock_on_the_directory_is_a_writer() {
 }
 
 #[test]
-fn a_release_wakes_those_alone_who_may_go() {
+fn a_release_wakes_only_those_that_acquire() {
     let zk = SimulatedZooKeeper::new();
     let (first, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let writer = first.sharing().write().unwrap();

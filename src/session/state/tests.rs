@@ -20,7 +20,7 @@ use crate::testing::{
 };
 use crate::{BlockingWriteLock, Session, SessionState};
 
-/// A client that tells its events under a lock of its own, which its other calls take too.
+/// A client that reports its events under an internal lock, which its other calls take too.
 struct LockedClient {
     simulated: Arc<SimulatedClient>,
     lock: Arc<Mutex<()>>,
@@ -81,7 +81,7 @@ impl ZooKeeperClient for LockedClient {
 }
 
 #[test]
-fn a_client_that_tells_an_event_is_not_called_back() {
+fn a_client_that_reports_an_event_is_not_called_back() {
     let simulated = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
     let client = Arc::new(LockedClient {
         simulated: Arc::clone(&simulated),

@@ -1,4 +1,4 @@
-//! Sessions that heal themselves.
+//! Sessions that are replaced.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn self_healing(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClie
 }
 
 #[test]
-fn who_waits_on_a_session_that_heals_itself_waits_on() {
+fn a_waiter_waits_on_when_its_session_is_replaced() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
@@ -31,14 +31,14 @@ fn who_waits_on_a_session_that_heals_itself_waits_on() {
     }
     eventually("both stand in the queue", || zk.children(DIR).len() == 3);
     zk.delete(&ahead);
-    assert_eq!(next(&calls), Call::Acquired, "nothing is told of the losses");
+    assert_eq!(next(&calls), Call::Acquired, "the losses are not reported");
     listening.unlock().unwrap();
     assert!(next(&waiting).unwrap());
     assert_eq!(next(&calls), Call::Released);
 }
 
 #[test]
-fn who_holds_on_a_session_that_heals_itself_has_lost() {
+fn a_holder_loses_its_lock_when_its_session_is_replaced() {
     let zk = SimulatedZooKeeper::new();
     let (session, clients) = self_healing(&zk);
     let states = session.subscribe();
@@ -56,13 +56,14 @@ fn who_holds_on_a_session_that_heals_itself_has_lost() {
 }
 
 #[test]
-fn what_a_lost_session_left_in_the_queue_is_deleted_on_the_next() {
+fn znodes_left_by_a_lost_session_are_deleted_on_the_next() {
     let zk = SimulatedZooKeeper::new();
     let (session, clients) = self_healing(&zk);
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let guard = lock.lock().unwrap();
     let left = guard.id().to_owned();
-    // The client gives up, as it does when it was too busy to ping, and the session lives on for its timeout.
+    // The client gives up, as it does when it was too busy to ping, and the session lives on for
+    // its timeout.
     next(&clients).give_up();
     assert_eq!(next(guard.lost()), LossReason::SessionExpired);
     assert!(
@@ -73,7 +74,7 @@ fn what_a_lost_session_left_in_the_queue_is_deleted_on_the_next() {
 }
 
 #[test]
-fn closing_a_session_that_heals_itself_ends_the_healing() {
+fn a_closed_session_is_not_replaced() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     zk.create_sequential(DIR, "x-other-lock-", None);
