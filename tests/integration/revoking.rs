@@ -60,7 +60,7 @@ fn the_message_is_the_one_of_the_recipe_page() {
 }
 
 #[test]
-fn a_waiter_that_was_asked_is_told_when_it_has_acquired() {
+fn revocation_of_a_waiter_is_reported_after_acquisition() {
     let session = session(server::shared());
     let dir = unique_dir("asked-waiting");
     let holder = hold(&session, &dir);
