@@ -52,7 +52,7 @@ fn await_data(tracker: &NodeTracker, expected: Option<&str>) {
 }
 
 #[test]
-fn a_tracker_follows_its_znode_through_creation_change_and_deletion() {
+fn tracker_reports_creation_change_and_deletion() {
     let fixture = Fixture::new("tracker");
     let tracker = fixture.tracker(&session(server::shared()));
     assert_eq!(seen(&tracker), None);
