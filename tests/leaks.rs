@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// One test, so that no other test's threads run at the same time.
 #[test]
-fn nothing_is_left_when_everything_is_dropped() {
+fn nothing_is_left_after_everything_is_dropped() {
     let server = Server::start();
     let znodes = server.metric("znode_count");
     waiting_locks_share_a_few_threads(&server);

@@ -105,7 +105,7 @@ fn read_lock_calls_the_listener_set_last() {
 }
 
 #[test]
-fn an_exclusive_lock_on_the_directory_is_a_writer() {
+fn exclusive_lock_on_the_directory_counts_as_a_writer() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let exclusive = fixture.blocking().lock().unwrap();
