@@ -3,7 +3,6 @@
 //! Origin: HBase's `ZooKeeperNodeTracker` and `DeletionListener`. These end the process, or the
 //! wait, at the first error.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
@@ -80,18 +79,6 @@ impl NodeTracker {
         Ok(Tracking::start(session, node, &wait.into())?.map(|tracking| NodeTracker { tracking }))
     }
 
-    /// Returns the full path of the znode.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.tracking.path().as_str()
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        self.tracking.session()
-    }
-
     /// Returns the znode as it was last seen; `None` if it did not exist. Does no I/O and does not
     /// block.
     ///
@@ -161,12 +148,6 @@ impl NodeData {
     #[must_use]
     pub fn unmarked_data(&self) -> &[u8] {
         unmarked(self.data())
-    }
-
-    /// Returns the [data](NodeData::data) as text, with bytes that are not UTF-8 replaced.
-    #[must_use]
-    pub fn data_lossy(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(self.data())
     }
 
     /// Returns the metadata that was read with the data.

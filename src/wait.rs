@@ -53,15 +53,7 @@ impl Wait {
         Wait { token: Some(token.clone()), ..self }
     }
 
-    /// Returns when the wait times out, if ever.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
-    /// Returns whether the token has been cancelled.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.token.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 
@@ -187,7 +179,7 @@ mod tests {
     fn a_deadline_ends_a_wait() {
         let (_sender, receiver) = bounded::<()>(1);
         assert_eq!(Wait::timeout(Duration::ZERO).wait_for(&receiver), Waited::TimedOut);
-        assert_eq!(Wait::timeout(Duration::MAX).deadline(), None);
+        assert_eq!(Wait::timeout(Duration::MAX).deadline, None);
     }
 
     #[test]

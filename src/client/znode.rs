@@ -17,16 +17,8 @@ pub enum CreateMode {
 }
 
 impl CreateMode {
-    /// Returns whether the server appends a sequence number to the name.
-    #[must_use]
-    pub fn is_sequential(self) -> bool {
+    pub(crate) fn is_sequential(self) -> bool {
         matches!(self, CreateMode::PersistentSequential | CreateMode::EphemeralSequential)
-    }
-
-    /// Returns whether the znode is deleted with the session that created it.
-    #[must_use]
-    pub fn is_ephemeral(self) -> bool {
-        matches!(self, CreateMode::Ephemeral | CreateMode::EphemeralSequential)
     }
 }
 

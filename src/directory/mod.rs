@@ -72,18 +72,6 @@ impl LockDirectory {
         })
     }
 
-    /// Returns the directory.
-    #[must_use]
-    pub fn dir(&self) -> &str {
-        self.dir.as_str()
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        &self.session
-    }
-
     // ---- inspection
 
     /// Returns all requests, in the order of the queue. The [owners](LockInfo::owners) come first.
@@ -133,15 +121,6 @@ impl LockDirectory {
             }
             requests = behind;
         }
-    }
-
-    /// Calls a visitor with each request, in the order of the queue, on the calling thread.
-    ///
-    /// # Errors
-    /// As [`contenders`](LockDirectory::contenders); then the visitor is not called.
-    pub fn visit(&self, visitor: impl FnMut(&LockInfo)) -> Result<()> {
-        self.contenders()?.iter().for_each(visitor);
-        Ok(())
     }
 
     /// Watches the first request in the queue: in an election, the leader.

@@ -62,12 +62,6 @@ impl QueueWatch {
     pub fn changes(&self) -> &Receiver<()> {
         self.tracking.changes()
     }
-
-    /// Returns the directory.
-    #[must_use]
-    pub fn dir(&self) -> &str {
-        self.tracking.path().as_str()
-    }
 }
 
 /// The subject of a [`QueueWatch`].

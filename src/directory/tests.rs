@@ -62,7 +62,7 @@ impl Fixture {
     }
 
     fn session(&self) -> &Session {
-        self.directory.session()
+        &self.directory.session
     }
 }
 

@@ -148,22 +148,8 @@ impl BlockingWriteLock {
         self.lock.support().close();
     }
 
-    /// Returns whether the lock was closed.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.lock.support().is_closed()
-    }
-
-    /// Returns the lock's directory.
-    #[must_use]
-    pub fn dir(&self) -> &str {
+    pub(crate) fn dir(&self) -> &str {
         self.lock.dir()
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        self.lock.session()
     }
 }
 

@@ -161,9 +161,7 @@ impl Candidate {
         self.shared.error.get()
     }
 
-    /// Returns the directory of the election.
-    #[must_use]
-    pub fn dir(&self) -> &str {
+    pub(crate) fn dir(&self) -> &str {
         &self.shared.dir
     }
 }
@@ -307,7 +305,8 @@ mod tests {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
         let leader = election.lock().unwrap();
-        let other = BlockingWriteLock::new(election.session(), "/election").unwrap();
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let other = BlockingWriteLock::new(&session, "/election").unwrap();
         let (candidate, leads) = start_candidate(other);
         eventually("it joins the queue", || server.children("/election").len() == 2);
         let ended = candidate.ended().clone();
@@ -327,8 +326,8 @@ mod tests {
         client.expire();
         assert!(matches!(end(&candidate), LockError::SessionLost { .. }), "{candidate:?}");
 
-        let (_client, lock) = election(&server);
-        let session = lock.session().clone();
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let lock = BlockingWriteLock::new(&session, "/election").unwrap();
         let (candidate, leads) = start_candidate(lock);
         next(&leads);
         session.close();

@@ -217,9 +217,7 @@ impl ListeningLock {
         self.inner.dir.as_str()
     }
 
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         self.inner.support.session()
     }
 

@@ -68,15 +68,6 @@ impl MultiGuard {
         self.signals.revocation()
     }
 
-    /// Returns the [`fencing_token`](LockGuard::fencing_token) of each lock, in the order of
-    /// [`guards`](MultiGuard::guards).
-    ///
-    /// # Errors
-    /// As [`LockGuard::fencing_token`], for the first lock that has none.
-    pub fn fencing_tokens(&self) -> Result<Vec<i64>> {
-        self.guards.iter().map(LockGuard::fencing_token).collect()
-    }
-
     /// Releases the locks, the last one acquired first, and waits until the server has deleted
     /// their znodes. During an outage it returns [`Released::Pending`].
     ///

@@ -161,21 +161,8 @@ impl MultiLock {
         self.support.close();
     }
 
-    /// Returns whether the lock was closed.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.support.is_closed()
-    }
-
-    /// Returns the locks' directories, in the order in which they are acquired.
-    pub fn dirs(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn dirs(&self) -> impl Iterator<Item = &str> {
         self.locks.iter().map(BlockingLock::dir)
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        self.support.session()
     }
 }
 
@@ -351,7 +338,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
         }
-        assert!(guard.fencing_tokens().is_err());
+        assert!(guard.guards()[0].fencing_token().is_err());
         // The lost locks take precedence over the pending deletion of the third.
         fixture.client.cut_next(SimOperation::Delete, Effect::Before);
         assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));

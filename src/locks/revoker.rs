@@ -148,12 +148,6 @@ impl Revoker {
         self.delete(&znode, czxid)
     }
 
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        self.support.session()
-    }
-
     /// Asks, and returns the id of the transaction that created the znode.
     fn ask(&self, znode: &ZNodePath) -> Result<i64> {
         let answer =

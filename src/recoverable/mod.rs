@@ -129,9 +129,7 @@ impl RecoverableZooKeeper {
         self.support.close();
     }
 
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         self.support.session()
     }
 

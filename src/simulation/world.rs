@@ -50,8 +50,8 @@ pub(super) struct State {
     /// The sessions of the requests that another client asked to release.
     pub(super) asked: BTreeSet<i64>,
     /// Requests of other clients in the queues, and how many there have been in total.
-    pub(super) strangers: Vec<String>,
-    pub(super) strangers_so_far: usize,
+    pub(super) other_requests: Vec<String>,
+    pub(super) other_requests_so_far: usize,
     /// Directories whose counter has reached its end, with requests that exclude each other.
     pub(super) exhausted: BTreeSet<String>,
     /// Numbers messages from the server in the order in which they happened there.
@@ -70,7 +70,7 @@ pub(super) struct ClientState {
 
     /// Ordered by their priority.
     pub(super) jobs: VecDeque<(Priority, Job)>,
-    /// For which there is always a thread.
+    /// Callbacks, for which there is always a free thread.
     pub(super) callbacks: VecDeque<Job>,
     /// Ordered by their time.
     pub(super) timers: Vec<Timer>,
@@ -105,8 +105,8 @@ impl World {
             node_deleted: BTreeSet::new(),
             tentative: BTreeSet::new(),
             asked: BTreeSet::new(),
-            strangers: Vec::new(),
-            strangers_so_far: 0,
+            other_requests: Vec::new(),
+            other_requests_so_far: 0,
             exhausted: BTreeSet::new(),
             last_stamp: 0,
             failure: None,

@@ -104,10 +104,6 @@ impl<S: Subject> Tracking<S> {
         self.inner.subject.path()
     }
 
-    pub(crate) fn session(&self) -> &Session {
-        &self.inner.session
-    }
-
     /// Waits until something wanted is seen; `None` when the wait ends first.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ use crate::support::wait::{deadline, eventually};
 /// A lock directory, and a client that can write to it.
 struct Fixture {
     session: Session,
+    dir: String,
     directory: LockDirectory,
     observer: Observer,
 }
@@ -27,8 +28,9 @@ struct Fixture {
 impl Fixture {
     fn new(test: &str) -> Fixture {
         let session = session(server::shared());
-        let directory = LockDirectory::new(&session, &unique_dir(test)).unwrap();
-        Fixture { session, directory, observer: Observer::at(server::shared()) }
+        let dir = unique_dir(test);
+        let directory = LockDirectory::new(&session, &dir).unwrap();
+        Fixture { session, dir, directory, observer: Observer::at(server::shared()) }
     }
 
     fn lock(&self) -> WriteLock {
@@ -36,7 +38,7 @@ impl Fixture {
     }
 
     fn dir(&self) -> &str {
-        self.directory.dir()
+        &self.dir
     }
 
     fn create(&self, prefix: &str, data: &[u8], mode: CreateMode) -> String {

@@ -64,9 +64,10 @@ fn every_name_is_a_separate_lock() {
 fn same_name_is_the_same_lock_in_every_session() {
     let root = unique_dir("resource");
     let observer = Observer::at(server::shared());
-    let (ours, theirs) = (session(server::shared()), session(server::shared()));
-    let ours = NamedLocks::with_options(&ours, &root, LockOptions::new().data("worker-7")).unwrap();
-    let theirs = NamedLocks::new(&theirs, &root).unwrap();
+    let (our_session, their_session) = (session(server::shared()), session(server::shared()));
+    let options = LockOptions::new().data("worker-7");
+    let ours = NamedLocks::with_options(&our_session, &root, options).unwrap();
+    let theirs = NamedLocks::new(&their_session, &root).unwrap();
     let guard = ours.get("reports/daily").unwrap().lock().unwrap();
     assert_eq!(observer.data(guard.id()), b"worker-7");
     assert!(theirs.get("reports/daily").unwrap().try_lock().unwrap().is_none());
@@ -76,7 +77,7 @@ fn same_name_is_the_same_lock_in_every_session() {
     assert!(Instant::now() >= soon);
     assert!(theirs.get("reports").unwrap().try_lock().unwrap().is_some());
     assert!(theirs.get("reports/daily").unwrap().try_lock().unwrap().is_none());
-    let by_path = BlockingWriteLock::new(theirs.session(), &format!("{root}/reports%2Fdaily")).unwrap();
+    let by_path = BlockingWriteLock::new(&their_session, &format!("{root}/reports%2Fdaily")).unwrap();
     assert!(by_path.try_lock().unwrap().is_none());
     guard.unlock().unwrap();
     // The request that timed out is deleted in the background.

@@ -44,7 +44,7 @@ impl Fixture {
 }
 
 fn seen(tracker: &NodeTracker) -> Option<String> {
-    tracker.current().unwrap().map(|node| node.data_lossy().into_owned())
+    tracker.current().unwrap().map(|node| String::from_utf8_lossy(node.data()).into_owned())
 }
 
 fn await_data(tracker: &NodeTracker, expected: Option<&str>) {

@@ -67,17 +67,6 @@ fn request_deleted_after_the_listing_is_left_out() {
 }
 
 #[test]
-fn a_visitor_sees_each_request_in_the_order_of_the_queue() {
-    let fixture = Fixture::with_directory();
-    for data in [b"a", b"b", b"c"] {
-        fixture.request("x-lock-", data);
-    }
-    let mut seen = Vec::new();
-    fixture.directory.visit(|request| seen.push(request.data_lossy().into_owned())).unwrap();
-    assert_eq!(seen, ["a", "b", "c"]);
-}
-
-#[test]
 fn request_without_read_permission_has_only_its_name() {
     for read_checks in [ReadChecks::ReadsOnly, ReadChecks::Events, ReadChecks::EventsAndExists] {
         let fixture = Fixture::with_directory();
