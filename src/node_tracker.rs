@@ -1,6 +1,7 @@
 //! [`NodeTracker`]: the current data of one znode, kept up to date.
 //!
-//! Origin: HBase's `ZooKeeperNodeTracker` and `DeletionListener`, which end the process, or the wait, at the first error.
+//! Origin: HBase's `ZooKeeperNodeTracker` and `DeletionListener`. These end the process, or the
+//! wait, at the first error.
 
 use std::sync::Arc;
 
@@ -14,15 +15,16 @@ use crate::session::Session;
 use crate::tracking::{Fetched, Subject, Tracking, Watching};
 use crate::wait::Wait;
 
-/// Keeps the current data of one znode, which may come, change and go.
+/// Keeps the current data of one znode, which may be created, changed and deleted.
 ///
-/// It looks again whenever the znode changes, and after every reconnect, and costs no thread. What it tells is what the
-/// connected server said last: a moment old, and during an outage as old as the outage. Changes in quick succession may be
-/// seen as one. It survives the [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
+/// It looks again whenever the znode changes, and after every reconnect, and costs no thread.
+/// Results are as recent as the connected server's last answer: usually a moment old, and during an
+/// outage as old as the outage. Changes in quick succession may appear as one. It survives the
+/// [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
 ///
-/// READ must be granted, and stay so: of a znode that this client may not read, servers since 3.8.4 and 3.9.2 tell nothing,
-/// neither that it has come nor that it has gone. A tracker that waits for such a one looks again at the next reconnect
-/// only.
+/// READ must be granted, and stay granted: servers since 3.8.4 and 3.9.2 send no event when a znode
+/// without READ permission is created or deleted. A tracker that waits for the creation of such a
+/// znode looks again only at the next reconnect.
 ///
 /// `Send` and `Sync`; dropping it ends the tracking.
 ///
@@ -50,11 +52,11 @@ pub struct NodeTracker {
 }
 
 impl NodeTracker {
-    /// Starts to track the znode at this path, which need not exist.
+    /// Starts to track the znode at this path. It need not exist.
     ///
-    /// Blocks until the server has answered, or until the wait times out. The tracking survives the
-    /// loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
-    /// [closing](Session::close).
+    /// Blocks until the server has answered, through an outage if need be. The tracking survives
+    /// the loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but
+    /// not [closing](Session::close).
     ///
     /// # Errors
     /// - [`InvalidPath`](crate::LockError::InvalidPath).
@@ -78,8 +80,8 @@ impl NodeTracker {
         self.tracking.current()
     }
 
-    /// Returns a channel that receives a message when [`current`](NodeTracker::current) has changed;
-    /// for use in [`select!`](crossbeam_channel::select).
+    /// Returns a channel that receives a message when [`current`](NodeTracker::current) has
+    /// changed; for use in [`select!`](crossbeam_channel::select).
     ///
     /// It has room for one message, which covers all changes since it was sent: take it, then ask
     /// for the current data. It is disconnected when the session has ended.
@@ -88,7 +90,7 @@ impl NodeTracker {
         self.tracking.changes()
     }
 
-    /// Blocks until the znode exists, or until the wait times out: then it returns `None`.
+    /// Blocks until the znode exists; returns `None` when the wait times out.
     ///
     /// # Errors
     /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::LockError::Cancelled).
@@ -97,7 +99,7 @@ impl NodeTracker {
     }
 
     /// Blocks until the znode does not exist, or until the wait times out. Returns whether it does
-    /// not exist. It may miss a deletion that is followed by a creation at once.
+    /// not exist. It may miss a deletion that is followed at once by a creation.
     ///
     /// # Errors
     /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::LockError::Cancelled).
@@ -107,8 +109,8 @@ impl NodeTracker {
     }
 }
 
-/// A znode as a [`NodeTracker`] saw it. Cheap to clone. Two are equal if nothing was written between
-/// them.
+/// A znode as a [`NodeTracker`] saw it. Cheap to clone; two are equal if nothing was written
+/// between them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeData {

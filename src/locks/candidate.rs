@@ -267,8 +267,9 @@ mod tests {
         (client, BlockingWriteLock::new(&session, "/election").unwrap())
     }
 
-    /// A candidate whose closure leads until it must stop, and a channel that says when it leads.
-    fn stand(election: BlockingWriteLock) -> (Candidate, Receiver<()>) {
+    /// A candidate whose closure leads until it must stop, and a channel that receives a message when
+    /// it starts to lead.
+    fn start_candidate(election: BlockingWriteLock) -> (Candidate, Receiver<()>) {
         let (leading, leads) = unbounded();
         let candidate = Candidate::start(election, move |leadership| {
             let _ = leading.send(());
@@ -280,15 +281,15 @@ mod tests {
 
     /// Waits until the candidate ends by itself, and returns why.
     fn end(candidate: &Candidate) -> &LockError {
-        assert!(candidate.wait(deadline()), "it has not ended");
+        assert!(candidate.wait(deadline()), "the candidate has not ended");
         candidate.error().unwrap()
     }
 
     #[test]
-    fn a_candidate_that_is_stopped_steps_down_and_ends_without_an_error() {
+    fn stopped_candidate_steps_down_and_ends_without_an_error() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
-        let (candidate, leads) = stand(election);
+        let (candidate, leads) = start_candidate(election);
         next(&leads);
         assert!(candidate.is_leader());
         assert!(!candidate.wait(Duration::ZERO));
@@ -300,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_that_is_dropped_while_it_waits_leaves_the_queue() {
+    fn dropped_waiting_candidate_leaves_the_queue() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
         let leader = election.lock().unwrap();
         let session = Session::from_client(server.connect(LONG)).unwrap();
         let other = BlockingWriteLock::new(&session, "/election").unwrap();
-        let (candidate, leads) = stand(other);
-        eventually("it stands", || server.children("/election").len() == 2);
+        let (candidate, leads) = start_candidate(other);
+        eventually("it joins the queue", || server.children("/election").len() == 2);
         let ended = candidate.ended().clone();
         drop(candidate);
         assert_eq!(ended.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
@@ -320,21 +321,21 @@ mod tests {
     fn the_end_of_the_session_ends_a_candidate() {
         let server = SimulatedZooKeeper::new();
         let (client, lock) = election(&server);
-        let (candidate, leads) = stand(lock);
+        let (candidate, leads) = start_candidate(lock);
         next(&leads);
         client.expire();
         assert!(matches!(end(&candidate), LockError::SessionLost { .. }), "{candidate:?}");
 
         let session = Session::from_client(server.connect(LONG)).unwrap();
         let lock = BlockingWriteLock::new(&session, "/election").unwrap();
-        let (candidate, leads) = stand(lock);
+        let (candidate, leads) = start_candidate(lock);
         next(&leads);
         session.close();
         assert!(matches!(end(&candidate), LockError::Closed { .. }), "{candidate:?}");
     }
 
     #[test]
-    fn a_closure_that_panics_ends_the_candidate_and_its_leadership() {
+    fn panic_in_the_closure_ends_the_candidate_and_its_leadership() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
         let candidate = Candidate::start(election, |_| panic!("on purpose")).unwrap();
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_that_fails_leads_again_but_not_at_once() {
+    fn candidate_rejoins_after_a_pause_when_the_closure_fails() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
         let (leading, leads) = unbounded();
@@ -362,10 +363,10 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_whose_znode_was_deleted_stands_again() {
+    fn candidate_rejoins_after_its_znode_was_deleted() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
-        let (_candidate, leads) = stand(election);
+        let (_candidate, leads) = start_candidate(election);
         next(&leads);
         let first = server.children("/election").remove(0);
         server.delete(&format!("/election/{first}"));
@@ -374,10 +375,10 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_may_not_delete_its_znode_ends() {
+    fn candidate_without_delete_permission_ends() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
-        let (candidate, leads) = stand(election);
+        let (candidate, leads) = start_candidate(election);
         next(&leads);
         server.set_acl("/election", &[Acl::new(Permissions::READ, "world", "anyone")]);
         candidate.stop();
@@ -385,11 +386,11 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_stands_again_after_a_refusal_that_may_pass() {
+    fn candidate_rejoins_after_a_recoverable_refusal() {
         let server = SimulatedZooKeeper::new();
         let (client, election) = election(&server);
         client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
-        let (candidate, leads) = stand(election);
+        let (candidate, leads) = start_candidate(election);
         assert!(leads.recv_timeout(deadline()).is_ok(), "{:?}", candidate.error());
     }
 }

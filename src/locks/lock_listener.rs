@@ -1,5 +1,4 @@
-//! [`LockListener`], the callbacks for a lock that was acquired, released or lost, and the slot
-//! that calls it.
+//! [`LockListener`]: the callbacks of a lock; and [`ListenerSlot`], the only code that calls them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,20 +12,20 @@ use crate::session::Mailbox;
 
 /// The callbacks of a [`WriteLock`](crate::WriteLock) or a [`ReadLock`](crate::ReadLock).
 ///
-/// For each acquisition there is exactly one call of
-/// [`lock_acquired`](LockListener::lock_acquired), and after it exactly one of
-/// [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost).
-/// Between the two there is at most one of
+/// Each acquisition leads to exactly one call of [`lock_acquired`](LockListener::lock_acquired),
+/// and later to exactly one of [`lock_released`](LockListener::lock_released) or
+/// [`lock_lost`](LockListener::lock_lost). Between the two there is at most one call of
 /// [`revocation_requested`](LockListener::revocation_requested).
 ///
-/// # On which thread, and what it may do
-/// The calls of one lock come in order and one at a time, on a callback thread of the session or on the thread that
-/// unlocks, closes or drops the lock, and never while the crate holds an internal lock: a listener may lock, unlock, close
-/// or drop its own lock or any other. A listener that blocks delays the later calls of its own lock and nothing else. A
-/// call comes a moment after the fact; ask [`is_owner`](crate::ListeningLock::is_owner) for what is true *now*. A panic in a
-/// listener is caught and logged, and harms nobody else.
+/// # Threads
+/// The calls for one lock come in order and one at a time. They come on a callback thread of the
+/// session, or on the thread that unlocks, closes or drops the lock. The crate holds no internal
+/// lock meanwhile: a listener may lock, unlock, close or drop its own lock or any other. A listener
+/// that blocks delays only the later calls for its own lock. A call comes a moment after the event;
+/// ask [`is_owner`](crate::ListeningLock::is_owner) for the state *now*. A panic in a listener is
+/// caught and logged, and affects nothing else.
 ///
-/// Origin: the Java interface of this name, which has the first two methods.
+/// Origin: the Java interface of the same name, which has the first two methods.
 pub trait LockListener: Send + Sync {
     /// The lock was acquired.
     fn lock_acquired(&self);
@@ -34,9 +33,9 @@ pub trait LockListener: Send + Sync {
     /// The lock was released by this process: unlocked, closed or dropped.
     fn lock_released(&self);
 
-    /// The lock was taken away: the session is gone or can no longer be proven alive, or another
-    /// client deleted the znode. Whatever only the owner may do must have stopped. Calls
-    /// [`lock_released`](LockListener::lock_released) unless it is overridden.
+    /// The lock was taken away: the session has ended or can no longer be proven alive, or another
+    /// client deleted the znode. The process must already have stopped doing what only the owner
+    /// may do. Calls [`lock_released`](LockListener::lock_released) unless overridden.
     fn lock_lost(&self, reason: LossReason) {
         let _ = reason;
         self.lock_released();
@@ -110,7 +109,7 @@ impl ListenerSlot {
 
     pub(crate) fn set(&self, listener: Option<Arc<dyn LockListener>>) {
         let before = std::mem::replace(&mut *self.listener.lock(), listener);
-        // Outside the lock: its drop is the application's code.
+        // Outside the lock: dropping the listener runs the application's code.
         drop(before);
     }
 
@@ -120,8 +119,8 @@ impl ListenerSlot {
             return;
         }
         let Some(listener) = self.get() else { return };
-        // Moves the listener in: this may be its last handle, and its drop is the application's
-        // code too.
+        // The closure owns the listener: this may be its last handle, and dropping it runs the
+        // application's code, too.
         let call = move || match event {
             Event::Acquired => listener.lock_acquired(),
             Event::RevocationRequested => listener.revocation_requested(),
@@ -164,7 +163,7 @@ mod tests {
     use std::thread;
 
     /// Replaces itself in its slot, and panics when it is dropped.
-    struct Leaver {
+    struct ReplacesItself {
         slot: Weak<ListenerSlot>,
         successor: Arc<Counter>,
     }
@@ -180,7 +179,7 @@ mod tests {
         }
     }
 
-    impl LockListener for Leaver {
+    impl LockListener for ReplacesItself {
         fn lock_acquired(&self) {
             if let Some(slot) = self.slot.upgrade() {
                 slot.set(Some(self.successor.clone()));
@@ -190,24 +189,24 @@ mod tests {
         fn lock_released(&self) {}
     }
 
-    impl Drop for Leaver {
+    impl Drop for ReplacesItself {
         fn drop(&mut self) {
             panic_unless_panicking();
         }
     }
 
     /// Panics with a payload that panics again when it is dropped.
-    struct Bomb(Arc<Counter>);
+    struct PanicsWithItself(Arc<Counter>);
 
-    impl Drop for Bomb {
+    impl Drop for PanicsWithItself {
         fn drop(&mut self) {
             panic_unless_panicking();
         }
     }
 
-    impl LockListener for Bomb {
+    impl LockListener for PanicsWithItself {
         fn lock_acquired(&self) {
-            resume_unwind(Box::new(Bomb(Arc::clone(&self.0))));
+            resume_unwind(Box::new(PanicsWithItself(Arc::clone(&self.0))));
         }
 
         fn lock_released(&self) {
@@ -215,7 +214,7 @@ mod tests {
         }
     }
 
-    /// A second panic while the first unwinds would abort the process.
+    /// A second panic during unwinding would abort the process.
     fn panic_unless_panicking() {
         if !thread::panicking() {
             resume_unwind(Box::new("on purpose"));
@@ -225,7 +224,7 @@ mod tests {
     #[test]
     fn a_listener_is_called_again_after_a_panic_whose_payload_panics_when_dropped() {
         let counter = Arc::new(Counter::default());
-        let listener: Arc<dyn LockListener> = Arc::new(Bomb(Arc::clone(&counter)));
+        let listener: Arc<dyn LockListener> = Arc::new(PanicsWithItself(Arc::clone(&counter)));
         let slot = ListenerSlot::new(Some(Arc::clone(&listener)), false);
         for event in [Event::Acquired, Event::Released] {
             slot.post(event);
@@ -237,11 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_panics_when_dropped_does_not_stop_its_successor() {
+    fn listener_is_called_after_its_predecessor_panicked_on_drop() {
         let successor = Arc::new(Counter::default());
         let slot = Arc::new_cyclic(|slot| {
-            let leaver = Leaver { slot: slot.clone(), successor: Arc::clone(&successor) };
-            ListenerSlot::new(Some(Arc::new(leaver)), false)
+            let first = ReplacesItself { slot: slot.clone(), successor: Arc::clone(&successor) };
+            ListenerSlot::new(Some(Arc::new(first)), false)
         });
         for event in [Event::Acquired, Event::Released] {
             slot.post(event);

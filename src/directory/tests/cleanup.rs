@@ -137,7 +137,7 @@ fn empty_directory_is_removed_and_created_again_by_the_next_lock() {
 }
 
 #[test]
-fn a_joining_at_the_moment_of_the_removal_loses_nothing() {
+fn removal_is_safe_for_a_request_that_joins_meanwhile() {
     // The request arrives just before the deletion, or just after it.
     for operation in [SimOperation::Delete, SimOperation::Create] {
         let fixture = Fixture::with_directory();
