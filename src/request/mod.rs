@@ -5,6 +5,27 @@
 //! costs no thread. What wakes it (a watch, a reconnect, a time) makes it read again and decide
 //! again.
 //!
+//! # A walk through the files
+//! From `lock()` to the owner:
+//! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
+//!    events. (`locks/listening_lock.rs` does not wait.)
+//! 2. `steps.rs`: a worker of the session runs the request's task: `join` creates the znode and lists
+//!    the directory, `decide` asks the rules.
+//! 3. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which predecessor?
+//! 4. `steps.rs`: `wait_for` watches that predecessor and parks the request. Or `acquire` makes it the
+//!    owner, under a lease of the session that admits owners (`session/lease.rs`): `Event::Acquired`.
+//! 5. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
+//!
+//! From a watch event to the next owner:
+//! 1. `client`: the predecessor's znode is deleted, and the client reports `NodeChanged`.
+//! 2. `session/registry.rs` finds who watches this path: one request. Its `notify` submits its task.
+//! 3. `steps.rs`: `evaluate` lists the queue again; then as above, from step 3 on.
+//!
+//! Why that is safe: only sequence numbers decide, and a listing sent after the own znode was created
+//! holds every request ahead of it. `is_owner()` asks the lease, which ends before the server can end
+//! the session. `docs/design.md` has the proofs.
+//!
+//! # States
 //! | phase | means | leaves it by |
 //! |---|---|---|
 //! | `Joining` | the znode is being created, or the reply was lost | created, refused, given up |
