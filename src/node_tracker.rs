@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 
 use crate::client::{Stat, ZkError, ZkResult};
-use crate::error::{LockError, Operation, Result};
+use crate::error::Result;
 use crate::recipe::path::ZNodePath;
 use crate::recoverable::unmarked;
 use crate::session::Session;
@@ -34,10 +34,10 @@ use crate::wait::Wait;
 ///
 /// # fn limit_to(limit: &str) {}
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
-/// let limit = NodeTracker::start(&session, "/config/limit")?;
+/// let limit = NodeTracker::start(&session, "/config/limit", Duration::from_secs(30))?;
 /// loop {
 ///     match limit.current()? {
-///         Some(node) => limit_to(&node.data_lossy()),
+///         Some(node) => limit_to(&String::from_utf8_lossy(&node.data)),
 ///         None => limit_to("default"),
 ///     }
 ///     if limit.changes().recv().is_err() {
@@ -54,29 +54,19 @@ pub struct NodeTracker {
 impl NodeTracker {
     /// Starts to track the znode at this path. It need not exist.
     ///
-    /// Blocks until the server has answered, through an outage if need be. The tracking survives
+    /// Blocks until the server has answered, or until the wait times out. The tracking survives
     /// the loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but
     /// not [closing](Session::close).
     ///
     /// # Errors
     /// - [`InvalidPath`](crate::LockError::InvalidPath).
     /// - [`AccessDenied`](crate::LockError::AccessDenied): READ is not granted on the znode.
+    /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): no server answered in time.
+    /// - [`Cancelled`](crate::LockError::Cancelled).
     /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
-    pub fn start(session: &Session, path: &str) -> Result<NodeTracker> {
-        match NodeTracker::start_for(session, path, Wait::forever())? {
-            Some(tracker) => Ok(tracker),
-            // Proof: a wait without a deadline does not time out.
-            None => Err(LockError::closed(Operation::WATCH, path)),
-        }
-    }
-
-    /// As [`start`](NodeTracker::start), but returns `None` when the wait times out.
-    ///
-    /// # Errors
-    /// As [`start`](NodeTracker::start), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn start_for(session: &Session, path: &str, wait: impl Into<Wait>) -> Result<Option<NodeTracker>> {
+    pub fn start(session: &Session, path: &str, wait: impl Into<Wait>) -> Result<NodeTracker> {
         let node = Node { path: ZNodePath::parse(path)? };
-        Ok(Tracking::start(session, node, &wait.into())?.map(|tracking| NodeTracker { tracking }))
+        Tracking::start(session, node, &wait.into()).map(|tracking| NodeTracker { tracking })
     }
 
     /// Returns the znode as it was last seen; `None` if it did not exist. Does no I/O and does not
@@ -122,45 +112,31 @@ impl NodeTracker {
 /// A znode as a [`NodeTracker`] saw it. Cheap to clone; two are equal if nothing was written
 /// between them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct NodeData {
-    contents: Arc<Contents>,
-}
-
-#[derive(Debug)]
-struct Contents {
-    data: Vec<u8>,
-    stat: Stat,
+    /// The data as they are in the znode.
+    pub data: Arc<[u8]>,
+    /// The metadata at the time of the read.
+    pub stat: Stat,
 }
 
 impl NodeData {
-    /// Returns the data.
-    #[must_use]
-    pub fn data(&self) -> &[u8] {
-        &self.contents.data
-    }
-
     /// Returns the data without the mark that a
     /// [`RecoverableZooKeeper`](crate::RecoverableZooKeeper) writes in front of it; all of the data
     /// if there is no mark.
     ///
-    /// Use it for znodes that a `RecoverableZooKeeper` writes, and only for those: other data may
-    /// begin like a mark by chance.
+    /// Use it only for znodes that a `RecoverableZooKeeper` writes: other data may begin like a mark
+    /// by chance.
     #[must_use]
     pub fn unmarked_data(&self) -> &[u8] {
-        unmarked(self.data())
-    }
-
-    /// Returns the metadata that was read with the data.
-    #[must_use]
-    pub fn stat(&self) -> &Stat {
-        &self.contents.stat
+        unmarked(&self.data)
     }
 }
 
 impl PartialEq for NodeData {
     fn eq(&self, other: &NodeData) -> bool {
         // The transaction that wrote the data last. For a new znode, it is the creation.
-        self.stat().mzxid == other.stat().mzxid
+        self.stat.mzxid == other.stat.mzxid
     }
 }
 
@@ -181,10 +157,7 @@ impl Subject for Node {
 
     fn look(&self, watching: &Watching) -> ZkResult<Fetched<Option<NodeData>>> {
         match watching.data(&self.path) {
-            Ok((data, stat)) => {
-                let contents = Arc::new(Contents { data, stat });
-                Ok(Fetched::Seen(Some(NodeData { contents })))
-            }
+            Ok((data, stat)) => Ok(Fetched::Seen(Some(NodeData { data: data.into(), stat }))),
             // Waits for the creation of the znode.
             Err(ZkError::NoNode) => watching.absence(&self.path, None),
             Err(error) => Err(error),

@@ -20,7 +20,8 @@ use parking_lot::Mutex;
 /// let wait = Wait::timeout(Duration::from_secs(30)).cancelled_by(&token);
 /// // On another thread: lock.try_lock_for(wait)
 /// token.cancel();
-/// assert!(wait.is_cancelled());
+/// assert!(token.is_cancelled());
+/// # drop(wait);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Wait {

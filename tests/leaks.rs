@@ -22,7 +22,7 @@ use support::server::Server;
 use support::wait::{deadline, eventually};
 use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Revocation, Revoker, Session,
+    BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Revocation, Revoker, Session, Wait,
     WriteLock,
 };
 
@@ -80,9 +80,11 @@ fn timed_out_attempts_leave_no_watch(server: &Server) {
 fn trackers_share_a_few_threads(server: &Server) {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
     let directory = LockDirectory::new(&session, "/leaks/queue").unwrap();
-    let (leader, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
-    let trackers: Vec<NodeTracker> =
-        (0..1000).map(|number| NodeTracker::start(&session, &format!("/leaks/{number}")).unwrap()).collect();
+    let (leader, queue) =
+        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
+    let trackers: Vec<NodeTracker> = (0..1000)
+        .map(|number| NodeTracker::start(&session, &format!("/leaks/{number}"), Wait::forever()).unwrap())
+        .collect();
     assert!(threads_named("zk-lock-").len() <= 20, "{:?}", threads_named("zk-lock-"));
     // Each of them keeps the session open.
     drop((session, directory, leader, queue));

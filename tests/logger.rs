@@ -141,9 +141,9 @@ impl Objects {
             blocking: blocking(DIR),
             reentrant: ReentrantLock::new(blocking(DIR)),
             multi: MultiLock::new(session, [DIR, "/locks/other"]).unwrap(),
-            tracker: NodeTracker::start(session, "/config").unwrap(),
-            leader: directory.watch_leader().unwrap(),
-            queue: directory.watch_queue().unwrap(),
+            tracker: NodeTracker::start(session, "/config", Wait::forever()).unwrap(),
+            leader: directory.watch_leader(Wait::forever()).unwrap(),
+            queue: directory.watch_queue(Wait::forever()).unwrap(),
             candidate: Candidate::start(blocking("/locks/election"), lead).unwrap(),
             revoker: Revoker::new(session),
             directory,
@@ -161,7 +161,6 @@ impl Objects {
         let _ = (reading.is_owner(), reading.id(), reading.is_closed(), reading.dir());
         let _ = (guard.is_owner(), guard.id(), guard.lost().try_recv(), guard.revocation().try_recv());
         let _ = (guard.loss(), guard.is_revocation_requested());
-        let _ = self.reentrant.hold_count();
         let _ = (self.tracker.current().is_ok(), self.tracker.changes().try_recv());
         let _ = (self.leader.leader().is_ok(), self.queue.names().is_ok());
         let _ = (self.candidate.is_leader(), self.candidate.error());

@@ -48,11 +48,3 @@ pub struct Stat {
     /// The transaction that last created or deleted a child.
     pub pzxid: i64,
 }
-
-impl Stat {
-    /// Returns whether the znode is deleted with the session that created it.
-    #[must_use]
-    pub fn is_ephemeral(&self) -> bool {
-        self.ephemeral_owner != 0
-    }
-}

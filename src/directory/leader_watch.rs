@@ -18,7 +18,7 @@ use crate::wait::Wait;
 /// and leave behind it cost nothing. Results are as recent as the connected server's last answer:
 /// usually a moment old, and during an outage as old as the outage. Use it to find the leader. To
 /// find out whether this process *is* the leader, ask
-/// [`is_owner`](crate::WriteLock::is_owner). It survives the
+/// [`is_owner`](crate::ListeningLock::is_owner). It survives the
 /// [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
 ///
 /// `Send` and `Sync`; dropping it ends the watching.
@@ -29,7 +29,7 @@ use crate::wait::Wait;
 ///
 /// # fn send_requests_to(address: Option<&str>) {}
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-/// let watch = LockDirectory::new(&session, "/election")?.watch_leader()?;
+/// let watch = LockDirectory::new(&session, "/election")?.watch_leader(Duration::from_secs(30))?;
 /// loop {
 ///     let leader = watch.leader()?;
 ///     send_requests_to(leader.as_ref().map(|leader| leader.data_lossy()).as_deref());
@@ -45,9 +45,9 @@ pub struct LeaderWatch {
 }
 
 impl LeaderWatch {
-    pub(super) fn start(session: &Session, dir: &ZNodePath, wait: &Wait) -> Result<Option<LeaderWatch>> {
+    pub(super) fn start(session: &Session, dir: &ZNodePath, wait: &Wait) -> Result<LeaderWatch> {
         let tracking = Tracking::start(session, Leader { dir: dir.clone() }, wait)?;
-        Ok(tracking.map(|tracking| LeaderWatch { tracking }))
+        Ok(LeaderWatch { tracking })
     }
 
     /// Returns the request that was first in the queue at the last look; `None` if the queue was
@@ -94,7 +94,7 @@ impl Subject for Leader {
         };
         let Some(first) = first else { return self.look_at_directory(watching, None) };
         match watching.data(&first) {
-            Ok((data, stat)) => Ok(Fetched::Seen(Some(LockInfo::new(first, data, &stat)))),
+            Ok((data, stat)) => Ok(Fetched::Seen(Some(LockInfo::new(&first, data, &stat)))),
             Err(ZkError::NoNode) => Ok(Fetched::ChangedMeanwhile),
             // Servers since 3.8.4 send no event when a znode without READ permission is deleted.
             Err(ZkError::NoAuth) => self.look_at_directory(watching, Some(first)),

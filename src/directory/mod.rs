@@ -93,7 +93,7 @@ impl LockDirectory {
     /// readers. `None` if nobody holds the lock.
     ///
     /// A process that asks for its own lock gets a better answer from
-    /// [`is_owner`](crate::WriteLock::is_owner).
+    /// [`is_owner`](crate::ListeningLock::is_owner).
     ///
     /// # Errors
     /// As [`contenders`](LockDirectory::contenders).
@@ -125,47 +125,25 @@ impl LockDirectory {
 
     /// Watches the first request in the queue: in an election, the leader.
     ///
-    /// Blocks until the server has answered, through an outage if need be. The watch survives the
-    /// loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
+    /// Blocks until the server has answered, or until the wait times out. The watch survives the loss
+    /// of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
     /// [closing](Session::close).
     ///
     /// # Errors
-    /// [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory;
-    /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
-    pub fn watch_leader(&self) -> Result<LeaderWatch> {
-        self.watch_leader_for(Wait::forever())?.ok_or_else(|| self.never_seen())
-    }
-
-    /// As [`watch_leader`](LockDirectory::watch_leader), but returns `None` when the wait times
-    /// out.
-    ///
-    /// # Errors
-    /// As [`watch_leader`](LockDirectory::watch_leader), and [`Cancelled`](LockError::Cancelled).
-    pub fn watch_leader_for(&self, wait: impl Into<Wait>) -> Result<Option<LeaderWatch>> {
+    /// - [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory.
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss): no server answered in time.
+    /// - [`Cancelled`](LockError::Cancelled).
+    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
+    pub fn watch_leader(&self, wait: impl Into<Wait>) -> Result<LeaderWatch> {
         LeaderWatch::start(&self.session, &self.dir, &wait.into())
     }
 
-    /// Watches all requests in the queue. Blocks as [`watch_leader`](LockDirectory::watch_leader)
-    /// does.
+    /// Watches who is in the queue. Blocks as [`watch_leader`](LockDirectory::watch_leader) does.
     ///
     /// # Errors
     /// As [`watch_leader`](LockDirectory::watch_leader).
-    pub fn watch_queue(&self) -> Result<QueueWatch> {
-        self.watch_queue_for(Wait::forever())?.ok_or_else(|| self.never_seen())
-    }
-
-    /// As [`watch_queue`](LockDirectory::watch_queue), but returns `None` when the wait times out.
-    ///
-    /// # Errors
-    /// As [`watch_leader_for`](LockDirectory::watch_leader_for).
-    pub fn watch_queue_for(&self, wait: impl Into<Wait>) -> Result<Option<QueueWatch>> {
+    pub fn watch_queue(&self, wait: impl Into<Wait>) -> Result<QueueWatch> {
         QueueWatch::start(&self.session, &self.dir, &wait.into())
-    }
-
-    /// The error of a watch without a time limit that never saw the queue. Only the end of the
-    /// session ends such a wait.
-    fn never_seen(&self) -> LockError {
-        LockError::closed(Operation::WATCH, &self.dir)
     }
 
     // ---- cleanup
@@ -214,20 +192,11 @@ impl LockDirectory {
         let mut expired = self.contenders()?;
         let now = SystemTime::now();
         expired.retain(|request| {
-            let may_reap = self.reaps_live_sessions || request.is_persistent();
+            let may_reap = self.reaps_live_sessions || request.is_persistent;
             may_reap && reaping::is_expired(request, older_than, now)
         });
         let delete = move |core: &Arc<Core>| reaping::delete_all(core, expired);
         self.session.core().call(Operation::REAP, &self.dir, delete)?
-    }
-
-    /// Deletes requests of any age: [`reap_expired`](LockDirectory::reap_expired) with an age of
-    /// zero.
-    ///
-    /// # Errors
-    /// As [`reap_expired`](LockDirectory::reap_expired).
-    pub fn reap_all(&self) -> Result<Vec<LockInfo>> {
-        self.reap_expired(Duration::ZERO)
     }
 
     /// Removes the directory if it has no children; returns whether this call removed it.

@@ -25,7 +25,7 @@ use crate::wait::Wait;
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
 /// let directory = LockDirectory::new(&session, "/locks/report")?;
-/// let watch = directory.watch_queue()?;
+/// let watch = directory.watch_queue(Duration::from_secs(30))?;
 /// while watch.changes().recv().is_ok() {
 ///     for request in directory.contenders()? {
 ///         println!("{request}");
@@ -39,9 +39,9 @@ pub struct QueueWatch {
 }
 
 impl QueueWatch {
-    pub(super) fn start(session: &Session, dir: &ZNodePath, wait: &Wait) -> Result<Option<QueueWatch>> {
+    pub(super) fn start(session: &Session, dir: &ZNodePath, wait: &Wait) -> Result<QueueWatch> {
         let tracking = Tracking::start(session, Queue { dir: dir.clone() }, wait)?;
-        Ok(tracking.map(|tracking| QueueWatch { tracking }))
+        Ok(QueueWatch { tracking })
     }
 
     /// Returns the names of the requests at the last look, in the order of the queue. Does no I/O

@@ -42,7 +42,7 @@ pub(super) fn read_all(core: &Arc<Core>, dir: &ZNodePath, requests: Vec<ZNodePat
 /// result has only the name, and perhaps the metadata.
 pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
     match core.read(|client| client.get_data(request.as_str(), false)) {
-        Ok((data, stat)) => Ok(Some(LockInfo::new(request.clone(), data, &stat))),
+        Ok((data, stat)) => Ok(Some(LockInfo::new(request, data, &stat))),
         Err(ZkError::NoNode) => Ok(None),
         Err(ZkError::NoAuth) => read_without_data(core, request),
         Err(error) => Err(error),
@@ -52,9 +52,9 @@ pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option
 /// As [`read_one`], for a request whose data may not be read.
 pub(super) fn read_without_data(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
     match core.read(|client| client.exists(request.as_str(), false)) {
-        Ok(Some(stat)) => Ok(Some(LockInfo::unreadable(request.clone(), Some(&stat)))),
+        Ok(Some(stat)) => Ok(Some(LockInfo::unreadable(request, Some(&stat)))),
         Ok(None) => Ok(None),
-        Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(request.clone(), None))),
+        Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(request, None))),
         Err(error) => Err(error),
     }
 }

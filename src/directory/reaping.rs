@@ -16,8 +16,8 @@ use crate::session::Core;
 /// any age is.
 pub(super) fn is_expired(request: &LockInfo, older_than: Duration, now: SystemTime) -> bool {
     let age = |created| now.duration_since(created).unwrap_or_default();
-    let is_old = request.created().map_or(older_than.is_zero(), |created| age(created) >= older_than);
-    is_old && request.kind() != LockKind::Other
+    let is_old = request.created.map_or(older_than.is_zero(), |created| age(created) >= older_than);
+    is_old && request.kind != LockKind::Other
 }
 
 /// Deletes requests, on a worker, and returns those that it deleted.
@@ -27,14 +27,14 @@ pub(super) fn is_expired(request: &LockInfo, older_than: Duration, now: SystemTi
 pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<Vec<LockInfo>> {
     let mut deleted = Vec::new();
     while let Some(request) = queue.pop() {
-        match core.write(|client| client.delete(request.path(), request.version())) {
+        match core.write(|client| client.delete(&request.path, request.version)) {
             Ok(()) => {
                 logging::warn!("reaped {request}");
                 deleted.push(request);
             }
             // It was deleted or written meanwhile, or it is a directory named like a request.
             Err(ZkError::NoNode | ZkError::BadVersion | ZkError::NotEmpty) => {}
-            Err(error) => return Err(LockError::client(Operation::REAP, request.path(), error)),
+            Err(error) => return Err(LockError::client(Operation::REAP, &request.path, error)),
         }
     }
     deleted.reverse();

@@ -71,7 +71,7 @@ fn names(infos: &[LockInfo]) -> Vec<&str> {
 }
 
 fn paths(infos: &[LockInfo]) -> Vec<&str> {
-    infos.iter().map(LockInfo::path).collect()
+    infos.iter().map(|request| request.path.as_str()).collect()
 }
 
 fn nobody_may_read() -> [Acl; 1] {

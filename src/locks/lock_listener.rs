@@ -22,7 +22,7 @@ use crate::session::Mailbox;
 /// session, or on the thread that unlocks, closes or drops the lock. The crate holds no internal
 /// lock meanwhile: a listener may lock, unlock, close or drop its own lock or any other. A listener
 /// that blocks delays only the later calls for its own lock. A call comes a moment after the event;
-/// ask [`is_owner`](crate::WriteLock::is_owner) for the state *now*. A panic in a listener is
+/// ask [`is_owner`](crate::ListeningLock::is_owner) for the state *now*. A panic in a listener is
 /// caught and logged, and affects nothing else.
 ///
 /// Origin: the Java interface of the same name, which has the first two methods.
@@ -52,7 +52,7 @@ pub trait LockListener: Send + Sync {
     fn revocation_requested(&self) {}
 
     /// A request that did not hold the lock has ended without being withdrawn, so it will never
-    /// acquire the lock. Call [`lock`](crate::WriteLock::lock) again; after a loss of the session,
+    /// acquire the lock. Call [`lock`](crate::ListeningLock::lock) again; after a loss of the session,
     /// on a new one. Where lost sessions [are
     /// replaced](crate::SessionBuilder::replace_lost_sessions), the request is made again on the
     /// new session instead, without this call. Does nothing unless overridden.

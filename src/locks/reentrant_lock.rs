@@ -132,8 +132,7 @@ impl ReentrantLock {
     }
 
     /// Returns how many guards this thread has.
-    #[must_use]
-    pub fn hold_count(&self) -> usize {
+    pub(crate) fn hold_count(&self) -> usize {
         self.holds.lock().get(&thread::current().id()).map_or(0, Weak::strong_count)
     }
 

@@ -44,7 +44,7 @@ use crate::tracking::DeletionWatch;
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
 /// if let Some(holder) = LockDirectory::new(&session, "/locks/report")?.current_owner()? {
 ///     let revoker = Revoker::new(&session);
-///     match revoker.force_revocation_after(holder.path(), Duration::from_secs(30))? {
+///     match revoker.force_revocation_after(&holder.path, Duration::from_secs(30))? {
 ///         Revocation::Complied => println!("the holder has let go"),
 ///         _ => println!("the lock was taken away"),
 ///     }

@@ -18,8 +18,8 @@ use crate::recipe::path::ZNodePath;
 
 /// The children of a directory.
 pub(crate) struct Listing {
-    /// The lease's term when the listing was sent.
-    pub(crate) term: Arc<LeaseEpoch>,
+    /// The lease's epoch when the listing was sent.
+    pub(crate) epoch: Arc<LeaseEpoch>,
     pub(crate) children: ZkResult<Vec<String>>,
 }
 
@@ -60,9 +60,9 @@ impl Listings {
 
     fn list_now(core: &Arc<Core>, dir: &ZNodePath) -> Arc<Listing> {
         let _under_way = UnderWay { core, dir };
-        let term = core.current_epoch();
+        let epoch = core.current_epoch();
         let children = core.read(|client| client.get_children(dir.as_str(), false));
-        Arc::new(Listing { term, children })
+        Arc::new(Listing { epoch, children })
     }
 
     /// Makes the listing for which the readers wait, and passes it to them.
@@ -81,8 +81,8 @@ impl Listings {
     }
 }
 
-/// A listing under way. When it is dropped, by a panic too, the next one begins if there are readers
-/// that wait for it.
+/// A listing under way. When it is dropped, by a panic too, the next one begins if there are
+/// readers that wait for it.
 struct UnderWay<'a> {
     core: &'a Arc<Core>,
     dir: &'a ZNodePath,

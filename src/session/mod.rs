@@ -1,7 +1,7 @@
 //! [`Session`]: one ZooKeeper session, shared by any number of locks.
 //!
-//! It knows the state of the session and its lease, runs the few threads that react to events, and keeps the list of
-//! those to wake. It knows nothing of the recipes.
+//! It knows the state of the session and its lease, runs the few threads that react to events, and
+//! keeps the registry of those to notify. It knows nothing of the recipes.
 
 #[cfg(feature = "zookeeper")]
 mod builder;
@@ -68,20 +68,21 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 pub enum SessionState {
     /// In contact, and a write that was sent within the last session timeout was answered.
     Connected,
-    /// Out of contact, or no write was answered for too long. The session may live; locks held are still owned until
-    /// their lease ends.
+    /// Out of contact, or no write was answered for too long. The session may live; locks held are
+    /// still owned until their lease ends.
     Suspended,
-    /// The session has ended and cannot come back, nor can any lock or request made on it. Connect a new one.
+    /// The session has ended and cannot come back, nor can any lock or request made on it. Connect
+    /// a new one.
     Lost,
 }
 
 /// A connection to ZooKeeper, for any number of locks.
 ///
-/// Cloning is cheap and gives another handle to the same session. The session is closed by [`close`](Session::close), or
-/// when the last handle is dropped; every lock and guard holds one.
+/// Cloning is cheap and gives another handle to the same session. The session is closed by
+/// [`close`](Session::close), or when the last handle is dropped; every lock and guard holds one.
 ///
-/// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to contend again, is the
-/// application's decision.
+/// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to
+/// contend again, is the application's decision.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -249,7 +250,8 @@ impl Session {
         self.handle.core()
     }
 
-    /// Whether requests that wait are to join again after a loss, and if so, how they hear of the new session.
+    /// Whether requests that wait are to join again after a loss, and if so, how they hear of the
+    /// new session.
     pub(crate) fn replacement(&self) -> Option<&Replacement> {
         self.handle.replacement.as_ref()
     }

@@ -1,6 +1,6 @@
-//! What the session asks of its surroundings: the time, threads that may block, and a timer.
+//! [`Runtime`]: the time, the threads that may block, and the timer of a session.
 //!
-//! A trait, so that a test can run a whole session on one thread and on a clock of its own.
+//! A trait, so that a test can run a whole session on one thread and with a simulated clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,11 +35,11 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// Runs a job at that moment or soon after. It must be short and must not block.
     fn at(&self, moment: Moment, job: Job);
 
-    /// Runs a callback of the application's, soon, on a thread where it delays nothing else while it blocks; even after
-    /// [`shut_down`](Runtime::shut_down).
+    /// Runs a callback of the application's, soon, on a thread where it delays nothing else while
+    /// it blocks; even after [`shut_down`](Runtime::shut_down).
     fn submit_callback(&self, callback: Job);
 
-    /// Writes off the threads that are at work now, as they may be stuck for ever, and lets new ones take over.
+    /// Abandons the workers that are busy now, as they may be stuck for ever, and starts others.
     fn abandon(&self);
 
     /// Ends all threads once the jobs submitted so far are done; timers are dropped.
@@ -56,7 +56,8 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     }
 }
 
-/// The runtime of a session in use: a few workers, one timer thread, and threads for callbacks while there are any.
+/// The runtime of a session in use: a few workers, one timer thread, and threads for callbacks
+/// while there are any.
 #[derive(Debug)]
 pub(crate) struct Threads {
     workers: Workers,

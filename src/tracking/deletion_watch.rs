@@ -1,4 +1,5 @@
-//! [`DeletionWatch`]: waits until a znode is deleted, over reconnects, and costs no thread meanwhile.
+//! [`DeletionWatch`]: waits until a znode is deleted, over reconnects, and costs no thread
+//! meanwhile.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ impl DeletionWatch {
         DeletionWatch { watch_loop, deleted }
     }
 
-    /// A channel on which a message arrives when the znode is gone. Nothing arrives after the end of the session.
+    /// A channel on which a message arrives when the znode is gone. Nothing arrives after the end
+    /// of the session.
     pub(crate) fn deleted(&self) -> &Receiver<()> {
         &self.deleted
     }

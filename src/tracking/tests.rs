@@ -24,11 +24,11 @@ fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Session) {
 }
 
 fn tracker(session: &Session) -> NodeTracker {
-    NodeTracker::start(session, PATH).unwrap()
+    NodeTracker::start(session, PATH, Wait::forever()).unwrap()
 }
 
 fn seen(tracker: &NodeTracker) -> Option<String> {
-    tracker.current().unwrap().map(|node| String::from_utf8_lossy(node.data()).into_owned())
+    tracker.current().unwrap().map(|node| String::from_utf8_lossy(&node.data).into_owned())
 }
 
 fn next_seen(tracker: &NodeTracker) -> Option<String> {
@@ -72,8 +72,8 @@ fn new_tracker_knows_an_existing_znode() {
     zk.clear_log();
     let tracker = tracker(&session);
     let node = tracker.current().unwrap().unwrap();
-    assert_eq!(node.data(), b"\xff10");
-    assert_eq!(node.stat().czxid, zk.stat(PATH).unwrap().czxid);
+    assert_eq!(*node.data, *b"\xff10");
+    assert_eq!(node.stat.czxid, zk.stat(PATH).unwrap().czxid);
     assert!(tracker.changes().is_empty(), "the first value is no change");
     assert_eq!(zk.calls(SimOperation::GetData), 1);
     // A change of its children does not count.
@@ -89,11 +89,11 @@ fn data_includes_the_mark_and_unmarked_data_does_not() {
     zk.create("/config", b"");
     writer.create(PATH, b"10", &Acl::open_unsafe(), CreateMode::Persistent).unwrap();
     let node = tracker(&session).current().unwrap().unwrap();
-    assert_eq!(node.data(), zk.data(PATH).unwrap());
+    assert_eq!(*node.data, *zk.data(PATH).unwrap());
     assert_eq!(node.unmarked_data(), b"10");
     zk.set_data(PATH, b"11");
     let node = tracker(&session).current().unwrap().unwrap();
-    assert_eq!((node.data(), node.unmarked_data()), (&b"11"[..], &b"11"[..]));
+    assert_eq!((&*node.data, node.unmarked_data()), (&b"11"[..], &b"11"[..]));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn wait_ends_on_creation_deletion_or_timeout() {
     let of_thread = Arc::clone(&tracker);
     let waiting = in_background(move || of_thread.wait_available(Duration::MAX).unwrap());
     zk.create(PATH, b"1");
-    assert_eq!(next(&waiting).unwrap().data(), b"1");
+    assert_eq!(*next(&waiting).unwrap().data, *b"1");
     assert!(!tracker.wait_deleted(Duration::from_millis(1)).unwrap());
     let waiting = in_background(move || tracker.wait_deleted(Duration::MAX).unwrap());
     zk.set_data(PATH, b"2");
@@ -218,7 +218,7 @@ fn session_end_ends_every_wait_and_disconnects_the_channel() {
         next(tracker.changes());
         let end = tracker.changes().recv_timeout(deadline());
         assert!(end.is_err_and(|error| error.is_disconnected()), "one message, then the end");
-        assert!(is_expected(&NodeTracker::start(&session, PATH).unwrap_err()));
+        assert!(is_expected(&NodeTracker::start(&session, PATH, Wait::forever()).unwrap_err()));
         assert!(session.core().registry().is_empty());
     }
 }
@@ -229,7 +229,7 @@ fn stuck_first_look_ends_with_the_session() {
     let client = zk.connect(Duration::from_millis(600));
     let session = Session::from_client(client.clone()).unwrap();
     client.swallow_next(SimOperation::GetData, Effect::Before);
-    assert!(NodeTracker::start(&session, PATH).unwrap_err().is_session_lost());
+    assert!(NodeTracker::start(&session, PATH, Wait::forever()).unwrap_err().is_session_lost());
     client.release();
 }
 
@@ -242,7 +242,7 @@ fn znode_without_read_permission_is_an_error_until_granted() {
     zk.set_read_checks(ReadChecks::ReadsOnly);
     let secret = [Acl::new(Permissions::DELETE, "world", "anyone")];
     zk.create_with_acl(PATH, b"secret", &secret);
-    let error = NodeTracker::start(&session, PATH).unwrap_err();
+    let error = NodeTracker::start(&session, PATH, Wait::forever()).unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains(PATH), "{error}");
     zk.delete(PATH);
     let tracker = tracker(&session);
@@ -252,7 +252,7 @@ fn znode_without_read_permission_is_an_error_until_granted() {
     zk.delete(PATH);
     zk.create(PATH, b"public");
     eventually("it is read", || tracker.current().is_ok_and(|node| node.is_some()));
-    let error = NodeTracker::start(&session, "config").unwrap_err();
+    let error = NodeTracker::start(&session, "config", Wait::forever()).unwrap_err();
     assert!(error.is_invalid_argument(), "{error}");
 }
 
@@ -369,7 +369,7 @@ fn close_during_replacement_ends_every_wait() {
     let waiting = in_background(move || tracker.wait_available(Duration::MAX));
     session.close();
     assert!(next(&waiting).unwrap_err().is_closed());
-    assert!(NodeTracker::start(&session, PATH).unwrap_err().is_closed());
+    assert!(NodeTracker::start(&session, PATH, Wait::forever()).unwrap_err().is_closed());
 }
 
 #[test]
@@ -377,15 +377,15 @@ fn start_of_tracking_times_out_and_is_cancelled() {
     let (zk, client, session) = connected();
     client.disconnect();
     let short = Wait::timeout(Duration::from_millis(20));
-    assert!(NodeTracker::start_for(&session, PATH, &short).unwrap().is_none());
+    assert!(NodeTracker::start(&session, PATH, &short).unwrap_err().is_connection_loss());
     let dir = LockDirectory::new(&session, "/locks").unwrap();
-    assert!(dir.watch_leader_for(&short).unwrap().is_none());
+    assert!(dir.watch_leader(&short).unwrap_err().is_connection_loss());
     let cancel = CancelToken::new();
     cancel.cancel();
-    let error = dir.watch_queue_for(Wait::forever().cancelled_by(&cancel)).unwrap_err();
+    let error = dir.watch_queue(Wait::forever().cancelled_by(&cancel)).unwrap_err();
     assert!(matches!(&error, LockError::Cancelled { path, .. } if path == "/locks"), "{error}");
     client.reconnect();
-    let tracker = NodeTracker::start_for(&session, PATH, Wait::timeout(deadline())).unwrap().unwrap();
+    let tracker = NodeTracker::start(&session, PATH, deadline()).unwrap();
     zk.create(PATH, b"1");
     assert_eq!(next_seen(&tracker).as_deref(), Some("1"));
 }

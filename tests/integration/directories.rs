@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use zookeeper::{Acl, CreateMode, Permission, ZooKeeper};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind, LockOptions, LossReason,
-    NamingScheme, ReadWriteLock, Session, SessionState, WriteLock,
+    NamingScheme, ReadWriteLock, Session, SessionState, Wait, WriteLock,
 };
 
 use crate::fixtures::{
@@ -52,7 +52,7 @@ impl Fixture {
 }
 
 fn paths(infos: &[LockInfo]) -> Vec<&str> {
-    infos.iter().map(LockInfo::path).collect()
+    infos.iter().map(|request| request.path.as_str()).collect()
 }
 
 // ---- contenders
@@ -70,16 +70,16 @@ fn contenders_of_all_kinds_are_in_one_queue() {
 
     let contenders = fixture.directory.contenders().unwrap();
     assert_eq!(paths(&contenders), [&ours.id().unwrap(), &curator, &kazoo, &hbase, &queue_item]);
-    let kinds: Vec<LockKind> = contenders.iter().map(LockInfo::kind).collect();
+    let kinds: Vec<LockKind> = contenders.iter().map(|request| request.kind).collect();
     use LockKind::{Exclusive, Other, Read, Write};
     assert_eq!(kinds, [Exclusive, Read, Exclusive, Write, Other]);
     assert!(contenders[0].data_lossy().ends_with(&format!("/{}", std::process::id())));
-    assert_eq!(contenders[0].czxid(), Some(ours.fencing_token().unwrap()));
+    assert_eq!(contenders[0].czxid, Some(ours.fencing_token().unwrap()));
     assert_eq!(contenders[1].data_lossy(), "10.0.0.7");
     assert!(!contenders[2].to_string().contains(char::is_control), "{}", contenders[2]);
-    assert_ne!(contenders[0].ephemeral_owner(), contenders[1].ephemeral_owner());
-    assert_eq!((contenders[3].ephemeral_owner(), contenders[3].is_persistent()), (None, true));
-    let age = SystemTime::now().duration_since(contenders[0].created().unwrap()).unwrap();
+    assert_ne!(contenders[0].ephemeral_owner, contenders[1].ephemeral_owner);
+    assert_eq!((contenders[3].ephemeral_owner, contenders[3].is_persistent), (None, true));
+    let age = SystemTime::now().duration_since(contenders[0].created.unwrap()).unwrap();
     assert!(age < deadline(), "{age:?}");
     assert_eq!(fixture.directory.current_owner().unwrap().as_ref(), contenders.first());
 }
@@ -113,7 +113,7 @@ fn readers_own_together_up_to_the_first_writer() {
         let late = lock.read_lock(RecordingListener::new().0);
         assert!(!late.lock().unwrap());
         assert_eq!(paths(&owners()), [readers[0].id(), readers[1].id()], "{scheme:?}");
-        assert!(owners().iter().all(|owner| owner.kind() == LockKind::Read));
+        assert!(owners().iter().all(|owner| owner.kind == LockKind::Read));
         drop(readers);
         eventually("the writer owns the lock", || writer.is_owner());
         assert_eq!(paths(&owners()), [writer.id().unwrap()]);
@@ -137,7 +137,7 @@ fn contenders_can_be_listed_while_the_queue_changes() {
         while Instant::now() < until {
             let contenders = fixture.directory.contenders().unwrap();
             assert!(contenders.len() <= 4);
-            let distinct: HashSet<_> = contenders.iter().map(LockInfo::czxid).collect();
+            let distinct: HashSet<_> = contenders.iter().map(|request| request.czxid).collect();
             assert_eq!(distinct.len(), contenders.len());
             fixture.directory.current_owners().unwrap();
         }
@@ -153,7 +153,7 @@ fn request_without_read_permission_has_its_place_in_the_queue() {
         fixture.create_with_acl("x-b-lock-", b"secret", CreateMode::EphemeralSequential, secret.clone());
     let contenders = fixture.directory.contenders().unwrap();
     assert_eq!(paths(&contenders), [&first, &hidden]);
-    assert_eq!(contenders[1].data(), None);
+    assert_eq!(contenders[1].data, None);
 
     let closed = unique_dir("denied-directory");
     fixture.observer.create_persistent(closed.rsplit_once('/').unwrap().0);
@@ -172,7 +172,7 @@ fn reaping_deletes_persistent_requests_and_keeps_ephemeral_ones() {
     let left_over = fixture.create("x-old-lock-", b"", CreateMode::PersistentSequential);
     let hour = Duration::from_secs(3600);
     assert!(fixture.directory.reap_expired(hour).unwrap().is_empty(), "it is younger");
-    assert_eq!(paths(&fixture.directory.reap_all().unwrap()), [left_over]);
+    assert_eq!(paths(&fixture.directory.reap_expired(Duration::ZERO).unwrap()), [left_over]);
     assert!(owner.is_owner());
     assert_eq!(fixture.directory.contenders().unwrap().len(), 1);
 }
@@ -183,7 +183,7 @@ fn owner_reaped_by_force_gets_the_loss() {
     let guard = BlockingWriteLock::new(&fixture.session, fixture.dir()).unwrap().lock().unwrap();
     let other = session(server::shared());
     let directory = LockDirectory::new(&other, fixture.dir()).unwrap().including_live_sessions(true);
-    assert_eq!(paths(&directory.reap_all().unwrap()), [guard.id()]);
+    assert_eq!(paths(&directory.reap_expired(Duration::ZERO).unwrap()), [guard.id()]);
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
 }
@@ -213,7 +213,7 @@ fn waiters_acquire_in_the_end_while_the_queue_is_reaped() {
             })
         });
         while Instant::now() < until {
-            forcing.reap_all().unwrap();
+            forcing.reap_expired(Duration::ZERO).unwrap();
             // The server mostly refuses, and otherwise the next request creates it again.
             forcing.remove_if_empty().unwrap();
         }
@@ -259,7 +259,7 @@ fn container_is_a_lock_directory() {
 // ---- the leader
 
 fn leader(watch: &LeaderWatch) -> Option<String> {
-    watch.leader().unwrap().map(|leader| leader.path().to_owned())
+    watch.leader().unwrap().map(|leader| leader.path.to_owned())
 }
 
 fn await_leader(watch: &LeaderWatch, expected: Option<String>) {
@@ -269,7 +269,7 @@ fn await_leader(watch: &LeaderWatch, expected: Option<String>) {
 #[test]
 fn leader_watch_reports_each_change_of_leader() {
     let fixture = Fixture::new("leader");
-    let watch = fixture.directory.watch_leader().unwrap();
+    let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
     assert_eq!(leader(&watch), None);
     let candidates = [session(server::shared()), session(server::shared())];
     let options = LockOptions::new().data("node-a:8080");
@@ -298,7 +298,7 @@ fn change_of_leader_during_an_outage_is_noticed_after_it() {
     let far = connect(&relay.connect_string(), LONG);
     let [first, second] = [fixture.lock(), fixture.lock()];
     assert!(first.lock().unwrap() && !second.lock().unwrap());
-    let watch = LockDirectory::new(&far, fixture.dir()).unwrap().watch_leader().unwrap();
+    let watch = LockDirectory::new(&far, fixture.dir()).unwrap().watch_leader(Wait::forever()).unwrap();
     assert_eq!(leader(&watch), first.id());
     relay.refuse();
     eventually("the outage is noticed", || far.state() == SessionState::Suspended);
@@ -316,7 +316,8 @@ fn watch_fails_after_its_session_ended() {
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), SHORT);
     let directory = LockDirectory::new(&far, fixture.dir()).unwrap();
-    let (leader, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
+    let (leader, queue) =
+        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
     relay.swallow();
     for changes in [leader.changes(), queue.changes()] {
         assert_eq!(changes.recv_timeout(deadline()), Ok(()));
@@ -332,7 +333,8 @@ fn watches_work_on_a_borrowed_handle() {
     let zk = ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap();
     let session = Session::from_zookeeper(zk.into(), LONG).unwrap();
     let directory = LockDirectory::new(&session, fixture.dir()).unwrap();
-    let (leader_watch, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
+    let (leader_watch, queue) =
+        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
     for _ in 0..3 {
         let lock = fixture.lock();
         assert!(lock.lock().unwrap());
@@ -353,7 +355,10 @@ fn dropped_watches_leave_at_most_one_watch_per_path() {
     let lock = WriteLock::new(&session, "/locks/dropped").unwrap();
     assert!(lock.lock().unwrap());
     for _ in 0..100 {
-        drop((directory.watch_leader().unwrap(), directory.watch_queue().unwrap()));
+        drop((
+            directory.watch_leader(Wait::forever()).unwrap(),
+            directory.watch_queue(Wait::forever()).unwrap(),
+        ));
     }
     assert!(server.watch_count() <= 2, "{} watches", server.watch_count());
     lock.unlock().unwrap();

@@ -37,7 +37,6 @@ fn threads_and_sessions_exclude_each_other_at_every_depth() {
             scope.spawn(move || {
                 for round in 0..10 {
                     assert_eq!(descend(lock, round % 4, inside), 0, "two owners at once");
-                    assert_eq!(lock.hold_count(), 0);
                 }
             });
         }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use zookeeper::{Acl, CreateMode, ZkError};
-use zookeeper_recipes_lock::{NodeTracker, Session, SessionState};
+use zookeeper_recipes_lock::{NodeTracker, Session, SessionState, Wait};
 
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, connect_replaced, session, unique_dir};
 use crate::support::relay::Relay;
@@ -26,7 +26,7 @@ impl Fixture {
     }
 
     fn tracker(&self, session: &Session) -> NodeTracker {
-        NodeTracker::start(session, &self.path).unwrap()
+        NodeTracker::start(session, &self.path, Wait::forever()).unwrap()
     }
 
     fn create(&self, data: &str) {
@@ -44,7 +44,7 @@ impl Fixture {
 }
 
 fn seen(tracker: &NodeTracker) -> Option<String> {
-    tracker.current().unwrap().map(|node| String::from_utf8_lossy(node.data()).into_owned())
+    tracker.current().unwrap().map(|node| String::from_utf8_lossy(&node.data).into_owned())
 }
 
 fn await_data(tracker: &NodeTracker, expected: Option<&str>) {
@@ -91,7 +91,7 @@ fn wait_ends_on_creation_or_deletion() {
     thread::scope(|scope| {
         let waiting = scope.spawn(|| tracker.wait_available(deadline()));
         fixture.create("1");
-        assert_eq!(waiting.join().unwrap().unwrap().unwrap().data(), b"1");
+        assert_eq!(waiting.join().unwrap().unwrap().unwrap().data.as_ref(), b"1");
         let waiting = scope.spawn(|| tracker.wait_deleted(deadline()));
         fixture.delete();
         assert!(waiting.join().unwrap().unwrap());
@@ -168,7 +168,7 @@ fn tracker_survives_a_restart_of_the_server() {
     let server = Server::start();
     let (session, observer) = (session(&server), Observer::at(&server));
     observer.create_persistent("/config");
-    let tracker = NodeTracker::start(&session, "/config").unwrap();
+    let tracker = NodeTracker::start(&session, "/config", Wait::forever()).unwrap();
     drop(observer);
     server.stop();
     eventually("the outage is noticed", || session.state() == SessionState::Suspended);
@@ -184,7 +184,7 @@ fn dropped_trackers_leave_at_most_one_watch() {
     let server = Server::start();
     let session = session(&server);
     for _ in 0..100 {
-        drop(NodeTracker::start(&session, "/nothing").unwrap());
+        drop(NodeTracker::start(&session, "/nothing", Wait::forever()).unwrap());
     }
     assert_eq!(server.watch_count(), 1);
     let observer = Observer::at(&server);

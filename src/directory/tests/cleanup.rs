@@ -10,11 +10,11 @@ fn reaping_deletes_persistent_requests_and_keeps_ephemeral_ones() {
     let fixture = Fixture::with_directory();
     let alive = fixture.request("x-a-lock-", b"");
     let persistent = [fixture.persistent_request("x-b-lock-"), fixture.persistent_request("read-c-")];
-    assert_eq!(paths(&fixture.directory.reap_all().unwrap()), persistent);
+    assert_eq!(paths(&fixture.directory.reap_expired(Duration::ZERO).unwrap()), persistent);
     assert_eq!(paths(&fixture.contenders()), [&alive]);
-    assert_eq!(paths(&fixture.forcing().reap_all().unwrap()), [alive]);
+    assert_eq!(paths(&fixture.forcing().reap_expired(Duration::ZERO).unwrap()), [alive]);
     assert!(fixture.contenders().is_empty());
-    assert!(fixture.directory.reap_all().unwrap().is_empty());
+    assert!(fixture.directory.reap_expired(Duration::ZERO).unwrap().is_empty());
 }
 
 #[test]
@@ -35,11 +35,11 @@ fn reaping_keeps_children_of_unknown_kind() {
     fixture.zk.create(&format!("{DIR}/config"), b"");
     let directory = fixture.persistent_request("lock-");
     fixture.zk.create(&format!("{directory}/child"), b"");
-    assert!(fixture.forcing().reap_all().unwrap().is_empty());
+    assert!(fixture.forcing().reap_expired(Duration::ZERO).unwrap().is_empty());
     assert_eq!(paths(&fixture.contenders()), [&items[0], &items[1], &directory]);
     assert!(fixture.zk.exists(&format!("{DIR}/config")));
     let elsewhere = LockDirectory::new(fixture.session(), "/nowhere").unwrap();
-    assert!(elsewhere.reap_all().unwrap().is_empty());
+    assert!(elsewhere.reap_expired(Duration::ZERO).unwrap().is_empty());
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn reaping_keeps_a_request_written_since_it_was_read() {
         zk.set_data(&written, b"alive");
         zk.delete(&gone);
     });
-    assert_eq!(paths(&fixture.directory.reap_all().unwrap()), [&requests[0]]);
+    assert_eq!(paths(&fixture.directory.reap_expired(Duration::ZERO).unwrap()), [&requests[0]]);
     assert_eq!(paths(&fixture.contenders()), [&requests[1]]);
 }
 
@@ -64,9 +64,9 @@ fn reaping_keeps_a_request_of_unknown_session_or_age() {
     let fixture = Fixture::with_directory();
     let unreadable = format!("{DIR}/x-b-lock-0000000001");
     fixture.zk.create_with_acl(&unreadable, b"", &nobody_may_read());
-    assert!(fixture.directory.reap_all().unwrap().is_empty(), "its session may be alive");
+    assert!(fixture.directory.reap_expired(Duration::ZERO).unwrap().is_empty(), "its session may be alive");
     assert!(fixture.forcing().reap_expired(Duration::from_secs(1)).unwrap().is_empty(), "it may be young");
-    assert_eq!(paths(&fixture.forcing().reap_all().unwrap()), [unreadable]);
+    assert_eq!(paths(&fixture.forcing().reap_expired(Duration::ZERO).unwrap()), [unreadable]);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn refused_deletion_is_an_error_that_names_the_permission() {
     let fixture = Fixture::new();
     fixture.zk.create_with_acl(DIR, b"", &[Acl::new(Permissions::READ, "world", "anyone")]);
     fixture.persistent_request("x-lock-");
-    let error = fixture.directory.reap_all().unwrap_err();
+    let error = fixture.directory.reap_expired(Duration::ZERO).unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("DELETE"), "{error}");
 }
 
@@ -98,16 +98,16 @@ fn no_reaped_request_acquires_first() {
             lock
         })
         .collect();
-    let reaped = fixture.forcing().reap_all().unwrap();
+    let reaped = fixture.forcing().reap_expired(Duration::ZERO).unwrap();
     assert_eq!(reaped.len(), 21);
-    assert_eq!(reaped[0].path(), ahead);
+    assert_eq!(reaped[0].path, ahead);
     eventually("every lock has noticed", || locks.iter().all(|lock| lock.id().is_none()));
     let log = fixture.zk.log();
     // A lock that loses its znode tries to delete it once more.
     let deleted =
         log.iter().filter(|call| call.operation == SimOperation::Delete && call.outcome == Some(Ok(())));
     let deleted: Vec<_> = deleted.map(|call| call.path.as_str()).collect();
-    let from_the_back: Vec<_> = reaped.iter().rev().map(LockInfo::path).collect();
+    let from_the_back: Vec<_> = reaped.iter().rev().map(|request| request.path.as_str()).collect();
     assert_eq!(deleted, from_the_back);
 }
 
@@ -118,7 +118,7 @@ fn request_that_joins_during_reaping_stays_and_acquires() {
     let lock = Arc::new(WriteLock::new(fixture.session(), DIR).unwrap());
     let joining = Arc::clone(&lock);
     fixture.client.before_next(SimOperation::Delete, move || drop(joining.lock()));
-    assert_eq!(fixture.forcing().reap_all().unwrap().len(), 10);
+    assert_eq!(fixture.forcing().reap_expired(Duration::ZERO).unwrap().len(), 10);
     eventually("the new request owns the lock", || lock.is_owner());
 }
 

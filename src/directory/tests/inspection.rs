@@ -3,6 +3,7 @@
 use crossbeam_channel::{bounded, unbounded};
 
 use super::*;
+use crate::Wait;
 use crate::client::ZkError;
 use crate::directory::reading::READERS;
 use crate::fake::Effect;
@@ -18,14 +19,14 @@ fn contenders_are_in_queue_order_with_their_data() {
     let third = fixture.persistent_request("a__lock__");
     let contenders = fixture.contenders();
     assert_eq!(paths(&contenders), [&first, &second, &third]);
-    assert_eq!(contenders[0].data(), Some(&b"host/1"[..]));
+    assert_eq!(contenders[0].data.as_deref(), Some(&b"host/1"[..]));
     assert_eq!(
-        contenders.iter().map(LockInfo::kind).collect::<Vec<_>>(),
+        contenders.iter().map(|request| request.kind).collect::<Vec<_>>(),
         [LockKind::Exclusive, LockKind::Read, LockKind::Exclusive]
     );
-    let sessions: Vec<_> = contenders.iter().map(LockInfo::ephemeral_owner).collect();
+    let sessions: Vec<_> = contenders.iter().map(|request| request.ephemeral_owner).collect();
     assert_eq!(sessions, [Some(OTHER_SESSION), Some(OTHER_SESSION), None]);
-    assert_eq!(contenders[0].czxid(), fixture.zk.stat(&first).map(|stat| stat.czxid));
+    assert_eq!(contenders[0].czxid, fixture.zk.stat(&first).map(|stat| stat.czxid));
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn contenders_of_this_crate_have_the_data_option() {
     assert_eq!(paths(&contenders), ids);
     assert_eq!(contenders[1].data_lossy(), "mine");
     assert!(contenders[0].data_lossy().ends_with(&format!("/{}", std::process::id())));
-    assert_eq!(contenders[0].ephemeral_owner(), Some(fixture.client.session_id()));
+    assert_eq!(contenders[0].ephemeral_owner, Some(fixture.client.session_id()));
 }
 
 #[test]
@@ -75,9 +76,9 @@ fn request_without_read_permission_has_only_its_name() {
         fixture.zk.create_with_acl(&format!("{DIR}/x-b-lock-0000000001"), b"secret", &nobody_may_read());
         let contenders = fixture.contenders();
         assert_eq!(names(&contenders), ["x-a-lock-0000000000", "x-b-lock-0000000001"]);
-        assert_eq!(contenders[1].data(), None);
+        assert_eq!(contenders[1].data, None);
         let is_known = read_checks != ReadChecks::EventsAndExists;
-        assert_eq!(contenders[1].czxid().is_some(), is_known, "{read_checks:?}");
+        assert_eq!(contenders[1].czxid.is_some(), is_known, "{read_checks:?}");
         assert!(contenders[1].to_string().contains("READ denied"));
     }
 }
@@ -90,10 +91,10 @@ fn directory_without_read_permission_is_an_error_that_names_it() {
         fixture.directory.contenders().unwrap_err(),
         fixture.directory.current_owner().unwrap_err(),
         fixture.directory.current_owners().unwrap_err(),
-        fixture.directory.reap_all().unwrap_err(),
+        fixture.directory.reap_expired(Duration::ZERO).unwrap_err(),
         fixture.directory.remove_if_empty().unwrap_err(),
-        fixture.directory.watch_leader().unwrap_err(),
-        fixture.directory.watch_queue().unwrap_err(),
+        fixture.directory.watch_leader(Wait::forever()).unwrap_err(),
+        fixture.directory.watch_queue(Wait::forever()).unwrap_err(),
     ];
     for error in errors {
         assert!(error.is_access_denied() && error.to_string().contains("READ"), "{error}");
@@ -151,7 +152,7 @@ fn every_call_fails_when_the_session_ends() {
         (0..100).for_each(|_| drop(fixture.persistent_request("x-lock-")));
         let expiring = Arc::clone(&fixture.client);
         fixture.client.before_next(operation, move || expiring.expire());
-        let error = fixture.directory.reap_all().unwrap_err();
+        let error = fixture.directory.reap_expired(Duration::ZERO).unwrap_err();
         assert!(error.is_session_lost(), "{operation:?}: {error}");
         assert!(fixture.directory.contenders().unwrap_err().is_session_lost());
     }
@@ -181,13 +182,13 @@ fn the_first_existing_request_is_the_owner() {
     let fixture = Fixture::with_directory();
     let requests: Vec<String> = (0..50).map(|_| fixture.request("x-lock-", b"")).collect();
     fixture.zk.clear_log();
-    assert_eq!(fixture.directory.current_owner().unwrap().unwrap().path(), requests[0]);
+    assert_eq!(fixture.directory.current_owner().unwrap().unwrap().path, requests[0]);
     assert_eq!(fixture.zk.calls(SimOperation::GetData), 1, "no other request is read");
     let (zk, gone) = (fixture.zk.clone(), requests.clone());
     fixture.client.after_next(SimOperation::GetChildren, move || {
         gone[..2].iter().for_each(|path| zk.delete(path));
     });
-    assert_eq!(fixture.directory.current_owner().unwrap().unwrap().path(), requests[2]);
+    assert_eq!(fixture.directory.current_owner().unwrap().unwrap().path, requests[2]);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Watches of the leader and of the queue.
 
 use super::*;
+use crate::Wait;
 use crate::client::ZooKeeperClient;
 use crate::directory::LeaderWatch;
 
 // ---- the leader
 
 fn leader(watch: &LeaderWatch) -> Option<String> {
-    watch.leader().unwrap().map(|leader| leader.path().to_owned())
+    watch.leader().unwrap().map(|leader| leader.path.to_owned())
 }
 
 fn next_leader(watch: &LeaderWatch) -> Option<String> {
@@ -18,7 +19,7 @@ fn next_leader(watch: &LeaderWatch) -> Option<String> {
 #[test]
 fn leader_watch_reports_each_change_of_leader() {
     let fixture = Fixture::new();
-    let watch = fixture.directory.watch_leader().unwrap();
+    let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
     assert_eq!(leader(&watch), None);
     let first = fixture.zk.create_sequential(DIR, "x-lock-", Some(OTHER_SESSION));
     eventually("the first leads", || leader(&watch).as_ref() == Some(&first));
@@ -44,7 +45,7 @@ fn leader_watch_reports_each_change_of_leader() {
 fn requests_behind_the_leader_cause_no_calls() {
     let fixture = Fixture::with_directory();
     let first = fixture.request("x-lock-", b"");
-    let watch = fixture.directory.watch_leader().unwrap();
+    let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
     fixture.zk.clear_log();
     let behind: Vec<String> = (0..10).map(|_| fixture.request("x-lock-", b"")).collect();
     behind[..9].iter().for_each(|path| fixture.zk.delete(path));
@@ -68,7 +69,7 @@ fn leader_deleted_during_the_look_is_not_returned() {
             true => fixture.client.after_next(operation, delete),
             false => fixture.client.before_next(operation, delete),
         }
-        let watch = fixture.directory.watch_leader().unwrap();
+        let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
         eventually("the second leads", || leader(&watch).as_ref() == Some(&second));
     }
 }
@@ -87,7 +88,7 @@ fn leader_that_joins_during_the_look_is_noticed() {
             true => fixture.client.after_next(operation, join),
             false => fixture.client.before_next(operation, join),
         }
-        let watch = fixture.directory.watch_leader().unwrap();
+        let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
         eventually("there is a leader", || leader(&watch).is_some());
     }
 }
@@ -100,9 +101,9 @@ fn leader_without_read_permission_is_named_and_its_end_noticed() {
         let hidden = format!("{DIR}/x-a-lock-0000000000");
         fixture.zk.create_with_acl(&hidden, b"secret", &nobody_may_read());
         let next = fixture.zk.create_sequential(DIR, "x-lock-", Some(OTHER_SESSION));
-        let watch = fixture.directory.watch_leader().unwrap();
+        let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
         assert_eq!(leader(&watch), Some(hidden.clone()));
-        assert_eq!(watch.leader().unwrap().unwrap().data(), None);
+        assert_eq!(watch.leader().unwrap().unwrap().data, None);
         fixture.zk.delete(&hidden);
         eventually("the next leads", || leader(&watch).as_ref() == Some(&next));
     }
@@ -112,7 +113,7 @@ fn leader_without_read_permission_is_named_and_its_end_noticed() {
 fn change_of_leader_during_an_outage_is_noticed_after_it() {
     let fixture = Fixture::with_directory();
     let [first, second] = [fixture.request("x-lock-", b""), fixture.request("x-lock-", b"")];
-    let watch = fixture.directory.watch_leader().unwrap();
+    let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
     fixture.client.disconnect();
     fixture.zk.delete(&first);
     assert_eq!(leader(&watch), Some(first), "the last known leader");
@@ -125,7 +126,7 @@ fn change_of_leader_during_an_outage_is_noticed_after_it() {
 #[test]
 fn queue_watch_reports_each_join_and_leave() {
     let fixture = Fixture::new();
-    let watch = fixture.directory.watch_queue().unwrap();
+    let watch = fixture.directory.watch_queue(Wait::forever()).unwrap();
     assert!(watch.names().unwrap().is_empty());
     let requests: Vec<String> = (0..3).map(|_| fixture.request("x-lock-", b"")).collect();
     eventually("all have joined", || watch.names().unwrap().len() == 3);
@@ -148,7 +149,7 @@ fn directory_created_during_the_look_is_noticed() {
     let zk = fixture.zk.clone();
     let join = move || drop(zk.create_sequential(DIR, "x-lock-", Some(OTHER_SESSION)));
     fixture.client.before_next(SimOperation::Exists, join);
-    let watch = fixture.directory.watch_queue().unwrap();
+    let watch = fixture.directory.watch_queue(Wait::forever()).unwrap();
     assert_eq!(watch.names().unwrap().len(), 1);
 }
 
@@ -157,7 +158,10 @@ fn dropped_watches_leave_no_registration() {
     let fixture = Fixture::with_directory();
     let first = fixture.request("x-lock-", b"");
     for _ in 0..100 {
-        drop((fixture.directory.watch_leader().unwrap(), fixture.directory.watch_queue().unwrap()));
+        drop((
+            fixture.directory.watch_leader(Wait::forever()).unwrap(),
+            fixture.directory.watch_queue(Wait::forever()).unwrap(),
+        ));
     }
     let registry = format!("{:?}", fixture.session().core().registry());
     assert!(registry.contains("all: 0, watched_paths: 0"), "{registry}");

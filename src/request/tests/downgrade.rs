@@ -40,7 +40,7 @@ impl DowngradeFixture {
     /// Checks that the lock is lost, that it leaves nothing behind, and that the next writer
     /// acquires.
     fn assert_lost(&self, failed: DowngradeError) {
-        let guard = failed.into_guard();
+        let guard = failed.guard;
         assert!(!guard.is_owner());
         drop(guard);
         eventually("the next writer owns", || self.next.is_owner());
@@ -147,9 +147,9 @@ fn failed_downgrade_keeps_the_writer() {
         downgrade.fixture.client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
     }
     let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_connection_loss(), "{failed}");
+    assert!(failed.error.is_connection_loss(), "{failed}");
     assert_eq!(downgrade.fixture.client.pending_faults(), 0, "ten attempts");
-    let writer = failed.into_guard();
+    let writer = failed.guard;
     assert!(writer.is_owner() && !downgrade.next.is_owner());
     eventually("the reader's znode is gone", || downgrade.zk.children(DIR).len() == 2);
     assert!(downgrade.zk.exists(writer.id()));
@@ -161,8 +161,8 @@ fn refused_downgrade_names_the_permission_and_keeps_the_writer() {
     let (downgrade, writer) = DowngradeFixture::new();
     downgrade.fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
     let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_access_denied() && failed.to_string().contains("CREATE"), "{failed}");
-    let writer = failed.into_guard();
+    assert!(failed.error.is_access_denied() && failed.to_string().contains("CREATE"), "{failed}");
+    let writer = failed.guard;
     assert!(writer.is_owner());
     writer.unlock().unwrap();
     eventually("the next writer owns", || downgrade.next.is_owner());
@@ -192,7 +192,7 @@ fn downgrade_fails_after_external_delete() {
             }
         });
         let failed = writer.downgrade().unwrap_err();
-        assert!(matches!(failed.error(), LockError::NotOwner { .. }), "{step:?}: {failed}");
+        assert!(matches!(failed.error, LockError::NotOwner { .. }), "{step:?}: {failed}");
         let next = Arc::try_unwrap(next).unwrap();
         DowngradeFixture { next, ..downgrade }.assert_lost(failed);
     }
@@ -209,8 +209,7 @@ fn downgrade_fails_when_the_session_ends_at_any_step() {
                 false => downgrade.fixture.client.after_next(step, move || expiring.expire()),
             }
             let failed = writer.downgrade().unwrap_err();
-            let is_loss =
-                matches!(failed.error(), LockError::SessionLost { .. } | LockError::NotOwner { .. });
+            let is_loss = matches!(failed.error, LockError::SessionLost { .. } | LockError::NotOwner { .. });
             assert!(is_loss, "{step:?} {before}: {failed}");
             downgrade.assert_lost(failed);
         }
@@ -224,7 +223,7 @@ fn stuck_downgrade_ends_with_the_session() {
     let writer = fixture.sharing().write().unwrap();
     fixture.client.swallow_next(SimOperation::Create, Effect::After);
     let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_session_lost(), "{failed}");
+    assert!(failed.error.is_session_lost(), "{failed}");
     fixture.client.release();
 }
 

@@ -1,7 +1,7 @@
 //! The core of a session: its state, its lease, and the calls made on its behalf.
 //!
-//! Events of the client come in on the client's own threads, so everything done there is short and makes no call; what
-//! may block is submitted to the runtime.
+//! Events of the client come in on the client's own threads, so everything done there is short and
+//! makes no call; what may block is submitted to the runtime.
 
 mod calls;
 mod life;
@@ -30,7 +30,7 @@ use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
-    Mutex,
+    self, Mutex,
     rank::{MENTIONED, ORPHANS, STATUS},
 };
 use crate::logging;
@@ -49,12 +49,13 @@ pub(crate) struct Core {
     /// What the client said when it was taken: it is not called back from its events.
     min_idle_for_ping: Duration,
     runtime: Arc<dyn Runtime>,
-    /// The process that opened the session. One that it forks has a copy of everything but the threads.
+    /// The process that opened the session. One that it forks has a copy of everything but the
+    /// threads.
     process: u32,
     status: Mutex<STATUS, Status>,
     registry: Registry,
     listings: Listings,
-    /// Znodes that the log has mentioned, for what it says once.
+    /// Znodes that the log has mentioned, for messages that are logged once.
     mentioned: Mutex<MENTIONED, HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
     orphans: Mutex<ORPHANS, Vec<Target>>,
@@ -134,9 +135,9 @@ impl Core {
     }
 
     fn on_connect(self: &Arc<Self>, granted: Granted) {
-        let (has_ended, terms_end) =
+        let (has_ended, epochs_end) =
             self.update(|status, now| (status.has_ended(), status.connected(granted, now)));
-        if let Some(end) = terms_end {
+        if let Some(end) = epochs_end {
             self.at(end, |core| core.notify_all_participants(Notification::CheckLease));
         }
         if has_ended {
@@ -149,9 +150,9 @@ impl Core {
     }
 
     fn on_disconnect(self: &Arc<Self>) {
-        let old_term = self.update(Status::disconnected);
-        if let Some(old_term) = old_term {
-            self.at(old_term.end(), |core| core.notify_all_participants(Notification::CheckLease));
+        let former = self.update(Status::disconnected);
+        if let Some(former) = former {
+            self.at(former.end(), |core| core.notify_all_participants(Notification::CheckLease));
             // Not on the client's thread: each of them writes to the log.
             self.submit(|core| core.notify_all_participants(Notification::Suspended));
         }
@@ -176,8 +177,8 @@ impl Core {
         changed
     }
 
-    /// Writes to the log on a worker. This may be a thread of the client's, which holds locks of its own, and a logger is
-    /// code of the application's, which may block, or call in here.
+    /// Writes to the log on a worker. This may be a thread of the client's, which holds the
+    /// client's locks, and the logger is the application's: it may block, or call in here.
     pub(super) fn log_soon(self: &Arc<Self>, log: impl FnOnce() + Send + 'static) {
         self.submit_as(Priority::Session, move |_| log());
     }
@@ -209,9 +210,9 @@ impl Core {
         Arc::clone(self.status.lock().lease.current())
     }
 
-    /// Whether a lock may be taken under the term.
-    pub(crate) fn admits_owners(&self, term: &LeaseEpoch) -> bool {
-        self.status.lock().lease.admits_owners(term, self.runtime.now())
+    /// Whether a lock may be taken under the epoch.
+    pub(crate) fn admits_owners(&self, epoch: &LeaseEpoch) -> bool {
+        self.status.lock().lease.admits_owners(epoch, self.runtime.now())
     }
 
     /// Whether this is the process that opened the session, and not one that it has forked.
@@ -254,15 +255,16 @@ impl Core {
         self.status.lock().subscribe(subscriber);
     }
 
-    /// Subscribes one who has not heard of the present state; `false` when nobody listens there any more.
-    pub(super) fn tell_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
+    /// Sends the present state to a new subscriber; `false` if the receiver is gone.
+    pub(super) fn announce_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
         let mut status = self.status.lock();
         let listens = subscriber.send(status.announced()).is_ok();
         status.subscribe(subscriber);
         listens
     }
 
-    /// Runs a job, if the session still lives at that moment, on the timer's thread: it must not block.
+    /// Runs a job, if the session still lives at that moment, on the timer's thread: it must not
+    /// block.
     pub(crate) fn at(self: &Arc<Self>, moment: Moment, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
         let weak = Arc::downgrade(self);
         self.runtime.at(
@@ -293,7 +295,8 @@ impl Core {
         self.runtime.submit_callback(Box::new(callback));
     }
 
-    /// Runs a call on a worker and waits for what it returns, but not beyond the end of the session.
+    /// Runs a call on a worker and waits for what it returns, but not beyond the end of the
+    /// session.
     ///
     /// # Errors
     /// `SessionLost` or `Closed` when the session ends meanwhile, whatever becomes of the call.
@@ -308,7 +311,8 @@ impl Core {
         self.receive(operation, path, &answered)
     }
 
-    /// Waits for the next answer of jobs that were submitted, but not beyond the end of the session.
+    /// Waits for the next answer of jobs that were submitted, but not beyond the end of the
+    /// session.
     ///
     /// # Errors
     /// `SessionLost` or `Closed` when the session ends meanwhile.
@@ -349,7 +353,7 @@ impl Core {
 
     // ---- participants
 
-    /// Adds a participant, which hears at once if the session has ended meanwhile.
+    /// Adds a participant, which is notified at once if the session has ended meanwhile.
     pub(crate) fn join(&self, id: ParticipantId, participant: Arc<dyn Participant>) {
         self.registry.add(id, Arc::clone(&participant));
         if let Some(reason) = self.end_reason() {
@@ -365,8 +369,8 @@ impl Core {
         }
     }
 
-    /// Deletes a znode of this session, trying again until it is gone or the session has ended. The first outcome is
-    /// told to `first`.
+    /// Deletes a znode of this session, trying again until it is gone or the session has ended. The
+    /// first outcome is sent to `first`.
     pub(crate) fn remove(self: &Arc<Self>, target: Target, first: Option<Sender<ZkResult<()>>>) {
         Removal::start(self, target, first);
     }
@@ -380,6 +384,7 @@ impl Core {
     }
 
     fn notify_all_participants(&self, why: Notification) {
+        lock_order::assert_none_held();
         for participant in self.registry.everybody() {
             participant.notify(why);
         }

@@ -83,8 +83,7 @@ fn writer_in_a_silent_partition_stops_before_a_reader_acquires() {
     assert!(!writing.is_owner());
     relay.restore();
     assert!(
-        writing.downgrade().unwrap_err().error().is_session_lost()
-            || !far.state().eq(&SessionState::Connected)
+        writing.downgrade().unwrap_err().error.is_session_lost() || !far.state().eq(&SessionState::Connected)
     );
 }
 
@@ -152,7 +151,7 @@ fn downgrade_during_close_leaves_no_znode_on_a_borrowed_handle() {
         eventually("the create is sent", || relay.bytes_held() > 0);
         session.close();
         let failed = downgrading.join().unwrap().unwrap_err();
-        assert!(failed.error().is_closed(), "{failed}");
+        assert!(failed.error.is_closed(), "{failed}");
     });
     relay.restore();
     // The reader's znode is created before the writer's is deleted.

@@ -341,8 +341,8 @@ fn downgrade_fails_when_the_writers_znode_is_gone() {
     let writing = lock_on(&session, &dir).write().unwrap();
     observer.delete(writing.id());
     let failed = writing.downgrade().unwrap_err();
-    assert!(matches!(failed.error(), LockError::NotOwner { .. }), "{failed}");
-    let guard = failed.into_guard();
+    assert!(matches!(failed.error, LockError::NotOwner { .. }), "{failed}");
+    let guard = failed.guard;
     assert!(!guard.is_owner());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     observer.await_children(&dir, 0);
