@@ -52,8 +52,8 @@ pub trait LockListener: Send + Sync {
     fn revocation_requested(&self) {}
 
     /// A request that did not hold the lock has ended without being withdrawn, so it will never
-    /// acquire the lock. Call [`lock`](crate::ListeningLock::lock) again; after a loss of the session,
-    /// on a new one. Where lost sessions [are
+    /// acquire the lock. Call [`lock`](crate::ListeningLock::lock) again; after a loss of the
+    /// session, on a new one. Where lost sessions [are
     /// replaced](crate::SessionBuilder::replace_lost_sessions), the request is made again on the
     /// new session instead, without this call. Does nothing unless overridden.
     fn request_dropped(&self, reason: LossReason) {
