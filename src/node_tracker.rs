@@ -54,7 +54,7 @@ pub struct NodeTracker {
 impl NodeTracker {
     /// Starts to track the znode at this path. It need not exist.
     ///
-    /// Blocks until the server has answered, through an outage if need be. The tracking survives
+    /// Blocks until the server has answered, or until the wait times out. The tracking survives
     /// the loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but
     /// not [closing](Session::close).
     ///
@@ -122,8 +122,8 @@ pub struct NodeData {
 
 impl NodeData {
     /// Returns the data without the mark that a
-    /// [`RecoverableZooKeeper`](crate::RecoverableZooKeeper) writes in front of them. Data without a
-    /// mark are returned whole.
+    /// [`RecoverableZooKeeper`](crate::RecoverableZooKeeper) writes in front of it; all of the data
+    /// if there is no mark.
     ///
     /// Use it only for znodes that a `RecoverableZooKeeper` writes: other data may begin like a mark
     /// by chance.
@@ -135,7 +135,7 @@ impl NodeData {
 
 impl PartialEq for NodeData {
     fn eq(&self, other: &NodeData) -> bool {
-        // The transaction that wrote it last; of one that was made again, the creation.
+        // The transaction that wrote the data last. For a new znode, it is the creation.
         self.stat.mzxid == other.stat.mzxid
     }
 }
@@ -158,7 +158,7 @@ impl Subject for Node {
     fn look(&self, watching: &Watching) -> ZkResult<Fetched<Option<NodeData>>> {
         match watching.data(&self.path) {
             Ok((data, stat)) => Ok(Fetched::Seen(Some(NodeData { data: data.into(), stat }))),
-            // A watch on what does not exist: here it is waited for.
+            // Waits for the creation of the znode.
             Err(ZkError::NoNode) => watching.absence(&self.path, None),
             Err(error) => Err(error),
         }

@@ -43,7 +43,7 @@ type Reaction = dyn Fn(&Record<'_>) + Send + Sync;
 static REACTION: Mutex<Option<Arc<Reaction>>> = Mutex::new(None);
 
 thread_local! {
-    /// Whether the thread is in a reaction: the records of its own calls are ignored.
+    /// Whether the thread is in a reaction. Records of a reaction's calls are ignored.
     static REACTING: Cell<bool> = const { Cell::new(false) };
 }
 

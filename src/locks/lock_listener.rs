@@ -41,20 +41,21 @@ pub trait LockListener: Send + Sync {
         self.lock_released();
     }
 
-    /// Somebody asks for the lock that is held here, through a [`Revoker`](crate::Revoker) or by
-    /// writing `unlock` to the znode: this process decides whether and when to let go. Called once
-    /// for each acquisition, at the earliest 100 ms after it, and not where the ACL denies this
-    /// client READ. Does nothing unless it is overridden.
+    /// Another process asks for this lock, through a [`Revoker`](crate::Revoker) or by writing
+    /// `unlock` to the znode. This process decides whether and when to release it. Called once for
+    /// each acquisition, 100 ms after it or later, and not where the ACL denies this client READ.
+    /// Does nothing unless overridden.
     ///
-    /// The other client may take the lock away [by force](crate::Revoker::force_revocation_after)
-    /// if that takes too long. Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page;
-    /// Curator's `RevocationListener`.
+    /// If the release takes too long, the other process may take the lock away [by
+    /// force](crate::Revoker::force_revocation_after). Origin: "Recoverable Shared Locks" of
+    /// ZooKeeper's recipe page; Curator's `RevocationListener`.
     fn revocation_requested(&self) {}
 
-    /// A request that did not hold the lock has ended without being withdrawn, so it will never be acquired:
-    /// [`lock`](crate::ListeningLock::lock) must be called again, after a loss of the session on a new one (unless the session
-    /// [is replaced](crate::SessionBuilder::replace_lost_sessions), when the request is made again silently). Does nothing
-    /// unless it is overridden.
+    /// A request that did not hold the lock has ended without being withdrawn, so it will never
+    /// acquire the lock. Call [`lock`](crate::ListeningLock::lock) again; after a loss of the
+    /// session, on a new one. Where lost sessions [are
+    /// replaced](crate::SessionBuilder::replace_lost_sessions), the request is made again on the
+    /// new session instead, without this call. Does nothing unless overridden.
     fn request_dropped(&self, reason: LossReason) {
         let _ = reason;
     }
@@ -89,12 +90,12 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
     }
 }
 
-/// The listener of one lock, with the events that are not delivered yet.
+/// The listener of one lock, with the events that were not delivered yet.
 pub(crate) struct ListenerSlot {
     listener: Mutex<LISTENER, Option<Arc<dyn LockListener>>>,
     events: Mailbox<Event>,
-    /// A request that waits on a lost session is made again on the next, so its loss is not
-    /// reported.
+    /// Whether lost sessions are replaced. A request that waits on a lost session is then made
+    /// again on the next, so there is nothing to report.
     is_replaced: bool,
 }
 
@@ -162,7 +163,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
-    /// Replaces itself in its slot, and panics when it is dropped.
+    /// Sets another listener when it is called, and panics when it is dropped.
     struct ReplacesItself {
         slot: Weak<ListenerSlot>,
         successor: Arc<Counter>,

@@ -68,7 +68,7 @@ impl ReentrantLock {
     ///
     /// # Errors
     /// As [`BlockingWriteLock::lock`]; and [`NotOwner`](LockError::NotOwner) if this thread has a
-    /// guard of a lock that was lost: drop that one first.
+    /// guard of a lock that was lost: drop that guard first.
     pub fn lock(&self) -> Result<ReentrantGuard<'_>> {
         match self.enter_again()? {
             Some(guard) => Ok(guard),

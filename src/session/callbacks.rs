@@ -2,7 +2,7 @@
 //! for as long as they like.
 //!
 //! A callback waits for no other: when all threads are busy, a further one starts. So a listener
-//! that blocks delays the later callbacks of its own lock, as the lock's mailbox calls one at a
+//! that blocks delays the later callbacks of the same lock, as the lock's mailbox calls one at a
 //! time, and nothing else. A thread that has had nothing to do for a while ends.
 
 use std::collections::VecDeque;

@@ -312,7 +312,7 @@ fn delete_znode(world: &World, path: &str) {
     world.zookeeper.delete(path);
 }
 
-/// Another client requests that one of our requests release.
+/// Another client asks one of our requests to release.
 fn request_release(world: &World) {
     let Some(path) = some_request(world) else { return };
     let owner = world.zookeeper.stat(&path).map_or(0, |stat| stat.ephemeral_owner);

@@ -74,9 +74,9 @@ fn new_tracker_knows_an_existing_znode() {
     let node = tracker.current().unwrap().unwrap();
     assert_eq!(*node.data, *b"\xff10");
     assert_eq!(node.stat.czxid, zk.stat(PATH).unwrap().czxid);
-    assert!(tracker.changes().is_empty(), "the first sight is no change");
+    assert!(tracker.changes().is_empty(), "the first value is no change");
     assert_eq!(zk.calls(SimOperation::GetData), 1);
-    // A change of its children is no change of the znode.
+    // A change of its children does not count.
     zk.create(&format!("{PATH}/child"), b"");
     client.exists(PATH, false).unwrap();
     assert_eq!(zk.calls(SimOperation::GetData), 1);
@@ -251,7 +251,7 @@ fn znode_without_read_permission_is_an_error_until_granted() {
     assert!(tracker.wait_available(deadline()).unwrap_err().is_access_denied());
     zk.delete(PATH);
     zk.create(PATH, b"public");
-    eventually("it is seen", || tracker.current().is_ok_and(|node| node.is_some()));
+    eventually("it is read", || tracker.current().is_ok_and(|node| node.is_some()));
     let error = NodeTracker::start(&session, "config", Wait::forever()).unwrap_err();
     assert!(error.is_invalid_argument(), "{error}");
 }

@@ -171,7 +171,7 @@ fn reaping_deletes_persistent_requests_and_keeps_ephemeral_ones() {
     assert!(owner.lock().unwrap());
     let left_over = fixture.create("x-old-lock-", b"", CreateMode::PersistentSequential);
     let hour = Duration::from_secs(3600);
-    assert!(fixture.directory.reap_expired(hour).unwrap().is_empty(), "it is younger than that");
+    assert!(fixture.directory.reap_expired(hour).unwrap().is_empty(), "it is younger");
     assert_eq!(paths(&fixture.directory.reap_expired(Duration::ZERO).unwrap()), [left_over]);
     assert!(owner.is_owner());
     assert_eq!(fixture.directory.contenders().unwrap().len(), 1);
@@ -214,7 +214,7 @@ fn waiters_acquire_in_the_end_while_the_queue_is_reaped() {
         });
         while Instant::now() < until {
             forcing.reap_expired(Duration::ZERO).unwrap();
-            // Mostly refused, and never to anybody's harm.
+            // The server mostly refuses, and otherwise the next request creates it again.
             forcing.remove_if_empty().unwrap();
         }
         waiters.map(|waiter| waiter.join().unwrap())

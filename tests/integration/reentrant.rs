@@ -36,7 +36,7 @@ fn threads_and_sessions_exclude_each_other_at_every_depth() {
             let (lock, inside) = (&locks[number % 2], &inside);
             scope.spawn(move || {
                 for round in 0..10 {
-                    assert_eq!(descend(lock, round % 4, inside), 0, "two were inside at once");
+                    assert_eq!(descend(lock, round % 4, inside), 0, "two owners at once");
                 }
             });
         }

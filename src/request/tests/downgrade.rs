@@ -209,8 +209,8 @@ fn downgrade_fails_when_the_session_ends_at_any_step() {
                 false => downgrade.fixture.client.after_next(step, move || expiring.expire()),
             }
             let failed = writer.downgrade().unwrap_err();
-            let is_told = matches!(failed.error, LockError::SessionLost { .. } | LockError::NotOwner { .. });
-            assert!(is_told, "{step:?} {before}: {failed}");
+            let is_loss = matches!(failed.error, LockError::SessionLost { .. } | LockError::NotOwner { .. });
+            assert!(is_loss, "{step:?} {before}: {failed}");
             downgrade.assert_lost(failed);
         }
     }

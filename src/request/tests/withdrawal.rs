@@ -27,10 +27,10 @@ fn request_withdrawn_at_any_step_leaves_no_znode_and_pairs_its_calls() {
             lock.close();
             eventually("no znode is left", || zk.children(DIR).is_empty());
             drop(lock);
-            let calls: Vec<Call> = calls.try_iter().collect();
+            let reported: Vec<Call> = calls.try_iter().collect();
             assert!(
-                matches!(calls.as_slice(), [] | [Call::Acquired, Call::Released]),
-                "{operation:?} before={before}: {calls:?}"
+                matches!(reported.as_slice(), [] | [Call::Acquired, Call::Released]),
+                "{operation:?} before={before}: {reported:?}"
             );
         }
     }
