@@ -67,7 +67,7 @@ pub enum LockError {
     /// has changed the znode or its siblings since, or READ is denied. Read the znode and continue
     /// from its current state.
     #[error(
-        "{operation} '{path}': the reply was lost, and what is there now does not show the outcome; read it and go on \
+        "{operation} '{path}': the reply was lost, and the current state does not show the outcome; read it and continue \
          from there"
     )]
     #[non_exhaustive]

@@ -45,7 +45,7 @@ use crate::tracking::DeletionWatch;
 /// if let Some(holder) = LockDirectory::new(&session, "/locks/report")?.current_owner()? {
 ///     let revoker = Revoker::new(&session);
 ///     match revoker.force_revocation_after(&holder.path, Duration::from_secs(30))? {
-///         Revocation::Complied => println!("the holder has let go"),
+///         Revocation::Complied => println!("the holder has released the lock"),
 ///         _ => println!("the lock was taken away"),
 ///     }
 /// }
@@ -155,7 +155,7 @@ impl Revoker {
         let path = znode.to_string();
         match answer {
             Answer::Asked { czxid } => {
-                logging::info!("asked the holder of {znode} to let go");
+                logging::info!("asked the holder of {znode} to release");
                 Ok(czxid)
             }
             Answer::Gone => Err(LockError::NoSuchRequest { path }),
@@ -173,7 +173,7 @@ impl Revoker {
         if !was_deleted && !reply_lost {
             return Ok(Revocation::Complied);
         }
-        logging::warn!("took the lock away from {znode}, whose holder did not let go in time");
+        logging::warn!("took the lock away from {znode}, whose holder did not release it in time");
         Ok(Revocation::Forced)
     }
 

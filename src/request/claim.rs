@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Request;
 
-/// A hold on a request, which is withdrawn when this is dropped.
+/// A hold on a request. Dropping it withdraws the request.
 pub(crate) struct Claim(Arc<Request>);
 
 impl Claim {

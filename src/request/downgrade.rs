@@ -1,8 +1,8 @@
-//! [`Downgrade`]: replaces an owner's request by one that asks for less, so that no other gets in
-//! between.
+//! [`Downgrade`]: replaces an owner's request by one with a weaker mode, and no other request
+//! acquires in between.
 //!
 //! The new request's znode has the number of the owner's, and is created before the owner's is
-//! deleted: those behind see one of the two at any time. Origin: the downgrade of Curator's
+//! deleted: the requests behind see one of the two at any time. Origin: the downgrade of Curator's
 //! `InterProcessReadWriteLock`.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::{Notification, Participant, ParticipantId, Target};
 
-/// A downgrade under way. Undone if it is dropped before it is complete.
+/// A downgrade under way. Dropping it before it is complete undoes it.
 pub(crate) struct Downgrade {
     owner: Arc<Request>,
     owners_znode: ZNodePath,
@@ -59,18 +59,18 @@ impl Downgrade {
         &self.znode
     }
 
-    /// Creates the new znode and checks that the owner's still exists, so that nobody got in
-    /// between the two. Returns the owner's fencing token.
+    /// Creates the new znode and checks that the owner's still exists, so that no other request
+    /// acquired in between. Returns the owner's fencing token.
     ///
-    /// Blocks as calls to the server do, so it is for workers. Called again when contact was lost,
-    /// it finds what it has created before by its name.
+    /// Blocks as calls to the server do, so it is for workers. When it is called again after a loss
+    /// of contact, it finds the znode that it has created by the name.
     pub(crate) fn prepare(&self) -> Result<i64> {
         if self.owner.has_ended() {
             return Err(not_owner(&self.owners_znode));
         }
         match self.create_and_look() {
             Ok(Some(fencing_token)) => Ok(fencing_token),
-            // Gone alone, or with its directory; the owner has not noticed yet.
+            // The znode is gone, perhaps with its directory; the owner has not noticed yet.
             Ok(None) | Err(ZkError::NoNode) => {
                 self.owner.lose(LossReason::NodeDeleted);
                 Err(not_owner(&self.owners_znode))
@@ -89,14 +89,15 @@ impl Downgrade {
         }
         let seen = core.read(|client| client.exists(self.owners_znode.as_str(), false))?;
         if !Arc::ptr_eq(&epoch, &core.current_epoch()) {
-            // Contact was lost in between: a server that lags behind may have answered the second.
+            // Contact was lost in between: a server that lags behind may have answered the second
+            // call.
             return Err(ZkError::ConnectionLoss);
         }
         Ok(seen.map(|stat| stat.czxid))
     }
 
-    /// Makes the new request, an owner from its beginning, under the lease and with the fencing
-    /// token of the first, which the caller withdraws then.
+    /// Makes the new request. It owns at once, under the lease and with the fencing token of the
+    /// first request, which the caller then withdraws.
     ///
     /// # Errors
     /// `NotOwner`, when the lock was taken away meanwhile.

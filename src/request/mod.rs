@@ -2,34 +2,36 @@
 //!
 //! Every lock of this crate is a thin shell around requests. A request is a state machine and a
 //! [`Task`]: one worker of its session at a time moves it on. Between two moves it is parked and
-//! costs no thread. What wakes it (a watch, a reconnect, a time) makes it read again and decide
-//! again.
+//! costs no thread. A watch, a reconnect or a timer wakes it; it then reads and decides again.
 //!
 //! # A walk through the files
 //! From `lock()` to the owner:
 //! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
 //!    events. (`locks/listening_lock.rs` does not wait.)
-//! 2. `steps.rs`: a worker of the session runs the request's task: `join` creates the znode and lists
-//!    the directory, `decide` asks the rules.
-//! 3. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which predecessor?
-//! 4. `steps.rs`: `wait_for` watches that predecessor and parks the request. Or `acquire` makes it the
-//!    owner, under a lease of the session that admits owners (`session/lease.rs`): `Event::Acquired`.
+//! 2. `steps.rs`: a worker of the session runs the request's task: `join` creates the znode and
+//!    lists the directory, `decide` asks the rules.
+//! 3. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which
+//!    predecessor?
+//! 4. `steps.rs`: `wait_for` watches that predecessor and parks the request. Or `acquire` makes it
+//!    the owner, under a lease of the session that admits owners (`session/lease.rs`):
+//!    `Event::Acquired`.
 //! 5. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
 //!
 //! From a watch event to the next owner:
 //! 1. `client`: the predecessor's znode is deleted, and the client reports `NodeChanged`.
-//! 2. `session/registry.rs` finds who watches this path: one request. Its `notify` submits its task.
+//! 2. `session/registry.rs` finds who watches this path: one request. Its `notify` submits its
+//!    task.
 //! 3. `steps.rs`: `evaluate` lists the queue again; then as above, from step 3 on.
 //!
-//! Why that is safe: only sequence numbers decide, and a listing sent after the own znode was created
-//! holds every request ahead of it. `is_owner()` asks the lease, which ends before the server can end
-//! the session. `docs/design.md` has the proofs.
+//! Why that is safe: only sequence numbers decide, and a listing sent after the own znode was
+//! created holds every request ahead of it. `is_owner()` asks the lease, which ends before the
+//! server can end the session. `docs/design.md` has the proofs.
 //!
 //! # States
 //! | phase | means | leaves it by |
 //! |---|---|---|
 //! | `Joining` | the znode is being created, or the reply was lost | created, refused, given up |
-//! | `Queued` | the znode stands behind another | the turn has come, or the znode is gone |
+//! | `Queued` | the znode is behind another | its turn has come, or the znode is gone |
 //! | `Owner` | the lock is held, while the lease lasts | withdrawn, lease over, or znode gone |
 //! | `Ended` | final | |
 //!
@@ -69,7 +71,7 @@ pub(crate) use claim::Claim;
 pub(crate) use downgrade::Downgrade;
 pub(crate) use observer::{Event, Observer};
 
-/// What a kind of lock asks for, fixed for one request.
+/// The parameters of one request.
 #[derive(Clone)]
 pub(crate) struct RequestSpec {
     pub(crate) dir: ZNodePath,
@@ -87,10 +89,10 @@ pub(crate) struct Request {
     spec: RequestSpec,
     observer: Arc<dyn Observer>,
     state: Mutex<REQUEST, State>,
-    /// Signalled when the request is placed or has ended.
+    /// Signalled when the request is placed or ends.
     settled: Condvar,
-    /// The epoch under which the lock is held; apart from the state, as it is asked for before
-    /// every action of an owner.
+    /// The epoch under which the lock is held. Separate from the state, as owners ask for it before
+    /// every action.
     held_under: Mutex<OWNERSHIP, Option<Arc<LeaseEpoch>>>,
     fencing_token: OnceLock<i64>,
 }
@@ -99,10 +101,10 @@ struct State {
     phase: Phase,
     /// Stopped when the request ends.
     runner: Runner,
-    /// The znode whose watch wakes the request. `None` for one that must list the queue, or look at
-    /// its own znode, before it knows anything.
+    /// The znode whose watch wakes the request. `None` for a request that must first list the queue
+    /// or look at its own znode.
     watched: Option<ZNodePath>,
-    /// A listing that others have brought.
+    /// A listing that another request has made.
     listing: Option<Arc<Listing>>,
     /// The reply to a create was lost once.
     reply_lost: bool,
@@ -114,12 +116,12 @@ enum Phase {
     Joining(Joining),
     Queued {
         znode: ZNodePath,
-        /// Whether a place behind another has been seen.
+        /// Whether a listing has shown a request ahead of it.
         seen: bool,
     },
     Owner {
         znode: ZNodePath,
-        /// Whether the holder was notified that somebody asks it to let go.
+        /// Whether a revocation was reported to the holder.
         revocation_reported: bool,
     },
     Ended {
@@ -129,7 +131,7 @@ enum Phase {
 }
 
 impl Phase {
-    /// Whether the request owns the lock, is known to stand behind another, or has ended.
+    /// Whether the request owns the lock, is known to be behind another, or has ended.
     fn is_placed(&self) -> bool {
         !matches!(self, Phase::Joining(_) | Phase::Queued { seen: false, .. })
     }
@@ -137,8 +139,8 @@ impl Phase {
 
 #[derive(Default)]
 struct Joining {
-    /// The reply to a create was lost: the znode may be there, and is looked for before another is
-    /// made.
+    /// The reply to a create was lost: the znode may exist, so it is searched for before another is
+    /// created.
     unconfirmed: bool,
     failed: RetryCounter,
 }
@@ -152,14 +154,14 @@ enum Ending {
     Dropped(LossReason),
 }
 
-/// What is left to do after the end of a request.
+/// The work left after the end of a request.
 struct Cleanup {
     left_behind: Option<Target>,
     /// Whether a worker is moving it.
     still_moving: bool,
 }
 
-/// Where a request stands that has been started.
+/// The position of a request that has been started.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum QueuePosition {
     Owner,
@@ -197,7 +199,7 @@ impl Request {
         })
     }
 
-    /// Starts the request. It goes on by itself; [`Request::withdraw`] ends it.
+    /// Starts the request. It needs no further calls; [`Request::withdraw`] ends it.
     pub(crate) fn start(self: &Arc<Self>) {
         self.core.join(self.id, Arc::<Request>::clone(self));
         Arc::clone(self).wake();
@@ -207,7 +209,7 @@ impl Request {
         }
     }
 
-    // ---- what the lock asks
+    // ---- queries of the lock
 
     pub(crate) fn is_owner(&self) -> bool {
         // Before any mutex: in a forked child, its holder may be a thread that does not exist
@@ -219,7 +221,7 @@ impl Request {
         held_under.as_ref().is_some_and(|epoch| epoch.covers(self.core.now()))
     }
 
-    /// The transaction id that created the znode; asked of the server once.
+    /// The id of the transaction that created the znode; read from the server once.
     pub(crate) fn fencing_token(&self) -> Result<i64> {
         if let Some(token) = self.fencing_token.get() {
             return Ok(*token);
@@ -259,8 +261,8 @@ impl Request {
         matches!(self.state.lock().phase, Phase::Ended { .. })
     }
 
-    /// Waits until the request owns the lock or is known to stand behind another; `None` when it
-    /// was withdrawn meanwhile.
+    /// Waits until the request owns the lock or is known to be behind another; `None` if it was
+    /// withdrawn meanwhile.
     pub(crate) fn wait_until_placed(&self) -> Result<Option<QueuePosition>> {
         let mut state = self.state.lock();
         loop {
@@ -310,7 +312,7 @@ impl Request {
         (!self.is_owner()).then(reason)
     }
 
-    /// Whether somebody has asked for the lock that this request holds.
+    /// Whether another client has asked for the lock that this request holds.
     pub(crate) fn is_revocation_requested(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Owner { revocation_reported: true, .. })
     }
@@ -328,7 +330,7 @@ impl Request {
         reason.is_session_loss()
     }
 
-    /// The znode's path for a message, or what is known of it.
+    /// The znode's path for a message; the directory's until the znode is known.
     fn name_of(&self, state: &State) -> String {
         match &state.phase {
             Phase::Queued { znode, .. }
@@ -353,7 +355,7 @@ impl Request {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
         if was_owner && !self.is_owner() {
-            // The lease has ended before the owner let go, and nobody has noticed yet.
+            // The lease ended before the withdrawal, and no thread has noticed yet.
             drop(state);
             return self.lose_lease();
         }
@@ -380,7 +382,7 @@ impl Request {
         self.lose(self.core.end_reason().unwrap_or(LossReason::LeaseExpired));
     }
 
-    /// Ends the request because the server refuses what it needs.
+    /// Ends the request because the server refuses a call that it needs.
     fn fail(self: &Arc<Self>, error: LockError) {
         self.end_unasked(LossReason::Refused, Some(error));
     }
@@ -388,7 +390,7 @@ impl Request {
     fn end_unasked(self: &Arc<Self>, reason: LossReason, error: Option<LockError>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
-        // Until it is placed its caller waits for it, and gets the error.
+        // Until the request is placed, its caller waits for it and gets the error.
         let was_placed = state.phase.is_placed();
         let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
         let Some(cleanup) = self.end(&mut state, how) else { return };
@@ -408,7 +410,7 @@ impl Request {
         logging::log!(level, "{what} {name}: {reason}{cause}");
     }
 
-    /// Ends the request and returns what is left to do; `None` when it had ended before.
+    /// Ends the request and returns the work left; `None` if it had ended before.
     fn end(&self, state: &mut State, how: Ending) -> Option<Cleanup> {
         let (left_behind, znode) = match &state.phase {
             Phase::Ended { .. } => return None,
@@ -416,7 +418,7 @@ impl Request {
             // it.
             Phase::Joining(_) => (state.reply_lost.then(|| self.all_znodes()), None),
             Phase::Queued { znode, .. } | Phase::Owner { znode, .. } => {
-                // A create that seemed lost may have come through beside its repetition.
+                // A create that seemed lost may have taken effect beside its repetition.
                 let target = if state.reply_lost { self.all_znodes() } else { Target::ZNode(znode.clone()) };
                 (Some(target), Some(znode.clone()))
             }
@@ -458,7 +460,7 @@ impl Request {
         }
     }
 
-    /// Whatever this request has created, named by a reply or not.
+    /// Every znode that this request has created, whether or not a reply named it.
     fn all_znodes(&self) -> Target {
         Target::Children { dir: self.spec.dir.clone(), prefix: self.spec.prefix.clone() }
     }

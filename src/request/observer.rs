@@ -6,7 +6,7 @@ use crate::error::LossReason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Acquired,
-    /// Somebody asks the holder to let go.
+    /// Another client asks the holder to release the lock.
     RevocationRequested,
     /// Ended by its own process while it held the lock.
     Released,
@@ -18,15 +18,15 @@ pub(crate) enum Event {
 
 /// Receives a request's events.
 pub(crate) trait Observer: Send + Sync {
-    /// Takes up an event, in order. Called under the request's lock: it must not block nor call
-    /// anybody.
+    /// Takes up an event, in order. Called under the request's lock: it must neither block nor call
+    /// other code.
     fn post(&self, event: Event);
 
-    /// Whether something posted waits for a [`deliver`](Observer::deliver).
+    /// Whether a posted event waits for [`deliver`](Observer::deliver).
     fn has_callbacks(&self) -> bool {
         false
     }
 
-    /// Makes the callbacks for what was posted, outside every lock.
+    /// Makes the callbacks for the posted events, outside every lock.
     fn deliver(&self) {}
 }

@@ -1,4 +1,4 @@
-//! How a worker moves a request on: join, look where it stands, wait, own, look again.
+//! The steps of a request: join, find the position, wait, own, check again.
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is `join` and
 //! `evaluate` here.
@@ -16,21 +16,21 @@ use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
 use crate::session::{Core, LeaseEpoch, Listing, Listings, Priority, Runner, Target, Task, WatchOutcome};
 
-/// How long a lock must be held before its own znode is watched, which costs a round trip that a
-/// short hold is spared. A deletion by another client is noticed after this delay plus one server
-/// notification.
+/// How long a lock must be held before its own znode is watched. This saves a short hold a round
+/// trip. A deletion by another client is noticed after this delay plus one server notification.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
-/// How often an unreadable znode is looked at, as the server may not report its watch.
+/// The interval between looks at an unreadable znode, whose watch the server may not report.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
 
 /// The least delay before a failed look is repeated, whatever the retry policy.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
-/// How soon a request whose turn has come checks again that the session is proven alive.
+/// The interval between checks for a proof of the session's life, for a request whose turn has
+/// come.
 const LEASE_LOOK: Duration = Duration::from_millis(100);
 
-/// What to do next after a step.
+/// The action after a step.
 #[derive(PartialEq, Eq)]
 enum Next {
     Again,
@@ -63,13 +63,13 @@ impl Task for Request {
 }
 
 impl Request {
-    /// Whether the request has ended and nobody moves it. Another worker may have begun to since,
-    /// which may have something to delete, and leaves then.
+    /// Whether the request has ended and no worker moves it. A worker that has begun since may have
+    /// a deletion to add; it then leaves for the request.
     fn has_come_to_rest(&self) -> bool {
         self.with_runner(|runner| runner.was_stopped() && !runner.is_running())
     }
 
-    /// Makes a step. What a step that panics has sent is as unknown as after a lost reply.
+    /// Makes a step. After a panic the outcome of its calls is as unknown as after a lost reply.
     fn step_contained(self: &Arc<Self>) -> Next {
         contain(|| self.step()).unwrap_or_else(|message| {
             let dir = &self.spec.dir;
@@ -110,7 +110,7 @@ impl Request {
         }
     }
 
-    /// Creates the znode, and its parents where they are missing, and looks where it stands.
+    /// Creates the znode, and missing parents, and finds its position.
     fn join(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, data, acl, .. } = &self.spec;
         let epoch = self.core.current_epoch();
@@ -135,8 +135,7 @@ impl Request {
         }
     }
 
-    /// Looks for the znode of a create whose reply was lost, so that there are never two for one
-    /// request.
+    /// Searches for the znode of a create whose reply was lost, so that a request never has two.
     fn find_again(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, .. } = &self.spec;
         let epoch = self.core.current_epoch();
@@ -208,8 +207,8 @@ impl Request {
         Next::Park
     }
 
-    /// Lists the queue and acts on what it says. If others have a listing under way, the next one
-    /// brings the request here again.
+    /// Lists the queue and acts on the result. While another listing is in progress, the request
+    /// parks, and the next one wakes it.
     fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
         let brought = self.state.lock().listing.take();
         let listing = brought.or_else(|| {
@@ -248,7 +247,7 @@ impl Request {
     /// Takes the lock under the epoch that was current before the queue was listed.
     fn acquire(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
         if !Arc::ptr_eq(epoch, &self.core.current_epoch()) {
-            // Contact was lost since: the listing may be from before, and the znode gone.
+            // Contact was lost since: the listing may be older, and the znode gone.
             return Next::Again;
         }
         if !self.core.admits_owners(epoch) {
@@ -268,8 +267,8 @@ impl Request {
         Next::Park
     }
 
-    /// It is this request's turn, but the session is not proven alive, or not for long enough: that
-    /// takes a request and its confirmation.
+    /// It is this request's turn, but the session is not proven alive for long enough. A proof
+    /// needs a request and its confirmation.
     fn await_lease(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
         match self.core.prove_life() {
             Ok(()) if self.core.admits_owners(epoch) => Next::Again,
@@ -302,7 +301,7 @@ impl Request {
         Next::Park
     }
 
-    /// Notes that the request stands behind another; returns its znode the first time.
+    /// Records that the request is behind another; returns its znode the first time.
     fn placed(&self) -> Option<ZNodePath> {
         let mut state = self.state.lock();
         let Phase::Queued { seen, znode } = &mut state.phase else { return None };
@@ -313,7 +312,7 @@ impl Request {
     }
 
     /// A create whose reply was lost took effect after all, beside its repetition. Its znode would
-    /// block others, or us.
+    /// block others, or this request.
     fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
         let duplicate = self.spec.dir.child(name);
         logging::warn!("deleting {duplicate}, a second znode of one request");
@@ -342,7 +341,7 @@ impl Request {
         Next::Park
     }
 
-    /// Notifies the owner, once, that somebody asks it to let go.
+    /// Notifies the owner, once, that another client asks for the lock.
     fn report_revocation(&self) {
         let mut state = self.state.lock();
         let Phase::Owner { znode, revocation_reported } = &mut state.phase else { return };
@@ -355,8 +354,8 @@ impl Request {
         logging::info!("somebody asks to release {znode}");
     }
 
-    /// An owner whose lease has lasted until now goes on under the epoch of the contact in which
-    /// its znode was seen; `false` when it has not lasted.
+    /// Moves an owner whose lease has not ended to the epoch in which its znode was seen; `false`
+    /// if the lease has ended.
     fn renew(&self, epoch: &Arc<LeaseEpoch>) -> bool {
         let now = self.core.now();
         let mut held_under = self.held_under.lock();
@@ -413,7 +412,7 @@ impl Request {
         Next::Park
     }
 
-    /// Has a callback thread deliver what was posted.
+    /// Delivers the posted events on a callback thread.
     pub(super) fn deliver_soon(&self) {
         if self.observer.has_callbacks() {
             let observer = Arc::clone(&self.observer);

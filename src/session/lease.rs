@@ -1,27 +1,27 @@
 //! The lease: until when the server provably keeps the session, and with it every lock that this
 //! process owns.
 //!
-//! The leader of the ensemble ends a session one session timeout after it has last *heard* of it.
-//! It hears of a client that is connected to a follower in two ways only:
+//! The leader of the ensemble ends a session one session timeout after its last *news* of the
+//! session. For a client on a follower, the leader gets news in only two ways:
 //! - when the session is opened, and when the client reconnects: the follower asks the leader;
-//! - from the reports of the follower, which name the sessions that were active since the report
-//!   before. They go out every half tick. An observer that hangs on a follower reports to the
-//!   follower, so its reports take two half ticks.
+//! - from the reports of the follower, which name the sessions that were active since the last
+//!   report. They are sent every half tick. An observer that is connected to a follower reports to
+//!   the follower, so its reports take two half ticks.
 //!
-//! So an answer proves less than it seems, even to a request that goes through the leader: if the
-//! follower dies before its next report, the leader counts from the report before. What proves that
-//! the session lives until one session timeout after a moment:
+//! So an answer proves less than it seems, even the answer to a request that goes through the
+//! leader: if the follower dies before its next report, the leader counts from the last report. Two
+//! things together prove that the session lives until one session timeout after a moment:
 //! - *Two requests*, one after the other, the older sent at that moment, and both answered. Any
 //!   request marks the session as active; of two, at least one is in the next report (a mark that
 //!   races with a report can be lost).
 //! - *A write*, sent on the same connection a full report delay after those two were answered, and
-//!   answered itself. It passes through the leader on the way that the report took before it. A
+//!   answered itself. It passes through the leader on the same path as the earlier report. A
 //!   read would prove nothing: a server that has lost its leader answers reads for a while after
 //!   the new leader has ended the session.
 //!
 //! A reconnect alone proves nothing for the same reason. It counts once the first write on that
 //! connection has been answered. The session timeout and the report delay that count are those of
-//! the connection as it is now, since a server grants them anew on every reconnect.
+//! the current connection, since a server grants new ones on every reconnect.
 //!
 //! A margin covers clock drift.
 
@@ -105,7 +105,7 @@ pub(crate) struct Lease {
     /// What the server of the current connection grants.
     granted: Granted,
     current: Arc<LeaseEpoch>,
-    /// Epochs that were broken off, for as long as somebody may hold a lock under one.
+    /// Epochs that a disconnect has closed, while a lock may be held under one.
     broken_off: Vec<Weak<LeaseEpoch>>,
     /// Counts the times at which contact began or ended. Requests of different counts prove nothing
     /// together.
@@ -306,8 +306,8 @@ impl Lease {
 
     /// Takes up the answer to a request that passed through the leader.
     ///
-    /// Returns whether it came too late for the owners under the current epoch: its end is final
-    /// for them, and those to come start anew.
+    /// Returns whether it came too late for the owners under the current epoch. The end of the
+    /// epoch is final for them; later owners get a new one.
     pub(crate) fn write_answered(&mut self, sending: Sending, now: Moment) -> bool {
         self.contact(now);
         if sending.connection != self.connection {

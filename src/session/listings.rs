@@ -1,9 +1,10 @@
-//! [`Listings`]: one listing of a directory at a time, shared by those who ask for one meanwhile.
+//! [`Listings`]: makes one listing of a directory at a time, and shares it among the requests that
+//! wait for one.
 //!
-//! After a reconnect, all requests of a session in one queue must look where they stand. A listing
-//! of a long queue is the most expensive call there is, so they share it. A listing that was sent
-//! before a request asked may be outdated for it, so the request gets the next one. There is at
-//! most one under way, and one that waits for it to end.
+//! After a reconnect, all requests of a session in one queue must find their positions. Listing a
+//! long queue is the most expensive call, so they share it. A listing that was sent before a
+//! request asked may be outdated for it, so the request gets the next one. At most one is in
+//! progress, and one waits for it to end.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};

@@ -1,8 +1,8 @@
 //! [`Mailbox`]: delivers items in order, one at a time, outside every lock.
 //!
 //! Listeners are called this way: an item is posted under the lock that decides its order, and
-//! delivered after that lock is released. A handler that posts again, or that makes another thread
-//! post, deadlocks nobody: the delivering thread takes the new item too.
+//! delivered after that lock is released. A handler may post again, or make another thread post,
+//! without a deadlock: the delivering thread takes the new item, too.
 
 use crate::lock_order::{Mutex, MutexGuard, rank::MAILBOX};
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ impl<T> Mailbox<T> {
         self.state.lock().items.push_back(item);
     }
 
-    /// Whether something was posted that nobody is about to deliver.
+    /// Whether an item was posted that no thread is about to deliver.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state.lock();
         !state.is_delivering && !state.items.is_empty()

@@ -131,9 +131,9 @@ impl Session {
     /// of its locks and leaves the rest alone. The handle does not report which session timeout a
     /// server has granted, and each server grants its own on every reconnect. So `session_timeout`
     /// must be the smallest that any server of the ensemble grants to this handle: never more than
-    /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the next
-    /// change of the configuration. **A longer value breaks mutual exclusion.** Ticks of at most 2 s
-    /// are assumed.
+    /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the
+    /// next change of the configuration. **A longer value breaks mutual exclusion.** Ticks of at
+    /// most 2 s are assumed.
     ///
     /// The handle's default watcher receives no events of the locks.
     ///
@@ -276,7 +276,7 @@ impl Handle {
         self.core()
     }
 
-    /// Puts a new core in the place of a lost one; `false` when the session was closed meanwhile.
+    /// Replaces a lost core by a new one; `false` if the session was closed meanwhile.
     fn replace(&self, core: Arc<Core>) -> bool {
         let mut current = self.core.lock();
         if self.replacement.as_ref().is_none_or(Replacement::is_closed) {
@@ -352,7 +352,7 @@ fn await_first_contact(core: &Arc<Core>, contact: &FirstContact) -> Result<()> {
                 default(left) => break,
             }
         }
-        // An answer that came before the client said that there is contact does not count.
+        // An answer from before the client's report of contact does not count.
         let _ = states.recv_timeout(CONNECT_RETRY.min(left));
         tries = true;
     }

@@ -1,7 +1,7 @@
 //! [`Removal`]: deletes a znode, in the background if need be: after an unlock, a timeout, or a
 //! create whose reply was lost.
 //!
-//! An unlock during an outage must not leave a znode that blocks everybody while the session lives,
+//! An unlock during an outage must not leave a znode that blocks others while the session lives,
 //! so a deletion is repeated until it is done or the session has ended: after every reconnect, and
 //! now and then in contact. This holds even if the server refuses it: an ACL can be changed back,
 //! and the next connection may have the credentials that this one lacks.

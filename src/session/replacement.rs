@@ -29,7 +29,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(3);
 
 pub(super) type Factory = dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync;
 
-/// Something that waited on a lost session and goes on waiting on the next.
+/// A participant that waited on a lost session and waits again on the next.
 pub(crate) trait OnNewSession: Send + Sync {
     fn new_session(&self);
 
@@ -234,7 +234,7 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
         core.end(LossReason::SessionClosed);
         return None;
     };
-    logging::info!("a new ZooKeeper session takes the place of the lost one");
+    logging::info!("a new ZooKeeper session replaces the lost one");
     handle.replacement.as_ref()?.replaced(&core);
     Some(core)
 }

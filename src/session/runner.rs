@@ -1,9 +1,8 @@
-//! [`Runner`]: work that is done by one worker at a time, and once more when something happened
-//! meanwhile.
+//! [`Runner`]: runs a task on one worker at a time, and once more after an event during the run.
 //!
-//! Everything that waits on a session does the same: an event wakes it, it looks at the server, and
-//! it acts on what it sees. Two looks at once would get in each other's way. An event during a look
-//! may be newer than what the look sees, so the worker looks once more before it rests.
+//! Everything that waits on a session works alike: an event wakes it, it looks at the server, and
+//! it acts on the result. Two concurrent looks would interfere. An event during a look may be newer
+//! than the look's result, so the worker looks once more before it rests.
 //!
 //! A [`Task`] is such a thing. Its runner is part of its state, under the mutex of the task, so
 //! that the claim and the state change together.
@@ -109,7 +108,7 @@ impl Alarm {
     }
 }
 
-/// Something on a session that works when it is woken, one worker at a time.
+/// A part of a session that runs when it is woken, on one worker at a time.
 pub(crate) trait Task: Send + Sync + Sized + 'static {
     fn core(&self) -> &Arc<Core>;
 

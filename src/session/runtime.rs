@@ -50,7 +50,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
         Duration::from_secs(30)
     }
 
-    /// Makes a GUID that nobody has had before.
+    /// Makes a new GUID.
     fn new_guid(&self) -> Uuid {
         Uuid::new_v4()
     }

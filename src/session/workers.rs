@@ -1,7 +1,7 @@
 //! The worker threads: they make the blocking ZooKeeper calls.
 //!
 //! A handful serves any number of locks: a waiting lock occupies none. A call can hang for as long
-//! as the network swallows packets, so nobody ever joins a worker; a session that is lost abandons
+//! as the network swallows packets, so no thread joins a worker; a session that is lost abandons
 //! those that are at work.
 //!
 //! When all of them are busy, a job of the session itself gets a worker beyond their number: an

@@ -23,7 +23,7 @@ impl DeletionWatch {
     pub(crate) fn begin(core: &Arc<Core>, path: &ZNodePath) -> DeletionWatch {
         let (sender, deleted) = bounded(1);
         let subject = Deletion { path: path.clone(), deleted: sender };
-        // Nobody asks for what was seen: the channel says all.
+        // The value is not needed: the channel reports the deletion.
         let (cell, _changes) = WatchCell::new(false);
         let watch_loop = WatchLoop::new(Arc::clone(core), Arc::new(subject), cell);
         Arc::clone(&watch_loop).start();
@@ -165,7 +165,7 @@ mod tests {
         drop(deletion_watch);
         watch_loop.run();
         // The first look may be under way still.
-        eventually("nobody is registered", || {
+        eventually("no registration is left", || {
             format!("{:?}", core.registry()) == "Registry { all: 0, watched_paths: 0 }"
         });
     }

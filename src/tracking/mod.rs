@@ -1,12 +1,12 @@
 //! Tracking: the present state of something on the server, looked at again whenever it may have
 //! changed.
 //!
-//! A [`Subject`] says how to look; a [`WatchLoop`] looks on the session's workers, when a watch
+//! A [`Subject`] defines how to look; a [`WatchLoop`] looks on the session's workers, when a watch
 //! fires or contact is back; a [`WatchCell`] keeps the last value for those who ask. Tracking costs
 //! no thread, and a look always reads the present state, so changes in quick succession may be seen
 //! as one.
 //!
-//! A watch that nobody waits for any more stays with the server until its next event or the end of
+//! A watch that is no longer waited for stays with the server until its next event or the end of
 //! the session, as the client library cannot take it back; there is one for a path and a session.
 
 mod deletion_watch;

@@ -20,7 +20,7 @@ struct State<T> {
     /// Dropped at the next change of the view.
     present: Sender<Infallible>,
     changed: Receiver<Infallible>,
-    /// Has room for one message, which stands for all changes until it is taken. Dropped at the
+    /// Has room for one message, which covers all changes until it is taken. Dropped at the
     /// end.
     changes: Option<Sender<()>>,
 }
@@ -60,7 +60,7 @@ impl<T: PartialEq> WatchCell<T> {
         let former = std::mem::replace(&mut state.view, view);
         (state.present, state.changed) = bounded(0);
         if let (Some(changes), false) = (&state.changes, matches!(former, View::Unseen)) {
-            // A full channel holds a message that stands for this change as well.
+            // The message in a full channel covers this change, too.
             let _ = changes.try_send(());
         }
         true

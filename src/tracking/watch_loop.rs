@@ -1,4 +1,4 @@
-//! [`WatchLoop`]: looks at a subject on one session, and again whenever the session says that
+//! [`WatchLoop`]: looks at a subject on one session, and again whenever the session reports that
 //! something may have changed.
 
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl<S: Subject> Task for WatchLoop<S> {
         access(&mut self.runner.lock())
     }
 
-    /// One look. A second one at once waits for its turn, as everybody's work does.
+    /// One look. The next one queues for a worker like all other work.
     fn run(self: Arc<Self>) {
         self.watching.begin();
         let looked = contain_call("a look at a znode", || self.subject.look(&self.watching));

@@ -265,10 +265,10 @@ fn holder_that_does_not_release_in_time_loses_the_lock() {
     let (_, revoker) = revoker(&fixture.zk);
     let revoked = revoker.force_revocation_after(&lock.id().unwrap(), Duration::from_millis(20)).unwrap();
     assert_eq!(revoked, Revocation::Forced);
-    let heard: Vec<Call> = (0..2).map(|_| next(&calls)).collect();
+    let first: Vec<Call> = (0..2).map(|_| next(&calls)).collect();
     // The holder may notice the deletion before the message.
-    let last = if heard[1] == Call::Asked { next(&calls) } else { heard[1] };
-    assert_eq!((heard[0], last), (Call::Acquired, Call::Lost(LossReason::NodeDeleted)));
+    let last = if first[1] == Call::Asked { next(&calls) } else { first[1] };
+    assert_eq!((first[0], last), (Call::Acquired, Call::Lost(LossReason::NodeDeleted)));
 }
 
 #[test]

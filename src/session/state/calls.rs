@@ -12,7 +12,7 @@ use crate::recipe::path::ZNodePath;
 use crate::session::lease::Sending;
 use crate::session::registry::{Notification, ParticipantId};
 
-/// What came of an attempt to watch a znode.
+/// The outcome of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WatchOutcome {
     /// It exists with these data, which were written `version` times since its creation. A
@@ -78,8 +78,8 @@ impl Core {
         }
     }
 
-    /// On a session that has ended there is nothing left to call for but the deletion of what
-    /// outlives it here.
+    /// On a session that has ended, the only calls left are deletions of znodes that outlive it
+    /// here.
     fn check_alive(&self) -> ZkResult<()> {
         let has_ended = self.end_reason().is_some();
         if has_ended && !self.outlives_us() { Err(ZkError::SessionExpired) } else { Ok(()) }
@@ -91,14 +91,13 @@ impl Core {
         }
     }
 
-    /// Creates a persistent znode, and those above it that are missing. Does nothing if it exists.
+    /// Creates a persistent znode and its missing parents. Does nothing if it exists.
     pub(crate) fn ensure_path(self: &Arc<Self>, path: &ZNodePath, acl: &[Acl]) -> ZkResult<()> {
         let mut missing = vec![path.clone()];
         while let Some(next) = missing.last() {
             match self.write(|client| client.create(next.as_str(), &[], acl, CreateMode::Persistent)) {
                 Ok(_) | Err(ZkError::NodeExists) => drop(missing.pop()),
-                // A parent that is deleted again and again makes this go on, a step for each
-                // deletion.
+                // A parent that is deleted repeatedly prolongs the loop by one step per deletion.
                 Err(ZkError::NoNode) => match next.parent() {
                     Some(parent) => missing.push(parent),
                     None => return Err(ZkError::NoNode),

@@ -27,7 +27,7 @@ impl Core {
         let result = self.touch_and_write();
         let recheck = {
             let mut status = self.status.lock();
-            // An answer from before a disconnect says nothing of what came after it.
+            // An answer from before a disconnect proves nothing about the time after it.
             let is_of_this_contact = Arc::ptr_eq(&epoch, status.lease.current());
             was_answered(&result) && is_of_this_contact && status.proven()
         };

@@ -46,7 +46,7 @@ const MAX_MENTIONED: usize = 1000;
 
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
-    /// What the client said when it was taken: it is not called back from its events.
+    /// The client's answers when it was taken: it is not called back from its events.
     min_idle_for_ping: Duration,
     runtime: Arc<dyn Runtime>,
     /// The process that opened the session. One that it forks has a copy of everything but the
@@ -61,7 +61,7 @@ pub(crate) struct Core {
     orphans: Mutex<ORPHANS, Vec<Target>>,
     /// Disconnected when the session has ended, for those who wait for something else meanwhile.
     ended: Receiver<Infallible>,
-    /// Disconnected when the client has been let go and the threads are ending.
+    /// Disconnected when the client has been dropped and the threads are ending.
     finished: Receiver<Infallible>,
 }
 
@@ -104,7 +104,7 @@ impl Core {
             }
         }));
         let first = in_contact.then(|| ClientEvent::Connected(granted_by(&*self.client)));
-        // Events that come meanwhile queue up behind it.
+        // Events that arrive meanwhile queue behind it.
         let next_early = || self.status.lock().next_early();
         let mut next = first.or_else(next_early);
         while let Some(event) = next {
@@ -197,7 +197,7 @@ impl Core {
         self.status.lock().in_contact()
     }
 
-    /// When the server was last heard of.
+    /// The time of the last contact with the server.
     pub(crate) fn last_contact(&self) -> Moment {
         self.status.lock().lease.last_contact()
     }
@@ -228,9 +228,9 @@ impl Core {
         self.runtime.new_guid()
     }
 
-    /// A number between 0 and 1, drawn by chance.
+    /// A random number between 0 and 1.
     pub(crate) fn random_unit(&self) -> f64 {
-        // The first 32 bits of a GUID are drawn, and say nothing of its kind.
+        // The first 32 bits of a GUID are random and do not depend on its version.
         let (drawn, ..) = self.new_guid().as_fields();
         f64::from(drawn) / f64::from(u32::MAX)
     }
@@ -299,7 +299,7 @@ impl Core {
     /// session.
     ///
     /// # Errors
-    /// `SessionLost` or `Closed` when the session ends meanwhile, whatever becomes of the call.
+    /// `SessionLost` or `Closed` if the session ends meanwhile, whatever the outcome of the call.
     pub(crate) fn call<T: Send + 'static>(
         self: &Arc<Self>,
         operation: Operation,
@@ -329,7 +329,7 @@ impl Core {
         received.ok_or_else(|| self.end_error(operation, path))
     }
 
-    /// Fails when the session has ended, and says how.
+    /// Fails if the session has ended, with the reason.
     pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
         if self.end_reason().is_some() { Err(self.end_error(operation, path)) } else { Ok(()) }
     }
@@ -391,7 +391,7 @@ impl Core {
     }
 }
 
-/// What the client says of its present connection.
+/// What the client reports of its current connection.
 fn granted_by(client: &dyn ZooKeeperClient) -> Granted {
     Granted::new(client.session_timeout()).with_report_delay(client.report_delay())
 }

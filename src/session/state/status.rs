@@ -1,10 +1,10 @@
-//! [`Status`]: what a session knows of itself, as state machines that change under one mutex.
+//! [`Status`]: the state of a session, as state machines under one mutex.
 //!
 //! [`Life`], whether the session has ended, moves in one direction:
 //!
 //! | state | event | next state |
 //! |---|---|---|
-//! | `Open` | it is closed, it is lost, or nothing was heard for a session timeout | `Ending` |
+//! | `Open` | it is closed, it is lost, or there was no contact for a session timeout | `Ending` |
 //! | `Ending` | every participant was notified, and the session lives on without us | `Lingering` |
 //! | `Ending` | every participant was notified, otherwise | `Finished` |
 //! | `Lingering` | the last deletion is done, or a session timeout has passed | `Finished` |
@@ -46,7 +46,7 @@ pub(super) struct Status {
     life: Life,
     contact: Contact,
     pub(super) lease: Lease,
-    /// Events that came before the client had said whether there is contact; `None` once it has.
+    /// Events from before the client's first report of contact; `None` after it.
     early: Option<Vec<ClientEvent>>,
     pub(super) proof_under_way: bool,
     /// Whether a routine look is due that waits for the next keep-alive.
@@ -76,7 +76,7 @@ enum Life {
         reason: LossReason,
         finish: Sender<Infallible>,
     },
-    /// The client is let go and the threads end.
+    /// The client is dropped and the threads end.
     Finished {
         reason: LossReason,
     },
