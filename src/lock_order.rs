@@ -9,8 +9,9 @@
 //! code may call back into the crate, and block. [`assert_none_held`] checks this before such
 //! calls.
 //!
-//! Mutexes that are not in the list are taken last, and nothing else is taken under them: those of
-//! a lock's settings, of a cancel token, and of the client's adapter.
+//! Other mutexes have no rank. Those of a candidate and of a reentrant lock are taken before all in
+//! the list. Those of a cancel token and of the client's adapter are taken last, and no other mutex is
+//! taken while they are held.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
