@@ -145,7 +145,7 @@ fn tracker_fails_after_its_session_ended() {
 
 #[test]
 fn tracker_survives_the_replacement_of_its_session() {
-    let fixture = Fixture::new("healing");
+    let fixture = Fixture::new("replacement");
     fixture.create("1");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect_replaced(&relay.connect_string(), SHORT);
