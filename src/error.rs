@@ -325,6 +325,14 @@ impl LockError {
         matches!(self, LockError::ConnectionLoss { .. })
     }
 
+    /// Whether an `unlock` with this error found the lock lost.
+    pub(crate) fn is_loss(&self) -> bool {
+        matches!(
+            self,
+            LockError::SessionLost { .. } | LockError::RequestDeleted { .. } | LockError::Closed { .. }
+        )
+    }
+
     pub(crate) fn is_session_lost(&self) -> bool {
         matches!(self, LockError::SessionLost { .. })
     }

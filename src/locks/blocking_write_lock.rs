@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{LockError, Result};
+use crate::error::Result;
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
@@ -157,11 +157,12 @@ impl BlockingWriteLock {
 /// deletion says nothing about that.
 pub(crate) fn result_after<T, R>(result: T, unlocked: Result<R>) -> Result<T> {
     match unlocked {
-        Err(error @ LockError::AccessDenied { .. }) => {
+        Err(error) if error.is_loss() => Err(error),
+        Err(error) => {
             logging::warn!("{error}");
             Ok(result)
         }
-        unlocked => unlocked.map(|_| result),
+        Ok(_) => Ok(result),
     }
 }
 

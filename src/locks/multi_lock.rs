@@ -327,6 +327,18 @@ mod tests {
     }
 
     #[test]
+    fn with_lock_reports_a_loss_beside_a_refused_deletion() {
+        let fixture = Fixture::new();
+        let result = fixture.lock().with_lock(|guard| {
+            fixture.server.delete(guard.guards()[0].id());
+            eventually("the loss is noticed", || !guard.is_owner());
+            let acl = [Acl::new(Permissions::READ, "world", "anyone")];
+            fixture.server.set_acl(DIRS[2], &acl);
+        });
+        assert!(matches!(result, Err(LockError::RequestDeleted { .. })), "{result:?}");
+    }
+
+    #[test]
     fn every_loss_is_reported_and_ends_the_ownership_of_all() {
         let fixture = Fixture::new();
         let guard = fixture.lock().lock().unwrap();

@@ -110,6 +110,9 @@ pub(crate) struct Lease {
     /// Counts the times at which contact began or ended. Requests of different counts prove nothing
     /// together.
     connection: u64,
+    /// Whether it is known what the server of the present connection grants. Until then answers
+    /// prove nothing: it may grant less than the last one.
+    is_connected: bool,
     /// The session was opened, or taken up again, on this connection and after this moment. Nothing
     /// is proven by that before a write on the connection is answered.
     taken_up_after: Option<Moment>,
@@ -149,6 +152,7 @@ impl Lease {
             current: LeaseEpoch::unproven(),
             broken_off: Vec::new(),
             connection: 0,
+            is_connected: false,
             taken_up_after: None,
             last: None,
             unconfirmed: VecDeque::new(),
@@ -261,6 +265,7 @@ impl Lease {
         self.granted = granted;
         self.contact(now);
         self.begin_connection();
+        self.is_connected = true;
         self.taken_up_after = taken_up_after;
         if !is_shorter {
             return None;
@@ -275,6 +280,7 @@ impl Lease {
     pub(crate) fn disconnected(&mut self, now: Moment) {
         self.contact(now);
         self.begin_connection();
+        self.is_connected = false;
         if !self.over {
             self.broken_off.retain(|epoch| epoch.strong_count() > 0);
             self.broken_off.push(Arc::downgrade(&self.current));
@@ -299,9 +305,15 @@ impl Lease {
     /// Takes up the answer to a request that any server may have given.
     pub(crate) fn read_answered(&mut self, sending: Sending, now: Moment) {
         self.contact(now);
-        if sending.connection == self.connection {
+        if self.counts(sending) {
             self.note(Exchange { sent: sending.at, answered: now });
         }
+    }
+
+    /// Whether the answer to a request proves something: it was sent on the present connection, and
+    /// it is known what the server of that grants.
+    fn counts(&self, sending: Sending) -> bool {
+        self.is_connected && sending.connection == self.connection
     }
 
     /// Takes up the answer to a request that passed through the leader.
@@ -310,7 +322,7 @@ impl Lease {
     /// epoch is final for them; later owners get a new one.
     pub(crate) fn write_answered(&mut self, sending: Sending, now: Moment) -> bool {
         self.contact(now);
-        if sending.connection != self.connection {
+        if !self.counts(sending) {
             return false;
         }
         self.last_write = self.last_write.max(Some(sending.at));
@@ -360,7 +372,8 @@ impl Lease {
     /// for those shortly after it.
     fn note(&mut self, exchange: Exchange) {
         let Some(before) = self.last.replace(exchange) else { return };
-        let pair = Exchange { sent: before.sent.min(exchange.sent), answered: exchange.answered };
+        let (sent, answered) = (before.sent.min(exchange.sent), before.answered.max(exchange.answered));
+        let pair = Exchange { sent, answered };
         let spacing = self.granted.report_delay / 16;
         if self.unconfirmed.back().is_none_or(|last| last.sent.after(spacing) <= pair.sent) {
             self.unconfirmed.push_back(pair);

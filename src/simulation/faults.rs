@@ -201,7 +201,9 @@ fn draw_grant(state: &mut State, number: usize) {
     let client = &state.clients[number];
     let (now, shortest) = (client.session_timeout, 2 * client.link.heard.tick);
     let granted = state.random.of(&[now, now / 2, now / 4, 2 * now]);
-    state.clients[number].session_timeout = granted.max(shortest);
+    let client = &mut state.clients[number];
+    client.former_timeout = now;
+    client.session_timeout = granted.max(shortest);
 }
 
 /// Swallows what both sides send.

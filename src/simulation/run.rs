@@ -111,6 +111,7 @@ fn open_client(world: &Arc<World>) {
         let client = ClientState {
             simulated: world.zookeeper.connect(timeout),
             session_timeout: timeout,
+            former_timeout: timeout,
             session: None,
             core: Weak::new(),
             opening: true,

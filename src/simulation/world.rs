@@ -64,6 +64,8 @@ pub(super) struct State {
 pub(super) struct ClientState {
     pub(super) simulated: Arc<SimulatedClient>,
     pub(super) session_timeout: Duration,
+    /// The one granted before that.
+    pub(super) former_timeout: Duration,
     pub(super) session: Option<Session>,
     pub(super) core: std::sync::Weak<Core>,
     pub(super) opening: bool,

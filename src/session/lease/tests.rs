@@ -16,7 +16,9 @@ fn granted(session_timeout: Duration, report_delay: Duration) -> Granted {
 
 /// A lease on a server that leads, so that nothing has to be reported.
 fn of_the_leader() -> Lease {
-    Lease::unproven(granted(TIMEOUT, Duration::ZERO), second(0))
+    let mut lease = Lease::unproven(granted(TIMEOUT, Duration::ZERO), second(0));
+    lease.connected(granted(TIMEOUT, Duration::ZERO), None, second(0));
+    lease
 }
 
 /// A lease of a session that was opened at second 0, where a write was answered.
@@ -75,6 +77,20 @@ fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
     assert!(!lease.current().covers(second(5)), "that write was on the connection before");
     lease.write(second(6), second(7));
     assert_eq!(lease.current().end(), second(3 + 31));
+}
+
+#[test]
+fn answers_before_the_grant_of_a_reconnect_is_known_prove_nothing() {
+    let (mut lease, epoch) = opened();
+    lease.disconnected(second(10));
+    // The client has a connection already, and does not report it yet.
+    lease.read_and_write(second(11), second(11));
+    lease.read_and_write(second(20), second(20));
+    assert!(!lease.current().covers(second(20)), "the server may grant much less than the last one");
+    lease.connected(granted(TIMEOUT / 8, REPORT), Some(second(10)), second(21));
+    assert!(epoch.end() <= second(10).after(TIMEOUT / 8));
+    lease.write(second(22), second(22));
+    assert!(!lease.current().covers(second(22)), "the shorter timeout counts from the disconnect");
 }
 
 #[test]

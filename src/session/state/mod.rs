@@ -98,32 +98,36 @@ impl Core {
 
     fn listen(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
+        let before = self.runtime.now();
         let in_contact = self.client.subscribe(Arc::new(move |event| {
             if let Some(core) = weak.upgrade() {
                 core.on_event(event);
             }
         }));
-        let first = in_contact.then(|| ClientEvent::Connected(granted_by(&*self.client)));
+        let first = in_contact.then(|| (ClientEvent::Connected(granted_by(&*self.client)), before));
         // Events that arrive meanwhile queue behind it.
         let next_early = || self.status.lock().next_early();
         let mut next = first.or_else(next_early);
-        while let Some(event) = next {
-            self.handle(event);
+        while let Some((event, at)) = next {
+            self.handle(event, at);
             next = next_early();
         }
     }
 
     fn on_event(self: &Arc<Self>, event: ClientEvent) {
-        let event = self.status.lock().keep_if_early(event);
+        let at = self.runtime.now();
+        let event = self.status.lock().keep_if_early(event, at);
         if let Some(event) = event {
-            self.handle(event);
+            self.handle(event, at);
         }
     }
 
-    fn handle(self: &Arc<Self>, event: ClientEvent) {
+    /// Handles an event of this moment. It counts when it happened: a server may take the session up
+    /// again right after a disconnect.
+    fn handle(self: &Arc<Self>, event: ClientEvent, at: Moment) {
         match event {
-            ClientEvent::Connected(granted) => self.on_connect(granted),
-            ClientEvent::Disconnected => self.on_disconnect(),
+            ClientEvent::Connected(granted) => self.on_connect(granted, at),
+            ClientEvent::Disconnected => self.on_disconnect(at),
             ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
             ClientEvent::NodeChanged { path } => {
                 let path = ZNodePath::from_server(path);
@@ -134,9 +138,9 @@ impl Core {
         }
     }
 
-    fn on_connect(self: &Arc<Self>, granted: Granted) {
+    fn on_connect(self: &Arc<Self>, granted: Granted, at: Moment) {
         let (has_ended, epochs_end) =
-            self.update(|status, now| (status.has_ended(), status.connected(granted, now)));
+            self.update(|status, _now| (status.has_ended(), status.connected(granted, at)));
         if let Some(end) = epochs_end {
             self.at(end, |core| core.notify_all_participants(Notification::CheckLease));
         }
@@ -149,8 +153,8 @@ impl Core {
         }
     }
 
-    fn on_disconnect(self: &Arc<Self>) {
-        let former = self.update(Status::disconnected);
+    fn on_disconnect(self: &Arc<Self>, at: Moment) {
+        let former = self.update(|status, _now| status.disconnected(at));
         if let Some(former) = former {
             self.at(former.end(), |core| core.notify_all_participants(Notification::CheckLease));
             // Not on the client's thread: each of them writes to the log.
@@ -160,9 +164,11 @@ impl Core {
 
     /// Changes the status, and sends the subscribers the state that follows from that.
     fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut Status, Moment) -> T) -> T {
-        let now = self.runtime.now();
         let (changed, announced) = {
             let mut status = self.status.lock();
+            // Under the mutex: a thread that is paused here must not act on a time that others have
+            // left behind.
+            let now = self.runtime.now();
             let changed = change(&mut status, now);
             (changed, status.announce(now))
         };

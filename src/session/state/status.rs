@@ -47,7 +47,7 @@ pub(super) struct Status {
     contact: Contact,
     pub(super) lease: Lease,
     /// Events from before the client's first report of contact; `None` after it.
-    early: Option<Vec<ClientEvent>>,
+    early: Option<Vec<(ClientEvent, Moment)>>,
     pub(super) proof_under_way: bool,
     /// Whether a routine look is due that waits for the next keep-alive.
     pub(super) routine_look_due: bool,
@@ -120,10 +120,10 @@ impl Status {
     // ---- the client's first events
 
     /// Keeps an event that came too early; returns any other.
-    pub(super) fn keep_if_early(&mut self, event: ClientEvent) -> Option<ClientEvent> {
+    pub(super) fn keep_if_early(&mut self, event: ClientEvent, at: Moment) -> Option<ClientEvent> {
         match &mut self.early {
             Some(early) => {
-                early.push(event);
+                early.push((event, at));
                 None
             }
             None => Some(event),
@@ -131,7 +131,7 @@ impl Status {
     }
 
     /// Takes the next event that came too early. When there is none, no later one is kept.
-    pub(super) fn next_early(&mut self) -> Option<ClientEvent> {
+    pub(super) fn next_early(&mut self) -> Option<(ClientEvent, Moment)> {
         match &mut self.early {
             Some(early) if !early.is_empty() => Some(early.remove(0)),
             _ => {

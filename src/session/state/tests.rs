@@ -144,6 +144,71 @@ fn contact_lost_during_subscription_is_noticed() {
     assert!(refused.is_err(), "no session is opened without contact: {refused:?}");
 }
 
+/// Contact is lost and regained during the subscription, which takes some time.
+struct SubscribesSlowly {
+    simulated: Arc<SimulatedClient>,
+    runtime: Arc<ManualRuntime>,
+}
+
+impl SubscribesSlowly {
+    const TIME: Duration = Duration::from_secs(3);
+}
+
+impl ZooKeeperClient for SubscribesSlowly {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        self.simulated.create(path, data, acl, mode)
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.simulated.delete(path, version)
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.simulated.exists(path, watch)
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.simulated.get_children(path, watch)
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.simulated.get_data(path, watch)
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.simulated.set_data(path, data, version)
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        let in_contact = self.simulated.subscribe(sink);
+        self.simulated.disconnect();
+        self.simulated.reconnect();
+        self.runtime.advance(Self::TIME);
+        in_contact
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.simulated.session_timeout()
+    }
+
+    fn close(&self) {
+        self.simulated.close();
+    }
+}
+
+#[test]
+fn a_reconnect_during_subscription_counts_from_its_own_disconnect() {
+    let runtime = Arc::new(ManualRuntime::default());
+    let simulated = SimulatedZooKeeper::new().connect(TIMEOUT);
+    simulated.grant(Granted::new(TIMEOUT));
+    let opened = runtime.now();
+    let client = Arc::new(SubscribesSlowly { simulated, runtime: Arc::clone(&runtime) });
+    let contact = FirstContact::by(opened, TIMEOUT, "the simulation");
+    let session = Session::open(Ok(client), runtime, None, &contact).unwrap();
+    let end = session.core().current_epoch().end();
+    assert!(opened < end && end <= opened.after(TIMEOUT), "{:?} after it", end.since(opened));
+}
+
 #[test]
 fn session_of_unknown_age_opens_before_its_lease_is_proven() {
     let zookeeper = SimulatedZooKeeper::new();
