@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Select};
+use crossbeam_channel::Receiver;
 
 use crate::error::{LossReason, Result};
 use crate::locks::lock_guard::LockGuard;
@@ -62,12 +62,10 @@ impl Leadership {
         if self.should_stop() {
             return false;
         }
-        let mut signals = Select::new();
-        signals.recv(self.lost());
-        signals.recv(self.revocation());
-        signals.recv(&self.stop_requested);
+        let request = self.request();
+        let core = request.core();
         // The messages stay in the channels for the closure.
-        let _ = signals.ready_timeout(time);
+        core.wait(&[self.lost(), self.revocation(), &self.stop_requested], Some(core.now().after(time)));
         !self.should_stop()
     }
 

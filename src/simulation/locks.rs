@@ -1,25 +1,21 @@
 //! The application of a simulation: its locks, its listeners, and its actions on them.
 //!
-//! `join`, `leave` and `downgrade` do what the methods of the locks and of
-//! [`WriteGuard`](crate::WriteGuard) do, but leave the waiting to the scheduler. Outside worker
-//! threads, those methods block on a condition variable or a channel, which the scheduler could not
-//! see.
+//! `downgrade` does what [`WriteGuard`](crate::WriteGuard) does, for locks with a listener.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crossbeam_channel::{TryRecvError, bounded};
-
 use super::baton::{Wait, pause, role};
 use super::faults;
 use super::world::{State, World};
-use crate::error::{LockError, Operation};
+use crate::error::LockError;
 use crate::locks::listening_lock::ListeningLock;
+use crate::locks::locking;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Downgrade, Request};
+use crate::request::Downgrade;
 use crate::{Acl, LockListener, LockOptions, LossReason, Permissions, RetryPolicy, Session};
 
 /// The names of readers and writers. Tests of the rules cover other schemes.
@@ -138,13 +134,14 @@ pub(super) fn act(world: &Arc<World>, number: usize, action: Action) {
     match action {
         Action::Lock => {
             if let Some(lock) = world.lock(number) {
-                let placed = join(&lock);
-                world.note(format!("lock {number} is placed: {placed}"));
+                let owns = lock.lock();
+                world.note(format!("lock {number} is placed: {owns:?}"));
             }
         }
         Action::Unlock => {
             if let Some(lock) = world.lock(number) {
-                leave(&lock);
+                let released = lock.unlock();
+                world.note(format!("lock {number} is released: {released:?}"));
             }
         }
         Action::Downgrade => {
@@ -160,36 +157,6 @@ pub(super) fn act(world: &Arc<World>, number: usize, action: Action) {
         }
         Action::Drop => drop_lock(world, number),
     }
-}
-
-/// [`WriteLock::lock`](crate::WriteLock::lock).
-fn join(lock: &Arc<ListeningLock>) -> String {
-    let dir = ZNodePath::parse(lock.dir()).expect("checked before");
-    if lock.is_closed() || lock.session().core().check_open(Operation::LOCK, &dir).is_err() {
-        return "closed".to_owned();
-    }
-    let Some(request) = lock.current_or_new() else { return "closed".to_owned() };
-    let placed = Arc::clone(&request);
-    pause(Wait::Until(Box::new(move || placed.is_placed())));
-    let placed = request.wait_until_placed();
-    request.deliver();
-    format!("{placed:?}")
-}
-
-/// [`WriteLock::unlock`](crate::WriteLock::unlock).
-fn leave(lock: &Arc<ListeningLock>) {
-    let Some(request) = lock.current().lock().take() else { return };
-    withdraw(request);
-}
-
-fn withdraw(request: Arc<Request>) {
-    let (first, outcome) = bounded(1);
-    request.withdraw(Some(first));
-    request.deliver();
-    pause(Wait::Until(Box::new(move || {
-        let has_ended = request.core().ended().try_recv() == Err(TryRecvError::Disconnected);
-        has_ended || outcome.try_recv() != Err(TryRecvError::Empty)
-    })));
 }
 
 /// [`WriteGuard::downgrade`](crate::WriteGuard::downgrade), with another lock to read.
@@ -214,7 +181,7 @@ fn downgrade(world: &Arc<World>, number: usize, lock: &Arc<ListeningLock>) -> Re
     *reading.current().lock() = Some(taken_over);
     world.state().tentative.remove(downgrade.znode().as_str());
     lock.current().lock().take_if(|current| Arc::ptr_eq(current, &request));
-    withdraw(request);
+    let _ = locking::release(&request);
     world.state().locks[reader].held_by_application = Some(reading);
     Ok(reader)
 }

@@ -263,7 +263,10 @@ pub(super) fn end_the_sessions(scheduler: &mut Scheduler<'_>) -> Verdict {
         if client.core.strong_count() > 0 {
             return Err(format!("something of client {number}'s session is left"));
         }
-        let is_idle = client.jobs.is_empty() && client.callbacks.is_empty() && client.timers.is_empty();
+        let is_idle = client.jobs.is_empty()
+            && client.callbacks.is_empty()
+            && client.to_spawn.is_empty()
+            && client.timers.is_empty();
         if !client.shut_down || !is_idle {
             return Err(format!("the threads of client {number} have not ended"));
         }

@@ -116,6 +116,7 @@ fn open_client(world: &Arc<World>) {
             opening: true,
             jobs: VecDeque::new(),
             callbacks: VecDeque::new(),
+            to_spawn: VecDeque::new(),
             timers: Vec::new(),
             shut_down: false,
             generation: 0,

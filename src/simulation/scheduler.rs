@@ -33,12 +33,15 @@ enum Kind {
     Callback,
     /// Working on this lock, if on any.
     User(Option<usize>),
+    /// Started by the library.
+    Spawned(&'static str),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Resume(usize),
     Work(usize),
+    Start(usize),
     CallBack(usize),
     Notify(usize),
     Fire(usize),
@@ -138,6 +141,9 @@ impl<'a> Scheduler<'a> {
                 if client.may_work() {
                     steps.push((weights.job, Step::Work(number)));
                 }
+                if !client.to_spawn.is_empty() {
+                    steps.push((weights.job, Step::Start(number)));
+                }
                 if !client.callbacks.is_empty() {
                     steps.push((weights.job, Step::CallBack(number)));
                 }
@@ -158,6 +164,9 @@ impl<'a> Scheduler<'a> {
         // Outside the lock: the condition calls the library.
         let may_resume = |thread: &Thread| match &thread.wait {
             Wait::Until(holds) => holds(),
+            Wait::Signals(signals, deadline) => {
+                deadline.is_some_and(|deadline| deadline <= now) || signals.iter().any(|is_ready| is_ready())
+            }
             _ => true,
         };
         let going_on = waiting.into_iter().filter(|(_, thread)| may_resume(thread));
@@ -183,7 +192,9 @@ impl<'a> Scheduler<'a> {
             [timer, end].into_iter().chain(later).flatten().min()
         };
         let of_thread = |thread: &Thread| match thread.wait {
-            Wait::Time(moment) => Some(moment.max(state.clients[thread.client].paused_until)),
+            Wait::Time(moment) | Wait::Signals(_, Some(moment)) => {
+                Some(moment.max(state.clients[thread.client].paused_until))
+            }
             _ => None,
         };
         let of_threads = self.threads.values().filter_map(of_thread);
@@ -194,6 +205,7 @@ impl<'a> Scheduler<'a> {
         match step {
             Step::Resume(thread) => self.resume(thread),
             Step::Work(client) => self.work(client),
+            Step::Start(client) => self.start(client),
             Step::CallBack(client) => self.call_back(client),
             Step::Notify(client) => self.notify(client),
             Step::Fire(client) => self.fire(client),
@@ -215,6 +227,13 @@ impl<'a> Scheduler<'a> {
             (job, client.generation)
         };
         self.spawn(client, Kind::Worker(generation), job);
+    }
+
+    fn start(&mut self, client: usize) {
+        let spawned = self.world.state().clients[client].to_spawn.pop_front();
+        if let Some((name, body)) = spawned {
+            self.spawn(client, Kind::Spawned(name), body);
+        }
     }
 
     fn call_back(&mut self, client: usize) {
@@ -239,6 +258,7 @@ impl<'a> Scheduler<'a> {
             Kind::Worker(_) => "worker",
             Kind::Callback => "callback",
             Kind::User(_) => "user",
+            Kind::Spawned(name) => name,
         };
         let name = format!("client {client} {name} {number}");
         let (baton, report) = self.pool.begin(Role { name: name.clone() }, body);
@@ -276,7 +296,7 @@ impl<'a> Scheduler<'a> {
                 }
             }
             Kind::User(Some(lock)) => state.locks[lock].users -= 1,
-            Kind::Callback | Kind::User(None) => {}
+            Kind::Callback | Kind::User(None) | Kind::Spawned(_) => {}
         }
         drop(state);
         self.pool.recycle(thread.baton);

@@ -72,6 +72,8 @@ pub(super) struct ClientState {
     pub(super) jobs: VecDeque<(Priority, Job)>,
     /// For which there is always a thread.
     pub(super) callbacks: VecDeque<Job>,
+    /// Threads of the library's, with their names, that have not begun.
+    pub(super) to_spawn: VecDeque<(&'static str, Job)>,
     /// Ordered by their time.
     pub(super) timers: Vec<Timer>,
     pub(super) shut_down: bool,
