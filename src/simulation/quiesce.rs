@@ -89,8 +89,13 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
     check_that_deletions_are_noticed(&world)?;
     check_that_revocations_are_noticed(&world, &asked)?;
     let mut limit = world.now().after(BOUND);
+    let mut acquisitions = 0;
     loop {
         settle(scheduler)?;
+        let progress = world.state().acquisitions;
+        if std::mem::replace(&mut acquisitions, progress) != progress {
+            limit = world.now().after(BOUND);
+        }
         let owners: Vec<usize> =
             DIRS.iter().flat_map(|dir| world.owners(dir)).map(|(number, _)| number).collect();
         let kept_waiting = overdue_waiters(&world);

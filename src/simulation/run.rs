@@ -127,6 +127,7 @@ fn open_client(world: &Arc<World>) {
             replies: std::collections::BTreeMap::new(),
             link,
             paused_until: Moment::from_nanos(0),
+            suspensions: 0,
             calls_to_fail: 0,
             calls_to_panic: 0,
             denied_until: Moment::from_nanos(0),

@@ -33,6 +33,8 @@ enum Kind {
     Callback,
     /// Working on this lock, if on any.
     User(Option<usize>),
+    /// Using a blocking lock.
+    Blocking,
     /// Started by the library.
     Spawned(&'static str),
 }
@@ -69,7 +71,7 @@ impl<'a> Scheduler<'a> {
         if let Some(next) = self.next_time() {
             // When no other step is possible, time passes.
             let weight = if is_idle { 1000 } else { weights.time };
-            if next > self.world.now() {
+            if next > self.world.now() && !self.must_return(&steps) {
                 steps.push((weight, Step::PassTime));
             }
         }
@@ -77,6 +79,19 @@ impl<'a> Scheduler<'a> {
         steps.push((weights.fault, Step::Fault));
         let step = self.choose(&steps);
         self.take(step);
+    }
+
+    /// Whether a thread can run whose call must return now.
+    fn must_return(&self, steps: &[(u64, Step)]) -> bool {
+        let now = self.world.now();
+        let state = self.world.state();
+        steps.iter().any(|(_, step)| match step {
+            Step::Resume(number) => self
+                .threads
+                .get(number)
+                .is_some_and(|thread| state.calls.values().any(|call| call.is_due(&thread.name, now))),
+            _ => false,
+        })
     }
 
     /// Ends all waits for a time.
@@ -198,7 +213,8 @@ impl<'a> Scheduler<'a> {
             _ => None,
         };
         let of_threads = self.threads.values().filter_map(of_thread);
-        state.clients.iter().filter_map(of_client).chain(of_threads).min()
+        let of_calls = state.calls.values().filter_map(|call| call.next_deadline(now));
+        state.clients.iter().filter_map(of_client).chain(of_threads).chain(of_calls).min()
     }
 
     fn take(&mut self, step: Step) {
@@ -257,7 +273,7 @@ impl<'a> Scheduler<'a> {
         let name = match kind {
             Kind::Worker(_) => "worker",
             Kind::Callback => "callback",
-            Kind::User(_) => "user",
+            Kind::User(_) | Kind::Blocking => "user",
             Kind::Spawned(name) => name,
         };
         let name = format!("client {client} {name} {number}");
@@ -296,10 +312,18 @@ impl<'a> Scheduler<'a> {
                 }
             }
             Kind::User(Some(lock)) => state.locks[lock].users -= 1,
-            Kind::Callback | Kind::User(None) | Kind::Spawned(_) => {}
+            Kind::Callback | Kind::User(None) | Kind::Blocking | Kind::Spawned(_) => {}
         }
         drop(state);
         self.pool.recycle(thread.baton);
+    }
+
+    pub(super) fn spawn_blocking(&mut self, client: usize, body: Body) {
+        self.spawn(client, Kind::Blocking, body);
+    }
+
+    pub(super) fn blocking_users(&self) -> usize {
+        self.threads.values().filter(|thread| thread.kind == Kind::Blocking).count()
     }
 
     pub(super) fn users_at_work(&self) -> usize {
