@@ -13,6 +13,7 @@ use crate::request::Request;
 impl World {
     /// Returns a description of a broken promise.
     pub(super) fn check(&self, dirs: &[&str]) -> Option<String> {
+        self.note_replacements();
         dirs.iter().find_map(|dir| {
             let children = self.zookeeper.children(dir);
             self.record_end_of_counter(dir, &children);

@@ -39,7 +39,10 @@ impl User {
         }
         match candidate.error() {
             Some(LockError::LeaderPanicked { .. }) | None => {}
-            Some(error) => self.check_error(error),
+            Some(error) => {
+                self.check_error(error);
+                self.check_loss(error);
+            }
         }
     }
 
@@ -53,6 +56,7 @@ impl User {
         self.world.note(format!("asks for {}, by force: {forces}", short(&path)));
         let revoker = Revoker::with_options(&self.session, options(&self.world)).expect("good options");
         if forces {
+            self.world.state().revoked.insert(path.clone());
             let outcome = revoker.force_revocation_after(&path, grace);
             self.world.note(format!("has revoked {}: {outcome:?}", short(&path)));
         } else {

@@ -187,6 +187,9 @@ impl User {
             Err(error) => {
                 self.world.note(format!("a blocking lock fails: {error}"));
                 self.check_error(&error);
+                if way > 1 {
+                    self.check_loss(&error);
+                }
                 self.check_that_nothing_is_held(&tag);
             }
         }
@@ -397,6 +400,14 @@ impl User {
             || matches!(error, LockError::SequenceExhausted { .. } | LockError::Cancelled { .. });
         if self.world.profile.is_calm() && !is_expected {
             self.world.fail(format!("a blocking lock fails without cause: {error}"));
+        }
+    }
+
+    /// A call that waits outlives the loss of a session that is replaced.
+    pub(super) fn check_loss(&self, error: &LockError) {
+        let is_replaced = self.session.replacement().is_some_and(|replacement| !replacement.is_closed());
+        if is_replaced && error.is_session_lost() {
+            self.world.fail(format!("a call ends with a session that is replaced: {error}"));
         }
     }
 

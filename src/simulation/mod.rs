@@ -22,12 +22,14 @@
 //! # Limitations
 //! Threads switch only at the points named above, not between two instructions, so data races are
 //! not found. There is one server, which never lags behind, and clocks do not drift. Each session
-//! has one connection, opened without faults.
+//! has one connection, opened without faults unless it takes the place of a lost one. Locks with a
+//! listener are not used on sessions that are replaced.
 
 #![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]
 
 mod baton;
 mod checks;
+mod clients;
 mod elections;
 mod faults;
 mod guards;

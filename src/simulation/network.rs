@@ -242,8 +242,10 @@ impl ZooKeeperClient for Wire {
         self.call("delete", path, |client| {
             let owner = self.world.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
             let deleted = client.delete(path, version);
-            if deleted.is_ok() && owner != client.session_id() && generated_sequence(path).is_some() {
-                let mut state = self.world.state();
+            let mut state = self.world.state();
+            let is_revoked = state.revoked.contains(path);
+            let is_of_another = owner != client.session_id() && generated_sequence(path).is_some();
+            if deleted.is_ok() && (is_revoked || is_of_another) {
                 state.deleted_by_another.insert(path.to_owned());
                 state.node_deleted.insert(owner);
             }

@@ -108,11 +108,11 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
             continue;
         }
         let waiting = waiters(&world);
-        if waiting.is_empty() && scheduler.threads().is_empty() {
+        if waiting.is_empty() && scheduler.busy_threads().is_empty() {
             return Ok(());
         }
         if !scheduler.wait_for_the_clock(limit) {
-            let threads = scheduler.threads();
+            let threads = scheduler.busy_threads();
             return Err(format!(
                 "the locks {waiting:?} wait forever, {kept_waiting:?} are next in line, and the threads {threads:?} remain"
             ));

@@ -11,6 +11,9 @@ use crate::session::Moment;
 /// The directories of the locks.
 pub(super) const DIRS: [&str; 2] = ["/locks/a", "/locks/b"];
 
+/// The thread that replaces a lost session.
+const REPLACEMENT: &str = "zk-lock-replacement";
+
 pub(super) struct Scheduler<'a> {
     pub(super) world: Arc<World>,
     pool: &'a mut Pool,
@@ -332,6 +335,12 @@ impl<'a> Scheduler<'a> {
 
     pub(super) fn threads(&self) -> Vec<String> {
         self.threads.values().map(|thread| thread.name.clone()).collect()
+    }
+
+    /// The threads except those that wait to replace a session.
+    pub(super) fn busy_threads(&self) -> Vec<String> {
+        let busy = self.threads.values().filter(|thread| thread.kind != Kind::Spawned(REPLACEMENT));
+        busy.map(|thread| thread.name.clone()).collect()
     }
 
     // ---- other steps

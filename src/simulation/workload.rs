@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::baton::{Body, Wait, pause};
+use super::clients::open_client_later;
 use super::guards::User;
 use super::locks::{Action, Callback, LockRecord, act, new_lock};
-use super::run::open_client_later;
 use super::scheduler::{DIRS, Scheduler};
 
 /// The maximum number of concurrent user threads.
@@ -102,7 +102,7 @@ impl Scheduler<'_> {
             let dir = DIRS[state.random.index(self.world.profile.dirs)];
             (client, state.clients[client].session.clone(), dir)
         };
-        if let Some(session) = session {
+        if let Some(session) = session.filter(|session| session.replacement().is_none()) {
             new_lock(&self.world, client, &session, dir);
         }
     }

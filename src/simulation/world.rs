@@ -4,8 +4,8 @@
 //! its own locks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -16,7 +16,7 @@ use super::link::{Arrival, Link};
 use super::locks::LockRecord;
 use super::profile::Profile;
 use super::random::Random;
-use super::runtime::Timer;
+use super::runtime::{SimulatedRuntime, Timer};
 use crate::Session;
 use crate::client::{ClientEvent, EventSink};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) tentative: BTreeSet<String>,
     /// The sessions of the requests that another client asked to release.
     pub(super) asked: BTreeSet<i64>,
+    /// Requests that a revoker may take away.
+    pub(super) revoked: BTreeSet<String>,
     /// Requests of other clients in the queues, and how many there have been in total.
     pub(super) strangers: Vec<String>,
     pub(super) strangers_so_far: usize,
@@ -77,7 +79,8 @@ pub(super) struct ClientState {
     pub(super) simulated: Arc<SimulatedClient>,
     pub(super) session_timeout: Duration,
     pub(super) session: Option<Session>,
-    pub(super) core: std::sync::Weak<Core>,
+    pub(super) core: Weak<Core>,
+    pub(super) runtime: Weak<SimulatedRuntime>,
     pub(super) opening: bool,
 
     /// Ordered by their priority.
@@ -130,6 +133,7 @@ impl World {
             node_deleted: BTreeSet::new(),
             tentative: BTreeSet::new(),
             asked: BTreeSet::new(),
+            revoked: BTreeSet::new(),
             strangers: Vec::new(),
             strangers_so_far: 0,
             exhausted: BTreeSet::new(),
