@@ -90,7 +90,9 @@ fn factory(world: &Arc<World>) -> Factory {
     let client = move || {
         // Proof: the runtime was made before.
         let new = newest.lock().take().expect("the runtime comes first");
-        world.note(format!("client {} opens another session of {:?}", new.number, new.timeout));
+        if role().is_some() {
+            world.note(format!("client {} opens another session of {:?}", new.number, new.timeout));
+        }
         // The session begins before the client library knows.
         pause(Wait::Turn);
         Ok(new.wire(&world))

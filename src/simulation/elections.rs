@@ -1,6 +1,7 @@
 //! Candidates for leadership, and clients that ask for a lock of another.
 
 use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,17 +11,25 @@ use super::guards::{Holding, User};
 use super::locks::options;
 use super::world::{World, short};
 
+use crate::session::is_disconnected;
 use crate::{BlockingWriteLock, Candidate, Leadership, LockError, Revoker, Wait};
 
 impl User {
-    /// Stands for election for a while.
+    /// Stands for election for a while, or until it leads or the candidate ends.
     pub(super) fn stand(&self) {
         let lock = BlockingWriteLock::with_options(&self.session, self.dir, options(&self.world));
-        let world = Arc::downgrade(&self.world);
+        let (world, has_led) = (Arc::downgrade(&self.world), Arc::new(AtomicBool::new(false)));
+        let leads = Arc::clone(&has_led);
         self.world.note(format!("stands for election on {}", self.dir));
-        let candidate =
-            Candidate::start(lock.expect("a good path"), move |leadership| lead(&world, leadership));
+        let candidate = Candidate::start(lock.expect("a good path"), move |leadership| {
+            leads.store(true, Ordering::Relaxed);
+            lead(&world, leadership)
+        });
         let candidate = candidate.expect("threads are at hand");
+        if !self.world.state().random.one_in(3) {
+            let ended = candidate.ended().clone();
+            pause(Pause::Until(Box::new(move || has_led.load(Ordering::Relaxed) || is_disconnected(&ended))));
+        }
         for _ in 0..4 {
             if self.world.in_trouble() {
                 let length = self.world.state().random.below(2_000_000_000);

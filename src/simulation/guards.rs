@@ -207,8 +207,8 @@ impl User {
             let profile = &self.world.profile;
             let (shares, several) = (profile.shares, profile.dirs > 1);
             let mut state = self.world.state();
-            match state.random.below(4) {
-                0 if several => 'm',
+            match state.random.below(5) {
+                0 | 4 if several => 'm',
                 1 if shares => 'r',
                 2 | 3 if shares => 'w',
                 _ => 'x',

@@ -131,6 +131,10 @@ impl Profile {
             // For locks on both.
             profile.dirs = 2;
         }
+        if profile.blocks && random.one_in(3) {
+            // Leaves the locks to the threads that block.
+            profile.locks_per_client = 0;
+        }
         profile
     }
 

@@ -18,7 +18,12 @@ const MAX_BLOCKING: usize = 5;
 
 impl Scheduler<'_> {
     pub(super) fn use_something(&mut self) {
-        if self.world.profile.blocks && self.world.state().random.one_in(2) {
+        let profile = &self.world.profile;
+        let has_other_locks = profile.locks_per_client > 0;
+        if profile.blocks && (!has_other_locks || self.world.state().random.one_in(2)) {
+            if self.world.state().random.one_in(100) {
+                return self.close_session();
+            }
             return self.use_blocking_lock();
         }
         if self.users_at_work() >= MAX_USERS {
@@ -68,6 +73,11 @@ impl Scheduler<'_> {
             (client, state.clients[client].session.clone(), dir, state.random.below(16))
         };
         let Some(session) = session else { return };
+        // Not often on a session that has ended, where every call fails at once.
+        let has_ended = session.replacement().is_none() && session.core().end_reason().is_some();
+        if has_ended && !self.world.state().random.one_in(8) {
+            return;
+        }
         let user = User { world: Arc::clone(&self.world), client, session, dir };
         let revokes = self.world.profile.faults.deletions && !self.world.profile.unreadable;
         let body: Body = match choice {
