@@ -322,6 +322,9 @@ impl User {
 
     /// Acts under a guard, and releases it, after a downgrade perhaps.
     fn keep(&self, guard: Guard) {
+        if matches!(&guard, Guard::Multi(guard) if guard.guards().len() != DIRS.len()) {
+            self.world.fail("a guard of several locks does not hold all of them");
+        }
         let mut holding = Holding::of(&self.world, guard.guards().into_iter().map(LockGuard::request));
         self.hold(&guard.guards());
         let guard = match guard {
