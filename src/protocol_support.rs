@@ -177,11 +177,7 @@ impl ProtocolSupport {
             return;
         }
         let core = self.session.core();
-        crossbeam_channel::select! {
-            recv(self.closed) -> _ => {}
-            recv(core.ended()) -> _ => {}
-            default(delay) => {}
-        }
+        core.wait(&[&self.closed, core.ended()], Some(core.now().after(delay)));
     }
 }
 

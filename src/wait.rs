@@ -5,8 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never};
 use parking_lot::Mutex;
+
+use crate::lock_order::assert_none_held;
+use crate::session::{Moment, Runtime, is_disconnected};
 
 /// How long a call waits: for ever, until a deadline, or until another thread cancels it.
 ///
@@ -27,6 +30,9 @@ use parking_lot::Mutex;
 pub struct Wait {
     deadline: Option<Instant>,
     token: Option<CancelToken>,
+    /// A deadline on a clock that a test controls.
+    #[cfg(test)]
+    moment: Option<Moment>,
 }
 
 impl Wait {
@@ -39,13 +45,13 @@ impl Wait {
     /// Waits for this time from now. A time beyond the range of the clock is unlimited.
     #[must_use]
     pub fn timeout(timeout: Duration) -> Wait {
-        Wait { deadline: Instant::now().checked_add(timeout), token: None }
+        Wait { deadline: Instant::now().checked_add(timeout), ..Wait::default() }
     }
 
     /// Waits until this moment.
     #[must_use]
     pub fn until(deadline: Instant) -> Wait {
-        Wait { deadline: Some(deadline), token: None }
+        Wait { deadline: Some(deadline), ..Wait::default() }
     }
 
     /// Waits at most until the token is cancelled.
@@ -58,25 +64,58 @@ impl Wait {
         self.token.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 
+    /// Waits until this moment of the runtime's clock.
+    #[cfg(test)]
+    pub(crate) fn until_moment(moment: Moment) -> Wait {
+        Wait { moment: Some(moment), ..Wait::default() }
+    }
+
+    /// The deadline on the runtime's clock.
+    fn moment(&self, runtime: &dyn Runtime) -> Option<Moment> {
+        #[cfg(test)]
+        if self.moment.is_some() {
+            return self.moment;
+        }
+        let deadline = self.deadline?;
+        Some(runtime.now().after(deadline.saturating_duration_since(Instant::now())))
+    }
+
     /// Waits for a message.
-    pub(crate) fn wait_for<T>(&self, channel: &Receiver<T>) -> Waited<T> {
-        self.wait_for_or(channel, [&never(), &never()])
+    pub(crate) fn wait_for<T: Send + 'static>(
+        &self,
+        runtime: &dyn Runtime,
+        channel: &Receiver<T>,
+    ) -> Waited<T> {
+        self.wait_for_or(runtime, channel, [&never(), &never()])
     }
 
     /// Waits for a message, at most until the channel or one of the others is disconnected.
-    pub(crate) fn wait_for_or<T>(
+    ///
+    /// Of several that are ready, the message comes first and the deadline last.
+    pub(crate) fn wait_for_or<T: Send + 'static>(
         &self,
+        runtime: &dyn Runtime,
         channel: &Receiver<T>,
         [end, other_end]: [&Receiver<Infallible>; 2],
     ) -> Waited<T> {
         let cancelled = self.token.as_ref().map_or_else(never, CancelToken::cancelled);
-        let timed_out = self.deadline.map_or_else(never, at);
-        select! {
-            recv(channel) -> message => message.map_or(Waited::Disconnected, Waited::Received),
-            recv(end) -> _ => Waited::Disconnected,
-            recv(other_end) -> _ => Waited::Disconnected,
-            recv(cancelled) -> _ => Waited::Cancelled,
-            recv(timed_out) -> _ => Waited::TimedOut,
+        let deadline = self.moment(runtime);
+        loop {
+            match channel.try_recv() {
+                Ok(message) => return Waited::Received(message),
+                Err(TryRecvError::Disconnected) => return Waited::Disconnected,
+                Err(TryRecvError::Empty) => {}
+            }
+            if is_disconnected(end) || is_disconnected(other_end) {
+                return Waited::Disconnected;
+            }
+            if is_disconnected(&cancelled) {
+                return Waited::Cancelled;
+            }
+            assert_none_held();
+            if !runtime.wait(&[channel, end, other_end, &cancelled], deadline) {
+                return Waited::TimedOut;
+            }
         }
     }
 }
@@ -165,36 +204,86 @@ impl fmt::Debug for CancelToken {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{in_background, next};
+    use crate::session::Threads;
+    use crate::testing::{ManualRuntime, in_background, next};
+
+    const SHORT: Duration = Duration::from_millis(20);
 
     #[test]
     fn a_message_or_a_disconnect_ends_a_wait() {
+        let runtime = ManualRuntime::default();
         let (sender, receiver) = bounded(1);
         sender.send(1).unwrap();
-        assert_eq!(Wait::forever().wait_for(&receiver), Waited::Received(1));
+        assert_eq!(Wait::forever().wait_for(&runtime, &receiver), Waited::Received(1));
         drop(sender);
-        assert_eq!(Wait::forever().wait_for(&receiver), Waited::Disconnected);
+        assert_eq!(Wait::forever().wait_for(&runtime, &receiver), Waited::Disconnected);
+        assert_eq!(runtime.elapsed(), Duration::ZERO);
     }
 
     #[test]
-    fn a_deadline_ends_a_wait() {
+    fn a_deadline_ends_a_wait_at_that_moment() {
+        let runtime = ManualRuntime::default();
         let (_sender, receiver) = bounded::<()>(1);
-        assert_eq!(Wait::timeout(Duration::ZERO).wait_for(&receiver), Waited::TimedOut);
+        assert_eq!(Wait::timeout(Duration::ZERO).wait_for(&runtime, &receiver), Waited::TimedOut);
         assert_eq!(Wait::timeout(Duration::MAX).deadline, None);
+        let deadline = runtime.now().after(SHORT);
+        assert_eq!(Wait::until_moment(deadline).wait_for(&runtime, &receiver), Waited::TimedOut);
+        assert_eq!(runtime.now(), deadline);
+    }
+
+    #[test]
+    fn a_message_before_the_deadline_ends_a_wait_when_it_arrives() {
+        let runtime = ManualRuntime::default();
+        let (sender, receiver) = bounded(1);
+        let (arrival, deadline) = (runtime.now().after(SHORT), runtime.now().after(2 * SHORT));
+        runtime.at(arrival, Box::new(move || sender.send(1).unwrap()));
+        assert_eq!(Wait::until_moment(deadline).wait_for(&runtime, &receiver), Waited::Received(1));
+        assert_eq!(runtime.now(), arrival);
+    }
+
+    #[test]
+    fn a_message_takes_precedence_over_an_end_and_an_end_over_the_deadline() {
+        let runtime = ManualRuntime::default();
+        let (sender, receiver) = bounded(1);
+        let (open, end) = bounded(0);
+        let cancel = CancelToken::new();
+        let wait = Wait::until_moment(runtime.now()).cancelled_by(&cancel);
+        let outcome = || wait.wait_for_or(&runtime, &receiver, [&never(), &end]);
+        assert_eq!(outcome(), Waited::TimedOut);
+        cancel.cancel();
+        assert_eq!(outcome(), Waited::Cancelled);
+        drop(open);
+        assert_eq!(outcome(), Waited::Disconnected);
+        sender.send(1).unwrap();
+        assert_eq!(outcome(), Waited::Received(1));
+    }
+
+    #[test]
+    fn a_real_wait_times_out_and_not_before_its_time() {
+        let threads = Threads::start().unwrap();
+        let (_sender, receiver) = bounded::<()>(1);
+        let wait = Wait::timeout(SHORT);
+        let begun = Instant::now();
+        assert_eq!(wait.wait_for(&*threads, &receiver), Waited::TimedOut);
+        assert!(begun.elapsed() >= SHORT);
+        threads.shut_down();
+        assert_eq!(wait.wait_for(&*threads, &receiver), Waited::TimedOut, "also after the shut-down");
     }
 
     #[test]
     fn cancelling_ends_a_wait_and_those_to_come() {
+        let threads = Threads::start().unwrap();
         let (_sender, receiver) = bounded::<()>(1);
         let cancel = CancelToken::new();
         let wait = Wait::forever().cancelled_by(&cancel);
         let waiting = in_background({
-            let (wait, receiver) = (wait.clone(), receiver.clone());
-            move || wait.wait_for(&receiver)
+            let (wait, receiver, threads) = (wait.clone(), receiver.clone(), Arc::clone(&threads));
+            move || wait.wait_for(&*threads, &receiver)
         });
         assert!(!wait.is_cancelled());
         cancel.clone().cancel();
         assert_eq!(next(&waiting), Waited::Cancelled);
-        assert_eq!(wait.wait_for(&receiver), Waited::Cancelled);
+        assert_eq!(wait.wait_for(&*threads, &receiver), Waited::Cancelled);
+        threads.shut_down();
     }
 }

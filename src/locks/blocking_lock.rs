@@ -66,7 +66,8 @@ impl BlockingLock {
             return Err(cancelled(&self.dir));
         }
         let attempt = self.start(signals)?;
-        match wait.wait_for_or(&attempt.events, [&signals.broken(), self.support.closed()]) {
+        let ends = [&signals.broken(), self.support.closed()];
+        match wait.wait_for_or(&**attempt.claim.core().runtime(), &attempt.events, ends) {
             Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
             // This lock itself was lost right after it was acquired.
             Waited::Disconnected if attempt.events.try_recv() == Ok(Event::Acquired) => {
@@ -131,7 +132,7 @@ pub(crate) fn over_losses<T>(
             // so there is no replacement to wait for.
             Err(error) if error.is_session_lost() && core.end_reason().is_none() => {}
             Err(error) if error.is_session_lost() => {
-                match wait.wait_for_or(&replaced, [support.closed(), &never()]) {
+                match wait.wait_for_or(&**core.runtime(), &replaced, [support.closed(), &never()]) {
                     Waited::TimedOut => return Ok(None),
                     Waited::Cancelled => return Err(cancelled(dir)),
                     _ if replacement.is_closed() => return Err(error),
@@ -162,5 +163,116 @@ impl Attempt {
             Some(znode) => Ok(LockGuard::new(self.session, self.claim, znode, self.signals)),
             None => Err(self.claim.end_error(Operation::LOCK)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use crate::client::ZkError;
+    use crate::fake::SimulatedZooKeeper;
+    use crate::session::Runtime;
+    use crate::testing::{ManualRuntime, open_on_manual_runtime};
+    use crate::{BlockingWriteLock, CancelToken, Revocation, Revoker};
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// A lock on a manual runtime, with another client's request in its queue.
+    struct Fixture {
+        server: SimulatedZooKeeper,
+        runtime: Arc<ManualRuntime>,
+        session: Session,
+        lock: BlockingWriteLock,
+        ahead: String,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let server = SimulatedZooKeeper::new();
+            server.create("/lock", b"");
+            let ahead = server.create_sequential("/lock", "x-other-lock-", Some(7));
+            let (_client, runtime, session) = open_on_manual_runtime(&server, TIMEOUT);
+            let lock = BlockingWriteLock::new(&session, "/lock").unwrap();
+            Fixture { server, runtime, session, lock, ahead }
+        }
+
+        fn requests(&self) -> usize {
+            self.server.children("/lock").len()
+        }
+    }
+
+    #[test]
+    fn a_call_times_out_at_its_deadline_and_leaves_no_znode() {
+        let fixture = Fixture::new();
+        let deadline = fixture.runtime.now().after(LONG);
+        assert!(fixture.lock.try_lock_for(Wait::until_moment(deadline)).unwrap().is_none());
+        assert_eq!(fixture.runtime.now(), deadline);
+        assert_eq!(fixture.requests(), 1);
+    }
+
+    #[test]
+    fn a_call_returns_when_the_lock_is_free() {
+        let fixture = Fixture::new();
+        let (server, ahead) = (fixture.server.clone(), fixture.ahead.clone());
+        let free = fixture.runtime.now().after(LONG);
+        fixture.runtime.at(free, Box::new(move || server.delete(&ahead)));
+        let guard = fixture.lock.lock().unwrap();
+        assert!(guard.is_owner());
+        assert_eq!(fixture.runtime.now(), free);
+        guard.unlock().unwrap();
+        assert_eq!((fixture.runtime.now(), fixture.requests()), (free, 0));
+    }
+
+    #[test]
+    fn a_cancelled_call_returns_at_that_moment() {
+        let fixture = Fixture::new();
+        let token = CancelToken::new();
+        let wait = Wait::until_moment(fixture.runtime.now().after(2 * LONG)).cancelled_by(&token);
+        let cancelled = fixture.runtime.now().after(LONG);
+        fixture.runtime.at(cancelled, Box::new(move || token.cancel()));
+        let error = fixture.lock.try_lock_for(wait).unwrap_err();
+        assert!(matches!(error, LockError::Cancelled { .. }), "{error}");
+        assert_eq!((fixture.runtime.now(), fixture.requests()), (cancelled, 1));
+    }
+
+    #[test]
+    fn a_refused_try_lock_takes_no_time() {
+        let fixture = Fixture::new();
+        assert!(fixture.lock.try_lock().unwrap().is_none());
+        assert_eq!((fixture.runtime.elapsed(), fixture.requests()), (Duration::ZERO, 1));
+    }
+
+    #[test]
+    fn a_revoker_waits_for_the_grace_and_no_longer() {
+        let fixture = Fixture::new();
+        let revoker = Revoker::new(&fixture.session);
+        let revoked = revoker.force_revocation_after(&fixture.ahead, LONG).unwrap();
+        assert_eq!((revoked, fixture.runtime.elapsed()), (Revocation::Forced, LONG));
+
+        let fixture = Fixture::new();
+        let revoker = Revoker::new(&fixture.session);
+        let (server, ahead) = (fixture.server.clone(), fixture.ahead.clone());
+        fixture.runtime.at(fixture.runtime.now().after(TIMEOUT), Box::new(move || server.delete(&ahead)));
+        let revoked = revoker.force_revocation_after(&fixture.ahead, LONG).unwrap();
+        assert_eq!((revoked, fixture.runtime.elapsed()), (Revocation::Complied, TIMEOUT));
+    }
+
+    #[test]
+    fn an_operation_is_retried_after_the_delays_of_its_policy() {
+        let fixture = Fixture::new();
+        let support = ProtocolSupport::new(&fixture.session);
+        let (runtime, mut attempts) = (Arc::clone(&fixture.runtime), Vec::new());
+        let outcome = support.retry_operation(|| {
+            attempts.push(runtime.elapsed().as_millis());
+            match attempts.len() {
+                4 => Ok(()),
+                _ => Err(LockError::client(Operation::READ, "/lock", ZkError::ConnectionLoss)),
+            }
+        });
+        outcome.unwrap();
+        assert_eq!(attempts, [0, 0, 500, 1500]);
     }
 }

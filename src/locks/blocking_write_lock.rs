@@ -148,6 +148,10 @@ impl BlockingWriteLock {
         self.lock.support().close();
     }
 
+    pub(crate) fn session(&self) -> &Session {
+        self.lock.session()
+    }
+
     pub(crate) fn dir(&self) -> &str {
         self.lock.dir()
     }

@@ -6,10 +6,9 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded, never};
+use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 
 use crate::error::{LockError, Result};
@@ -19,6 +18,7 @@ use crate::locks::lock_guard::LockGuard;
 use crate::logging;
 use crate::panics::contain;
 use crate::request::Request;
+use crate::session::Runtime;
 use crate::wait::{CancelToken, Wait, Waited};
 
 /// Minimum interval between joins.
@@ -74,6 +74,7 @@ const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
 /// ```
 pub struct Candidate {
     shared: Arc<Shared>,
+    runtime: Arc<dyn Runtime>,
     ended: Receiver<Infallible>,
 }
 
@@ -107,7 +108,8 @@ impl Candidate {
         let (running, ended) = bounded(0);
         let mut campaign = Campaign { shared: Arc::clone(&shared), election, lead: Box::new(lead) };
         let of_thread = Arc::clone(&shared);
-        let started = thread::Builder::new().name("zk-lock-leader".to_owned()).spawn(move || {
+        let runtime = Arc::clone(campaign.election.session().core().runtime());
+        let body = Box::new(move || {
             let outcome = campaign.run();
             // Before the end is visible, as it holds the application's values.
             if let Err(message) = contain(|| drop(campaign)) {
@@ -116,8 +118,8 @@ impl Candidate {
             of_thread.end(outcome);
             drop(running);
         });
-        started.map_err(LockError::thread)?;
-        Ok(Candidate { shared, ended })
+        runtime.spawn("zk-lock-leader", body).map_err(LockError::thread)?;
+        Ok(Candidate { shared, runtime, ended })
     }
 
     /// Returns whether this candidate leads, proven up to now. Does no I/O and does not block.
@@ -137,7 +139,7 @@ impl Candidate {
     /// After a [`stop`](Candidate::stop) it ends once its closure has returned and the znode is
     /// deleted. It ends by itself after an [error](Candidate::error).
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
-        wait.into().wait_for(&self.ended) == Waited::Disconnected
+        wait.into().wait_for(&*self.runtime, &self.ended) == Waited::Disconnected
     }
 
     /// Returns a channel that is disconnected when the candidate has ended; for use in
@@ -203,7 +205,7 @@ impl Campaign {
     fn run(&mut self) -> Result<()> {
         let stop = self.shared.stop.clone();
         loop {
-            let earliest = Instant::now() + MIN_REJOIN_INTERVAL;
+            let earliest = self.election.session().core().now().after(MIN_REJOIN_INTERVAL);
             match self.election.try_lock_for(Wait::forever().cancelled_by(&stop)) {
                 Ok(Some(guard)) => self.lead(guard)?,
                 // Stopped: this wait ends in no other way.
@@ -211,7 +213,7 @@ impl Campaign {
                 Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
-            Wait::until(earliest).cancelled_by(&stop).wait_for::<Infallible>(&never());
+            self.election.session().core().wait(&[&stop.cancelled()], Some(earliest));
         }
     }
 
@@ -250,6 +252,7 @@ fn is_deletion(error: &LockError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     use crossbeam_channel::{RecvTimeoutError, unbounded};
 

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Select};
+use crossbeam_channel::Receiver;
 
 use crate::error::Result;
 use crate::locks::lock_guard::LockGuard;
@@ -65,12 +65,10 @@ impl Leadership {
         if self.should_stop() {
             return false;
         }
-        let mut signals = Select::new();
-        signals.recv(self.lost());
-        signals.recv(self.revocation());
-        signals.recv(&self.stop_requested);
+        let request = self.request();
+        let core = request.core();
         // The messages stay in the channels for the closure.
-        let _ = signals.ready_timeout(time);
+        core.wait(&[self.lost(), self.revocation(), &self.stop_requested], Some(core.now().after(time)));
         !self.should_stop()
     }
 

@@ -244,15 +244,11 @@ impl fmt::Debug for ListeningLock {
     }
 }
 
-/// For the simulation, which does not block.
+/// For the simulation.
 #[cfg(test)]
 impl ListeningLock {
     pub(crate) fn current(&self) -> &lock_order::Mutex<LOCK, Option<Arc<Request>>> {
         &self.inner.current
-    }
-
-    pub(crate) fn current_or_new(&self) -> Option<Arc<Request>> {
-        self.inner.current_or_new()
     }
 
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {

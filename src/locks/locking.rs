@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crossbeam_channel::{bounded, select};
+use crossbeam_channel::{TryRecvError, bounded};
 
 use crate::client::ZkError;
 use crate::error::{LockError, Operation, Result};
@@ -82,13 +82,14 @@ pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
     let (first, outcome) = bounded(1);
     request.withdraw(Some(first));
     request.deliver();
-    let outcome = select! {
-        recv(outcome) -> outcome => outcome,
+    request.core().wait(&[&outcome, request.core().ended()], None);
+    let error = match outcome.try_recv() {
+        Ok(Err(error)) => error,
+        // Without an outcome there was no znode to delete.
+        Ok(Ok(())) | Err(TryRecvError::Disconnected) => return Ok(Released::Deleted),
         // The server deletes the znode with the session.
-        recv(request.core().ended()) -> _ => return Ok(Released::Pending),
+        Err(TryRecvError::Empty) => return Ok(Released::Pending),
     };
-    // Without an outcome there was no znode to delete.
-    let Ok(Err(error)) = outcome else { return Ok(Released::Deleted) };
     let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
     match error {
         ZkError::NoNode => Err(LockError::RequestDeleted { path }),

@@ -10,8 +10,6 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::select;
-
 use crate::client::{Stat, ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
@@ -138,12 +136,11 @@ impl Revoker {
         let czxid = self.ask(&znode)?;
         let core = self.support.session().core();
         let deletion_watch = DeletionWatch::begin(&core, &znode);
-        select! {
-            recv(deletion_watch.deleted()) -> _ => return Ok(Revocation::Complied),
-            // The deletion below returns the error.
-            recv(core.ended()) -> _ => {}
-            default(grace) => {}
+        core.wait(&[deletion_watch.deleted(), core.ended()], Some(core.now().after(grace)));
+        if deletion_watch.deleted().try_recv().is_ok() {
+            return Ok(Revocation::Complied);
         }
+        // If the session has ended, the deletion reports that.
         drop(deletion_watch);
         self.delete(&znode, czxid)
     }

@@ -45,12 +45,12 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use log::Level;
-use parking_lot::Condvar;
 
 use crate::client::{Acl, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
@@ -89,8 +89,6 @@ pub(crate) struct Request {
     spec: RequestSpec,
     observer: Arc<dyn Observer>,
     state: Mutex<REQUEST, State>,
-    /// Signalled when the request is placed or ends.
-    settled: Condvar,
     /// The epoch under which the lock is held. Separate from the state, as owners ask for it before
     /// every action.
     held_under: Mutex<OWNERSHIP, Option<Arc<LeaseEpoch>>>,
@@ -110,6 +108,8 @@ struct State {
     reply_lost: bool,
     /// Why the request failed, for those who wait for it.
     error: Option<LockError>,
+    /// Dropped when the request is placed or has ended; `None` until a thread waits for that.
+    awaited: Option<(Sender<Infallible>, Receiver<Infallible>)>,
 }
 
 enum Phase {
@@ -192,8 +192,8 @@ impl Request {
                 listing: None,
                 reply_lost: false,
                 error: None,
+                awaited: None,
             }),
-            settled: Condvar::new(),
             held_under: Mutex::new(None),
             fencing_token: OnceLock::new(),
         })
@@ -264,22 +264,21 @@ impl Request {
     /// Waits until the request owns the lock or is known to be behind another; `None` if it was
     /// withdrawn meanwhile.
     pub(crate) fn wait_until_placed(&self) -> Result<Option<QueuePosition>> {
-        let mut state = self.state.lock();
         loop {
-            match &state.phase {
-                Phase::Owner { .. } => return Ok(Some(QueuePosition::Owner)),
-                Phase::Queued { seen: true, .. } => return Ok(Some(QueuePosition::Queued)),
-                Phase::Ended { how: Ending::Withdrawn, .. } => return Ok(None),
-                Phase::Ended { .. } => return Err(self.take_error(Operation::LOCK, &mut state)),
-                Phase::Joining(_) | Phase::Queued { .. } => state.wait(&self.settled),
-            }
+            let placed = {
+                let mut state = self.state.lock();
+                match &state.phase {
+                    Phase::Owner { .. } => return Ok(Some(QueuePosition::Owner)),
+                    Phase::Queued { seen: true, .. } => return Ok(Some(QueuePosition::Queued)),
+                    Phase::Ended { how: Ending::Withdrawn, .. } => return Ok(None),
+                    Phase::Ended { .. } => return Err(self.take_error(Operation::LOCK, &mut state)),
+                    Phase::Joining(_) | Phase::Queued { .. } => {
+                        state.awaited.get_or_insert_with(|| bounded(0)).1.clone()
+                    }
+                }
+            };
+            self.core.wait(&[&placed], None);
         }
-    }
-
-    /// Whether [`wait_until_placed`](Request::wait_until_placed) would return at once.
-    #[cfg(test)]
-    pub(crate) fn is_placed(&self) -> bool {
-        self.state.lock().phase.is_placed()
     }
 
     /// Why the request ended.
@@ -427,7 +426,7 @@ impl Request {
         state.phase = Phase::Ended { znode, how };
         state.listing = None;
         self.forget_watch(state);
-        self.settled.notify_all();
+        state.awaited = None;
         Some(Cleanup { left_behind, still_moving: state.runner.stop() })
     }
 

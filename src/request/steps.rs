@@ -260,7 +260,7 @@ impl Request {
         state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
         *self.held_under.lock() = Some(Arc::clone(epoch));
         self.observer.post(Event::Acquired);
-        self.settled.notify_all();
+        state.awaited = None;
         drop(state);
         logging::info!("acquired {znode}");
         self.wake_after(OWN_WATCH_DELAY);
@@ -307,7 +307,7 @@ impl Request {
         let Phase::Queued { seen, znode } = &mut state.phase else { return None };
         let is_news = !std::mem::replace(seen, true);
         let znode = is_news.then(|| znode.clone());
-        self.settled.notify_all();
+        state.awaited = None;
         znode
     }
 

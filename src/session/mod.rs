@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, select, unbounded};
+use crossbeam_channel::{Receiver, unbounded};
 
 #[cfg(feature = "zookeeper")]
 use crate::client::Adapter;
@@ -42,11 +42,11 @@ pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::registry::{Notification, Participant, ParticipantId};
 pub(crate) use self::removal::Target;
-use self::replacement::Factory;
-pub(crate) use self::replacement::{OnNewSession, Replacement};
+pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::runner::{Runner, Task};
-use self::runtime::Threads;
-pub(crate) use self::runtime::{Priority, Runtime};
+pub(crate) use self::runtime::{Priority, Runtime, Threads, is_disconnected};
+#[cfg(test)]
+pub(crate) use self::runtime::{Signal, is_ready};
 #[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
 pub(crate) use self::state::{Core, WatchOutcome};
@@ -190,7 +190,12 @@ impl Session {
     pub fn from_client_factory(
         factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
     ) -> Result<Session> {
-        let factory: Arc<Factory> = Arc::new(factory);
+        let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
+        Session::open_replaced(Factory { runtime: Box::new(runtime), client: Box::new(factory) })
+    }
+
+    pub(crate) fn open_replaced(factory: Factory) -> Result<Session> {
+        let factory = Arc::new(factory);
         let core = replacement::make(&factory)?;
         let (replacement, closed) = Replacement::new();
         let handle = Arc::new(Handle { core: Mutex::new(Arc::clone(&core)), replacement: Some(replacement) });
@@ -237,12 +242,10 @@ impl Session {
         core.end(LossReason::SessionClosed);
         let mut waits = core.in_contact() && !is_lost;
         while waits {
-            // Nothing is ever sent: it is disconnected when all is done.
-            let outcome = core.finished().recv_timeout(MAX_CLOSE_SILENCE);
+            let is_finished = core.wait(&[core.finished()], Some(core.now().after(MAX_CLOSE_SILENCE)));
             let now = core.now();
             let is_silent = now.since(core.last_contact()) >= MAX_CLOSE_SILENCE;
-            waits =
-                outcome == Err(RecvTimeoutError::Timeout) && !is_silent && now.since(begun) < MAX_CLOSE_WAIT;
+            waits = !is_finished && !is_silent && now.since(begun) < MAX_CLOSE_WAIT;
         }
     }
 
@@ -338,22 +341,19 @@ fn await_first_contact(core: &Arc<Core>, contact: &FirstContact) -> Result<()> {
     // In contact the session tries by itself.
     let mut tries = !core.in_contact();
     while core.state() == SessionState::Suspended && core.now() < contact.deadline {
-        let left = contact.deadline.since(core.now());
         if tries {
             let attempt = attempt.clone();
             core.submit(move |core| {
                 let _ = attempt.send(core.prove_life());
             });
-            select! {
-                recv(states) -> _ => continue,
-                recv(attempts) -> outcome => if let Ok(Err(error)) = outcome {
-                    why = format!("{error:?}");
-                },
-                default(left) => break,
+            core.wait(&[&states, &attempts], Some(contact.deadline));
+            if let Ok(Err(error)) = attempts.try_recv() {
+                why = format!("{error:?}");
             }
         }
         // An answer from before the client's report of contact does not count.
-        let _ = states.recv_timeout(CONNECT_RETRY.min(left));
+        core.wait(&[&states], Some(core.now().after(CONNECT_RETRY).min(contact.deadline)));
+        while states.try_recv().is_ok() {}
         tries = true;
     }
     if core.state() == SessionState::Connected { Ok(()) } else { Err(contact.failed(&why)) }

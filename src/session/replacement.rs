@@ -6,13 +6,11 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::runtime::Runtime;
-use super::runtime::Threads;
+use super::runtime::{Runtime, is_disconnected};
 use super::state::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
 use crate::client::ZooKeeperClient;
@@ -27,7 +25,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest time between two tries. A server that comes back is found within it.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
 
-pub(super) type Factory = dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync;
+/// Makes what each new session runs on: first the runtime, then the client.
+pub(crate) struct Factory {
+    pub(crate) runtime: Box<dyn Fn() -> Result<Arc<dyn Runtime>> + Send + Sync>,
+    /// The application's.
+    pub(crate) client: Box<dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync>,
+}
 
 /// A participant that waited on a lost session and waits again on the next.
 pub(crate) trait OnNewSession: Send + Sync {
@@ -124,18 +127,18 @@ impl fmt::Debug for Replacement {
 
 /// Makes a core on a new client.
 pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
-    let threads = Threads::start()?;
-    let opened_after = Some(threads.now());
+    let runtime = (factory.runtime)()?;
+    let opened_after = Some(runtime.now());
     let client = ask(factory);
     let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
-    let contact = FirstContact::by(threads.now(), wait, "the client of the factory");
-    open_core(client, threads, opened_after, &contact)
+    let contact = FirstContact::by(runtime.now(), wait, "the client of the factory");
+    open_core(client, runtime, opened_after, &contact)
 }
 
-/// Asks the factory, which is the application's.
+/// Asks the factory for a client.
 fn ask(factory: &Arc<Factory>) -> Result<Arc<dyn ZooKeeperClient>> {
     let made = contain(|| {
-        let client = factory()?;
+        let client = (factory.client)()?;
         check_timeout(client.session_timeout())?;
         Ok(client)
     });
@@ -153,14 +156,14 @@ pub(super) fn start(
     closed: Receiver<Infallible>,
 ) -> Result<()> {
     let handle = Arc::downgrade(handle);
-    let thread = thread::Builder::new().name("zk-lock-replacement".to_owned());
-    let started = thread.spawn(move || {
+    let runtime = Arc::clone(core.runtime());
+    let body = Box::new(move || {
         let mut core = core;
         while let Some(next) = replace_when_lost(&handle, &core, &factory, &closed) {
             core = next;
         }
     });
-    started.map(drop).map_err(LockError::thread)
+    runtime.spawn("zk-lock-replacement", body).map_err(LockError::thread)
 }
 
 /// Returns the core that took the place of the lost one; `None` when there will be no more.
@@ -170,15 +173,11 @@ fn replace_when_lost(
     factory: &Arc<Factory>,
     closed: &Receiver<Infallible>,
 ) -> Option<Arc<Core>> {
-    select! {
-        recv(lost.ended()) -> _ => {}
-        recv(closed) -> _ => return None,
-    }
+    lost.wait(&[lost.ended(), closed], None);
     let mut outage = Outage::default();
     let lost_at = lost.now();
     // A close ends the session too, so that both may have come.
-    let mut pause = Duration::ZERO;
-    while matches!(closed.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
+    while !is_disconnected(closed) {
         let error = match make(factory) {
             Ok(core) => return install(handle, lost, core),
             Err(error) => error,
@@ -186,7 +185,8 @@ fn replace_when_lost(
         let elapsed = lost.now().since(lost_at);
         let level = if outage.is_report_due(elapsed) { log::Level::Warn } else { log::Level::Debug };
         logging::log!(level, "no new ZooKeeper session for {} s: {error}", elapsed.as_secs());
-        pause = outage.next_pause(lost.random_unit());
+        let pause = outage.next_pause(lost.random_unit());
+        lost.wait(&[closed], Some(lost.now().after(pause)));
     }
     None
 }

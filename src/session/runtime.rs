@@ -1,11 +1,15 @@
-//! [`Runtime`]: the time, the threads that may block, and the timer of a session.
+//! [`Runtime`]: the time, the threads, the waits and the timer of a session.
 //!
 //! A trait, so that a test can run a whole session on one thread and with a simulated clock.
 
+use std::convert::Infallible;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Select, TryRecvError};
 use uuid::Uuid;
 
 use super::callbacks::Callbacks;
@@ -39,6 +43,15 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// it blocks; even after [`shut_down`](Runtime::shut_down).
     fn submit_callback(&self, callback: Job);
 
+    /// Starts a thread that may wait and run the application's code. It ends with its body.
+    fn spawn(&self, name: &'static str, body: Job) -> io::Result<()>;
+
+    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the
+    /// deadline if none is ready.
+    ///
+    /// Every blocking call of the library waits here, even after [`shut_down`](Runtime::shut_down).
+    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool;
+
     /// Abandons the workers that are busy now, as they may be stuck for ever, and starts others.
     fn abandon(&self);
 
@@ -54,6 +67,46 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     fn new_guid(&self) -> Uuid {
         Uuid::new_v4()
     }
+}
+
+/// Something to wait for: a channel, which is ready when it has a message or is disconnected.
+pub(crate) trait Signal {
+    fn add_to<'a>(&'a self, select: &mut Select<'a>);
+
+    /// Checks for readiness later, and on another thread.
+    #[cfg(test)]
+    fn readiness(&self) -> Box<dyn Fn() -> bool + Send>;
+}
+
+impl<T: Send + 'static> Signal for Receiver<T> {
+    fn add_to<'a>(&'a self, select: &mut Select<'a>) {
+        select.recv(self);
+    }
+
+    #[cfg(test)]
+    fn readiness(&self) -> Box<dyn Fn() -> bool + Send> {
+        let channel = self.clone();
+        Box::new(move || is_ready(&[&channel]))
+    }
+}
+
+/// Whether one of the signals is ready.
+#[cfg(test)]
+pub(crate) fn is_ready(signals: &[&dyn Signal]) -> bool {
+    select_of(signals).try_ready().is_ok()
+}
+
+/// Whether a channel that carries no messages is disconnected.
+pub(crate) fn is_disconnected(latch: &Receiver<Infallible>) -> bool {
+    latch.try_recv() == Err(TryRecvError::Disconnected)
+}
+
+fn select_of<'a>(signals: &[&'a dyn Signal]) -> Select<'a> {
+    let mut select = Select::new();
+    for signal in signals {
+        signal.add_to(&mut select);
+    }
+    select
 }
 
 /// The runtime of a session in use: a few workers, one timer thread, and threads for callbacks
@@ -93,6 +146,21 @@ impl Runtime for Threads {
 
     fn submit_callback(&self, callback: Job) {
         self.callbacks.submit(callback);
+    }
+
+    fn spawn(&self, name: &'static str, body: Job) -> io::Result<()> {
+        thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
+    }
+
+    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
+        let mut select = select_of(signals);
+        match deadline {
+            Some(deadline) => select.ready_timeout(deadline.since(self.now())).is_ok(),
+            None => {
+                select.ready();
+                true
+            }
+        }
     }
 
     fn abandon(&self) {

@@ -31,9 +31,13 @@ pub(super) enum Wait {
     LossReported,
     /// This time is reached.
     Time(Moment),
-    /// A condition of the library's. Evaluated while no thread holds any lock.
-    Until(Box<dyn Fn() -> bool + Send>),
+    /// A condition. Evaluated while no thread holds any lock.
+    Until(Condition),
+    /// One of the library's signals is ready, or the deadline is reached.
+    Signals(Vec<Condition>, Option<Moment>),
 }
+
+pub(super) type Condition = Box<dyn Fn() -> bool + Send>;
 
 /// A thread's report when it returns the baton.
 pub(super) enum Report {

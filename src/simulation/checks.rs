@@ -8,10 +8,12 @@ use super::world::{World, short};
 use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::counter::is_in_doubt;
 use crate::recipe::znode_name::generated_sequence;
+use crate::request::Request;
 
 impl World {
     /// Returns a description of a broken promise.
     pub(super) fn check(&self, dirs: &[&str]) -> Option<String> {
+        self.note_replacements();
         dirs.iter().find_map(|dir| {
             let children = self.zookeeper.children(dir);
             self.record_end_of_counter(dir, &children);
@@ -24,27 +26,26 @@ impl World {
     /// from deleting its znode. Then it must only notice in time, which is checked at the end of
     /// the run.
     fn check_owners(&self, dir: &str, children: &[String]) -> Option<String> {
-        let owners: Vec<(usize, Arc<ListeningLock>)> = self.owners(dir);
         let mut undisturbed = Vec::new();
-        for (number, lock) in &owners {
-            let Some(id) = lock.id() else {
-                return Some(format!("lock {number} owns {dir} without a znode"));
+        for (owner, id) in self.owning_requests(dir) {
+            let Some(id) = id else {
+                return Some(format!("{owner} owns {dir} without a znode"));
             };
             if self.state().deleted_by_another.contains(&id) {
                 continue;
             }
             let Some(name) = id.strip_prefix(dir).and_then(|name| name.strip_prefix('/')) else {
-                return Some(format!("lock {number} owns {dir} with the znode {id}"));
+                return Some(format!("{owner} owns {dir} with the znode {id}"));
             };
             if !children.iter().any(|child| child == name) {
-                return Some(format!("lock {number} owns {dir} but its znode {} is deleted", short(&id)));
+                return Some(format!("{owner} owns {dir} but its znode {} is deleted", short(&id)));
             }
             let is_tentative = |child: &str| self.state().tentative.contains(&format!("{dir}/{child}"));
             let mut ahead = children.iter().filter(|child| keeps_waiting(child, name));
             if let Some(ahead) = ahead.find(|ahead| !is_tentative(ahead)) {
-                return Some(format!("lock {number} owns {dir} but {} is before it", short(ahead)));
+                return Some(format!("{owner} owns {dir} but {} is before it", short(ahead)));
             }
-            undisturbed.push((*number, is_readers(name)));
+            undisturbed.push((owner, is_readers(name)));
         }
         let is_shared = undisturbed.iter().all(|(_, reads)| *reads);
         (undisturbed.len() > 1 && !is_shared)
@@ -76,6 +77,27 @@ impl World {
         };
         let (number, _) = believing.into_iter().find(|(_, lock)| !lock.is_owner())?;
         Some(format!("lock {number} lost ownership without a notification"))
+    }
+
+    /// What currently reports ownership of a directory, and its znode: locks with a listener, guards
+    /// and leaderships.
+    pub(super) fn owning_requests(&self, dir: &str) -> Vec<(String, Option<String>)> {
+        let holds: Vec<(usize, Arc<Request>)> = {
+            let state = self.state();
+            let of_dir = state.holds.iter().filter(|(_, hold)| hold.dir == dir);
+            of_dir.map(|(number, hold)| (*number, Arc::clone(&hold.request))).collect()
+        };
+        let owners = self.owners(dir).into_iter().map(|(number, lock)| (format!("lock {number}"), lock.id()));
+        let mut all: Vec<_> = owners.collect();
+        let mut seen: Vec<Arc<Request>> = Vec::new();
+        for (number, request) in holds {
+            // One request may be held several times.
+            if request.is_owner() && !seen.iter().any(|other| Arc::ptr_eq(other, &request)) {
+                all.push((format!("guard {number}"), request.znode().map(|znode| znode.to_string())));
+                seen.push(request);
+            }
+        }
+        all
     }
 
     /// The locks on a directory that currently report ownership.

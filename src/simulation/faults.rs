@@ -264,6 +264,7 @@ fn pause(world: &World, number: usize) {
     state.silence(number, false, now);
     let client = &mut state.clients[number];
     client.paused_until = client.paused_until.max(now.after(length));
+    client.suspensions += 1;
     drop(state);
     world.note(format!("client {number} is suspended for {length:?}"));
 }
@@ -272,6 +273,7 @@ fn pause(world: &World, number: usize) {
 fn jump_clock(world: &World) {
     let mut state = world.state();
     let length = some_time(&mut state, 0);
+    state.clock_jumps += 1;
     drop(state);
     world.set_now(world.now().after(length));
     world.note(format!("the clock jumps by {length:?}"));
@@ -299,7 +301,7 @@ pub(super) fn delete_owners_znode(world: &Arc<World>, dir: &'static str, owner: 
     delete_znode(world, znode.as_str());
     let (world, owner) = (Arc::clone(world), Arc::clone(owner));
     pause_thread(Wait::Until(Box::new(move || {
-        !owner.is_owner() || world.owners(dir).len() > 1 || world.zookeeper.children(dir).is_empty()
+        !owner.is_owner() || world.owning_requests(dir).len() > 1 || world.zookeeper.children(dir).is_empty()
     })));
 }
 
@@ -332,7 +334,7 @@ fn requests(world: &World) -> Vec<String> {
 }
 
 /// A random request of ours in the queues.
-fn some_request(world: &World) -> Option<String> {
+pub(super) fn some_request(world: &World) -> Option<String> {
     let all = requests(world);
     if all.is_empty() {
         return None;

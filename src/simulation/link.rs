@@ -217,7 +217,7 @@ impl ClientState {
     pub(super) fn may_continue(&self, wait: &Wait, now: Moment) -> bool {
         let through = !self.link.partitioned;
         match wait {
-            Wait::Turn | Wait::Until(_) => true,
+            Wait::Turn | Wait::Until(_) | Wait::Signals(..) => true,
             Wait::Time(moment) => *moment <= now,
             Wait::Send => through || !self.link.connected || self.link.over,
             Wait::Reply(number) => {

@@ -1,40 +1,28 @@
 //! The application of a simulation: its locks, its listeners, and its actions on them.
 //!
-//! `join`, `leave` and `downgrade` do what the methods of the locks and of
-//! [`WriteGuard`](crate::WriteGuard) do, but leave the waiting to the scheduler. Outside worker
-//! threads, those methods block on a condition variable or a channel, which the scheduler could not
-//! see.
+//! The users of blocking locks are in [`guards`](super::guards).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crossbeam_channel::{TryRecvError, bounded};
-
 use super::baton::{Wait, pause, role};
-use super::faults;
 use super::world::{State, World};
-use crate::error::{LockError, Operation};
 use crate::locks::listening_lock::ListeningLock;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Downgrade, Request};
 use crate::{Acl, LockListener, LockOptions, LossReason, Permissions, RetryPolicy, Session};
 
 /// The names of readers and writers. Tests of the rules cover other schemes.
-const SCHEME: NamingScheme = NamingScheme::Recipe;
+pub(super) const SCHEME: NamingScheme = NamingScheme::Recipe;
 const READ: Access = Access::Read(SCHEME);
-pub(super) const WRITE: Access = Access::Write(SCHEME);
-
-/// How often a downgrade is attempted when contact is lost.
-const ATTEMPTS: usize = 3;
+const WRITE: Access = Access::Write(SCHEME);
 
 /// What the checks know of a lock.
 pub(super) struct LockRecord {
     pub(super) client: usize,
     pub(super) dir: &'static str,
-    pub(super) access: Access,
     pub(super) held_by_application: Option<Arc<ListeningLock>>,
     pub(super) weak: Weak<ListeningLock>,
     /// User threads in one of its methods.
@@ -62,8 +50,6 @@ pub(super) enum Callback {
 pub(super) enum Action {
     Lock,
     Unlock,
-    /// Downgrades a writer to a reader.
-    Downgrade,
     Close,
     Drop,
 }
@@ -80,42 +66,32 @@ pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir
         true => world.state().random.of(&[Access::Exclusive, READ, READ, WRITE, WRITE]),
         false => Access::Exclusive,
     };
-    let (number, lock) = create_lock(world, client, session, dir, access);
-    world.note(format!("client {client} creates lock {number}: {access:?}"));
-    world.state().locks[number].held_by_application = Some(lock);
-}
-
-/// Creates a lock that no user holds yet, and returns it with its number.
-fn create_lock(
-    world: &Arc<World>,
-    client: usize,
-    session: &Session,
-    dir: &'static str,
-    access: Access,
-) -> (usize, Arc<ListeningLock>) {
     let number = world.state().locks.len();
     let listener = RecordingListener { world: Arc::downgrade(world), lock: number };
     let path = ZNodePath::parse(dir).expect("a good path");
-    let mut options = LockOptions::new().retry(world.state().random.of(&retry_policies()));
-    if world.profile.unreadable {
-        options = options.acl([Acl::new(all_except_read(), "world", "anyone")]);
-    }
-    let support = ProtocolSupport::with_options(session, options).expect("good options");
+    let support = ProtocolSupport::with_options(session, options(world)).expect("good options");
     let lock = Arc::new(ListeningLock::new(support, path, access, Some(Arc::new(listener))));
-    let mut state = world.state();
-    state.locks.push(LockRecord {
+    world.note(format!("client {client} creates lock {number}: {access:?}"));
+    world.state().locks.push(LockRecord {
         client,
         dir,
-        access,
         weak: Arc::downgrade(&lock),
-        held_by_application: None,
+        held_by_application: Some(lock),
         users: 0,
         last: None,
         revocation_notified: false,
         in_callback: false,
         silent: false,
     });
-    (number, lock)
+}
+
+/// The options of a new lock.
+pub(super) fn options(world: &World) -> LockOptions {
+    let options = LockOptions::new().retry(world.state().random.of(&retry_policies()));
+    match world.profile.unreadable {
+        true => options.acl([Acl::new(all_except_read(), "world", "anyone")]),
+        false => options,
+    }
 }
 
 fn all_except_read() -> Permissions {
@@ -138,19 +114,14 @@ pub(super) fn act(world: &Arc<World>, number: usize, action: Action) {
     match action {
         Action::Lock => {
             if let Some(lock) = world.lock(number) {
-                let placed = join(&lock);
-                world.note(format!("lock {number} is placed: {placed}"));
+                let owns = lock.lock();
+                world.note(format!("lock {number} is placed: {owns:?}"));
             }
         }
         Action::Unlock => {
             if let Some(lock) = world.lock(number) {
-                leave(&lock);
-            }
-        }
-        Action::Downgrade => {
-            if let Some(lock) = world.lock(number) {
-                let outcome = downgrade(world, number, &lock);
-                world.note(format!("lock {number} is downgraded: {outcome:?}"));
+                let released = lock.unlock();
+                world.note(format!("lock {number} is released: {released:?}"));
             }
         }
         Action::Close => {
@@ -160,63 +131,6 @@ pub(super) fn act(world: &Arc<World>, number: usize, action: Action) {
         }
         Action::Drop => drop_lock(world, number),
     }
-}
-
-/// [`WriteLock::lock`](crate::WriteLock::lock).
-fn join(lock: &Arc<ListeningLock>) -> String {
-    let dir = ZNodePath::parse(lock.dir()).expect("checked before");
-    if lock.is_closed() || lock.session().core().check_open(Operation::LOCK, &dir).is_err() {
-        return "closed".to_owned();
-    }
-    let Some(request) = lock.current_or_new() else { return "closed".to_owned() };
-    let placed = Arc::clone(&request);
-    pause(Wait::Until(Box::new(move || placed.is_placed())));
-    let placed = request.wait_until_placed();
-    request.deliver();
-    format!("{placed:?}")
-}
-
-/// [`WriteLock::unlock`](crate::WriteLock::unlock).
-fn leave(lock: &Arc<ListeningLock>) {
-    let Some(request) = lock.current().lock().take() else { return };
-    withdraw(request);
-}
-
-fn withdraw(request: Arc<Request>) {
-    let (first, outcome) = bounded(1);
-    request.withdraw(Some(first));
-    request.deliver();
-    pause(Wait::Until(Box::new(move || {
-        let has_ended = request.core().ended().try_recv() == Err(TryRecvError::Disconnected);
-        has_ended || outcome.try_recv() != Err(TryRecvError::Empty)
-    })));
-}
-
-/// [`WriteGuard::downgrade`](crate::WriteGuard::downgrade), with another lock to read.
-fn downgrade(world: &Arc<World>, number: usize, lock: &Arc<ListeningLock>) -> Result<usize, LockError> {
-    let Some(request) = lock.current().lock().clone() else { return Ok(number) };
-    let downgrade = Downgrade::begin(&request, READ)?;
-    let (client, dir) = {
-        let record = &world.state().locks[number];
-        (record.client, record.dir)
-    };
-    let (reader, reading) = create_lock(world, client, lock.session(), dir, READ);
-    world.state().tentative.insert(downgrade.znode().to_string());
-    faults::delete_owners_znode(world, dir, &request);
-    let mut prepared = downgrade.prepare();
-    for _ in 1..ATTEMPTS {
-        if !matches!(prepared, Err(LockError::ConnectionLoss { .. })) {
-            break;
-        }
-        prepared = downgrade.prepare();
-    }
-    let taken_over = downgrade.complete(prepared?, reading.observer())?;
-    *reading.current().lock() = Some(taken_over);
-    world.state().tentative.remove(downgrade.znode().as_str());
-    lock.current().lock().take_if(|current| Arc::ptr_eq(current, &request));
-    withdraw(request);
-    world.state().locks[reader].held_by_application = Some(reading);
-    Ok(reader)
 }
 
 fn drop_lock(world: &Arc<World>, number: usize) {

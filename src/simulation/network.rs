@@ -225,15 +225,32 @@ impl ZooKeeperClient for Wire {
         self.call("create", path, |client| {
             let created = client.create(path, data, acl, mode);
             if let Ok(created) = &created {
+                let mut state = self.world.state();
                 // A recreated directory counts from zero again.
-                self.world.state().deleted_by_another.remove(created);
+                state.deleted_by_another.remove(created);
+                *state.created.entry(data.to_vec()).or_default() += 1;
+                // A downgrade names its znode itself, and may not be completed.
+                if mode == CreateMode::Ephemeral && generated_sequence(created).is_some() {
+                    state.tentative.insert(created.clone());
+                }
             }
             created
         })
     }
 
     fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.call("delete", path, |client| client.delete(path, version))
+        self.call("delete", path, |client| {
+            let owner = self.world.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
+            let deleted = client.delete(path, version);
+            let mut state = self.world.state();
+            let is_revoked = state.revoked.contains(path);
+            let is_of_another = owner != client.session_id() && generated_sequence(path).is_some();
+            if deleted.is_ok() && (is_revoked || is_of_another) {
+                state.deleted_by_another.insert(path.to_owned());
+                state.node_deleted.insert(owner);
+            }
+            deleted
+        })
     }
 
     fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {

@@ -27,6 +27,10 @@ pub(super) struct Profile {
     pub(super) sequence_end: SequenceEnd,
     pub(super) faults: Faults,
     pub(super) weights: Weights,
+    /// Whether there are users of blocking locks, and candidates.
+    pub(super) blocks: bool,
+    /// Whether some sessions are replaced when they are lost.
+    pub(super) replaces: bool,
     /// Whether callbacks act.
     pub(super) callbacks_act: bool,
 }
@@ -110,6 +114,8 @@ impl Profile {
             first_sequence: random.of(&[0, 0, 99_999, i32::MAX - 2]),
             sequence_end: SequenceEnd::Wraps,
             unreadable: false,
+            blocks: false,
+            replaces: false,
             faults,
             weights,
             callbacks_act: random.one_in(3),
@@ -119,6 +125,16 @@ impl Profile {
             profile.sequence_end = random.of(&ends);
         }
         profile.unreadable = !profile.shares && random.one_in(4);
+        profile.blocks = profile.shares || random.one_in(2);
+        profile.replaces = profile.blocks && random.one_in(2);
+        if profile.blocks && random.one_in(3) {
+            // For locks on both.
+            profile.dirs = 2;
+        }
+        if profile.blocks && random.one_in(3) {
+            // Leaves the locks to the threads that block.
+            profile.locks_per_client = 0;
+        }
         profile
     }
 

@@ -89,8 +89,13 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
     check_that_deletions_are_noticed(&world)?;
     check_that_revocations_are_noticed(&world, &asked)?;
     let mut limit = world.now().after(BOUND);
+    let mut acquisitions = 0;
     loop {
         settle(scheduler)?;
+        let progress = world.state().acquisitions;
+        if std::mem::replace(&mut acquisitions, progress) != progress {
+            limit = world.now().after(BOUND);
+        }
         let owners: Vec<usize> =
             DIRS.iter().flat_map(|dir| world.owners(dir)).map(|(number, _)| number).collect();
         let kept_waiting = overdue_waiters(&world);
@@ -103,11 +108,11 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
             continue;
         }
         let waiting = waiters(&world);
-        if waiting.is_empty() && scheduler.threads().is_empty() {
+        if waiting.is_empty() && scheduler.busy_threads().is_empty() {
             return Ok(());
         }
         if !scheduler.wait_for_the_clock(limit) {
-            let threads = scheduler.threads();
+            let threads = scheduler.busy_threads();
             return Err(format!(
                 "the locks {waiting:?} wait forever, {kept_waiting:?} are next in line, and the threads {threads:?} remain"
             ));
@@ -263,7 +268,10 @@ pub(super) fn end_the_sessions(scheduler: &mut Scheduler<'_>) -> Verdict {
         if client.core.strong_count() > 0 {
             return Err(format!("something of client {number}'s session is left"));
         }
-        let is_idle = client.jobs.is_empty() && client.callbacks.is_empty() && client.timers.is_empty();
+        let is_idle = client.jobs.is_empty()
+            && client.callbacks.is_empty()
+            && client.to_spawn.is_empty()
+            && client.timers.is_empty();
         if !client.shut_down || !is_idle {
             return Err(format!("the threads of client {number} have not ended"));
         }

@@ -1,21 +1,14 @@
 //! One run, from a seed to a verdict.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::baton::Pool;
-use super::link::{Heard, Link};
-use super::locks::new_lock;
-use super::network::Wire;
-use super::profile::{Profile, session_timeout};
+use super::clients;
+use super::profile::Profile;
 use super::quiesce;
 use super::random::Random;
-use super::runtime::SimulatedRuntime;
 use super::scheduler::{DIRS, Scheduler};
-use super::world::{ClientState, World};
-use crate::session::{FirstContact, Moment};
-use crate::{Session, ZooKeeperClient};
+use super::world::World;
 
 /// The broken promise and the steps that led to it.
 pub(super) struct Failure {
@@ -59,7 +52,7 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
     }
     for _ in 0..world.profile.clients {
-        open_client(&world);
+        clients::open_client(&world);
     }
     for _ in 0..world.profile.steps {
         scheduler.step();
@@ -76,82 +69,5 @@ pub(super) fn check(world: &World) -> Verdict {
     match broken.or_else(|| world.check(&DIRS)) {
         Some(what) => Err(what),
         None => Ok(()),
-    }
-}
-
-pub(super) fn open_client_later(world: &Arc<World>) {
-    let may = world.state().clients.len() < world.profile.clients + world.profile.later_clients;
-    if may {
-        open_client(world);
-    }
-}
-
-/// Opens a session, with some locks on it.
-fn open_client(world: &Arc<World>) {
-    let (number, timeout, min_idle_for_ping) = {
-        let mut state = world.state();
-        let timeout = session_timeout(&mut state.random);
-        let min_idle_for_ping =
-            state.random.of(&[Duration::ZERO, timeout * 2 / 3 + Duration::from_millis(200)]);
-        let link = Link {
-            connected: true,
-            connection: 0,
-            partitioned: false,
-            deposed: false,
-            slow_until: Moment::from_nanos(0),
-            searches_until: Moment::from_nanos(0),
-            over: false,
-            pings: state.random.one_in(2),
-            heard: Heard::new(
-                world.now(),
-                state.random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
-                state.random.one_in(2),
-            ),
-        };
-        let client = ClientState {
-            simulated: world.zookeeper.connect(timeout),
-            session_timeout: timeout,
-            former_timeout: timeout,
-            session: None,
-            core: Weak::new(),
-            opening: true,
-            jobs: VecDeque::new(),
-            callbacks: VecDeque::new(),
-            timers: Vec::new(),
-            shut_down: false,
-            generation: 0,
-            at_work: 0,
-            most_workers: state.random.of(&[2, 3, 16]),
-            sink: None,
-            events: VecDeque::new(),
-            replies: std::collections::BTreeMap::new(),
-            link,
-            paused_until: Moment::from_nanos(0),
-            calls_to_fail: 0,
-            calls_to_panic: 0,
-            denied_until: Moment::from_nanos(0),
-        };
-        client.simulated.grant(client.granted());
-        state.clients.push(client);
-        (state.clients.len() - 1, timeout, min_idle_for_ping)
-    };
-    let wire: Arc<dyn ZooKeeperClient> = Wire::new(world, number, min_idle_for_ping);
-    let runtime = Arc::new(SimulatedRuntime { world: Arc::clone(world), client: number });
-    let contact = FirstContact::by(world.now(), timeout, "the simulation");
-    let session = Session::open(Ok(wire), runtime, Some(world.now()), &contact).expect("there is contact");
-    world.note(format!("client {number} opens a session of {timeout:?}"));
-    {
-        let mut state = world.state();
-        let client = &mut state.clients[number];
-        client.opening = false;
-        client.core = Arc::downgrade(&session.core());
-        client.session = Some(session.clone());
-    }
-    for _ in 0..world.profile.locks_per_client {
-        let dir = {
-            let mut state = world.state();
-            DIRS[state.random.index(world.profile.dirs)]
-        };
-        new_lock(world, number, &session, dir);
     }
 }

@@ -1,14 +1,15 @@
-//! [`SimulatedRuntime`]: time, threads and timers of one session, controlled by the scheduler.
+//! [`SimulatedRuntime`]: time, threads, waits and timers of one session, controlled by the scheduler.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::baton::{Wait, pause};
+use super::baton::{Wait, pause, role};
 use super::world::{ClientState, World};
-use crate::session::{Job, Moment, Priority, Runtime};
+use crate::session::{Job, Moment, Priority, Runtime, Signal, is_ready};
 
 pub(super) struct SimulatedRuntime {
     pub(super) world: Arc<World>,
@@ -80,6 +81,19 @@ impl Runtime for SimulatedRuntime {
 
     fn submit_callback(&self, callback: Job) {
         self.world.state().clients[self.client].callbacks.push_back(callback);
+    }
+
+    fn spawn(&self, name: &'static str, body: Job) -> io::Result<()> {
+        self.world.state().clients[self.client].to_spawn.push_back((name, body));
+        Ok(())
+    }
+
+    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
+        pause(Wait::Signals(signals.iter().map(|signal| signal.readiness()).collect(), deadline));
+        let is_ready = is_ready(signals);
+        let is_due = deadline.is_some_and(|deadline| deadline <= self.now());
+        assert!(is_ready || is_due || role().is_some(), "a wait on a thread that must not block");
+        is_ready
     }
 
     fn abandon(&self) {

@@ -11,6 +11,9 @@ use crate::session::Moment;
 /// The directories of the locks.
 pub(super) const DIRS: [&str; 2] = ["/locks/a", "/locks/b"];
 
+/// The thread that replaces a lost session.
+const REPLACEMENT: &str = "zk-lock-replacement";
+
 pub(super) struct Scheduler<'a> {
     pub(super) world: Arc<World>,
     pool: &'a mut Pool,
@@ -33,12 +36,17 @@ enum Kind {
     Callback,
     /// Working on this lock, if on any.
     User(Option<usize>),
+    /// Using a blocking lock.
+    Blocking,
+    /// Started by the library.
+    Spawned(&'static str),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Resume(usize),
     Work(usize),
+    Start(usize),
     CallBack(usize),
     Notify(usize),
     Fire(usize),
@@ -66,7 +74,7 @@ impl<'a> Scheduler<'a> {
         if let Some(next) = self.next_time() {
             // When no other step is possible, time passes.
             let weight = if is_idle { 1000 } else { weights.time };
-            if next > self.world.now() {
+            if next > self.world.now() && !self.must_return(&steps) {
                 steps.push((weight, Step::PassTime));
             }
         }
@@ -74,6 +82,19 @@ impl<'a> Scheduler<'a> {
         steps.push((weights.fault, Step::Fault));
         let step = self.choose(&steps);
         self.take(step);
+    }
+
+    /// Whether a thread can run whose call must return now.
+    fn must_return(&self, steps: &[(u64, Step)]) -> bool {
+        let now = self.world.now();
+        let state = self.world.state();
+        steps.iter().any(|(_, step)| match step {
+            Step::Resume(number) => self
+                .threads
+                .get(number)
+                .is_some_and(|thread| state.calls.values().any(|call| call.is_due(&thread.name, now))),
+            _ => false,
+        })
     }
 
     /// Ends all waits for a time.
@@ -138,6 +159,9 @@ impl<'a> Scheduler<'a> {
                 if client.may_work() {
                     steps.push((weights.job, Step::Work(number)));
                 }
+                if !client.to_spawn.is_empty() {
+                    steps.push((weights.job, Step::Start(number)));
+                }
                 if !client.callbacks.is_empty() {
                     steps.push((weights.job, Step::CallBack(number)));
                 }
@@ -158,6 +182,9 @@ impl<'a> Scheduler<'a> {
         // Outside the lock: the condition calls the library.
         let may_resume = |thread: &Thread| match &thread.wait {
             Wait::Until(holds) => holds(),
+            Wait::Signals(signals, deadline) => {
+                deadline.is_some_and(|deadline| deadline <= now) || signals.iter().any(|is_ready| is_ready())
+            }
             _ => true,
         };
         let going_on = waiting.into_iter().filter(|(_, thread)| may_resume(thread));
@@ -183,17 +210,21 @@ impl<'a> Scheduler<'a> {
             [timer, end].into_iter().chain(later).flatten().min()
         };
         let of_thread = |thread: &Thread| match thread.wait {
-            Wait::Time(moment) => Some(moment.max(state.clients[thread.client].paused_until)),
+            Wait::Time(moment) | Wait::Signals(_, Some(moment)) => {
+                Some(moment.max(state.clients[thread.client].paused_until))
+            }
             _ => None,
         };
         let of_threads = self.threads.values().filter_map(of_thread);
-        state.clients.iter().filter_map(of_client).chain(of_threads).min()
+        let of_calls = state.calls.values().filter_map(|call| call.next_deadline(now));
+        state.clients.iter().filter_map(of_client).chain(of_threads).chain(of_calls).min()
     }
 
     fn take(&mut self, step: Step) {
         match step {
             Step::Resume(thread) => self.resume(thread),
             Step::Work(client) => self.work(client),
+            Step::Start(client) => self.start(client),
             Step::CallBack(client) => self.call_back(client),
             Step::Notify(client) => self.notify(client),
             Step::Fire(client) => self.fire(client),
@@ -217,6 +248,13 @@ impl<'a> Scheduler<'a> {
         self.spawn(client, Kind::Worker(generation), job);
     }
 
+    fn start(&mut self, client: usize) {
+        let spawned = self.world.state().clients[client].to_spawn.pop_front();
+        if let Some((name, body)) = spawned {
+            self.spawn(client, Kind::Spawned(name), body);
+        }
+    }
+
     fn call_back(&mut self, client: usize) {
         let callback = self.world.state().clients[client].callbacks.pop_front();
         if let Some(callback) = callback {
@@ -238,7 +276,8 @@ impl<'a> Scheduler<'a> {
         let name = match kind {
             Kind::Worker(_) => "worker",
             Kind::Callback => "callback",
-            Kind::User(_) => "user",
+            Kind::User(_) | Kind::Blocking => "user",
+            Kind::Spawned(name) => name,
         };
         let name = format!("client {client} {name} {number}");
         let (baton, report) = self.pool.begin(Role { name: name.clone() }, body);
@@ -276,10 +315,18 @@ impl<'a> Scheduler<'a> {
                 }
             }
             Kind::User(Some(lock)) => state.locks[lock].users -= 1,
-            Kind::Callback | Kind::User(None) => {}
+            Kind::Callback | Kind::User(None) | Kind::Blocking | Kind::Spawned(_) => {}
         }
         drop(state);
         self.pool.recycle(thread.baton);
+    }
+
+    pub(super) fn spawn_blocking(&mut self, client: usize, body: Body) {
+        self.spawn(client, Kind::Blocking, body);
+    }
+
+    pub(super) fn blocking_users(&self) -> usize {
+        self.threads.values().filter(|thread| thread.kind == Kind::Blocking).count()
     }
 
     pub(super) fn users_at_work(&self) -> usize {
@@ -288,6 +335,12 @@ impl<'a> Scheduler<'a> {
 
     pub(super) fn threads(&self) -> Vec<String> {
         self.threads.values().map(|thread| thread.name.clone()).collect()
+    }
+
+    /// The threads except those that wait to replace a session.
+    pub(super) fn busy_threads(&self) -> Vec<String> {
+        let busy = self.threads.values().filter(|thread| thread.kind != Kind::Spawned(REPLACEMENT));
+        busy.map(|thread| thread.name.clone()).collect()
     }
 
     // ---- other steps

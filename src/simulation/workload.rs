@@ -4,17 +4,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::baton::{Wait, pause};
-use super::locks::{Action, Callback, LockRecord, WRITE, act, new_lock};
-use super::run::open_client_later;
+use super::baton::{Body, Wait, pause};
+use super::clients::open_client_later;
+use super::guards::User;
+use super::locks::{Action, Callback, LockRecord, act, new_lock};
 use super::scheduler::{DIRS, Scheduler};
-use crate::LossReason;
 
 /// The maximum number of concurrent user threads.
 const MAX_USERS: usize = 6;
 
+/// The maximum number of concurrent users of blocking locks.
+const MAX_BLOCKING: usize = 5;
+
 impl Scheduler<'_> {
     pub(super) fn use_something(&mut self) {
+        let profile = &self.world.profile;
+        let has_other_locks = profile.locks_per_client > 0;
+        if profile.blocks && (!has_other_locks || self.world.state().random.one_in(2)) {
+            if self.world.state().random.one_in(100) {
+                return self.close_session();
+            }
+            return self.use_blocking_lock();
+        }
         if self.users_at_work() >= MAX_USERS {
             return;
         }
@@ -45,13 +56,37 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Unlocks a lock, or downgrades a writer.
     pub(super) fn leave(&mut self, lock: usize) {
-        let downgrades = {
+        self.act(lock, Action::Unlock);
+    }
+
+    /// Starts a thread that uses a blocking lock, or stands for election, or asks for a lock.
+    fn use_blocking_lock(&mut self) {
+        if self.blocking_users() >= MAX_BLOCKING {
+            return;
+        }
+        let (client, session, dir, choice) = {
             let mut state = self.world.state();
-            state.locks[lock].access == WRITE && !state.random.one_in(3)
+            let clients = state.clients.len();
+            let client = state.random.index(clients);
+            let dir = DIRS[state.random.index(self.world.profile.dirs)];
+            (client, state.clients[client].session.clone(), dir, state.random.below(16))
         };
-        self.act(lock, if downgrades { Action::Downgrade } else { Action::Unlock });
+        let Some(session) = session else { return };
+        // Not often on a session that has ended, where every call fails at once.
+        let has_ended = session.replacement().is_none() && session.core().end_reason().is_some();
+        if has_ended && !self.world.state().random.one_in(8) {
+            return;
+        }
+        let user = User { world: Arc::clone(&self.world), client, session, dir };
+        let revokes = self.world.profile.faults.deletions && !self.world.profile.unreadable;
+        let body: Body = match choice {
+            0 | 1 => Box::new(move || user.use_reentrant_lock()),
+            2..5 => Box::new(move || user.stand()),
+            5 if revokes => Box::new(move || user.revoke()),
+            _ => Box::new(move || user.use_lock()),
+        };
+        self.spawn_blocking(client, body);
     }
 
     fn choose_lock(&self, is_wanted: impl Fn(&LockRecord) -> bool) -> Option<usize> {
@@ -77,7 +112,7 @@ impl Scheduler<'_> {
             let dir = DIRS[state.random.index(self.world.profile.dirs)];
             (client, state.clients[client].session.clone(), dir)
         };
-        if let Some(session) = session {
+        if let Some(session) = session.filter(|session| session.replacement().is_none()) {
             new_lock(&self.world, client, &session, dir);
         }
     }
@@ -123,8 +158,7 @@ impl Scheduler<'_> {
             None,
             Box::new(move || {
                 world.note("closes its session");
-                session.core().end(LossReason::SessionClosed);
-                drop(session);
+                session.close();
             }),
         );
     }

@@ -4,18 +4,19 @@
 //! its own locks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::baton::role;
+use super::guards::{Call, Hold};
 use super::link::{Arrival, Link};
 use super::locks::LockRecord;
 use super::profile::Profile;
 use super::random::Random;
-use super::runtime::Timer;
+use super::runtime::{SimulatedRuntime, Timer};
 use crate::Session;
 use crate::client::{ClientEvent, EventSink};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
@@ -49,6 +50,8 @@ pub(super) struct State {
     pub(super) tentative: BTreeSet<String>,
     /// The sessions of the requests that another client asked to release.
     pub(super) asked: BTreeSet<i64>,
+    /// Requests that a revoker may take away.
+    pub(super) revoked: BTreeSet<String>,
     /// Requests of other clients in the queues, and how many there have been in total.
     pub(super) other_requests: Vec<String>,
     pub(super) other_requests_so_far: usize,
@@ -56,6 +59,17 @@ pub(super) struct State {
     pub(super) exhausted: BTreeSet<String>,
     /// Numbers messages from the server in the order in which they happened there.
     pub(super) last_stamp: u64,
+    /// What is held by blocking locks and candidates, and how much there has been in total.
+    pub(super) holds: BTreeMap<usize, Hold>,
+    pub(super) holds_so_far: usize,
+    pub(super) acquisitions: u64,
+    /// Calls with a deadline or a token.
+    pub(super) calls: BTreeMap<usize, Call>,
+    pub(super) tags: usize,
+    /// How many znodes were created with each request's data.
+    pub(super) created: BTreeMap<Vec<u8>, usize>,
+    /// How often the clock has jumped.
+    pub(super) clock_jumps: u64,
     pub(super) failure: Option<String>,
     trace: VecDeque<String>,
 }
@@ -67,13 +81,16 @@ pub(super) struct ClientState {
     /// The one granted before that.
     pub(super) former_timeout: Duration,
     pub(super) session: Option<Session>,
-    pub(super) core: std::sync::Weak<Core>,
+    pub(super) core: Weak<Core>,
+    pub(super) runtime: Weak<SimulatedRuntime>,
     pub(super) opening: bool,
 
     /// Ordered by their priority.
     pub(super) jobs: VecDeque<(Priority, Job)>,
     /// Callbacks, for which there is always a free thread.
     pub(super) callbacks: VecDeque<Job>,
+    /// Threads of the library's, with their names, that have not begun.
+    pub(super) to_spawn: VecDeque<(&'static str, Job)>,
     /// Ordered by their time.
     pub(super) timers: Vec<Timer>,
     pub(super) shut_down: bool,
@@ -89,12 +106,23 @@ pub(super) struct ClientState {
     pub(super) link: Link,
     /// The process is suspended until then.
     pub(super) paused_until: Moment,
+    /// How often it was suspended.
+    pub(super) suspensions: u64,
     /// How many of the next calls fail without another cause.
     pub(super) calls_to_fail: u32,
     /// In how many of the next calls the client panics.
     pub(super) calls_to_panic: u32,
     /// The server refuses the client's reads and deletions until then.
     pub(super) denied_until: Moment,
+}
+
+impl State {
+    /// How often a client was suspended or the clock has jumped, with `true` if it is suspended now.
+    /// If that changes during a call, time has passed while its thread could have run.
+    pub(super) fn disturbances(&self, client: usize, now: Moment) -> (u64, bool) {
+        let client = &self.clients[client];
+        (self.clock_jumps + client.suspensions, client.paused_until > now)
+    }
 }
 
 impl World {
@@ -107,10 +135,18 @@ impl World {
             node_deleted: BTreeSet::new(),
             tentative: BTreeSet::new(),
             asked: BTreeSet::new(),
+            revoked: BTreeSet::new(),
             other_requests: Vec::new(),
             other_requests_so_far: 0,
             exhausted: BTreeSet::new(),
             last_stamp: 0,
+            holds: BTreeMap::new(),
+            holds_so_far: 0,
+            acquisitions: 0,
+            calls: BTreeMap::new(),
+            tags: 0,
+            created: BTreeMap::new(),
+            clock_jumps: 0,
             failure: None,
             trace: VecDeque::new(),
         };

@@ -3,15 +3,17 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::mem;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::Session;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
-use crate::session::{FirstContact, Job, Moment, Priority, Runtime};
+use crate::session::{FirstContact, Job, Moment, Priority, Runtime, Signal, is_ready};
 
 /// Opens a session on a new client.
 pub(crate) fn open_on_manual_runtime(
@@ -34,8 +36,8 @@ pub(crate) fn open_client_on_manual_runtime(
     (runtime, session.unwrap())
 }
 
-/// Runs jobs on the thread that submits them. Time passes only when a test advances it; timers run
-/// then.
+/// Runs jobs on the thread that submits them. Time passes only when a test advances it, or waits
+/// for something; timers run then.
 #[derive(Default)]
 pub(crate) struct ManualRuntime {
     state: Mutex<ManualState>,
@@ -101,6 +103,28 @@ impl Runtime for ManualRuntime {
 
     fn submit_callback(&self, callback: Job) {
         self.submit(Priority::Other, callback);
+    }
+
+    fn spawn(&self, _name: &'static str, body: Job) -> io::Result<()> {
+        thread::spawn(body);
+        Ok(())
+    }
+
+    /// Advances the time from timer to timer, up to the deadline. Panics if nothing can end the
+    /// wait.
+    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
+        while !is_ready(signals) {
+            let now = self.now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return false;
+            }
+            let timer = self.state.lock().timers.iter().map(|(due, _)| *due).min();
+            match timer.into_iter().chain(deadline).min() {
+                Some(next) => self.advance(next.since(now)),
+                None => panic!("a wait without an end"),
+            }
+        }
+        true
     }
 
     fn abandon(&self) {}

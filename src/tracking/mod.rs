@@ -125,7 +125,7 @@ impl<S: Subject> Tracking<S> {
             if let Some(found) = view?.as_ref().and_then(&wanted) {
                 return Ok(Some(found));
             }
-            match wait.wait_for(&changed) {
+            match wait.wait_for(&**self.inner.session.core().runtime(), &changed) {
                 Waited::Received(never) => match never {},
                 Waited::Disconnected => {}
                 Waited::TimedOut => return Ok(None),

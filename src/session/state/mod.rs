@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded, select};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use uuid::Uuid;
 
 use super::SessionState;
@@ -25,12 +25,12 @@ use super::lease::{Lease, LeaseEpoch};
 use super::listings::Listings;
 use super::registry::{Notification, Participant, ParticipantId, Registry};
 use super::removal::{Removal, Target};
-use super::runtime::{Priority, Runtime};
+use super::runtime::{Priority, Runtime, Signal};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
-    self, Mutex,
+    self, Mutex, assert_none_held,
     rank::{MENTIONED, ORPHANS, STATUS},
 };
 use crate::logging;
@@ -230,6 +230,17 @@ impl Core {
         self.runtime.now()
     }
 
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
+    }
+
+    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the deadline if none is
+    /// ready.
+    pub(crate) fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
+        assert_none_held();
+        self.runtime.wait(signals, deadline)
+    }
+
     pub(crate) fn new_guid(&self) -> Uuid {
         self.runtime.new_guid()
     }
@@ -322,17 +333,14 @@ impl Core {
     ///
     /// # Errors
     /// `SessionLost` or `Closed` when the session ends meanwhile.
-    pub(crate) fn receive<T>(
+    pub(crate) fn receive<T: Send + 'static>(
         &self,
         operation: Operation,
         path: &ZNodePath,
         answers: &Receiver<T>,
     ) -> Result<T> {
-        let received = select! {
-            recv(answers) -> result => result.ok(),
-            recv(self.ended) -> _ => answers.try_recv().ok(),
-        };
-        received.ok_or_else(|| self.end_error(operation, path))
+        self.wait(&[answers, &self.ended], None);
+        answers.try_recv().map_err(|_| self.end_error(operation, path))
     }
 
     /// Fails if the session has ended, with the reason.

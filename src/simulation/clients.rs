@@ -1,0 +1,181 @@
+//! The opening of sessions, and of those that take the place of lost ones.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::baton::{Wait, pause, role};
+use super::link::{Heard, Link};
+use super::locks::new_lock;
+use super::network::Wire;
+use super::profile::session_timeout;
+use super::runtime::SimulatedRuntime;
+use super::scheduler::DIRS;
+use super::world::{ClientState, World};
+use crate::session::{Core, Factory, FirstContact, Moment, Runtime};
+use crate::{LockError, Result, Session, ZooKeeperClient};
+
+/// A client that has no session yet.
+struct NewClient {
+    number: usize,
+    timeout: Duration,
+    min_idle_for_ping: Duration,
+}
+
+impl NewClient {
+    fn wire(&self, world: &Arc<World>) -> Arc<dyn ZooKeeperClient> {
+        Wire::new(world, self.number, self.min_idle_for_ping)
+    }
+}
+
+pub(super) fn open_client_later(world: &Arc<World>) {
+    let may = world.state().clients.len() < world.profile.clients + world.profile.later_clients;
+    if may {
+        open_client(world);
+    }
+}
+
+/// Opens a session. One that is never replaced gets some locks with a listener.
+pub(super) fn open_client(world: &Arc<World>) {
+    let replaces = world.profile.replaces && world.state().random.one_in(2);
+    let (number, session) = if replaces {
+        let number = world.state().clients.len();
+        (number, Session::open_replaced(factory(world)).expect("there is contact"))
+    } else {
+        let (runtime, new) = new_client(world, true);
+        let contact = FirstContact::by(world.now(), new.timeout, "the simulation");
+        let session = Session::open(Ok(new.wire(world)), runtime, Some(world.now()), &contact);
+        (new.number, session.expect("there is contact"))
+    };
+    {
+        let mut state = world.state();
+        let client = &mut state.clients[number];
+        client.opening = false;
+        client.core = Arc::downgrade(&session.core());
+        client.session = Some(session.clone());
+        let timeout = client.session_timeout;
+        drop(state);
+        let kind = if replaces { "that is replaced when it is lost" } else { "" };
+        world.note(format!("client {number} opens a session of {timeout:?} {kind}"));
+    }
+    if replaces {
+        return;
+    }
+    for _ in 0..world.profile.locks_per_client {
+        let dir = {
+            let mut state = world.state();
+            DIRS[state.random.index(world.profile.dirs)]
+        };
+        new_lock(world, number, &session, dir);
+    }
+}
+
+/// Makes a client for each new session of a process. In trouble it may fail, or take its time.
+fn factory(world: &Arc<World>) -> Factory {
+    let newest = Arc::new(Mutex::new(None));
+    let (of_runtime, made) = (Arc::clone(world), Arc::clone(&newest));
+    let runtime = move || -> Result<Arc<dyn Runtime>> {
+        let is_first = role().is_none();
+        if !is_first && of_runtime.in_trouble() && of_runtime.state().random.one_in(3) {
+            of_runtime.note("no new session is opened");
+            return Err(LockError::Connect { tried: "the simulation".to_owned(), timeout: Duration::ZERO });
+        }
+        let (runtime, new) = new_client(&of_runtime, is_first);
+        *made.lock() = Some(new);
+        Ok(runtime)
+    };
+    let world = Arc::clone(world);
+    let client = move || {
+        // Proof: the runtime was made before.
+        let new = newest.lock().take().expect("the runtime comes first");
+        if role().is_some() {
+            world.note(format!("client {} opens another session of {:?}", new.number, new.timeout));
+        }
+        // The session begins before the client library knows.
+        pause(Wait::Turn);
+        Ok(new.wire(&world))
+    };
+    Factory { runtime: Box::new(runtime), client: Box::new(client) }
+}
+
+fn new_client(world: &Arc<World>, opening: bool) -> (Arc<SimulatedRuntime>, NewClient) {
+    let number = world.state().clients.len();
+    let runtime = Arc::new(SimulatedRuntime { world: Arc::clone(world), client: number });
+    let new = add_client(world, Arc::downgrade(&runtime), opening);
+    (runtime, new)
+}
+
+fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool) -> NewClient {
+    let mut state = world.state();
+    let timeout = session_timeout(&mut state.random);
+    let min_idle_for_ping = state.random.of(&[Duration::ZERO, timeout * 2 / 3 + Duration::from_millis(200)]);
+    let link = Link {
+        connected: true,
+        connection: 0,
+        partitioned: false,
+        deposed: false,
+        slow_until: Moment::from_nanos(0),
+        searches_until: Moment::from_nanos(0),
+        over: false,
+        pings: state.random.one_in(2),
+        heard: Heard::new(
+            world.now(),
+            state.random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
+            state.random.one_in(2),
+        ),
+    };
+    let client = ClientState {
+        simulated: world.zookeeper.connect(timeout),
+        session_timeout: timeout,
+        former_timeout: timeout,
+        session: None,
+        core: Weak::new(),
+        runtime,
+        opening,
+        jobs: VecDeque::new(),
+        callbacks: VecDeque::new(),
+        to_spawn: VecDeque::new(),
+        timers: Vec::new(),
+        shut_down: false,
+        generation: 0,
+        at_work: 0,
+        most_workers: state.random.of(&[2, 3, 16]),
+        sink: None,
+        events: VecDeque::new(),
+        replies: BTreeMap::new(),
+        link,
+        paused_until: Moment::from_nanos(0),
+        suspensions: 0,
+        calls_to_fail: 0,
+        calls_to_panic: 0,
+        denied_until: Moment::from_nanos(0),
+    };
+    client.simulated.grant(client.granted());
+    state.clients.push(client);
+    NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping }
+}
+
+impl World {
+    /// Finds out which clients have taken the place of lost ones.
+    pub(super) fn note_replacements(&self) {
+        let sessions: Vec<Session> = {
+            let state = self.state();
+            let sessions = state.clients.iter().filter_map(|client| client.session.as_ref());
+            sessions.filter(|session| session.replacement().is_some()).cloned().collect()
+        };
+        for session in sessions {
+            self.note_core(&session.core());
+        }
+    }
+
+    fn note_core(&self, core: &Arc<Core>) {
+        let runtime: *const () = Arc::as_ptr(core.runtime()).cast();
+        let mut state = self.state();
+        let of_core = |client: &&mut ClientState| client.runtime.as_ptr().cast::<()>() == runtime;
+        if let Some(client) = state.clients.iter_mut().find(of_core) {
+            client.core = Arc::downgrade(core);
+        }
+    }
+}

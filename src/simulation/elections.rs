@@ -1,0 +1,111 @@
+//! Candidates for leadership, and clients that ask for a lock of another.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::baton::{Wait as Pause, pause};
+use super::faults::some_request;
+use super::guards::{Holding, User};
+use super::locks::options;
+use super::world::{World, short};
+
+use crate::session::is_disconnected;
+use crate::{BlockingWriteLock, Candidate, Leadership, LockError, Revoker, Wait};
+
+impl User {
+    /// Stands for election for a while, or until it leads or the candidate ends.
+    pub(super) fn stand(&self) {
+        let lock = BlockingWriteLock::with_options(&self.session, self.dir, options(&self.world));
+        let (world, has_led) = (Arc::downgrade(&self.world), Arc::new(AtomicBool::new(false)));
+        let leads = Arc::clone(&has_led);
+        self.world.note(format!("stands for election on {}", self.dir));
+        let candidate = Candidate::start(lock.expect("a good path"), move |leadership| {
+            leads.store(true, Ordering::Relaxed);
+            lead(&world, leadership)
+        });
+        let candidate = candidate.expect("threads are at hand");
+        if !self.world.state().random.one_in(3) {
+            let ended = candidate.ended().clone();
+            pause(Pause::Until(Box::new(move || has_led.load(Ordering::Relaxed) || is_disconnected(&ended))));
+        }
+        for _ in 0..4 {
+            if self.world.in_trouble() {
+                let length = self.world.state().random.below(2_000_000_000);
+                pause(Pause::Time(self.world.now().after(Duration::from_nanos(length))));
+            }
+        }
+        if self.world.state().random.one_in(4) {
+            return; // dropped, which stops it
+        }
+        candidate.stop();
+        if !candidate.wait(Wait::forever()) {
+            self.world.fail("a wait without a deadline ended before the candidate");
+        }
+        if candidate.is_leader() {
+            self.world.fail("a candidate that has ended leads");
+        }
+        match candidate.error() {
+            Some(LockError::LeaderPanicked { .. }) | None => {}
+            Some(error) => {
+                self.check_error(error);
+                self.check_loss(error);
+            }
+        }
+    }
+
+    /// Asks for a lock of another client, and perhaps takes it away.
+    pub(super) fn revoke(&self) {
+        let Some(path) = some_request(&self.world) else { return };
+        let owner = self.world.zookeeper.stat(&path).map_or(0, |stat| stat.ephemeral_owner);
+        self.world.state().asked.insert(owner);
+        let forces = self.world.state().random.one_in(2);
+        let grace = Duration::from_nanos(self.world.state().random.below(2_000_000_000));
+        self.world.note(format!("asks for {}, by force: {forces}", short(&path)));
+        let revoker = Revoker::with_options(&self.session, options(&self.world)).expect("good options");
+        if forces {
+            self.world.state().revoked.insert(path.clone());
+            let outcome = revoker.force_revocation_after(&path, grace);
+            self.world.note(format!("has revoked {}: {outcome:?}", short(&path)));
+        } else {
+            let outcome = revoker.request_revocation(&path);
+            self.world.note(format!("has asked for {}: {outcome:?}", short(&path)));
+        }
+    }
+}
+
+/// The closure of a candidate.
+fn lead(world: &Weak<World>, leadership: &Leadership) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let Some(world) = world.upgrade() else { return Ok(()) };
+    world.note(format!("leads with {}", short(leadership.id())));
+    world.state().acquisitions += 1;
+    if !leadership.is_leader() && leadership.loss().is_none() {
+        world.fail("a candidate's closure runs before it leads");
+    }
+    let _holding = Holding::of(&world, [leadership.request()]);
+    let (terms, ends) = {
+        let mut state = world.state();
+        (state.random.of(&[1, 3, 10]), state.random.below(8))
+    };
+    for _ in 0..terms {
+        let begun = world.now();
+        let length = Duration::from_millis(world.state().random.of(&[1, 300, 1000]));
+        let goes_on = leadership.wait(length);
+        if goes_on && world.now() < begun.after(length) {
+            world.fail("a leader that goes on has not waited for its time");
+        }
+        if goes_on == leadership.should_stop() {
+            world.fail("a leader is misled on whether to stop");
+        }
+        if !goes_on {
+            break;
+        }
+    }
+    match ends {
+        0 => Err("the leader fails on purpose".into()),
+        // Bypasses the panic hook, which would print it.
+        1 => std::panic::resume_unwind(Box::new("the leader panics on purpose")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,488 @@
+//! The users of blocking locks: threads that wait for guards, hold them, downgrade and release them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::baton::{Wait as Pause, pause, role};
+use super::faults;
+use super::locks::{SCHEME, options};
+use super::scheduler::DIRS;
+use super::world::World;
+use crate::error::Result;
+use crate::locks::locking::Released;
+use crate::request::Request;
+use crate::session::Moment;
+use crate::{
+    BlockingWriteLock, CancelToken, LockError, LockGuard, MultiGuard, MultiLock, ReadGuard, ReadWriteLock,
+    ReentrantLock, Session, Wait, WriteGuard,
+};
+
+/// A guard, or a leadership, for as long as its holder acts under it.
+pub(super) struct Hold {
+    pub(super) dir: &'static str,
+    pub(super) request: Arc<Request>,
+}
+
+/// A call with a deadline or a token.
+pub(super) struct Call {
+    thread: String,
+    client: usize,
+    deadline: Option<Moment>,
+    cancelled: Option<Moment>,
+    /// How often the clock had jumped and the process had been suspended when it began.
+    disturbances: (u64, bool),
+}
+
+impl Call {
+    /// The deadline, if it is yet to come.
+    pub(super) fn next_deadline(&self, now: Moment) -> Option<Moment> {
+        self.deadline.filter(|deadline| *deadline > now)
+    }
+
+    /// Whether a thread must return from its call now.
+    pub(super) fn is_due(&self, thread: &str, now: Moment) -> bool {
+        let deadline_is_over = self.deadline.is_some_and(|deadline| deadline <= now);
+        self.thread == thread && (deadline_is_over || self.cancelled.is_some())
+    }
+}
+
+/// Registers holds until it is dropped.
+pub(super) struct Holding {
+    world: Arc<World>,
+    numbers: Vec<usize>,
+}
+
+impl Holding {
+    pub(super) fn of(world: &Arc<World>, requests: impl IntoIterator<Item = Arc<Request>>) -> Holding {
+        let mut numbers = Vec::new();
+        for request in requests {
+            let znode = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
+            let Some(dir) = DIRS.into_iter().find(|dir| znode.starts_with(dir)) else { continue };
+            let mut state = world.state();
+            state.holds_so_far += 1;
+            let number = state.holds_so_far;
+            state.holds.insert(number, Hold { dir, request });
+            numbers.push(number);
+        }
+        Holding { world: Arc::clone(world), numbers }
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        for number in &self.numbers {
+            let hold = self.world.state().holds.remove(number);
+            drop(hold);
+        }
+    }
+}
+
+enum Lock {
+    Exclusive(BlockingWriteLock),
+    Readers(ReadWriteLock),
+    Writers(ReadWriteLock),
+    Multi(MultiLock),
+}
+
+enum Guard {
+    Exclusive(LockGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Multi(MultiGuard),
+}
+
+impl Lock {
+    fn lock(&self) -> Result<Guard> {
+        match self {
+            Lock::Exclusive(lock) => lock.lock().map(Guard::Exclusive),
+            Lock::Readers(lock) => lock.read().map(Guard::Read),
+            Lock::Writers(lock) => lock.write().map(Guard::Write),
+            Lock::Multi(lock) => lock.lock().map(Guard::Multi),
+        }
+    }
+
+    fn try_lock(&self) -> Result<Option<Guard>> {
+        Ok(match self {
+            Lock::Exclusive(lock) => lock.try_lock()?.map(Guard::Exclusive),
+            Lock::Readers(lock) => lock.try_read()?.map(Guard::Read),
+            Lock::Writers(lock) => lock.try_write()?.map(Guard::Write),
+            Lock::Multi(lock) => lock.try_lock()?.map(Guard::Multi),
+        })
+    }
+
+    fn try_lock_for(&self, wait: Wait) -> Result<Option<Guard>> {
+        Ok(match self {
+            Lock::Exclusive(lock) => lock.try_lock_for(wait)?.map(Guard::Exclusive),
+            Lock::Readers(lock) => lock.try_read_for(wait)?.map(Guard::Read),
+            Lock::Writers(lock) => lock.try_write_for(wait)?.map(Guard::Write),
+            Lock::Multi(lock) => lock.try_lock_for(wait)?.map(Guard::Multi),
+        })
+    }
+
+    fn with_lock(&self, operation: impl FnOnce(&[&LockGuard])) -> Result<()> {
+        match self {
+            Lock::Exclusive(lock) => lock.with_lock(|guard| operation(&[guard])),
+            Lock::Readers(lock) => lock.with_read(|guard| operation(&[guard])),
+            Lock::Writers(lock) => lock.with_write(|guard| operation(&[guard])),
+            Lock::Multi(lock) => {
+                lock.with_lock(|guard| operation(&guard.guards().iter().collect::<Vec<_>>()))
+            }
+        }
+    }
+
+    fn close(&self) {
+        match self {
+            Lock::Exclusive(lock) => lock.close(),
+            Lock::Readers(lock) | Lock::Writers(lock) => lock.close(),
+            Lock::Multi(lock) => lock.close(),
+        }
+    }
+}
+
+impl Guard {
+    fn guards(&self) -> Vec<&LockGuard> {
+        match self {
+            Guard::Exclusive(guard) => vec![guard],
+            Guard::Read(guard) => vec![guard],
+            Guard::Write(guard) => vec![guard],
+            Guard::Multi(guard) => guard.guards().iter().collect(),
+        }
+    }
+
+    fn unlock(self) -> Result<Released> {
+        match self {
+            Guard::Exclusive(guard) => guard.unlock(),
+            Guard::Read(guard) => guard.unlock(),
+            Guard::Write(guard) => guard.unlock(),
+            Guard::Multi(guard) => guard.unlock(),
+        }
+    }
+}
+
+/// A thread that uses a blocking lock once.
+pub(super) struct User {
+    pub(super) world: Arc<World>,
+    pub(super) client: usize,
+    pub(super) session: Session,
+    pub(super) dir: &'static str,
+}
+
+impl User {
+    /// Acquires a lock in one of the four ways, holds it, and releases it.
+    pub(super) fn use_lock(&self) {
+        let tag = self.new_tag();
+        let lock = Arc::new(self.new_lock(&tag));
+        self.close_sometimes(&lock);
+        let way = self.world.state().random.below(6);
+        let outcome = match way {
+            0 => lock.with_lock(|guards| self.hold(guards)).map(|()| None),
+            1 => lock.try_lock(),
+            2 => lock.lock().map(Some),
+            _ => self.try_lock_for(&lock),
+        };
+        match outcome {
+            Ok(Some(guard)) => self.keep(guard),
+            Ok(None) if way == 0 => {}
+            Ok(None) => self.check_that_nothing_is_held(&tag),
+            Err(error) => {
+                self.world.note(format!("a blocking lock fails: {error}"));
+                self.check_error(&error);
+                if way > 1 {
+                    self.check_loss(&error);
+                }
+                self.check_that_nothing_is_held(&tag);
+            }
+        }
+    }
+
+    fn new_tag(&self) -> String {
+        let mut state = self.world.state();
+        state.tags += 1;
+        format!("user {}", state.tags)
+    }
+
+    fn new_lock(&self, tag: &str) -> Lock {
+        let options = options(&self.world).data(tag).naming(SCHEME);
+        let kind = {
+            let profile = &self.world.profile;
+            let (shares, several) = (profile.shares, profile.dirs > 1);
+            let mut state = self.world.state();
+            match state.random.below(5) {
+                0 | 4 if several => 'm',
+                1 if shares => 'r',
+                2 | 3 if shares => 'w',
+                _ => 'x',
+            }
+        };
+        self.world.note(format!("uses a blocking lock ('{kind}') on {}", self.dir));
+        match kind {
+            'm' => {
+                let dirs = if self.world.state().random.one_in(2) { DIRS } else { [DIRS[1], DIRS[0]] };
+                Lock::Multi(MultiLock::with_options(&self.session, dirs, options).expect("good dirs"))
+            }
+            'x' => Lock::Exclusive(
+                BlockingWriteLock::with_options(&self.session, self.dir, options).expect("a good path"),
+            ),
+            shared => {
+                let lock =
+                    ReadWriteLock::with_options(&self.session, self.dir, options).expect("a good path");
+                if shared == 'r' { Lock::Readers(lock) } else { Lock::Writers(lock) }
+            }
+        }
+    }
+
+    /// Now and then another thread closes the lock.
+    fn close_sometimes(&self, lock: &Arc<Lock>) {
+        if self.world.in_trouble() && self.world.state().random.one_in(16) {
+            let (world, lock) = (Arc::clone(&self.world), Arc::clone(lock));
+            let at = self.some_time_from_now();
+            self.spawn("closer", move || {
+                if world.in_trouble() {
+                    pause(Pause::Time(at));
+                }
+                world.note("closes a blocking lock");
+                lock.close();
+            });
+        }
+    }
+
+    fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) {
+        self.world.state().clients[self.client].to_spawn.push_back((name, Box::new(body)));
+    }
+
+    /// Waits with a deadline, a token, or both, and checks that the call returns neither late nor
+    /// early.
+    fn try_lock_for(&self, lock: &Lock) -> Result<Option<Guard>> {
+        let chosen = self.world.state().random.below(3);
+        let deadline = (chosen != 0).then(|| self.some_time_from_now());
+        let token = (chosen != 1).then(CancelToken::new);
+        let mut wait = deadline.map_or_else(Wait::forever, Wait::until_moment);
+        if let Some(token) = &token {
+            wait = wait.cancelled_by(token);
+        }
+        let number = self.begin_call(deadline);
+        if let Some(token) = token {
+            let (world, at) = (Arc::clone(&self.world), self.some_time_from_now());
+            self.spawn("canceller", move || {
+                if world.in_trouble() {
+                    pause(Pause::Time(at));
+                }
+                let now = world.now();
+                if let Some(call) = world.state().calls.get_mut(&number) {
+                    call.cancelled = Some(now);
+                }
+                world.note("cancels a call");
+                token.cancel();
+            });
+        }
+        let outcome = lock.try_lock_for(wait);
+        self.end_call(number, &outcome);
+        outcome
+    }
+
+    fn begin_call(&self, deadline: Option<Moment>) -> usize {
+        let thread = role().map(|role| role.name).unwrap_or_default();
+        let mut state = self.world.state();
+        let disturbances = state.disturbances(self.client, self.world.now());
+        state.tags += 1;
+        let number = state.tags;
+        let call = Call { thread, client: self.client, deadline, cancelled: None, disturbances };
+        state.calls.insert(number, call);
+        number
+    }
+
+    /// Time does not pass while a thread could return, so that a wait ends at its deadline exactly,
+    /// and at the moment at which it is cancelled.
+    fn end_call(&self, number: usize, outcome: &Result<Option<Guard>>) {
+        let now = self.world.now();
+        let mut state = self.world.state();
+        let Some(call) = state.calls.remove(&number) else { return };
+        if call.disturbances != state.disturbances(call.client, now) {
+            return;
+        }
+        drop(state);
+        let Call { deadline, cancelled, .. } = call;
+        let broken = match outcome {
+            _ if deadline.is_some_and(|deadline| now > deadline) => "returned after its deadline",
+            _ if cancelled.is_some_and(|cancelled| now > cancelled) => "returned late when it was cancelled",
+            Ok(None) if deadline != Some(now) => "timed out before its deadline",
+            Err(LockError::Cancelled { .. }) if cancelled.is_none() => "was cancelled by nobody",
+            _ => return,
+        };
+        self.world.fail(format!("a call {broken} ({deadline:?}, {cancelled:?}, {now:?})"));
+    }
+
+    fn some_time_from_now(&self) -> Moment {
+        let now = self.world.now();
+        let mut state = self.world.state();
+        let longest = state.clients[self.client].session_timeout.as_nanos() as u64;
+        let longest = state.random.of(&[1, longest / 20, longest / 2, 2 * longest]);
+        now.after(Duration::from_nanos(state.random.below(longest)))
+    }
+
+    /// Acts under a guard, and releases it, after a downgrade perhaps.
+    fn keep(&self, guard: Guard) {
+        if matches!(&guard, Guard::Multi(guard) if guard.guards().len() != DIRS.len()) {
+            self.world.fail("a guard of several locks does not hold all of them");
+        }
+        let mut holding = Holding::of(&self.world, guard.guards().into_iter().map(LockGuard::request));
+        self.hold(&guard.guards());
+        let guard = match guard {
+            Guard::Write(guard) if !self.world.state().random.one_in(3) => {
+                let guard = self.downgrade(guard);
+                holding = Holding::of(&self.world, guard.guards().into_iter().map(LockGuard::request));
+                self.hold(&guard.guards());
+                guard
+            }
+            guard => guard,
+        };
+        let drops = self.world.state().random.one_in(3);
+        if drops {
+            drop(guard);
+        } else {
+            let held = guard.guards().iter().all(|guard| guard.loss().is_none());
+            let released = guard.unlock();
+            self.world.note(format!("releases a blocking lock: {released:?}"));
+            let must_succeed = held && self.world.profile.is_calm();
+            if let Err(error) = released {
+                if must_succeed && !error.is_closed() {
+                    self.world.fail(format!("a lock was held, but its release failed: {error}"));
+                }
+            }
+        }
+        drop(holding);
+    }
+
+    fn downgrade(&self, guard: WriteGuard) -> Guard {
+        faults::delete_owners_znode(&self.world, self.dir, &guard.request());
+        match guard.downgrade() {
+            Ok(guard) => {
+                self.world.note("has downgraded a blocking lock");
+                self.world.state().tentative.remove(guard.id());
+                Guard::Read(guard)
+            }
+            Err(failed) => {
+                self.world.note(format!("fails to downgrade a blocking lock: {failed}"));
+                Guard::Write(*failed.guard)
+            }
+        }
+    }
+
+    /// Acts under guards for a while.
+    fn hold(&self, guards: &[&LockGuard]) {
+        let _holding = Holding::of(&self.world, guards.iter().map(|guard| guard.request()));
+        self.world.state().acquisitions += 1;
+        self.world.note(format!("holds {} blocking locks", guards.len()));
+        self.check_guards(guards);
+        if !self.world.in_trouble() {
+            pause(Pause::Turn);
+        } else if self.world.state().random.one_in(2) {
+            pause(Pause::Time(self.some_time_from_now()));
+        } else if let Some(guard) = guards.first() {
+            let until = self.some_time_from_now();
+            let request = guard.request();
+            if request.core().wait(&[guard.lost()], Some(until))
+                && guards.iter().all(|it| it.loss().is_none())
+            {
+                self.world.fail("a loss is reported without cause");
+            }
+        }
+        self.check_guards(guards);
+    }
+
+    /// A guard is the owner's, or says why it is not.
+    fn check_guards(&self, guards: &[&LockGuard]) {
+        if guards.iter().any(|guard| !guard.is_owner() && guard.loss().is_none()) {
+            self.world.fail("a guard neither owns nor was lost");
+        }
+    }
+
+    /// Without faults, a request is only refused by a closed lock and at the end of the counter.
+    pub(super) fn check_error(&self, error: &LockError) {
+        let is_expected = error.is_closed()
+            || matches!(error, LockError::SequenceExhausted { .. } | LockError::Cancelled { .. });
+        if self.world.profile.is_calm() && !is_expected {
+            self.world.fail(format!("a blocking lock fails without cause: {error}"));
+        }
+    }
+
+    /// A call that waits outlives the loss of a session that is replaced.
+    pub(super) fn check_loss(&self, error: &LockError) {
+        let is_replaced = self.session.replacement().is_some_and(|replacement| !replacement.is_closed());
+        if is_replaced && error.is_session_lost() {
+            self.world.fail(format!("a call ends with a session that is replaced: {error}"));
+        }
+    }
+
+    /// What a call without a guard has left is deleted without time passing, unless there are
+    /// faults, or the workers are busy.
+    fn check_that_nothing_is_held(&self, tag: &str) {
+        let profile = &self.world.profile;
+        if !profile.is_calm() || profile.is_busy || self.world.in_trouble() && profile.unreadable {
+            return;
+        }
+        let soon = self.world.now().after(Duration::from_nanos(1));
+        let is_free = {
+            let (world, tag) = (Arc::clone(&self.world), tag.to_owned());
+            move || !world.is_requested_with(&tag)
+        };
+        pause(Pause::Signals(vec![Box::new(is_free)], Some(soon)));
+        if self.world.is_requested_with(tag) {
+            self.world.fail(format!("a call that returned no guard left the request of {tag}"));
+        }
+    }
+
+    /// Acquires a lock several times on one thread.
+    pub(super) fn use_reentrant_lock(&self) {
+        let tag = self.new_tag();
+        let options = options(&self.world).data(&*tag);
+        let lock = BlockingWriteLock::with_options(&self.session, self.dir, options).expect("a good path");
+        let lock = ReentrantLock::new(lock);
+        self.world.note(format!("uses a reentrant lock on {}", self.dir));
+        let outer = match lock.lock() {
+            Ok(guard) => guard,
+            Err(error) => return self.check_error(&error),
+        };
+        let _holding = Holding::of(&self.world, [outer.request()]);
+        self.hold(&[&outer]);
+        let (begun, requests) = (self.world.now(), self.world.created_with(&tag));
+        let inner = match self.world.state().random.below(3) {
+            0 => lock.lock().map(Some),
+            1 => lock.try_lock(),
+            _ => lock.try_lock_for(Wait::forever()),
+        };
+        if self.world.now() != begun || self.world.created_with(&tag) != requests {
+            self.world.fail("a thread that holds a reentrant lock made another request");
+        }
+        match inner {
+            Ok(Some(inner)) => {
+                self.hold(&[&inner]);
+                drop(outer);
+                self.hold(&[&inner]);
+                self.world.note(format!("releases a reentrant lock: {:?}", inner.unlock()));
+            }
+            Ok(None) => self.world.fail("a thread that holds a reentrant lock is refused"),
+            Err(error) if outer.is_owner() => self.world.fail(format!("an owner is refused: {error}")),
+            Err(_) => {}
+        }
+        if lock.hold_count() > 1 {
+            self.world.fail("a reentrant lock counts a hold that has ended");
+        }
+    }
+}
+
+impl World {
+    /// Whether a request with these data is in a queue.
+    fn is_requested_with(&self, tag: &str) -> bool {
+        DIRS.iter().any(|dir| {
+            let children = self.zookeeper.children(dir);
+            let data = |name: &String| self.zookeeper.data(&format!("{dir}/{name}"));
+            children.iter().any(|name| data(name).is_some_and(|data| data == tag.as_bytes()))
+        })
+    }
+
+    /// How often a znode with these data was created.
+    fn created_with(&self, tag: &str) -> usize {
+        self.state().created.get(tag.as_bytes()).copied().unwrap_or(0)
+    }
+}
