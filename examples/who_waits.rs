@@ -16,7 +16,7 @@ use std::{env, iter};
 use crossbeam_channel::{select, tick};
 use env_logger::{Builder, Env};
 use lexopt::prelude::*;
-use zookeeper_recipes_lock::{LockDirectory, LockError, LockInfo, Session};
+use zookeeper_recipes_lock::{LockDirectory, LockError, LockInfo, Session, Wait};
 
 const USAGE: &str = "usage: who_waits [--connect C] [--watch] DIR";
 const HELP: &str = "
@@ -98,7 +98,7 @@ impl Options {
             .replace_lost_sessions(true)
             .connect()?;
         let directory = LockDirectory::new(&session, &self.dir)?;
-        let queue = directory.watch_queue()?;
+        let queue = directory.watch_queue(Wait::forever())?;
         let states = session.subscribe();
         // Only updates the ages.
         let clock = tick(Duration::from_secs(1));
@@ -132,11 +132,11 @@ fn draw(heading: &str, contenders: &[LockInfo]) -> io::Result<()> {
         let state = if position < owners { "holds" } else { "waits" };
         table += &format!(
             "{state:<7} {:<9} {:>8}  {:<19} {:<24} {}\n",
-            request.kind(),
+            request.kind,
             age(request),
             session_of(request),
             data_of(request),
-            request.name()
+            request.path.rsplit('/').next().unwrap_or_default()
         );
     }
     let mut out = io::stdout().lock();
@@ -145,7 +145,7 @@ fn draw(heading: &str, contenders: &[LockInfo]) -> io::Result<()> {
 }
 
 fn age(request: &LockInfo) -> String {
-    let Some(created) = request.created() else { return "?".to_owned() };
+    let Some(created) = request.created else { return "?".to_owned() };
     let seconds = SystemTime::now().duration_since(created).unwrap_or_default().as_secs();
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -156,16 +156,16 @@ fn age(request: &LockInfo) -> String {
 }
 
 fn session_of(request: &LockInfo) -> String {
-    match request.ephemeral_owner() {
+    match request.ephemeral_owner {
         Some(session) => format!("{session:#x}"),
-        None if request.is_persistent() => "none (persistent)".to_owned(),
+        None if request.is_persistent => "none (persistent)".to_owned(),
         None => "?".to_owned(),
     }
 }
 
 /// Escaped, because applications may write arbitrary bytes.
 fn data_of(request: &LockInfo) -> String {
-    match request.data() {
+    match &request.data {
         None => "(READ denied)".to_owned(),
         Some(_) => request.data_lossy().chars().flat_map(char::escape_debug).take(24).collect(),
     }

@@ -1,4 +1,4 @@
-//! [`LockError`], the one error of this crate, and [`LossReason`], why a lock was taken away.
+//! [`LockError`], the only error of this crate, and [`LossReason`], why a lock was taken away.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,11 +12,11 @@ pub type Result<T> = std::result::Result<T, LockError>;
 ///
 /// The message names the operation, the path and what the caller can do. The server's or the
 /// client's own error, if there is one, is the [`source`](std::error::Error::source).
-/// [`kind`](LockError::kind) says what an error means for the application.
+/// [`kind`](LockError::kind) classifies an error by what the application can do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The path breaks a rule, ZooKeeper's or this crate's; nothing was sent.
+    /// The path breaks a rule of ZooKeeper or of this crate; nothing was sent.
     #[error("invalid path '{path}': {rule}")]
     #[non_exhaustive]
     InvalidPath {
@@ -26,11 +26,11 @@ pub enum LockError {
         rule: &'static str,
     },
 
-    /// An argument other than a path is out of its bounds; nothing was sent.
+    /// An argument other than a path is out of bounds; nothing was sent.
     #[error("invalid {argument}: {rule}")]
     #[non_exhaustive]
     InvalidArgument {
-        /// What the argument is.
+        /// The name of the argument.
         argument: &'static str,
         /// The rule that it breaks.
         rule: String,
@@ -43,14 +43,14 @@ pub enum LockError {
     )]
     #[non_exhaustive]
     Connect {
-        /// Each server tried, with what came of it.
+        /// Each server that was tried, with the outcome.
         tried: String,
         /// The time allowed.
         timeout: Duration,
     },
 
-    /// Contact was lost, or never came back, while the operation ran; it may or may not have taken effect. The session
-    /// may live: trying again is right.
+    /// Contact was lost, or never came back, while the operation ran; it may or may not have taken
+    /// effect. The session may live: try again.
     #[error("{operation} '{path}': connection lost; try again, the session may still live")]
     #[non_exhaustive]
     ConnectionLoss {
@@ -64,10 +64,10 @@ pub enum LockError {
     },
 
     /// Contact was lost during an attempt, and nothing shows whether it took effect: another client
-    /// has changed the znode or its siblings since, or READ is denied. Read, and go on from what is
-    /// there.
+    /// has changed the znode or its siblings since, or READ is denied. Read the znode and continue
+    /// from its current state.
     #[error(
-        "{operation} '{path}': the reply was lost, and what is there now does not show the outcome; read it and go on \
+        "{operation} '{path}': the reply was lost, and the current state does not show the outcome; read it and continue \
          from there"
     )]
     #[non_exhaustive]
@@ -81,7 +81,8 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// The session ended, and with it every lock and every request made on it. Connect a new session and lock again.
+    /// The session ended, and with it every lock and every request on it. Connect a new session and
+    /// lock again.
     #[error("{operation} '{path}': the session is lost ({reason}); connect a new one")]
     #[non_exhaustive]
     SessionLost {
@@ -93,7 +94,8 @@ pub enum LockError {
         reason: LossReason,
     },
 
-    /// The root of the session's paths does not exist: the connect string names a chroot that nobody has created.
+    /// The root of the session's paths does not exist: the connect string names a chroot that
+    /// nobody has created.
     #[error("{operation} '{path}': its parent does not exist; create the chroot of the connect string first")]
     #[non_exhaustive]
     NoChroot {
@@ -103,8 +105,8 @@ pub enum LockError {
         path: String,
     },
 
-    /// The sequence numbers of the lock directory have come to their end, 2147483647. Servers may
-    /// repeat numbers there, so they do not say whether this request or another one came first. The
+    /// The sequence numbers of the lock directory have reached their end, 2147483647. Servers may
+    /// repeat numbers there, so the numbers do not show which of two requests came first. The
     /// request is withdrawn. Delete the directory when it is empty: the numbers of a new one start
     /// at 0.
     #[error("the directory of '{path}' has no sequence numbers left; delete it when nobody holds the lock")]
@@ -114,19 +116,20 @@ pub enum LockError {
         path: String,
     },
 
-    /// A [`Revoker`](crate::Revoker) was given the path of a znode that is no lock request; nothing was written or deleted.
-    /// A request's name ends in a sequence number, and it goes with the session that made it, which no directory does.
+    /// A [`Revoker`](crate::Revoker) was given the path of a znode that is no lock request; nothing
+    /// was written or deleted. The name of a request ends in a sequence number, and a request is
+    /// deleted with its session; neither holds for a lock directory.
     #[error("revoke '{path}': {rule}, so it is no lock request; give the path of the znode of one")]
     #[non_exhaustive]
     NotALockRequest {
         /// The path of the znode.
         path: String,
-        /// What shows it.
+        /// Why the znode is no lock request.
         rule: &'static str,
     },
 
-    /// A [`Revoker`](crate::Revoker) was given the path of a request that is gone, so there is nobody to ask, and if
-    /// it held the lock, that is free.
+    /// A [`Revoker`](crate::Revoker) was given the path of a request that no longer exists, so
+    /// there is no holder to ask. If the request held the lock, it has been released.
     #[error("revoke '{path}': there is no such lock request (any more); nothing is left to do")]
     #[non_exhaustive]
     NoSuchRequest {
@@ -134,7 +137,8 @@ pub enum LockError {
         path: String,
     },
 
-    /// Another client deleted the znode of this request, so its place in the queue, or the lock, is gone. Lock again.
+    /// Another client deleted the znode of this request, so its place in the queue, or the lock, is
+    /// gone. Lock again.
     #[error("the znode '{path}' of this lock request was deleted by another client; lock again")]
     #[non_exhaustive]
     RequestDeleted {
@@ -142,8 +146,8 @@ pub enum LockError {
         path: String,
     },
 
-    /// The server refused the operation for lack of a permission. Check the ACL of the znode and the credentials
-    /// added to the connection.
+    /// The server refused the operation for lack of a permission. Check the ACL of the znode and
+    /// the credentials added to the connection.
     #[error(
         "{operation} '{path}': access denied; the ACL grants this client no {permission} permission there"
     )]
@@ -160,11 +164,11 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// The server refused the ACL that a new znode was to have. There are two causes:
+    /// The server refused the ACL of a new znode. There are two causes:
     /// - The ACL is empty, or has a scheme or an id that the server does not know. Correct it.
     /// - It grants rights to the client that creates the znode (scheme `auth`, as in
-    ///   [`Acl::creator_all`](crate::Acl::creator_all)), and the client has no identity. Authenticate
-    ///   the connection before, as by `add_auth`.
+    ///   [`Acl::creator_all`](crate::Acl::creator_all)), and the client has no identity.
+    ///   Authenticate the connection first, for example by `add_auth`.
     #[error(
         "{operation} '{path}': the server refuses the ACL of the new znode; either the ACL is empty or has an unknown \
          scheme or id: correct it; or it is for its creator (scheme 'auth', as in creator_all), and this client has no \
@@ -181,7 +185,8 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// The [`CancelToken`](crate::CancelToken) was cancelled before the wait ended. No request is left in the queue.
+    /// The [`CancelToken`](crate::CancelToken) was cancelled before the wait ended. No request is
+    /// left in the queue.
     #[error("{operation} '{path}': cancelled by another thread; to wait again, take a new cancel token")]
     #[non_exhaustive]
     Cancelled {
@@ -191,21 +196,21 @@ pub enum LockError {
         path: String,
     },
 
-    /// The closure of a [`Candidate`](crate::Candidate) panicked while it led. Leadership was released, and the candidate has
-    /// ended.
+    /// The closure of a [`Candidate`](crate::Candidate) panicked while it led. Leadership was
+    /// released, and the candidate has ended.
     #[error(
-        "lead '{path}': the closure panicked, and the candidate has ended; mend it and start another ({message})"
+        "lead '{path}': the closure panicked, and the candidate has ended; fix it and start another ({message})"
     )]
     #[non_exhaustive]
     LeaderPanicked {
         /// The directory of the election.
         path: String,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
 
-    /// This guard or lock owns nothing (any more).
-    #[error("{operation} '{path}': the lock is not held (any more); let go of its guards and lock again")]
+    /// This guard or lock owns nothing, or no longer owns anything.
+    #[error("{operation} '{path}': the lock is not held (any more); drop its guards and lock again")]
     #[non_exhaustive]
     NotOwner {
         /// What was attempted.
@@ -214,7 +219,7 @@ pub enum LockError {
         path: String,
     },
 
-    /// The znode has data of its own or belongs to a session, so it is no lock directory, and was left alone.
+    /// The znode has data or belongs to a session, so it is no lock directory, and was left alone.
     #[error(
         "remove '{path}': it has data or belongs to a session, so it is no lock directory; it was left alone"
     )]
@@ -226,7 +231,7 @@ pub enum LockError {
 
     /// The lock or the session was closed.
     #[error(
-        "{operation} '{path}': closed by this process; go on with a new one, on a new session if that was closed"
+        "{operation} '{path}': closed by this process; use a new one, on a new session if that was closed"
     )]
     #[non_exhaustive]
     Closed {
@@ -237,8 +242,8 @@ pub enum LockError {
     },
 
     /// A quota is exceeded, the server throttles its clients, or it does not implement the
-    /// operation. The source says which, except on the crate `zookeeper`, which does not know.
-    /// Nothing was done. Try again later, but not for ever: only the first two can pass.
+    /// operation. The source names the cause, except on the crate `zookeeper`, which does not
+    /// report it. Nothing was done. Try again later, but not for ever: only the first two can pass.
     #[error(
         "{operation} '{path}': the server refuses; a quota is exceeded, or requests are throttled: check the quota and \
          try again later; or the operation is not implemented by a server of that version"
@@ -278,7 +283,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Makes the right variant of a client's error on one znode.
+    /// Converts a client's error on one znode.
     pub(crate) fn client(operation: Operation, path: impl fmt::Display, source: ZkError) -> LockError {
         let path = path.to_string();
         let Operation { name: operation, permission } = operation;
@@ -296,12 +301,12 @@ impl LockError {
         }
     }
 
-    /// For a thread that the system did not start.
+    /// The system could not start a thread.
     pub(crate) fn thread(source: std::io::Error) -> LockError {
         LockError::Thread { source }
     }
 
-    /// The error of an operation on a request, or on a session, that ended for this reason.
+    /// The error of an operation on a request, or on a session, that has ended for this reason.
     pub(crate) fn ended(operation: Operation, path: impl fmt::Display, reason: LossReason) -> LockError {
         let (operation, path) = (operation.name, path.to_string());
         match reason {
@@ -320,12 +325,20 @@ impl LockError {
         matches!(self, LockError::ConnectionLoss { .. })
     }
 
+    /// Whether an `unlock` with this error found the lock lost.
+    pub(crate) fn is_loss(&self) -> bool {
+        matches!(
+            self,
+            LockError::SessionLost { .. } | LockError::RequestDeleted { .. } | LockError::Closed { .. }
+        )
+    }
+
     pub(crate) fn is_session_lost(&self) -> bool {
         matches!(self, LockError::SessionLost { .. })
     }
 }
 
-/// For tests, which ask for one variant at a time.
+/// For tests that check for one variant.
 #[cfg(test)]
 impl LockError {
     pub(crate) fn is_closed(&self) -> bool {
@@ -341,7 +354,7 @@ impl LockError {
     }
 }
 
-/// An operation as error messages name it, with the permission that it needs.
+/// An operation: its name in error messages, and the permission that it needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
@@ -369,7 +382,8 @@ impl Operation {
 pub enum LossReason {
     /// The server ended the session, or the client library gave it up.
     SessionExpired,
-    /// No proof of the session's life arrived in time, so the server may have given the lock to somebody else.
+    /// No proof of the session's life arrived in time, so the server may have given the lock to
+    /// another client.
     LeaseExpired,
     /// Another client deleted the znode.
     NodeDeleted,
@@ -380,7 +394,7 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    /// Whether the session is gone, so that a new one may bring what this one cannot.
+    /// Whether the session is gone, so that the operation may succeed on a new one.
     pub(crate) fn is_session_loss(self) -> bool {
         matches!(self, LossReason::SessionExpired | LossReason::LeaseExpired)
     }
@@ -404,7 +418,7 @@ mod tests {
     use std::error::Error as _;
 
     #[test]
-    fn an_error_names_operation_path_and_advice_and_keeps_its_source() {
+    fn error_names_operation_path_and_advice_and_keeps_its_source() {
         let error = LockError::client(Operation::CREATE, "/a", ZkError::NoAuth);
         assert!(error.is_access_denied());
         assert_eq!(
@@ -433,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_acl_names_both_causes_and_the_cures() {
+    fn refused_acl_names_both_causes_and_their_remedies() {
         let message = LockError::client(Operation::CREATE, "/a", ZkError::InvalidAcl).to_string();
         assert!(message.starts_with("create '/a': "), "{message}");
         for part in ["empty", "unknown scheme", "no identity", "correct it", "authenticate"] {
@@ -442,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_refusal_may_pass_and_names_quota_and_throttling() {
+    fn unknown_refusal_is_recoverable_and_names_quota_and_throttling() {
         let error = LockError::client(Operation::CREATE, "/a", ZkError::Unimplemented);
         assert!(error.is_recoverable(), "{error:?}");
         let message = error.to_string();

@@ -69,7 +69,7 @@ impl LockOptions {
     /// Sets how often and after which delays an operation is repeated that lost its connection,
     /// joining the queue for example.
     ///
-    /// A request also looks at the queue again after the policy's [`delay`](RetryPolicy::delay)
+    /// A request also looks at the queue again after the policy's delay
     /// when a look has failed in contact with the server.
     #[must_use]
     pub fn retry(self, policy: RetryPolicy) -> LockOptions {

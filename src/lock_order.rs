@@ -1,14 +1,17 @@
-//! The order in which the crate's internal mutexes may be taken, which debug builds check.
+//! The order in which the crate's internal mutexes may be taken; debug builds check it.
 //!
-//! A thread that holds a mutex takes only those further down in [the list](rank). Then no two threads can wait for each
-//! other's. A [`Mutex`] has its rank in its type; in a debug build each thread remembers the ranks that it holds, and
-//! panics when it takes one that is not further down. In a release build it is parking_lot's mutex at no cost.
+//! A thread that holds a mutex takes only mutexes further down in [the list](rank). So no two
+//! threads can wait for each other's mutex. A [`Mutex`] has its rank in its type. In a debug build
+//! each thread records the ranks that it holds, and panics when it takes one that is not further
+//! down. In a release build it is parking_lot's mutex at no cost.
 //!
-//! No mutex is held while code runs that is not this crate's (the client, listeners, closures, the logger): it may call
-//! back in here, and block. [`assert_none_held`] checks that where such code is called.
+//! No mutex is held while code of others runs (the client, listeners, closures, the logger): that
+//! code may call back into the crate, and block. [`assert_none_held`] checks this before such
+//! calls.
 //!
-//! The mutexes that are not in the list are taken last and hold nothing else: those of a lock's settings, of a cancel
-//! token, and of the client's adapter.
+//! Other mutexes have no rank. Those of a candidate and of a reentrant lock are taken before all in
+//! the list. Those of a cancel token and of the client's adapter are taken last, and no other mutex is
+//! taken while they are held.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -16,10 +19,10 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, WaitTimeoutResult};
 
-/// Makes a constant of each rank, in the order of this list, and a table of their names.
+/// Makes a constant for each rank, in the order of the list, and a table of their names.
 macro_rules! ranks {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The ranks, first those that are taken first.
+        /// The ranks; those at the top are taken first.
         pub(crate) mod rank {
             #[allow(clippy::upper_case_acronyms, reason = "the names of the constants")]
             #[allow(non_camel_case_types, reason = "the names of the constants")]
@@ -34,39 +37,39 @@ macro_rules! ranks {
 }
 
 ranks! {
-    /// The present request of a lock with a listener.
+    /// The current request of a lock with a listener.
     LOCK,
-    /// The present core of a session.
+    /// The current core of a session.
     SESSION,
-    /// Who is to be notified when a session is replaced.
+    /// The subscribers to the replacement of a session.
     REPLACEMENT,
-    /// The watch loop on the present session.
+    /// The current watch loop.
     TRACKER,
     /// The state of a request.
     REQUEST,
     /// The lease under which a request owns its lock.
     OWNERSHIP,
-    /// Whether a watch loop runs.
+    /// Whether a watch loop is running.
     WATCH_LOOP,
-    /// What a watch loop has seen.
+    /// The last value of a watch loop.
     WATCH_CELL,
     /// The paths that a watch loop watches.
     WATCHING,
     /// The attempts to delete a znode.
     REMOVAL,
-    /// The listings under way on a session.
+    /// The listings in progress on a session.
     LISTINGS,
     /// The state of a session.
     STATUS,
-    /// The participants of a session.
+    /// The registry of a session.
     REGISTRY,
-    /// The callbacks that a lock is to make.
+    /// The pending callbacks of a lock.
     MAILBOX,
     /// The listener of a lock.
     LISTENER,
-    /// The znodes that the log has mentioned.
+    /// The znodes that were logged.
     MENTIONED,
-    /// What a session could not delete.
+    /// The znodes that a session could not delete.
     ORPHANS,
     /// The jobs of the workers.
     WORKERS,
@@ -87,7 +90,8 @@ impl<const RANK: u8, T> Mutex<RANK, T> {
         Mutex { inner: parking_lot::Mutex::new(value) }
     }
 
-    /// Takes the mutex. In a debug build, panics if the thread holds one of the same rank or of a later one.
+    /// Takes the mutex. In a debug build, panics if the thread holds a mutex of the same rank or a
+    /// later one.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock(&self) -> MutexGuard<'_, RANK, T> {
         let held = Held::take();
@@ -101,27 +105,27 @@ impl<const RANK: u8, T: fmt::Debug> fmt::Debug for Mutex<RANK, T> {
     }
 }
 
-/// The hold on a [`Mutex`].
+/// The guard of a [`Mutex`].
 pub(crate) struct MutexGuard<'a, const RANK: u8, T> {
     inner: parking_lot::MutexGuard<'a, T>,
     _held: Held<RANK>,
 }
 
 impl<const RANK: u8, T> MutexGuard<'_, RANK, T> {
-    /// Runs code without the mutex, and takes it again.
+    /// Runs code without the mutex, then takes it again.
     pub(crate) fn unlocked<R>(&mut self, code: impl FnOnce() -> R) -> R {
         let _released = Released::<RANK>::release();
         parking_lot::MutexGuard::unlocked(&mut self.inner, code)
     }
 
-    /// Waits for a signal, without the mutex.
+    /// Waits for a signal; releases the mutex meanwhile.
     pub(crate) fn wait(&mut self, condition: &Condvar) {
         let _released = Released::<RANK>::release();
         assert_none_held();
         condition.wait(&mut self.inner);
     }
 
-    /// Waits for a signal for this time at most, without the mutex.
+    /// Waits for a signal up to this time; releases the mutex meanwhile.
     pub(crate) fn wait_for(&mut self, condition: &Condvar, time: Duration) -> WaitTimeoutResult {
         let _released = Released::<RANK>::release();
         assert_none_held();
@@ -150,7 +154,7 @@ pub(crate) fn assert_none_held() {
     checked::assert_none_held();
 }
 
-/// The calling thread's note that it holds the mutex of this rank.
+/// Records that the calling thread holds the mutex of this rank.
 struct Held<const RANK: u8>;
 
 impl<const RANK: u8> Held<RANK> {
@@ -169,7 +173,7 @@ impl<const RANK: u8> Drop for Held<RANK> {
     }
 }
 
-/// The note is removed until this is dropped.
+/// Removes the record until it is dropped.
 struct Released<const RANK: u8>;
 
 impl<const RANK: u8> Released<RANK> {
@@ -193,11 +197,11 @@ mod checked {
 
     use super::rank::NAMES;
 
-    /// One bit each.
+    /// Each rank has one bit.
     const _: () = assert!(NAMES.len() <= u32::BITS as usize);
 
     thread_local! {
-        /// A bit for each rank that the thread holds.
+        /// The ranks that the thread holds, one bit each.
         static HELD: Cell<u32> = const { Cell::new(0) };
     }
 
@@ -244,7 +248,7 @@ mod tests {
     use crate::testing::in_background;
 
     #[test]
-    fn mutexes_may_be_taken_in_order_and_released_in_any() {
+    fn mutexes_are_taken_in_order_and_released_in_any_order() {
         let first: Mutex<REQUEST, u8> = Mutex::default();
         let second: Mutex<REGISTRY, u8> = Mutex::new(1);
         for _ in 0..2 {
@@ -259,7 +263,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "REQUEST is taken while REGISTRY is held")]
-    fn an_earlier_mutex_is_refused() {
+    fn taking_an_earlier_mutex_panics() {
         let first: Mutex<REQUEST, u8> = Mutex::default();
         let second: Mutex<REGISTRY, u8> = Mutex::default();
         let _second = second.lock();
@@ -268,7 +272,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "STATUS is taken while STATUS is held")]
-    fn another_mutex_of_the_same_rank_is_refused() {
+    fn taking_a_mutex_of_the_same_rank_panics() {
         let (one, other): (Mutex<STATUS, u8>, Mutex<STATUS, u8>) = Default::default();
         let _one = one.lock();
         let _other = other.lock();
@@ -276,14 +280,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "while STATUS is held")]
-    fn code_that_may_block_is_refused_while_a_mutex_is_held() {
+    fn blocking_code_under_a_mutex_panics() {
         let status: Mutex<STATUS, u8> = Mutex::default();
         let _status = status.lock();
         assert_none_held();
     }
 
     #[test]
-    fn an_unlocked_guard_holds_nothing_meanwhile() {
+    fn unlocked_guard_holds_nothing_meanwhile() {
         let status: Mutex<STATUS, u8> = Mutex::default();
         let mut guard = status.lock();
         guard.unlocked(|| {
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_thread_holds_does_not_count() {
+    fn mutexes_of_other_threads_do_not_count() {
         let status: Arc<Mutex<STATUS, u8>> = Arc::default();
         let _guard = status.lock();
         let request: Mutex<REQUEST, u8> = Mutex::default();

@@ -1,29 +1,30 @@
 //! [`NodeTracker`]: the current data of one znode, kept up to date.
 //!
-//! Origin: HBase's `ZooKeeperNodeTracker` and `DeletionListener`, which end the process, or the wait, at the first error.
+//! Origin: HBase's `ZooKeeperNodeTracker` and `DeletionListener`. These end the process, or the
+//! wait, at the first error.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 
 use crate::client::{Stat, ZkError, ZkResult};
-use crate::error::{LockError, Operation, Result};
+use crate::error::Result;
 use crate::recipe::path::ZNodePath;
 use crate::recoverable::unmarked;
 use crate::session::Session;
 use crate::tracking::{Fetched, Subject, Tracking, Watching};
 use crate::wait::Wait;
 
-/// Keeps the current data of one znode, which may come, change and go.
+/// Keeps the current data of one znode, which may be created, changed and deleted.
 ///
-/// It looks again whenever the znode changes, and after every reconnect, and costs no thread. What it tells is what the
-/// connected server said last: a moment old, and during an outage as old as the outage. Changes in quick succession may be
-/// seen as one. It survives the [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
+/// It looks again whenever the znode changes, and after every reconnect, and costs no thread.
+/// Results are as recent as the connected server's last answer: usually a moment old, and during an
+/// outage as old as the outage. Changes in quick succession may appear as one. It survives the
+/// [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
 ///
-/// READ must be granted, and stay so: of a znode that this client may not read, servers since 3.8.4 and 3.9.2 tell nothing,
-/// neither that it has come nor that it has gone. A tracker that waits for such a one looks again at the next reconnect
-/// only.
+/// READ must be granted, and stay granted: servers since 3.8.4 and 3.9.2 send no event when a znode
+/// without READ permission is created or deleted. A tracker that waits for the creation of such a
+/// znode looks again only at the next reconnect.
 ///
 /// `Send` and `Sync`; dropping it ends the tracking.
 ///
@@ -33,10 +34,10 @@ use crate::wait::Wait;
 ///
 /// # fn limit_to(limit: &str) {}
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
-/// let limit = NodeTracker::start(&session, "/config/limit")?;
+/// let limit = NodeTracker::start(&session, "/config/limit", Duration::from_secs(30))?;
 /// loop {
 ///     match limit.current()? {
-///         Some(node) => limit_to(&node.data_lossy()),
+///         Some(node) => limit_to(&String::from_utf8_lossy(&node.data)),
 ///         None => limit_to("default"),
 ///     }
 ///     if limit.changes().recv().is_err() {
@@ -51,43 +52,21 @@ pub struct NodeTracker {
 }
 
 impl NodeTracker {
-    /// Starts to track the znode at this path, which need not exist.
+    /// Starts to track the znode at this path. It need not exist.
     ///
-    /// Blocks until the server has answered, through an outage if need be. The tracking survives the
-    /// loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
-    /// [closing](Session::close).
+    /// Blocks until the server has answered, or until the wait times out. The tracking survives
+    /// the loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but
+    /// not [closing](Session::close).
     ///
     /// # Errors
     /// - [`InvalidPath`](crate::LockError::InvalidPath).
     /// - [`AccessDenied`](crate::LockError::AccessDenied): READ is not granted on the znode.
+    /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): no server answered in time.
+    /// - [`Cancelled`](crate::LockError::Cancelled).
     /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
-    pub fn start(session: &Session, path: &str) -> Result<NodeTracker> {
-        match NodeTracker::start_for(session, path, Wait::forever())? {
-            Some(tracker) => Ok(tracker),
-            // Proof: a wait without a deadline does not time out.
-            None => Err(LockError::closed(Operation::WATCH, path)),
-        }
-    }
-
-    /// As [`start`](NodeTracker::start), but returns `None` when the wait times out.
-    ///
-    /// # Errors
-    /// As [`start`](NodeTracker::start), and [`Cancelled`](crate::LockError::Cancelled).
-    pub fn start_for(session: &Session, path: &str, wait: impl Into<Wait>) -> Result<Option<NodeTracker>> {
+    pub fn start(session: &Session, path: &str, wait: impl Into<Wait>) -> Result<NodeTracker> {
         let node = Node { path: ZNodePath::parse(path)? };
-        Ok(Tracking::start(session, node, &wait.into())?.map(|tracking| NodeTracker { tracking }))
-    }
-
-    /// Returns the full path of the znode.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.tracking.path().as_str()
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        self.tracking.session()
+        Tracking::start(session, node, &wait.into()).map(|tracking| NodeTracker { tracking })
     }
 
     /// Returns the znode as it was last seen; `None` if it did not exist. Does no I/O and does not
@@ -101,8 +80,8 @@ impl NodeTracker {
         self.tracking.current()
     }
 
-    /// Returns a channel that receives a message when [`current`](NodeTracker::current) has changed;
-    /// for use in [`select!`](crossbeam_channel::select).
+    /// Returns a channel that receives a message when [`current`](NodeTracker::current) has
+    /// changed; for use in [`select!`](crossbeam_channel::select).
     ///
     /// It has room for one message, which covers all changes since it was sent: take it, then ask
     /// for the current data. It is disconnected when the session has ended.
@@ -111,7 +90,7 @@ impl NodeTracker {
         self.tracking.changes()
     }
 
-    /// Blocks until the znode exists, or until the wait times out: then it returns `None`.
+    /// Blocks until the znode exists; returns `None` when the wait times out.
     ///
     /// # Errors
     /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::LockError::Cancelled).
@@ -120,7 +99,7 @@ impl NodeTracker {
     }
 
     /// Blocks until the znode does not exist, or until the wait times out. Returns whether it does
-    /// not exist. It may miss a deletion that is followed by a creation at once.
+    /// not exist. It may miss a deletion that is followed at once by a creation.
     ///
     /// # Errors
     /// As [`current`](NodeTracker::current), and [`Cancelled`](crate::LockError::Cancelled).
@@ -130,53 +109,34 @@ impl NodeTracker {
     }
 }
 
-/// A znode as a [`NodeTracker`] saw it. Cheap to clone; two are equal when nothing was written between them.
+/// A znode as a [`NodeTracker`] saw it. Cheap to clone; two are equal if nothing was written
+/// between them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct NodeData {
-    contents: Arc<Contents>,
-}
-
-#[derive(Debug)]
-struct Contents {
-    data: Vec<u8>,
-    stat: Stat,
+    /// The data as they are in the znode.
+    pub data: Arc<[u8]>,
+    /// The metadata at the time of the read.
+    pub stat: Stat,
 }
 
 impl NodeData {
-    /// Returns the data as they are in the znode.
-    #[must_use]
-    pub fn data(&self) -> &[u8] {
-        &self.contents.data
-    }
-
     /// Returns the data without the mark that a
-    /// [`RecoverableZooKeeper`](crate::RecoverableZooKeeper) writes in front of them; the whole
-    /// data where there is none.
+    /// [`RecoverableZooKeeper`](crate::RecoverableZooKeeper) writes in front of it; all of the data
+    /// if there is no mark.
     ///
-    /// Use it for znodes that a `RecoverableZooKeeper` writes, and only for those: other data may
-    /// begin like a mark by chance.
+    /// Use it only for znodes that a `RecoverableZooKeeper` writes: other data may begin like a mark
+    /// by chance.
     #[must_use]
     pub fn unmarked_data(&self) -> &[u8] {
-        unmarked(self.data())
-    }
-
-    /// Returns the [data](NodeData::data) as text; what is not UTF-8 in it is replaced.
-    #[must_use]
-    pub fn data_lossy(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(self.data())
-    }
-
-    /// Returns the metadata, as it was when the data was read.
-    #[must_use]
-    pub fn stat(&self) -> &Stat {
-        &self.contents.stat
+        unmarked(&self.data)
     }
 }
 
 impl PartialEq for NodeData {
     fn eq(&self, other: &NodeData) -> bool {
-        // The transaction that wrote it last; of one that was made again, the creation.
-        self.stat().mzxid == other.stat().mzxid
+        // The transaction that wrote the data last. For a new znode, it is the creation.
+        self.stat.mzxid == other.stat.mzxid
     }
 }
 
@@ -197,11 +157,8 @@ impl Subject for Node {
 
     fn look(&self, watching: &Watching) -> ZkResult<Fetched<Option<NodeData>>> {
         match watching.data(&self.path) {
-            Ok((data, stat)) => {
-                let contents = Arc::new(Contents { data, stat });
-                Ok(Fetched::Seen(Some(NodeData { contents })))
-            }
-            // A watch on what does not exist: here it is waited for.
+            Ok((data, stat)) => Ok(Fetched::Seen(Some(NodeData { data: data.into(), stat }))),
+            // Waits for the creation of the znode.
             Err(ZkError::NoNode) => watching.absence(&self.path, None),
             Err(error) => Err(error),
         }

@@ -16,7 +16,7 @@ pub trait ZooKeeperOperation {
     /// detect whether the previous attempt took effect, or be harmless to repeat.
     ///
     /// # Errors
-    /// An error for which [`is_connection_loss`](crate::LockError::is_connection_loss) holds is
+    /// A [`ConnectionLoss`](crate::LockError::ConnectionLoss) is
     /// retried. Every other error is final.
     fn execute(&mut self) -> Result<Self::Output>;
 }

@@ -53,9 +53,7 @@ impl ProtocolSupport {
         ProtocolSupport { session: session.clone(), options, open: Mutex::new(Some(open)), closed }
     }
 
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 

@@ -105,22 +105,8 @@ impl RetryPolicy {
         RetryPolicy { jitter: true, ..self }
     }
 
-    /// Returns the base delay.
-    #[must_use]
-    pub fn delay(&self) -> Duration {
+    pub(crate) fn delay(&self) -> Duration {
         self.delay
-    }
-
-    /// Returns the total number of attempts.
-    #[must_use]
-    pub fn attempts(&self) -> u32 {
-        self.attempts
-    }
-
-    /// Returns how long an operation is retried after the first failure, or `None` without a limit.
-    #[must_use]
-    pub fn total_time(&self) -> Option<Duration> {
-        self.total_time
     }
 
     /// The delay after this many failed attempts, the first of which failed this long ago, or
@@ -212,7 +198,7 @@ mod tests {
     #[test]
     fn default_is_the_java_recipes_policy() {
         let policy = RetryPolicy::default();
-        assert_eq!((policy.attempts(), policy.delay(), policy.total_time()), (10, DELAY, None));
+        assert_eq!((policy.attempts, policy.delay, policy.total_time), (10, DELAY, None));
         let expected: Vec<_> = (0..9).map(|times| Duration::from_millis(500) * times).collect();
         assert_eq!(delays(policy), expected);
     }

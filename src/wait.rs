@@ -23,7 +23,8 @@ use crate::session::{Moment, Runtime, is_disconnected};
 /// let wait = Wait::timeout(Duration::from_secs(30)).cancelled_by(&token);
 /// // On another thread: lock.try_lock_for(wait)
 /// token.cancel();
-/// assert!(wait.is_cancelled());
+/// assert!(token.is_cancelled());
+/// # drop(wait);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Wait {
@@ -59,15 +60,7 @@ impl Wait {
         Wait { token: Some(token.clone()), ..self }
     }
 
-    /// Returns when the wait times out, if ever.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
-    /// Returns whether the token has been cancelled.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.token.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 
@@ -232,7 +225,7 @@ mod tests {
         let runtime = ManualRuntime::default();
         let (_sender, receiver) = bounded::<()>(1);
         assert_eq!(Wait::timeout(Duration::ZERO).wait_for(&runtime, &receiver), Waited::TimedOut);
-        assert_eq!(Wait::timeout(Duration::MAX).deadline(), None);
+        assert_eq!(Wait::timeout(Duration::MAX).deadline, None);
         let deadline = runtime.now().after(SHORT);
         assert_eq!(Wait::until_moment(deadline).wait_for(&runtime, &receiver), Waited::TimedOut);
         assert_eq!(runtime.now(), deadline);

@@ -1,5 +1,5 @@
-//! A process that forks while it owns a lock: its child owns nothing. In a process without other threads of tests, as a
-//! child has only a copy of the thread that forks.
+//! After a fork, the child of a process that owns a lock does not own it. A separate binary without
+//! the threads of other tests, as a child has only a copy of the thread that forks.
 
 #![cfg(unix)]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
@@ -13,24 +13,24 @@ fn main() {
     let zookeeper = SimulatedZooKeeper::new();
     let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
     let lock = BlockingWriteLock::new(&session, "/locks/forked").expect("the path is valid");
-    let guard = lock.lock().expect("nobody else wants it");
+    let guard = lock.lock().expect("the lock is free");
     assert!(guard.is_owner());
     let child = fork();
     if child == 0 {
         exit(i32::from(guard.is_owner()));
     }
-    assert_eq!(wait_for(child), 0, "the child takes itself for the owner");
-    assert!(guard.is_owner(), "the parent goes on");
-    println!("test an_owner_in_a_forked_child_is_no_owner ... ok");
+    assert_eq!(wait_for(child), 0, "the child considers itself the owner");
+    assert!(guard.is_owner(), "the parent keeps the lock");
+    println!("test forked_child_does_not_own_the_lock ... ok");
 }
 
 #[allow(unsafe_code, reason = "no safe function forks")]
 fn fork() -> libc::pid_t {
-    // SAFETY: the child calls `is_owner` and `_exit`, which take no lock that another thread may hold.
+    // SAFETY: the child calls only `is_owner` and `_exit`, which take no mutex of another thread.
     unsafe { libc::fork() }
 }
 
-#[allow(unsafe_code, reason = "it must not run what the parent's libraries do at the exit")]
+#[allow(unsafe_code, reason = "the exit handlers of the parent's libraries must not run")]
 fn exit(code: i32) -> ! {
     // SAFETY: it only ends the process.
     unsafe { libc::_exit(code) }
@@ -40,7 +40,7 @@ fn exit(code: i32) -> ! {
 #[allow(unsafe_code, reason = "no safe function waits for a process that was not spawned")]
 fn wait_for(child: libc::pid_t) -> i32 {
     let mut status = 0;
-    // SAFETY: the pointer is valid for the time of the call.
+    // SAFETY: the pointer is valid during the call.
     let waited = unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(waited, child);
     libc::WEXITSTATUS(status)

@@ -1,5 +1,5 @@
-//! Nothing is left: no thread, no znode, no watch, once everything is dropped. A binary of its own, as it looks at the
-//! whole process.
+//! No thread, znode or watch is left when everything is dropped. A separate binary, as it inspects
+//! the whole process.
 
 #![allow(
     clippy::expect_used,
@@ -22,33 +22,33 @@ use support::server::Server;
 use support::wait::{deadline, eventually};
 use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Revocation, Revoker, Session,
+    BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Revocation, Revoker, Session, Wait,
     WriteLock,
 };
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// One test, so that nobody else's threads are about.
+/// One test, so that no other test's threads run at the same time.
 #[test]
-fn nothing_is_left_when_everything_is_dropped() {
+fn nothing_is_left_after_everything_is_dropped() {
     let server = Server::start();
     let znodes = server.metric("znode_count");
-    a_thousand_waiting_locks_cost_no_thread_each(&server);
+    waiting_locks_share_a_few_threads(&server);
     timed_out_attempts_leave_no_watch(&server);
-    a_thousand_trackers_cost_no_thread_each(&server);
-    a_session_lost_in_silence_leaves_no_thread(&server);
-    a_dropped_candidate_leaves_no_thread(&server);
-    a_revocation_leaves_nothing(&server);
-    a_borrowed_handle_is_all_that_stays(&server);
-    a_failed_connect_leaves_no_thread(&server);
-    a_connect_that_succeeds_after_its_deadline_leaves_no_session(&server);
-    // The directory of the locks and its parent, made on the way, are persistent.
+    trackers_share_a_few_threads(&server);
+    session_lost_in_silence_leaves_no_thread(&server);
+    dropped_candidate_leaves_no_thread(&server);
+    revocation_leaves_no_thread(&server);
+    only_the_borrowed_handle_is_left(&server);
+    failed_connect_leaves_no_thread(&server);
+    connect_that_succeeds_after_its_deadline_leaves_no_session(&server);
+    // The directory of the locks and its parent are persistent.
     eventually("only the lock directory is left", || server.metric("znode_count") == znodes + 2);
     eventually("no session is left", || server.session_count() == 0);
     assert_eq!(server.watch_count(), 0);
 }
 
-fn a_thousand_waiting_locks_cost_no_thread_each(server: &Server) {
+fn waiting_locks_share_a_few_threads(server: &Server) {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
     let locks: Vec<WriteLock> = (0..1000)
         .map(|_| {
@@ -72,25 +72,27 @@ fn timed_out_attempts_leave_no_watch(server: &Server) {
         assert!(lock.try_lock_for(Duration::from_millis(1)).unwrap().is_none());
     }
     eventually("the attempts' znodes are gone", || server.metric("ephemerals_count") == 1);
-    // On the owner's znode, by its owner and by those that waited for it: one watch for a path and a session.
+    // On the owner's znode. Its owner and the waiters share it: one watch per path and session.
     eventually("one watch is left", || server.watch_count() <= 1);
     guard.unlock().unwrap();
 }
 
-fn a_thousand_trackers_cost_no_thread_each(server: &Server) {
+fn trackers_share_a_few_threads(server: &Server) {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
     let directory = LockDirectory::new(&session, "/leaks/queue").unwrap();
-    let (leader, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
-    let trackers: Vec<NodeTracker> =
-        (0..1000).map(|number| NodeTracker::start(&session, &format!("/leaks/{number}")).unwrap()).collect();
+    let (leader, queue) =
+        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
+    let trackers: Vec<NodeTracker> = (0..1000)
+        .map(|number| NodeTracker::start(&session, &format!("/leaks/{number}"), Wait::forever()).unwrap())
+        .collect();
     assert!(threads_named("zk-lock-").len() <= 20, "{:?}", threads_named("zk-lock-"));
-    // Each holds the session: the last one lets it go.
+    // Each of them keeps the session open.
     drop((session, directory, leader, queue));
     drop(trackers);
     assert_no_threads("zk-lock-");
 }
 
-fn a_session_lost_in_silence_leaves_no_thread(server: &Server) {
+fn session_lost_in_silence_leaves_no_thread(server: &Server) {
     let relay = Relay::to(server.connect_string());
     let session = Session::connect(&relay.connect_string(), Duration::from_secs(2)).unwrap();
     let lock = BlockingWriteLock::new(&session, "/leaks/queue").unwrap();
@@ -100,12 +102,12 @@ fn a_session_lost_in_silence_leaves_no_thread(server: &Server) {
     drop(guard);
     drop(lock);
     drop(session);
-    // A call that is stuck holds its thread for as long as the network says nothing.
+    // A stuck call keeps its thread until the network reports the loss.
     relay.cut();
     assert_no_threads("zk-lock-");
 }
 
-fn a_dropped_candidate_leaves_no_thread(server: &Server) {
+fn dropped_candidate_leaves_no_thread(server: &Server) {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
     let candidates: Vec<Candidate> = (0..3)
         .map(|_| {
@@ -117,13 +119,13 @@ fn a_dropped_candidate_leaves_no_thread(server: &Server) {
             Candidate::start(lock, lead).unwrap()
         })
         .collect();
-    eventually("one leads", || candidates.iter().any(Candidate::is_leader));
+    eventually("there is a leader", || candidates.iter().any(Candidate::is_leader));
     drop(session);
     drop(candidates);
     assert_no_threads("zk-lock-");
 }
 
-fn a_revocation_leaves_nothing(server: &Server) {
+fn revocation_leaves_no_thread(server: &Server) {
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
     let guard = BlockingWriteLock::new(&session, "/leaks/queue").unwrap().lock().unwrap();
     let revoker = Revoker::new(&session);
@@ -132,7 +134,7 @@ fn a_revocation_leaves_nothing(server: &Server) {
     assert_no_threads("zk-lock-");
 }
 
-fn a_borrowed_handle_is_all_that_stays(server: &Server) {
+fn only_the_borrowed_handle_is_left(server: &Server) {
     let zk = Arc::new(ZooKeeper::connect(&server.connect_string(), LONG, |_| {}).unwrap());
     let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
     let lock = WriteLock::new(&session, "/leaks/queue").unwrap();
@@ -144,7 +146,7 @@ fn a_borrowed_handle_is_all_that_stays(server: &Server) {
     assert!(zk.get_children("/leaks/queue", false).unwrap().is_empty());
 }
 
-fn a_failed_connect_leaves_no_thread(server: &Server) {
+fn failed_connect_leaves_no_thread(server: &Server) {
     let relay = Relay::to(server.connect_string());
     relay.refuse();
     Session::connect(&relay.connect_string(), Duration::from_secs(1)).unwrap_err();
@@ -155,13 +157,13 @@ fn a_failed_connect_leaves_no_thread(server: &Server) {
     assert_no_threads("zk-lock-");
 }
 
-/// The client library's handle comes when the call has returned, and during an outage. A handle that
-/// is merely dropped then waits for the server, or keeps its session after the outage.
-fn a_connect_that_succeeds_after_its_deadline_leaves_no_session(server: &Server) {
+/// The client library returns its handle after the call has returned, and during an outage. If that
+/// handle were just dropped, it would wait for the server, or keep its session after the outage.
+fn connect_that_succeeds_after_its_deadline_leaves_no_session(server: &Server) {
     let relay = Relay::to(server.connect_string());
     let (begins, go_on) = Gate::close();
     Session::connect(&relay.connect_string(), Duration::from_secs(2)).unwrap_err();
-    begins.try_recv().expect("the client library began to connect, and was held up");
+    begins.try_recv().expect("the client library began to connect, and was blocked");
     relay.swallow();
     drop(go_on);
     assert_no_threads("zk-lock-connect");
@@ -170,14 +172,15 @@ fn a_connect_that_succeeds_after_its_deadline_leaves_no_session(server: &Server)
     assert_no_threads("zk-lock-");
 }
 
-/// A logger that holds up the client library as it begins to connect.
+/// A logger that blocks the client library when it begins to connect.
 struct Gate;
 
-/// Where it says that it begins, and what is disconnected when it may go on.
+/// Receives a message when it begins. It continues when the other channel is disconnected.
 static GATE: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
 
 impl Gate {
-    /// Returns where the next connect is announced, and what lets it go on when it is dropped.
+    /// Blocks the next connect. Returns a channel that announces it, and a sender whose drop lets
+    /// it continue.
     fn close() -> (Receiver<()>, Sender<()>) {
         let ((begin, begins), (go_on, may_go_on)) = (bounded(1), bounded(0));
         *GATE.lock() = Some((begin, may_go_on));

@@ -1,5 +1,5 @@
-//! The application's logger is called under no lock of the crate, and may panic. A binary of its
-//! own, as there is one logger for a process.
+//! The crate calls the application's logger under none of its mutexes, and the logger may panic. A
+//! separate binary, as a process has one logger.
 
 #![allow(
     clippy::expect_used,
@@ -37,13 +37,13 @@ struct Logger;
 
 static LOGGER: Logger = Logger;
 
-/// What the logger does with a record besides dropping it.
+/// Called with each record.
 type Reaction = dyn Fn(&Record<'_>) + Send + Sync;
 
 static REACTION: Mutex<Option<Arc<Reaction>>> = Mutex::new(None);
 
 thread_local! {
-    /// What the logger does is logged, too.
+    /// Whether the thread is in a reaction. Records of a reaction's calls are ignored.
     static REACTING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -78,7 +78,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has the logger react so, until this is dropped. One test at a time.
+/// Installs a reaction until it is dropped. One test at a time.
 struct Reacting(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -102,8 +102,8 @@ impl Drop for Reacting {
 
 // ---- the workload
 
-/// Everything that a logger could know of.
-struct Things {
+/// The objects that a logger may call.
+struct Objects {
     session: Session,
     waiting: WriteLock,
     reading: ReadLock,
@@ -124,8 +124,8 @@ fn short_delays() -> LockOptions {
     LockOptions::new().retry(RetryPolicy::linear(SHORT))
 }
 
-impl Things {
-    fn on(session: &Session) -> Things {
+impl Objects {
+    fn on(session: &Session) -> Objects {
         let blocking = |dir: &str| BlockingWriteLock::with_options(session, dir, short_delays()).unwrap();
         let lead = |leadership: &Leadership| {
             while leadership.wait(LONG) {}
@@ -133,7 +133,7 @@ impl Things {
         };
         let directory = LockDirectory::new(session, DIR).unwrap();
         let shared = ReadWriteLock::new(session, DIR).unwrap();
-        Things {
+        Objects {
             session: session.clone(),
             waiting: WriteLock::with_listener(session, DIR, ()).unwrap(),
             reading: shared.read_lock(()),
@@ -141,9 +141,9 @@ impl Things {
             blocking: blocking(DIR),
             reentrant: ReentrantLock::new(blocking(DIR)),
             multi: MultiLock::new(session, [DIR, "/locks/other"]).unwrap(),
-            tracker: NodeTracker::start(session, "/config").unwrap(),
-            leader: directory.watch_leader().unwrap(),
-            queue: directory.watch_queue().unwrap(),
+            tracker: NodeTracker::start(session, "/config", Wait::forever()).unwrap(),
+            leader: directory.watch_leader(Wait::forever()).unwrap(),
+            queue: directory.watch_queue(Wait::forever()).unwrap(),
             candidate: Candidate::start(blocking("/locks/election"), lead).unwrap(),
             revoker: Revoker::new(session),
             directory,
@@ -151,26 +151,25 @@ impl Things {
         }
     }
 
-    /// Calls everything that waits for nothing.
-    fn ask(&self) {
-        let Things { session, waiting, reading, guard, blocking, .. } = self;
+    /// Makes all calls that do not wait.
+    fn query(&self) {
+        let Objects { session, waiting, reading, guard, blocking, .. } = self;
         let _ = (session.state(), session.subscribe(), session.session_timeout(), session.clone());
         let _ = (waiting.is_owner(), waiting.id(), waiting.is_closed(), waiting.lock_listener());
-        let _ = (waiting.dir(), waiting.session().state());
+        let _ = (waiting.dir(), waiting.is_closed());
         waiting.set_lock_listener(());
         let _ = (reading.is_owner(), reading.id(), reading.is_closed(), reading.dir());
         let _ = (guard.is_owner(), guard.id(), guard.lost().try_recv(), guard.revocation().try_recv());
-        let _ = (guard.loss(), guard.is_revocation_requested(), blocking.is_closed());
-        let _ = (self.reentrant.hold_count(), self.multi.dirs().count(), self.shared.dir());
+        let _ = (guard.loss(), guard.is_revocation_requested());
         let _ = (self.tracker.current().is_ok(), self.tracker.changes().try_recv());
         let _ = (self.leader.leader().is_ok(), self.queue.names().is_ok());
-        let _ = (self.candidate.is_leader(), self.candidate.error(), self.directory.dir());
+        let _ = (self.candidate.is_leader(), self.candidate.error());
         let text = format!("{session:?} {waiting:?} {guard:?} {blocking:?} {:?}", self.candidate);
         let rest = format!("{:?} {:?} {:?} {:?}", self.tracker, self.leader, self.queue, self.revoker);
         assert!(!text.is_empty() && !rest.is_empty());
     }
 
-    /// Calls what waits for the server, but not for long.
+    /// Makes a call that waits for the server for a short time.
     fn call(&self, number: u64) {
         match number % 8 {
             0 => drop(self.blocking.try_lock_for(SHORT)),
@@ -185,16 +184,16 @@ impl Things {
     }
 }
 
-/// Locks come and go on two sessions, and much goes wrong.
+/// Takes and releases locks on two sessions while faults occur.
 fn work_with_faults(
     server: &SimulatedZooKeeper,
     clients: &[Arc<SimulatedClient>; 2],
     sessions: &[Session; 2],
 ) {
     let over = AtomicBool::new(false);
-    let stranger = server.connect(LONG);
+    let other = server.connect(LONG);
     thread::scope(|scope| {
-        let users: Vec<_> = sessions
+        let workers: Vec<_> = sessions
             .iter()
             .map(|session| scope.spawn(move || (0..ROUNDS).for_each(|round| use_locks(session, round))))
             .collect();
@@ -203,16 +202,16 @@ fn work_with_faults(
                 if over.load(Ordering::SeqCst) {
                     break;
                 }
-                fail(server, &stranger, &clients[number as usize % 2], number);
+                inject_fault(server, &other, &clients[number as usize % 2], number);
                 thread::sleep(SHORT);
             }
             clients.iter().for_each(|client| client.reconnect());
         });
-        let outcomes: Vec<_> = users.into_iter().map(|user| user.join()).collect();
+        let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         over.store(true, Ordering::SeqCst);
-        assert!(outcomes.iter().all(Result::is_ok), "a user's thread panicked");
+        assert!(outcomes.iter().all(Result::is_ok), "a workload thread panicked");
     });
-    stranger.close();
+    other.close();
 }
 
 fn use_locks(session: &Session, round: u64) {
@@ -231,10 +230,10 @@ fn use_locks(session: &Session, round: u64) {
     }
 }
 
-/// Something goes wrong for a client.
-fn fail(server: &SimulatedZooKeeper, stranger: &SimulatedClient, client: &SimulatedClient, number: u64) {
+/// Injects a fault for a client.
+fn inject_fault(server: &SimulatedZooKeeper, other: &SimulatedClient, client: &SimulatedClient, number: u64) {
     match number % 7 {
-        // One that no call has met yet.
+        // The last fault has not occurred yet.
         1..=3 if client.pending_faults() > 0 => {}
         0 => client.disconnect(),
         1 => client.fail_next(SimOperation::Delete, Effect::Before, ZkError::ConnectionLoss),
@@ -242,7 +241,7 @@ fn fail(server: &SimulatedZooKeeper, stranger: &SimulatedClient, client: &Simula
         3 => client.fail_next(SimOperation::GetChildren, Effect::Before, ZkError::ConnectionLoss),
         4 => server.set_data("/config", &number.to_be_bytes()),
         5 => server.children(DIR).iter().for_each(|name| {
-            let _ = stranger.set_data(&format!("{DIR}/{name}"), b"unlock", None);
+            let _ = other.set_data(&format!("{DIR}/{name}"), b"unlock", None);
         }),
         _ => {}
     }
@@ -255,7 +254,7 @@ fn two_sessions(server: &SimulatedZooKeeper) -> ([Arc<SimulatedClient>; 2], [Ses
     (clients, sessions)
 }
 
-/// Runs a test's body on a thread of its own, and fails when it does not end.
+/// Runs a test's body on another thread, and fails if it does not end in time.
 fn within_the_deadline(body: impl FnOnce() + Send + 'static) {
     let (done, ended) = bounded(1);
     let thread = thread::spawn(move || {
@@ -278,20 +277,20 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 // ---- the tests
 
 #[test]
-fn a_logger_may_call_everything() {
+fn logger_may_call_the_crate() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         server.create("/config", b"");
         let (clients, sessions) = two_sessions(&server);
-        let things = Arc::new(Things::on(&sessions[0]));
+        let things = Arc::new(Objects::on(&sessions[0]));
         let (asked, records) = unbounded();
         let (waits, number) = (Mutex::new(()), AtomicU64::new(0));
         let of_logger = Arc::clone(&things);
         let reacting = Reacting::with(move |record| {
             let _ = asked.send(record.args().to_string());
-            of_logger.ask();
+            of_logger.query();
             if may_wait(record) {
-                // One thread at a time: what it waits for is done by the session's other workers.
+                // One thread at a time: other workers of the session do what it waits for.
                 if let Ok(_alone) = waits.try_lock() {
                     of_logger.call(number.fetch_add(1, Ordering::SeqCst));
                 }
@@ -302,7 +301,7 @@ fn a_logger_may_call_everything() {
         let records: Vec<String> = records.try_iter().collect();
         for part in ["joined", "acquired", "released", "suspended", "waits for", "attempt", "asks to release"]
         {
-            assert!(records.iter().any(|record| record.contains(part)), "'{part}' was never logged");
+            assert!(records.iter().any(|record| record.contains(part)), "'{part}' was not logged");
         }
         assert_eq!(sessions[0].state(), SessionState::Connected);
         things.candidate.stop();
@@ -310,15 +309,15 @@ fn a_logger_may_call_everything() {
     });
 }
 
-/// Whether a logger may wait for the server: not on the client's thread, which reports contact, nor
-/// on the timer's.
+/// Whether the logger may wait for the server: not on the client's thread, which reports contact,
+/// nor on the timer's thread.
 fn may_wait(record: &Record<'_>) -> bool {
     let is_timer = thread::current().name() == Some("zk-lock-timer");
     !is_timer && !record.args().to_string().starts_with("ZooKeeper session")
 }
 
 #[test]
-fn a_refused_deletion_is_logged_when_it_is_first_refused_and_when_it_works() {
+fn refused_deletion_is_logged_at_its_first_failure_and_its_success() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         let client = server.connect(LONG);
@@ -348,7 +347,7 @@ fn a_refused_deletion_is_logged_when_it_is_first_refused_and_when_it_works() {
 }
 
 #[test]
-fn a_refusal_is_a_warning_only_for_a_request_that_has_waited() {
+fn refusal_is_logged_as_a_warning_only_for_a_waiting_request() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         let ahead = server.create_sequential("/locks/dropped", "x-ahead-lock-", None);
@@ -369,7 +368,7 @@ fn a_refusal_is_a_warning_only_for_a_request_that_has_waited() {
         refuse();
         let lock = BlockingWriteLock::new(&session, "/locks/dropped").unwrap();
         assert!(lock.try_lock().is_err_and(|error| matches!(error, LockError::AccessDenied { .. })));
-        assert_eq!(drop_of(""), Some(Level::Debug), "the caller has the error");
+        assert_eq!(drop_of(""), Some(Level::Debug), "the caller gets the error");
         let waiting = WriteLock::with_listener(&session, "/locks/dropped", ()).unwrap();
         assert!(!waiting.lock().unwrap());
         let znode = waiting.id().unwrap();
@@ -381,7 +380,7 @@ fn a_refusal_is_a_warning_only_for_a_request_that_has_waited() {
 }
 
 #[test]
-fn a_persistent_znode_that_blocks_is_a_warning_once_for_each_session() {
+fn persistent_predecessor_is_logged_once_per_session() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         let backup = server.create_sequential("/locks/blocked", "backup-", None);
@@ -400,7 +399,7 @@ fn a_persistent_znode_that_blocks_is_a_warning_once_for_each_session() {
                 lock.unlock().unwrap();
             }
         }
-        // One that goes with its session is none.
+        // An ephemeral znode causes no warning.
         let ephemeral = server.create_sequential("/locks/free", "x-other-lock-", Some(7));
         let lock = WriteLock::new(&sessions[0], "/locks/free").unwrap();
         assert!(!lock.lock().unwrap());
@@ -412,7 +411,7 @@ fn a_persistent_znode_that_blocks_is_a_warning_once_for_each_session() {
 }
 
 #[test]
-fn a_logger_that_panics_strands_nothing() {
+fn panicking_logger_blocks_no_lock() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         let (clients, sessions) = two_sessions(&server);
@@ -422,7 +421,7 @@ fn a_logger_that_panics_strands_nothing() {
             let next = |last: u64| last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let last = drawn.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(next(last)));
             if last.unwrap() >> 62 != 0 {
-                // Without the hook, which would print it.
+                // Without the panic hook, which would print it.
                 resume_unwind(Box::new("the logger panics on purpose"));
             }
         });
@@ -430,7 +429,7 @@ fn a_logger_that_panics_strands_nothing() {
         work_with_faults(&server, &clients, &sessions);
         for session in &sessions {
             let lock = BlockingWriteLock::new(session, DIR).unwrap();
-            let guard = lock.try_lock_for(LONG).unwrap().expect("nobody else holds the lock");
+            let guard = lock.try_lock_for(LONG).unwrap().expect("the lock is free");
             assert!(guard.is_owner());
         }
         eventually("no znode is left", || server.children(DIR).is_empty());

@@ -8,7 +8,8 @@ use zookeeper_recipes_lock::{BlockingWriteLock, WriteLock};
 use crate::table::{print_numbers, print_title};
 use crate::{ROOT, session};
 
-const AIM_NANOS: f64 = 100.0;
+/// Most of it is the system call that finds out a forked child.
+const AIM_NANOS: f64 = 300.0;
 const BATCHES: usize = 500;
 const CALLS: u32 = 1_000;
 
@@ -20,8 +21,8 @@ pub(crate) fn run(connect_string: &str) {
     assert!(lock.lock().expect("it is free"));
 
     print_title("is_owner()", "ns per call");
-    print_numbers("LockGuard", &time_calls(|| guard.is_owner()), "< 100", |median| median < AIM_NANOS);
-    print_numbers("WriteLock", &time_calls(|| lock.is_owner()), "< 100", |median| median < AIM_NANOS);
+    print_numbers("LockGuard", &time_calls(|| guard.is_owner()), "< 300", |median| median < AIM_NANOS);
+    print_numbers("WriteLock", &time_calls(|| lock.is_owner()), "< 300", |median| median < AIM_NANOS);
 }
 
 /// The time of one call in nanoseconds, from each of the batches.

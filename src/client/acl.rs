@@ -1,30 +1,66 @@
 //! [`Acl`] and [`Permissions`]: access control of znodes.
 
 use std::fmt;
+use std::ops::BitOr;
 
-bitflags::bitflags! {
-    /// What an [`Acl`] grants.
-    ///
-    /// ```
-    /// use zookeeper_recipes_lock::Permissions;
-    ///
-    /// let permissions = Permissions::READ | Permissions::CREATE;
-    /// assert!(permissions.contains(Permissions::READ));
-    /// ```
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct Permissions: u32 {
-        /// To read the data and list the children.
-        const READ = 1;
-        /// To write the data.
-        const WRITE = 1 << 1;
-        /// To create children.
-        const CREATE = 1 << 2;
-        /// To delete children.
-        const DELETE = 1 << 3;
-        /// To change the ACL.
-        const ADMIN = 1 << 4;
-        /// To do anything.
-        const ALL = 0b1_1111;
+/// What an [`Acl`] grants.
+///
+/// ```
+/// use zookeeper_recipes_lock::Permissions;
+///
+/// let permissions = Permissions::READ | Permissions::CREATE;
+/// assert!(permissions.contains(Permissions::READ));
+/// assert!(!permissions.contains(Permissions::ALL));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Permissions(u8);
+
+impl Permissions {
+    /// Nothing.
+    pub const NONE: Permissions = Permissions(0);
+    /// To read the data and list the children.
+    pub const READ: Permissions = Permissions(1);
+    /// To write the data.
+    pub const WRITE: Permissions = Permissions(1 << 1);
+    /// To create children.
+    pub const CREATE: Permissions = Permissions(1 << 2);
+    /// To delete children.
+    pub const DELETE: Permissions = Permissions(1 << 3);
+    /// To change the ACL.
+    pub const ADMIN: Permissions = Permissions(1 << 4);
+    /// To do anything.
+    pub const ALL: Permissions = Permissions(0b1_1111);
+
+    /// The single permissions, with their names.
+    pub(crate) const EACH: [(Permissions, &str); 5] = [
+        (Permissions::READ, "READ"),
+        (Permissions::WRITE, "WRITE"),
+        (Permissions::CREATE, "CREATE"),
+        (Permissions::DELETE, "DELETE"),
+        (Permissions::ADMIN, "ADMIN"),
+    ];
+
+    /// Returns whether these permissions include all the others.
+    #[must_use]
+    pub const fn contains(self, others: Permissions) -> bool {
+        self.0 & others.0 == others.0
+    }
+}
+
+impl BitOr for Permissions {
+    type Output = Permissions;
+
+    fn bitor(self, other: Permissions) -> Permissions {
+        Permissions(self.0 | other.0)
+    }
+}
+
+impl fmt::Debug for Permissions {
+    /// `READ|CREATE`, or `NONE`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let granted = Permissions::EACH.into_iter().filter(|(permission, _)| self.contains(*permission));
+        let names: Vec<_> = granted.map(|(_, name)| name).collect();
+        f.write_str(if names.is_empty() { "NONE".to_owned() } else { names.join("|") }.as_str())
     }
 }
 
@@ -59,18 +95,11 @@ impl Acl {
     pub fn creator_all() -> Vec<Acl> {
         vec![Acl::new(Permissions::ALL, "auth", "")]
     }
-
-    /// Returns the ACL that lets everybody read: ZooKeeper's `READ_ACL_UNSAFE`.
-    #[must_use]
-    pub fn read_unsafe() -> Vec<Acl> {
-        vec![Acl::new(Permissions::READ, "world", "anyone")]
-    }
 }
 
 impl fmt::Display for Acl {
-    /// In the format of ZooKeeper's command line: `world:anyone:READ | CREATE`.
+    /// `world:anyone:READ|CREATE`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:", self.scheme, self.id)?;
-        bitflags::parser::to_writer(&self.permissions, f)
+        write!(f, "{}:{}:{:?}", self.scheme, self.id, self.permissions)
     }
 }

@@ -35,7 +35,7 @@ pub enum ClientEvent {
     /// Contact with a server, on the session that this client was made for, and that server's
     /// grant. Every connection has a new grant, which may be less than before.
     Connected(Granted),
-    /// No contact; the session may live. Watches are gone unless the client sets them again. So
+    /// No contact; the session may live. Watches are lost unless the client sets them again. So
     /// every waiter must read again after the next [`Connected`](ClientEvent::Connected).
     Disconnected,
     /// The session cannot come back. Every later call fails with
@@ -67,13 +67,10 @@ impl Granted {
         Granted { session_timeout, report_delay: Duration::ZERO }.with_tick(Duration::MAX)
     }
 
-    /// Sets the report delay for servers with this tick time: a full tick, plus a tenth of one for
-    /// late timers.
-    ///
-    /// Servers grant no session timeout below two ticks, so a longer tick counts as half of the
-    /// session timeout.
-    #[must_use]
-    pub fn with_tick(self, tick: Duration) -> Granted {
+    /// Sets the report delay for servers with ticks of this length: a full tick, and a tenth of one
+    /// for late timers. Servers grant no session timeout below two ticks, so a longer tick counts as
+    /// half of the session timeout.
+    pub(crate) fn with_tick(self, tick: Duration) -> Granted {
         self.with_report_delay(tick.min(self.session_timeout / 2) * 11 / 10)
     }
 

@@ -67,7 +67,7 @@ pub enum ZkError {
     Other(i32),
 }
 
-/// What an error says of its call, for the crate's own decisions.
+/// What an error implies for its call, for the crate's own decisions.
 ///
 /// | class | may have taken effect | may succeed if repeated on this session | the leader answered a write |
 /// |---|---|---|---|
@@ -77,9 +77,9 @@ pub enum ZkError {
 /// | `Final` | no | no | |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// No reply came.
+    /// No reply arrived.
     Lost,
-    /// The server does not handle the request for now.
+    /// The server temporarily does not handle the request.
     Declined,
     /// The server has handled the request, with this result.
     Answered,
@@ -90,7 +90,7 @@ impl ZkError {
     fn class(self) -> Class {
         match self {
             ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => Class::Lost,
-            // The crate `zookeeper` reports the first in place of the other two.
+            // The crate `zookeeper` reports the first instead of the other two.
             ZkError::Unimplemented | ZkError::QuotaExceeded | ZkError::Throttled => Class::Declined,
             ZkError::NoNode
             | ZkError::NodeExists

@@ -17,16 +17,8 @@ pub enum CreateMode {
 }
 
 impl CreateMode {
-    /// Returns whether the server appends a sequence number to the name.
-    #[must_use]
-    pub fn is_sequential(self) -> bool {
+    pub(crate) fn is_sequential(self) -> bool {
         matches!(self, CreateMode::PersistentSequential | CreateMode::EphemeralSequential)
-    }
-
-    /// Returns whether the znode is deleted with the session that created it.
-    #[must_use]
-    pub fn is_ephemeral(self) -> bool {
-        matches!(self, CreateMode::Ephemeral | CreateMode::EphemeralSequential)
     }
 }
 
@@ -55,12 +47,4 @@ pub struct Stat {
     pub num_children: i32,
     /// The transaction that last created or deleted a child.
     pub pzxid: i64,
-}
-
-impl Stat {
-    /// Returns whether the znode is deleted with the session that created it.
-    #[must_use]
-    pub fn is_ephemeral(&self) -> bool {
-        self.ephemeral_owner != 0
-    }
 }

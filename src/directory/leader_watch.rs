@@ -1,4 +1,4 @@
-//! [`LeaderWatch`]: who is first in a queue, kept up to date.
+//! [`LeaderWatch`]: the first request in a queue, kept up to date.
 
 use crossbeam_channel::Receiver;
 
@@ -12,12 +12,14 @@ use crate::session::Session;
 use crate::tracking::{Fetched, Subject, Tracking, Watching};
 use crate::wait::Wait;
 
-/// Keeps up to date who is first in a lock directory: who leads, in an election.
+/// Keeps track of the first request in a lock directory: the leader, in an election.
 ///
-/// It costs no thread. While there is a leader, its znode alone is watched, so those who join and leave behind it cost
-/// nothing. What it tells is what the connected server said last: a moment old, and during an outage as old as the outage.
-/// It is for finding the leader; whether one *is* the leader is asked of [`is_owner`](crate::WriteLock::is_owner). On a
-/// session that [heals itself](Session::connect_self_healing) it goes on on the next session.
+/// It costs no thread. While there is a leader, only its znode is watched, so requests that join
+/// and leave behind it cost nothing. Results are as recent as the connected server's last answer:
+/// usually a moment old, and during an outage as old as the outage. Use it to find the leader. To
+/// find out whether this process *is* the leader, ask
+/// [`is_owner`](crate::ListeningLock::is_owner). It survives the
+/// [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
 ///
 /// `Send` and `Sync`; dropping it ends the watching.
 ///
@@ -27,7 +29,7 @@ use crate::wait::Wait;
 ///
 /// # fn send_requests_to(address: Option<&str>) {}
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
-/// let watch = LockDirectory::new(&session, "/election")?.watch_leader()?;
+/// let watch = LockDirectory::new(&session, "/election")?.watch_leader(Duration::from_secs(30))?;
 /// loop {
 ///     let leader = watch.leader()?;
 ///     send_requests_to(leader.as_ref().map(|leader| leader.data_lossy()).as_deref());
@@ -43,35 +45,30 @@ pub struct LeaderWatch {
 }
 
 impl LeaderWatch {
-    pub(super) fn start(session: &Session, dir: &ZNodePath, wait: &Wait) -> Result<Option<LeaderWatch>> {
+    pub(super) fn start(session: &Session, dir: &ZNodePath, wait: &Wait) -> Result<LeaderWatch> {
         let tracking = Tracking::start(session, Leader { dir: dir.clone() }, wait)?;
-        Ok(tracking.map(|tracking| LeaderWatch { tracking }))
+        Ok(LeaderWatch { tracking })
     }
 
-    /// Returns who was first in the queue when it was looked at last; `None` when it was empty. Does no I/O and waits for
-    /// nothing.
+    /// Returns the request that was first in the queue at the last look; `None` if the queue was
+    /// empty. Does no I/O and does not block.
     ///
     /// # Errors
-    /// [`AccessDenied`](crate::LockError::AccessDenied) while READ is not granted on the directory (it is tried again every
-    /// second), [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
+    /// [`AccessDenied`](crate::LockError::AccessDenied) while READ is not granted on the directory
+    /// (it looks again every second), [`SessionLost`](crate::LockError::SessionLost),
+    /// [`Closed`](crate::LockError::Closed).
     pub fn leader(&self) -> Result<Option<LockInfo>> {
         self.tracking.current()
     }
 
-    /// Returns a channel that gets a message when the [`leader`](LeaderWatch::leader), or its data, has changed; usable in
-    /// [`select!`](crossbeam_channel::select).
+    /// Returns a channel that receives a message when the [`leader`](LeaderWatch::leader) or its
+    /// data has changed; for use in [`select!`](crossbeam_channel::select).
     ///
-    /// It has room for one message, which stands for all changes since it was sent. It is disconnected when the session
-    /// has ended.
+    /// It has room for one message, which covers all changes since it was sent. It is disconnected
+    /// when the session has ended.
     #[must_use]
     pub fn changes(&self) -> &Receiver<()> {
         self.tracking.changes()
-    }
-
-    /// Returns the directory.
-    #[must_use]
-    pub fn dir(&self) -> &str {
-        self.tracking.path().as_str()
     }
 }
 
@@ -97,9 +94,9 @@ impl Subject for Leader {
         };
         let Some(first) = first else { return self.look_at_directory(watching, None) };
         match watching.data(&first) {
-            Ok((data, stat)) => Ok(Fetched::Seen(Some(LockInfo::new(first, data, &stat)))),
+            Ok((data, stat)) => Ok(Fetched::Seen(Some(LockInfo::new(&first, data, &stat)))),
             Err(ZkError::NoNode) => Ok(Fetched::ChangedMeanwhile),
-            // Servers since 3.8.4 tell nothing of the end of a znode that may not be read.
+            // Servers since 3.8.4 send no event when a znode without READ permission is deleted.
             Err(ZkError::NoAuth) => self.look_at_directory(watching, Some(first)),
             Err(error) => Err(error),
         }
@@ -111,7 +108,8 @@ impl Leader {
         in_order(children).first().map(|name| self.dir.child(name))
     }
 
-    /// Watches who comes and goes, where there is no leader that could be watched.
+    /// Watches the children of the directory, for when there is no leader, or none that can be
+    /// watched.
     fn look_at_directory(
         &self,
         watching: &Watching,

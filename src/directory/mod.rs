@@ -1,7 +1,7 @@
-//! [`LockDirectory`]: a lock looked at from outside: who holds it, who waits, and what is left over.
+//! [`LockDirectory`]: inspects and cleans up the queue of a lock.
 //!
-//! Origin: `visitLocks`, `MetadataHandler`, `reapExpiredLocks` and `reapAllLocks` of HBase's `InterProcessLock`;
-//! `contenders()` of kazoo.
+//! Origin: `visitLocks`, `MetadataHandler`, `reapExpiredLocks` and `reapAllLocks` of HBase's
+//! `InterProcessLock`; `contenders()` of kazoo.
 
 mod leader_watch;
 mod lock_info;
@@ -28,15 +28,17 @@ use crate::recipe::path::ZNodePath;
 use crate::session::{Core, Session};
 use crate::wait::Wait;
 
-/// The directory of a lock or an election, for those who look at it and those who clear it up.
+/// The directory of a lock or an election, for inspection and cleanup.
 ///
-/// Every child that ends in a sequence number counts as a request, whichever library made it, as it does for the locks of
-/// this crate; other children are passed over. A directory that does not exist is one where nobody waits.
+/// Every child whose name ends in a sequence number counts as a request, whichever library made it,
+/// as it does for the locks of this crate. Other children are ignored. A directory that does not
+/// exist counts as an empty queue.
 ///
-/// What is returned is what the connected server knew, which may be a moment behind the others, and may have changed
-/// since. Calls are made once: after a [`ConnectionLoss`](LockError::ConnectionLoss) calling again is right
-/// ([`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) does so). They block until the server has
-/// answered, at the longest until the session has ended.
+/// Results are those of the connected server. They may be a moment behind the other servers, and
+/// may have changed since. Calls are not retried: after a
+/// [`ConnectionLoss`](LockError::ConnectionLoss), call again
+/// ([`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) does). They block
+/// until the server has answered or the session has ended.
 ///
 /// `Send` and `Sync`, and cheap to clone.
 ///
@@ -58,7 +60,7 @@ pub struct LockDirectory {
 }
 
 impl LockDirectory {
-    /// Names a directory. Sends nothing, and creates nothing.
+    /// Makes a handle to a directory. Sends nothing and creates nothing.
     ///
     /// # Errors
     /// The only way to fail is [`InvalidPath`](LockError::InvalidPath).
@@ -70,25 +72,12 @@ impl LockDirectory {
         })
     }
 
-    /// Returns the directory.
-    #[must_use]
-    pub fn dir(&self) -> &str {
-        self.dir.as_str()
-    }
+    // ---- inspection
 
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        &self.session
-    }
-
-    // ---- looking
-
-    /// Returns who holds the lock and who waits for it, in the order of the queue. The [owners](LockInfo::owners) come
-    /// first.
+    /// Returns all requests, in the order of the queue. The [owners](LockInfo::owners) come first.
     ///
-    /// One call to list them and one for each, several at a time. A request that goes meanwhile is left out; one that may
-    /// not be read has its name alone.
+    /// Makes one call for the list and one for each request, several at a time. A request that is
+    /// deleted meanwhile is left out. One without READ permission has only its name.
     ///
     /// # Errors
     /// [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory;
@@ -100,10 +89,11 @@ impl LockDirectory {
         reading::read_all(&core, &self.dir, requests)
     }
 
-    /// Returns who holds the lock: the first request in the queue, which may be one of several readers. `None` when nobody
-    /// does.
+    /// Returns the holder of the lock: the first request in the queue, which may be one of several
+    /// readers. `None` if nobody holds the lock.
     ///
-    /// An owner in this process knows better, by [`is_owner`](crate::WriteLock::is_owner).
+    /// A process that asks for its own lock gets a better answer from
+    /// [`is_owner`](crate::ListeningLock::is_owner).
     ///
     /// # Errors
     /// As [`contenders`](LockDirectory::contenders).
@@ -114,7 +104,7 @@ impl LockDirectory {
         read.map_err(|error| LockError::client(Operation::READ, &self.dir, error))
     }
 
-    /// Returns all who hold the lock: one, several readers, or nobody.
+    /// Returns all holders of the lock: one, several readers, or none.
     ///
     /// # Errors
     /// As [`contenders`](LockDirectory::contenders).
@@ -125,7 +115,7 @@ impl LockDirectory {
             let kinds = requests.iter().filter_map(|request| LockKind::of(request.name()));
             let behind = requests.split_off(count_owners(kinds));
             let owners = reading::read_all(&core, &self.dir, requests)?;
-            // Those who are gone meanwhile have made room for the next.
+            // If all of them were deleted meanwhile, the next ones own.
             if !owners.is_empty() || behind.is_empty() {
                 return Ok(owners);
             }
@@ -133,33 +123,18 @@ impl LockDirectory {
         }
     }
 
-    /// Calls a visitor with each request, in the order of the queue, on the calling thread.
+    /// Watches the first request in the queue: in an election, the leader.
     ///
-    /// # Errors
-    /// As [`contenders`](LockDirectory::contenders); then the visitor is not called at all.
-    pub fn visit(&self, visitor: impl FnMut(&LockInfo)) -> Result<()> {
-        self.contenders()?.iter().for_each(visitor);
-        Ok(())
-    }
-
-    /// Watches who is first in the queue: in an election, who leads.
-    ///
-    /// Blocks until the server has answered, through an outage if need be. The watch survives the
-    /// loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
+    /// Blocks until the server has answered, or until the wait times out. The watch survives the loss
+    /// of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
     /// [closing](Session::close).
     ///
     /// # Errors
-    /// [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory;
-    /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
-    pub fn watch_leader(&self) -> Result<LeaderWatch> {
-        self.watch_leader_for(Wait::forever())?.ok_or_else(|| self.never_seen())
-    }
-
-    /// As [`watch_leader`](LockDirectory::watch_leader), but returns `None` when the wait times out.
-    ///
-    /// # Errors
-    /// As [`watch_leader`](LockDirectory::watch_leader), and [`Cancelled`](LockError::Cancelled).
-    pub fn watch_leader_for(&self, wait: impl Into<Wait>) -> Result<Option<LeaderWatch>> {
+    /// - [`AccessDenied`](LockError::AccessDenied): READ is not granted on the directory.
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss): no server answered in time.
+    /// - [`Cancelled`](LockError::Cancelled).
+    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
+    pub fn watch_leader(&self, wait: impl Into<Wait>) -> Result<LeaderWatch> {
         LeaderWatch::start(&self.session, &self.dir, &wait.into())
     }
 
@@ -167,47 +142,35 @@ impl LockDirectory {
     ///
     /// # Errors
     /// As [`watch_leader`](LockDirectory::watch_leader).
-    pub fn watch_queue(&self) -> Result<QueueWatch> {
-        self.watch_queue_for(Wait::forever())?.ok_or_else(|| self.never_seen())
-    }
-
-    /// As [`watch_queue`](LockDirectory::watch_queue), but returns `None` when the wait times out.
-    ///
-    /// # Errors
-    /// As [`watch_leader_for`](LockDirectory::watch_leader_for).
-    pub fn watch_queue_for(&self, wait: impl Into<Wait>) -> Result<Option<QueueWatch>> {
+    pub fn watch_queue(&self, wait: impl Into<Wait>) -> Result<QueueWatch> {
         QueueWatch::start(&self.session, &self.dir, &wait.into())
     }
 
-    /// The error of a watch without a time limit that never saw the queue. Only the end of the
-    /// session ends such a wait.
-    fn never_seen(&self) -> LockError {
-        LockError::closed(Operation::WATCH, &self.dir)
-    }
+    // ---- cleanup
 
-    // ---- clearing up
-
-    /// Lets this reap requests of sessions that are alive, too. It does not unless told so.
+    /// Sets whether requests of live sessions are reaped, too. By default they are not.
     ///
-    /// The server deletes an ephemeral znode with its session, so each one that is there belongs to a session that it
-    /// holds alive, and to a process that may be using the lock. Deleting it gives the lock to the next while that one still
-    /// acts: only its [fencing token](crate::LockGuard::fencing_token) can keep the two apart. An owner in this crate is told
-    /// [`NodeDeleted`](crate::LossReason::NodeDeleted).
+    /// The server deletes an ephemeral znode with its session. So an ephemeral znode that exists
+    /// belongs to a session that the server considers alive, and to a process that may be using the
+    /// lock. Deleting it gives the lock to the next request while that process may still act: only
+    /// the [fencing token](crate::LockGuard::fencing_token) can keep the two apart. An owner in
+    /// this crate gets [`NodeDeleted`](crate::LossReason::NodeDeleted).
     #[must_use]
     pub fn including_live_sessions(self, including: bool) -> LockDirectory {
         LockDirectory { reaps_live_sessions: including, ..self }
     }
 
-    /// Deletes the requests that were made this long ago or longer, and returns those that were deleted, in the order of
-    /// the queue.
+    /// Deletes the requests of at least this age, and returns those that it deleted, in the order
+    /// of the queue.
     ///
-    /// Only persistent requests, which no session's end deletes, unless [live
-    /// sessions](LockDirectory::including_live_sessions) are included. Those of unknown kind ([`Other`](LockKind::Other))
-    /// stay in any case, as do other children, so that a path that is no lock directory loses nothing; and so does a
-    /// request whose data was written since it was read. The age is the difference of this machine's clock and the server's.
+    /// It deletes only persistent requests, which no session's end deletes, unless [live
+    /// sessions](LockDirectory::including_live_sessions) are included. Requests of unknown kind
+    /// ([`Other`](LockKind::Other)) and other children always stay, so that a path that is no lock
+    /// directory loses nothing. So does a request whose data was written since it was read. The age
+    /// is the difference between this machine's clock and the server's.
     ///
-    /// Nobody who is deleted acquires the lock before: the queue is cleared from its end. Requests that come meanwhile stay.
-    /// Each one deleted is logged.
+    /// None of the deleted requests acquires the lock first: the queue is cleared from its end.
+    /// Requests that arrive meanwhile stay. Each deletion is logged.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -223,37 +186,32 @@ impl LockDirectory {
     /// ```
     ///
     /// # Errors
-    /// As [`contenders`](LockDirectory::contenders), and [`AccessDenied`](LockError::AccessDenied) when DELETE is not
-    /// granted on the directory. What was deleted before the error stays so.
+    /// As [`contenders`](LockDirectory::contenders), and [`AccessDenied`](LockError::AccessDenied)
+    /// when DELETE is not granted on the directory. Requests deleted before the error stay deleted.
     pub fn reap_expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
         let mut expired = self.contenders()?;
         let now = SystemTime::now();
         expired.retain(|request| {
-            let may_reap = self.reaps_live_sessions || request.is_persistent();
+            let may_reap = self.reaps_live_sessions || request.is_persistent;
             may_reap && reaping::is_expired(request, older_than, now)
         });
         let delete = move |core: &Arc<Core>| reaping::delete_all(core, expired);
         self.session.core().call(Operation::REAP, &self.dir, delete)?
     }
 
-    /// Deletes the requests of any age: [`reap_expired`](LockDirectory::reap_expired) with no time at all.
+    /// Removes the directory if it has no children; returns whether this call removed it.
+    ///
+    /// This is safe for others: the server does not remove a directory that has a child by then,
+    /// and the next request creates the directory again. Its sequence numbers start again; fencing
+    /// tokens go on growing.
     ///
     /// # Errors
-    /// As [`reap_expired`](LockDirectory::reap_expired).
-    pub fn reap_all(&self) -> Result<Vec<LockInfo>> {
-        self.reap_expired(Duration::ZERO)
-    }
-
-    /// Removes the directory if it has no children; returns whether this call has removed it.
-    ///
-    /// Nobody is hurt by that: the server removes no directory that has got a child meanwhile, and whoever comes later makes
-    /// it again. Its sequence numbers start anew; fencing tokens go on growing.
-    ///
-    /// # Errors
-    /// [`NotALockDirectory`](LockError::NotALockDirectory) for a znode that has data or belongs to a session: it is left
-    /// alone. [`AccessDenied`](LockError::AccessDenied) when DELETE is not granted on the znode above, or READ on this one;
-    /// [`ConnectionLoss`](LockError::ConnectionLoss), after which it may be removed or not;
-    /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
+    /// - [`NotALockDirectory`](LockError::NotALockDirectory): the znode has data or belongs to a
+    ///   session. It is left alone.
+    /// - [`AccessDenied`](LockError::AccessDenied): DELETE is not granted on the parent, or READ is
+    ///   not granted on the directory.
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss): the directory may have been removed or not.
+    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
     pub fn remove_if_empty(&self) -> Result<bool> {
         let core = self.session.core();
         core.check_open(Operation::DELETE, &self.dir)?;
@@ -285,7 +243,7 @@ impl fmt::Debug for LockDirectory {
     }
 }
 
-/// The first request that is still there.
+/// The first request that still exists.
 fn first_of(core: &Arc<Core>, requests: &[ZNodePath]) -> ZkResult<Option<LockInfo>> {
     for request in requests {
         if let Some(info) = reading::read_one(core, request)? {
@@ -295,7 +253,7 @@ fn first_of(core: &Arc<Core>, requests: &[ZNodePath]) -> ZkResult<Option<LockInf
     Ok(None)
 }
 
-/// Removes an empty directory, on a worker, at the version at which it was found to be one.
+/// Removes an empty directory, on a worker, if its version has not changed since it was read.
 fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
     let found = core.read(|client| client.exists(dir.as_str(), false));
     let found = found.map_err(|error| LockError::client(Operation::READ, dir, error))?;
@@ -310,13 +268,13 @@ fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
             Ok(true)
         }
         Err(ZkError::NotEmpty | ZkError::NoNode) => Ok(false),
-        // Written to since, if not before.
+        // It has data, or was written since it was read.
         Err(ZkError::BadVersion) => Err(LockError::NotALockDirectory { path: dir.to_string() }),
         Err(error) => Err(LockError::client(Operation::DELETE, dir, error)),
     }
 }
 
-/// Whether a znode can be a lock directory. The server marks a container by an owner that no session can be.
+/// Whether a znode can be a lock directory. A container has an owner that is no session id.
 fn is_directory(stat: &Stat) -> bool {
     const CONTAINER: i64 = i64::MIN;
     stat.data_length == 0 && matches!(stat.ephemeral_owner, 0 | CONTAINER)

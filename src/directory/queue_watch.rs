@@ -1,4 +1,4 @@
-//! [`QueueWatch`]: who stands in a queue, kept up to date.
+//! [`QueueWatch`]: all requests in a queue, kept up to date.
 
 use crossbeam_channel::Receiver;
 
@@ -10,11 +10,12 @@ use crate::session::Session;
 use crate::tracking::{Fetched, Subject, Tracking, Watching};
 use crate::wait::Wait;
 
-/// Keeps up to date who stands in a lock directory.
+/// Keeps track of all requests in a lock directory.
 ///
-/// It costs no thread, but one listing of the directory for each request that comes or goes: this is for an operator who
-/// looks on. A process that wants to know the leader has [`LeaderWatch`](crate::LeaderWatch). What it tells is as old as
-/// there. On a session that [heals itself](Session::connect_self_healing) it goes on on the next session.
+/// It costs no thread, but one listing of the directory for each request that joins or leaves: it
+/// is meant for operators. A process that needs only the leader should use
+/// [`LeaderWatch`](crate::LeaderWatch). Results may be stale, as with `LeaderWatch`. It survives
+/// the [replacement](crate::SessionBuilder::replace_lost_sessions) of its session.
 ///
 /// `Send` and `Sync`; dropping it ends the watching.
 ///
@@ -24,7 +25,7 @@ use crate::wait::Wait;
 ///
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
 /// let directory = LockDirectory::new(&session, "/locks/report")?;
-/// let watch = directory.watch_queue()?;
+/// let watch = directory.watch_queue(Duration::from_secs(30))?;
 /// while watch.changes().recv().is_ok() {
 ///     for request in directory.contenders()? {
 ///         println!("{request}");
@@ -38,13 +39,13 @@ pub struct QueueWatch {
 }
 
 impl QueueWatch {
-    pub(super) fn start(session: &Session, dir: &ZNodePath, wait: &Wait) -> Result<Option<QueueWatch>> {
+    pub(super) fn start(session: &Session, dir: &ZNodePath, wait: &Wait) -> Result<QueueWatch> {
         let tracking = Tracking::start(session, Queue { dir: dir.clone() }, wait)?;
-        Ok(tracking.map(|tracking| QueueWatch { tracking }))
+        Ok(QueueWatch { tracking })
     }
 
-    /// Returns the names of the requests when the directory was looked at last, in the order of the queue. Does no I/O and
-    /// waits for nothing.
+    /// Returns the names of the requests at the last look, in the order of the queue. Does no I/O
+    /// and does not block.
     ///
     /// # Errors
     /// As [`LeaderWatch::leader`](crate::LeaderWatch::leader).
@@ -52,20 +53,14 @@ impl QueueWatch {
         self.tracking.current()
     }
 
-    /// Returns a channel that gets a message when a request has come or gone; usable in
+    /// Returns a channel that receives a message when a request has joined or left; for use in
     /// [`select!`](crossbeam_channel::select).
     ///
-    /// It has room for one message, which stands for all changes since it was sent. It is disconnected when the session
-    /// has ended.
+    /// It has room for one message, which covers all changes since it was sent. It is disconnected
+    /// when the session has ended.
     #[must_use]
     pub fn changes(&self) -> &Receiver<()> {
         self.tracking.changes()
-    }
-
-    /// Returns the directory.
-    #[must_use]
-    pub fn dir(&self) -> &str {
-        self.tracking.path().as_str()
     }
 }
 

@@ -1,7 +1,8 @@
-//! Reading many requests at once.
+//! Reads many requests at once.
 //!
-//! The client's calls block, and those of several threads share the connection, so a few workers read side by side. They
-//! leave the others to the rest of the session's work, and take their turn anew for each read.
+//! The client's calls block, and calls of several threads share the connection, so a few workers
+//! read in parallel. The other workers stay free for the rest of the session's work, and a reader
+//! queues again for a worker before each read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +15,10 @@ use crate::error::{LockError, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
-/// How many workers read at once: half of those that a session has.
+/// The number of workers that read at once: half of a session's workers.
 pub(super) const READERS: usize = 8;
 
-/// Reads requests and returns them in the same order, without those that are gone.
+/// Reads requests and returns them in the same order, without those that no longer exist.
 ///
 /// Blocks the calling thread, which must not be a worker.
 pub(super) fn read_all(core: &Arc<Core>, dir: &ZNodePath, requests: Vec<ZNodePath>) -> Result<Vec<LockInfo>> {
@@ -27,7 +28,7 @@ pub(super) fn read_all(core: &Arc<Core>, dir: &ZNodePath, requests: Vec<ZNodePat
     for _ in 0..READERS.min(count) {
         Arc::clone(&reading).go_on(core);
     }
-    // So that it ends with the readers, should their work be dropped.
+    // The channel is then disconnected when the readers are dropped.
     drop(reading);
     let mut infos = vec![None; count];
     for _ in 0..count {
@@ -37,22 +38,23 @@ pub(super) fn read_all(core: &Arc<Core>, dir: &ZNodePath, requests: Vec<ZNodePat
     Ok(infos.into_iter().flatten().collect())
 }
 
-/// Reads one request, on a worker; `None` when it is gone. Without READ there is still the name, and perhaps the metadata.
+/// Reads one request, on a worker; `None` if it no longer exists. Without READ permission the
+/// result has only the name, and perhaps the metadata.
 pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
     match core.read(|client| client.get_data(request.as_str(), false)) {
-        Ok((data, stat)) => Ok(Some(LockInfo::new(request.clone(), data, &stat))),
+        Ok((data, stat)) => Ok(Some(LockInfo::new(request, data, &stat))),
         Err(ZkError::NoNode) => Ok(None),
         Err(ZkError::NoAuth) => read_without_data(core, request),
         Err(error) => Err(error),
     }
 }
 
-/// The same for a request whose data may not be read.
+/// As [`read_one`], for a request whose data may not be read.
 pub(super) fn read_without_data(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
     match core.read(|client| client.exists(request.as_str(), false)) {
-        Ok(Some(stat)) => Ok(Some(LockInfo::unreadable(request.clone(), Some(&stat)))),
+        Ok(Some(stat)) => Ok(Some(LockInfo::unreadable(request, Some(&stat)))),
         Ok(None) => Ok(None),
-        Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(request.clone(), None))),
+        Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(request, None))),
         Err(error) => Err(error),
     }
 }
@@ -73,7 +75,7 @@ impl Reading {
         });
     }
 
-    /// Reads one; `false` when all are taken, or when nobody waits for them any more.
+    /// Reads one request; `false` when all are taken, or when nobody waits for the results.
     fn read_next(&self, core: &Arc<Core>) -> bool {
         let position = self.next.fetch_add(1, Ordering::Relaxed);
         let Some(request) = self.requests.get(position) else { return false };

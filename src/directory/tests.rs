@@ -1,7 +1,7 @@
-//! A lock looked at from outside, on the simulated ZooKeeper.
+//! Lock directories, on the fake server.
 
-mod clearing_up;
-mod looking;
+mod cleanup;
+mod inspection;
 mod watching;
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::testing::{eventually, in_background, next};
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
 
-/// A session that only the test knows.
-const STRANGER: i64 = 7;
+/// A session without a client.
+const OTHER_SESSION: i64 = 7;
 
 struct Fixture {
     zk: SimulatedZooKeeper,
@@ -34,22 +34,22 @@ impl Fixture {
         Fixture { zk, client, directory }
     }
 
-    /// One with an empty directory.
+    /// A fixture with an empty directory.
     fn with_directory() -> Fixture {
         let fixture = Fixture::new();
         fixture.zk.create(DIR, b"");
         fixture
     }
 
-    /// A request of somebody else's session, with data.
+    /// A request of another session, with data.
     fn request(&self, prefix: &str, data: &[u8]) -> String {
-        let path = self.zk.create_sequential(DIR, prefix, Some(STRANGER));
+        let path = self.zk.create_sequential(DIR, prefix, Some(OTHER_SESSION));
         self.zk.set_data(&path, data);
         path
     }
 
-    /// A request that ends with no session.
-    fn left_over(&self, prefix: &str) -> String {
+    /// A persistent request.
+    fn persistent_request(&self, prefix: &str) -> String {
         self.zk.create_sequential(DIR, prefix, None)
     }
 
@@ -62,7 +62,7 @@ impl Fixture {
     }
 
     fn session(&self) -> &Session {
-        self.directory.session()
+        &self.directory.session
     }
 }
 
@@ -71,7 +71,7 @@ fn names(infos: &[LockInfo]) -> Vec<&str> {
 }
 
 fn paths(infos: &[LockInfo]) -> Vec<&str> {
-    infos.iter().map(LockInfo::path).collect()
+    infos.iter().map(|request| request.path.as_str()).collect()
 }
 
 fn nobody_may_read() -> [Acl; 1] {

@@ -1,9 +1,10 @@
-//! [`Utc`]: a time as people read it.
+//! [`Utc`]: prints a time.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Prints a time in Coordinated Universal Time, to the second, as RFC 3339 has it: `2026-11-21T09:51:03Z`.
+/// Prints a time in Coordinated Universal Time, to the second, in the format of RFC 3339:
+/// `2026-11-21T09:51:03Z`.
 pub(super) struct Utc(pub(super) SystemTime);
 
 impl fmt::Display for Utc {
@@ -15,7 +16,8 @@ impl fmt::Display for Utc {
     }
 }
 
-/// The Gregorian date of a day, counted from 1970-01-01. Years begin in March in here, so that a leap day ends one.
+/// The Gregorian date of a day, counted from 1970-01-01. Years begin in March here, so that a leap
+/// day is the last day of a year.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_IN_400_YEARS: u64 = 146_097;
     let day = day + 719_468; // since 0000-03-01
@@ -38,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_printed_as_people_read_them() {
+    fn times_are_printed_as_in_rfc_3339() {
         assert_eq!(utc(0), "1970-01-01T00:00:00Z");
         assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
@@ -47,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_five_centuries_follows_the_one_before() {
+    fn dates_of_five_centuries_are_consecutive() {
         let (mut year, mut month, mut day) = (1970, 1, 1);
         for number in 0..500 * 366 {
             assert_eq!(date(number), (year, month, day));

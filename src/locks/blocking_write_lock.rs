@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{LockError, Result};
+use crate::error::Result;
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
@@ -16,7 +16,7 @@ use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::session::Session;
+use crate::session::{Core, Session};
 use crate::wait::Wait;
 
 /// An exclusive lock that blocks until it is acquired.
@@ -148,22 +148,13 @@ impl BlockingWriteLock {
         self.lock.support().close();
     }
 
-    /// Returns whether the lock was closed.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.lock.support().is_closed()
+    /// The core of the present session.
+    pub(crate) fn core(&self) -> Arc<Core> {
+        self.lock.session().core()
     }
 
-    /// Returns the lock's directory.
-    #[must_use]
-    pub fn dir(&self) -> &str {
+    pub(crate) fn dir(&self) -> &str {
         self.lock.dir()
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        self.lock.session()
     }
 }
 
@@ -171,11 +162,12 @@ impl BlockingWriteLock {
 /// deletion says nothing about that.
 pub(crate) fn result_after<T, R>(result: T, unlocked: Result<R>) -> Result<T> {
     match unlocked {
-        Err(error @ LockError::AccessDenied { .. }) => {
+        Err(error) if error.is_loss() => Err(error),
+        Err(error) => {
             logging::warn!("{error}");
             Ok(result)
         }
-        unlocked => unlocked.map(|_| result),
+        Ok(_) => Ok(result),
     }
 }
 

@@ -108,7 +108,7 @@ impl Candidate {
         let (running, ended) = bounded(0);
         let mut campaign = Campaign { shared: Arc::clone(&shared), election, lead: Box::new(lead) };
         let of_thread = Arc::clone(&shared);
-        let runtime = Arc::clone(campaign.election.session().core().runtime());
+        let runtime = Arc::clone(campaign.election.core().runtime());
         let body = Box::new(move || {
             let outcome = campaign.run();
             // Before the end is visible, as it holds the application's values.
@@ -163,9 +163,7 @@ impl Candidate {
         self.shared.error.get()
     }
 
-    /// Returns the directory of the election.
-    #[must_use]
-    pub fn dir(&self) -> &str {
+    pub(crate) fn dir(&self) -> &str {
         &self.shared.dir
     }
 }
@@ -207,7 +205,7 @@ impl Campaign {
     fn run(&mut self) -> Result<()> {
         let stop = self.shared.stop.clone();
         loop {
-            let earliest = self.election.session().core().now().after(MIN_REJOIN_INTERVAL);
+            let earliest = self.election.core().now().after(MIN_REJOIN_INTERVAL);
             match self.election.try_lock_for(Wait::forever().cancelled_by(&stop)) {
                 Ok(Some(guard)) => self.lead(guard)?,
                 // Stopped: this wait ends in no other way.
@@ -215,7 +213,7 @@ impl Campaign {
                 Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
-            self.election.session().core().wait(&[&stop.cancelled()], Some(earliest));
+            self.election.core().wait(&[&stop.cancelled()], Some(earliest));
         }
     }
 
@@ -272,8 +270,9 @@ mod tests {
         (client, BlockingWriteLock::new(&session, "/election").unwrap())
     }
 
-    /// A candidate whose closure leads until it must stop, and a channel that says when it leads.
-    fn stand(election: BlockingWriteLock) -> (Candidate, Receiver<()>) {
+    /// A candidate whose closure leads until it must stop, and a channel that receives a message when
+    /// it starts to lead.
+    fn start_candidate(election: BlockingWriteLock) -> (Candidate, Receiver<()>) {
         let (leading, leads) = unbounded();
         let candidate = Candidate::start(election, move |leadership| {
             let _ = leading.send(());
@@ -285,15 +284,15 @@ mod tests {
 
     /// Waits until the candidate ends by itself, and returns why.
     fn end(candidate: &Candidate) -> &LockError {
-        assert!(candidate.wait(deadline()), "it has not ended");
+        assert!(candidate.wait(deadline()), "the candidate has not ended");
         candidate.error().unwrap()
     }
 
     #[test]
-    fn a_candidate_that_is_stopped_steps_down_and_ends_without_an_error() {
+    fn stopped_candidate_steps_down_and_ends_without_an_error() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
-        let (candidate, leads) = stand(election);
+        let (candidate, leads) = start_candidate(election);
         next(&leads);
         assert!(candidate.is_leader());
         assert!(!candidate.wait(Duration::ZERO));
@@ -305,13 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_that_is_dropped_while_it_waits_leaves_the_queue() {
+    fn dropped_waiting_candidate_leaves_the_queue() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
         let leader = election.lock().unwrap();
-        let other = BlockingWriteLock::new(election.session(), "/election").unwrap();
-        let (candidate, leads) = stand(other);
-        eventually("it stands", || server.children("/election").len() == 2);
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let other = BlockingWriteLock::new(&session, "/election").unwrap();
+        let (candidate, leads) = start_candidate(other);
+        eventually("it joins the queue", || server.children("/election").len() == 2);
         let ended = candidate.ended().clone();
         drop(candidate);
         assert_eq!(ended.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
@@ -324,21 +324,21 @@ mod tests {
     fn the_end_of_the_session_ends_a_candidate() {
         let server = SimulatedZooKeeper::new();
         let (client, lock) = election(&server);
-        let (candidate, leads) = stand(lock);
+        let (candidate, leads) = start_candidate(lock);
         next(&leads);
         client.expire();
         assert!(matches!(end(&candidate), LockError::SessionLost { .. }), "{candidate:?}");
 
-        let (_client, lock) = election(&server);
-        let session = lock.session().clone();
-        let (candidate, leads) = stand(lock);
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let lock = BlockingWriteLock::new(&session, "/election").unwrap();
+        let (candidate, leads) = start_candidate(lock);
         next(&leads);
         session.close();
         assert!(matches!(end(&candidate), LockError::Closed { .. }), "{candidate:?}");
     }
 
     #[test]
-    fn a_closure_that_panics_ends_the_candidate_and_its_leadership() {
+    fn panic_in_the_closure_ends_the_candidate_and_its_leadership() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
         let candidate = Candidate::start(election, |_| panic!("on purpose")).unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_that_fails_leads_again_but_not_at_once() {
+    fn candidate_rejoins_after_a_pause_when_the_closure_fails() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
         let (leading, leads) = unbounded();
@@ -366,10 +366,10 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_whose_znode_was_deleted_stands_again() {
+    fn candidate_rejoins_after_its_znode_was_deleted() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
-        let (_candidate, leads) = stand(election);
+        let (_candidate, leads) = start_candidate(election);
         next(&leads);
         let first = server.children("/election").remove(0);
         server.delete(&format!("/election/{first}"));
@@ -378,10 +378,10 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_may_not_delete_its_znode_ends() {
+    fn candidate_without_delete_permission_ends() {
         let server = SimulatedZooKeeper::new();
         let (_client, election) = election(&server);
-        let (candidate, leads) = stand(election);
+        let (candidate, leads) = start_candidate(election);
         next(&leads);
         server.set_acl("/election", &[Acl::new(Permissions::READ, "world", "anyone")]);
         candidate.stop();
@@ -389,11 +389,11 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_stands_again_after_a_refusal_that_may_pass() {
+    fn candidate_rejoins_after_a_recoverable_refusal() {
         let server = SimulatedZooKeeper::new();
         let (client, election) = election(&server);
         client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
-        let (candidate, leads) = stand(election);
+        let (candidate, leads) = start_candidate(election);
         assert!(leads.recv_timeout(deadline()).is_ok(), "{:?}", candidate.error());
     }
 }

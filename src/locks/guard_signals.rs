@@ -1,5 +1,5 @@
-//! [`WaitObserver`]: how the thread that waits for a lock hears of what becomes of its request, and [`GuardSignals`], what guards hear
-//! of their locks later.
+//! [`WaitObserver`], which reports a request's events to the thread that waits for it, and
+//! [`GuardSignals`], which report to guards what happens to their locks later.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,34 +10,34 @@ use crate::error::LossReason;
 use crate::request::{Event, Observer};
 use crate::wait::CancelToken;
 
-/// What guards are told of their locks: one guard, or several that are held together.
+/// What is reported to a guard, or to several that are held together.
 #[derive(Debug)]
 pub(crate) struct GuardSignals {
     lost: Channel<LossReason>,
     revocation: Channel<()>,
-    /// Pulled by the first loss.
+    /// Cancelled by the first loss.
     broken: CancelToken,
 }
 
 #[derive(Debug)]
 struct Channel<T> {
-    tell: Sender<T>,
-    told: Receiver<T>,
+    sender: Sender<T>,
+    receiver: Receiver<T>,
 }
 
 impl GuardSignals {
-    /// Has room for all that so many locks can bring, so that nothing ever waits.
+    /// Has room for all events of so many locks, so that sending never waits.
     pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
         let (lost, revocation) = (Channel::with_room_for(locks), Channel::with_room_for(locks));
         Arc::new(GuardSignals { lost, revocation, broken: CancelToken::new() })
     }
 
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
-        &self.lost.told
+        &self.lost.receiver
     }
 
     pub(crate) fn revocation(&self) -> &Receiver<()> {
-        &self.revocation.told
+        &self.revocation.receiver
     }
 
     /// Disconnected once a lock is lost.
@@ -45,20 +45,20 @@ impl GuardSignals {
         self.broken.cancelled()
     }
 
-    fn tell_of_loss(&self, reason: LossReason) {
-        let _ = self.lost.tell.try_send(reason);
+    fn report_loss(&self, reason: LossReason) {
+        let _ = self.lost.sender.try_send(reason);
         self.broken.cancel();
     }
 }
 
 impl<T> Channel<T> {
     fn with_room_for(messages: usize) -> Channel<T> {
-        let (tell, told) = bounded(messages);
-        Channel { tell, told }
+        let (sender, receiver) = bounded(messages);
+        Channel { sender, receiver }
     }
 }
 
-/// Hears of a request's events for the thread that waits for it, and later for the guard.
+/// Receives a request's events for the thread that waits for it, and later for the guard.
 #[derive(Debug)]
 pub(crate) struct WaitObserver {
     events: Sender<Event>,
@@ -67,7 +67,7 @@ pub(crate) struct WaitObserver {
 
 impl WaitObserver {
     pub(crate) fn new(signals: &Arc<GuardSignals>) -> (Arc<WaitObserver>, Receiver<Event>) {
-        // Room for all that a request can bring: acquired or dropped.
+        // Room for the one event of a request that is waited for: acquired or dropped.
         let (events, received) = bounded(1);
         (Arc::new(WaitObserver { events, signals: Arc::clone(signals) }), received)
     }
@@ -77,8 +77,8 @@ impl Observer for WaitObserver {
     fn post(&self, event: Event) {
         match event {
             Event::Acquired | Event::Dropped(_) => drop(self.events.try_send(event)),
-            Event::RevocationRequested => drop(self.signals.revocation.tell.try_send(())),
-            Event::Lost(reason) => self.signals.tell_of_loss(reason),
+            Event::RevocationRequested => drop(self.signals.revocation.sender.try_send(())),
+            Event::Lost(reason) => self.signals.report_loss(reason),
             Event::Released => {}
         }
     }

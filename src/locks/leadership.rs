@@ -2,12 +2,13 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::error::{LossReason, Result};
+use crate::error::Result;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
 use crate::request::Request;
@@ -18,8 +19,10 @@ use crate::wait::CancelToken;
 ///
 /// The call of the closure alone does not prove leadership: the session may be lost at any time. Ask
 /// [`is_leader`](Leadership::is_leader) before each action that only the leader may take. For an
-/// action on a resource outside this process, pass the [`fencing_token`](Leadership::fencing_token)
+/// action on a resource outside this process, pass the [`fencing_token`](LockGuard::fencing_token)
 /// along. `Send` and `Sync`: threads of a [scope](std::thread::scope) may ask too.
+///
+/// It derefs to the [`LockGuard`] of the leader's lock, with its channels for a loss and a revocation.
 pub struct Leadership {
     guard: LockGuard,
     stop: CancelToken,
@@ -69,45 +72,11 @@ impl Leadership {
         !self.should_stop()
     }
 
-    /// Returns a channel on which the reason arrives when leadership is lost; for use in
-    /// [`select!`](crossbeam_channel::select).
-    #[must_use]
-    pub fn lost(&self) -> &Receiver<LossReason> {
-        self.guard.lost()
-    }
-
-    /// Returns why leadership was lost; `None` while it lasts.
-    #[must_use]
-    pub fn loss(&self) -> Option<LossReason> {
-        self.guard.loss()
-    }
-
     /// Returns a channel that is disconnected when the candidate is stopped; for use in
     /// [`select!`](crossbeam_channel::select). No message arrives.
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
         &self.stop_requested
-    }
-
-    /// Returns a channel on which one message arrives when somebody asks for the leadership, as on
-    /// [`LockGuard::revocation`].
-    #[must_use]
-    pub fn revocation(&self) -> &Receiver<()> {
-        self.guard.revocation()
-    }
-
-    /// Returns a number that grows with every later leader, as [`LockGuard::fencing_token`].
-    ///
-    /// # Errors
-    /// As [`LockGuard::fencing_token`].
-    pub fn fencing_token(&self) -> Result<i64> {
-        self.guard.fencing_token()
-    }
-
-    /// Returns the full path of the leader's znode.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        self.guard.id()
     }
 
     pub(crate) fn request(&self) -> Arc<Request> {
@@ -117,6 +86,14 @@ impl Leadership {
     /// Releases the lock and waits for the server.
     pub(crate) fn step_down(self) -> Result<Released> {
         self.guard.unlock()
+    }
+}
+
+impl Deref for Leadership {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
     }
 }
 

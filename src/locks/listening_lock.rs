@@ -217,9 +217,7 @@ impl ListeningLock {
         self.inner.dir.as_str()
     }
 
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         self.inner.support.session()
     }
 
@@ -277,7 +275,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// A session, and a lock on it that asks for this access.
+    /// A client, and a lock on its session.
     struct Fixture {
         server: SimulatedZooKeeper,
         client: Arc<SimulatedClient>,
@@ -321,7 +319,7 @@ mod tests {
     const ACCESSES: [Access; 2] = [Access::Exclusive, Access::Read(NamingScheme::Recipe)];
 
     #[test]
-    fn unlock_reports_a_loss_that_was_noticed_once() {
+    fn unlock_reports_a_noticed_loss_once() {
         for access in ACCESSES {
             let fixture = Fixture::owning(access);
             fixture.delete_znode();
@@ -343,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn unlock_reports_a_deletion_that_was_not_noticed() {
+    fn unlock_reports_an_unnoticed_deletion() {
         for access in ACCESSES {
             let fixture = Fixture::owning(access);
             let server = fixture.server.clone();
@@ -355,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn unlock_of_what_was_never_owned_is_fine() {
+    fn unlock_without_ownership_succeeds() {
         for access in ACCESSES {
             Fixture::new(access).lock.unlock().unwrap();
             Fixture::waiting(access).lock.unlock().unwrap();
@@ -377,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_starts_when_its_session_has_been_healed_already_is_made_again() {
+    fn request_started_after_its_session_was_replaced_is_made_again() {
         let server = SimulatedZooKeeper::new();
         let (made, clients) = unbounded();
         let of_factory = server.clone();
@@ -403,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_asked_for_between_two_sessions_is_acquired_on_the_next() {
+    fn lock_requested_between_two_sessions_is_acquired_on_the_next() {
         let server = SimulatedZooKeeper::new();
         let (made, clients) = unbounded();
         let (go, may_go) = unbounded();

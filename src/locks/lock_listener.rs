@@ -1,4 +1,4 @@
-//! [`LockListener`]: how an application hears that a lock was acquired, released or lost; and the one inner that calls it.
+//! [`LockListener`]: the callbacks of a lock; and [`ListenerSlot`], the only code that calls them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +12,20 @@ use crate::session::Mailbox;
 
 /// The callbacks of a [`WriteLock`](crate::WriteLock) or a [`ReadLock`](crate::ReadLock).
 ///
-/// For each acquisition there is exactly one call of [`lock_acquired`](LockListener::lock_acquired), and after it exactly
-/// one of [`lock_released`](LockListener::lock_released) or [`lock_lost`](LockListener::lock_lost). Between the two there
-/// is at most one of [`revocation_requested`](LockListener::revocation_requested).
+/// Each acquisition leads to exactly one call of [`lock_acquired`](LockListener::lock_acquired),
+/// and later to exactly one of [`lock_released`](LockListener::lock_released) or
+/// [`lock_lost`](LockListener::lock_lost). Between the two there is at most one call of
+/// [`revocation_requested`](LockListener::revocation_requested).
 ///
-/// # On which thread, and what it may do
-/// The calls of one lock come in order and one at a time, on a callback thread of the session or on the thread that
-/// unlocks, closes or drops the lock, and never while the crate holds an internal lock: a listener may lock, unlock, close
-/// or drop its own lock or any other. A listener that blocks delays the later calls of its own lock and nothing else. A
-/// call comes a moment after the fact; ask [`is_owner`](crate::WriteLock::is_owner) for what is true *now*. A panic in a
-/// listener is caught and logged, and harms nobody else.
+/// # Threads
+/// The calls for one lock come in order and one at a time. They come on a callback thread of the
+/// session, or on the thread that unlocks, closes or drops the lock. The crate holds no internal
+/// lock meanwhile: a listener may lock, unlock, close or drop its own lock or any other. A listener
+/// that blocks delays only the later calls for its own lock. A call comes a moment after the event;
+/// ask [`is_owner`](crate::ListeningLock::is_owner) for the state *now*. A panic in a listener is
+/// caught and logged, and affects nothing else.
 ///
-/// Origin: the Java interface of this name, which has the first two methods.
+/// Origin: the Java interface of the same name, which has the first two methods.
 pub trait LockListener: Send + Sync {
     /// The lock was acquired.
     fn lock_acquired(&self);
@@ -31,26 +33,29 @@ pub trait LockListener: Send + Sync {
     /// The lock was released by this process: unlocked, closed or dropped.
     fn lock_released(&self);
 
-    /// The lock was taken away: the session is gone or can no longer be proven alive, or another client deleted the
-    /// znode. Whatever only the owner may do must have stopped. Calls [`lock_released`](LockListener::lock_released)
-    /// unless it is overridden.
+    /// The lock was taken away: the session has ended or can no longer be proven alive, or another
+    /// client deleted the znode. The process must already have stopped doing what only the owner
+    /// may do. Calls [`lock_released`](LockListener::lock_released) unless overridden.
     fn lock_lost(&self, reason: LossReason) {
         let _ = reason;
         self.lock_released();
     }
 
-    /// Somebody asks for the lock that is held here, through a [`Revoker`](crate::Revoker) or by writing `unlock` to the
-    /// znode: it is for this process to decide whether and when to let go. Told once for each acquisition, at the earliest
-    /// 100 ms after it, and not where the ACL denies this client READ. Does nothing unless it is overridden.
+    /// Another process asks for this lock, through a [`Revoker`](crate::Revoker) or by writing
+    /// `unlock` to the znode. This process decides whether and when to release it. Called once for
+    /// each acquisition, 100 ms after it or later, and not where the ACL denies this client READ.
+    /// Does nothing unless overridden.
     ///
-    /// Whoever asks may take the lock away [by force](crate::Revoker::force_revocation_after) if that takes too long.
-    /// Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page; Curator's `RevocationListener`.
+    /// If the release takes too long, the other process may take the lock away [by
+    /// force](crate::Revoker::force_revocation_after). Origin: "Recoverable Shared Locks" of
+    /// ZooKeeper's recipe page; Curator's `RevocationListener`.
     fn revocation_requested(&self) {}
 
-    /// A request that did not hold the lock has ended without being withdrawn, so it will never be acquired:
-    /// [`lock`](crate::WriteLock::lock) must be called again, after a loss of the session on a new one (unless the session
-    /// [is_replaced itself](crate::Session::connect_self_healing), when the request is made again in silence). Does nothing
-    /// unless it is overridden.
+    /// A request that did not hold the lock has ended without being withdrawn, so it will never
+    /// acquire the lock. Call [`lock`](crate::ListeningLock::lock) again; after a loss of the
+    /// session, on a new one. Where lost sessions [are
+    /// replaced](crate::SessionBuilder::replace_lost_sessions), the request is made again on the
+    /// new session instead, without this call. Does nothing unless overridden.
     fn request_dropped(&self, reason: LossReason) {
         let _ = reason;
     }
@@ -85,11 +90,12 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
     }
 }
 
-/// The listener of one lock, with the events it has not heard yet.
+/// The listener of one lock, with the events that were not delivered yet.
 pub(crate) struct ListenerSlot {
     listener: Mutex<LISTENER, Option<Arc<dyn LockListener>>>,
     events: Mailbox<Event>,
-    /// A request that waits on a lost session is made again on the next, so there is nothing to tell.
+    /// Whether lost sessions are replaced. A request that waits on a lost session is then made
+    /// again on the next, so there is nothing to report.
     is_replaced: bool,
 }
 
@@ -104,17 +110,18 @@ impl ListenerSlot {
 
     pub(crate) fn set(&self, listener: Option<Arc<dyn LockListener>>) {
         let before = std::mem::replace(&mut *self.listener.lock(), listener);
-        // Outside the lock: its drop is the application's code.
+        // Outside the lock: dropping the listener runs the application's code.
         drop(before);
     }
 
     /// The only caller of listeners.
-    fn tell(&self, event: Event) {
+    fn call(&self, event: Event) {
         if self.is_replaced && matches!(event, Event::Dropped(reason) if reason.is_session_loss()) {
             return;
         }
         let Some(listener) = self.get() else { return };
-        // Takes the listener along: this may be its last handle, and its drop is the application's code too.
+        // The closure owns the listener: this may be its last handle, and dropping it runs the
+        // application's code, too.
         let call = move || match event {
             Event::Acquired => listener.lock_acquired(),
             Event::RevocationRequested => listener.revocation_requested(),
@@ -138,7 +145,7 @@ impl Observer for ListenerSlot {
     }
 
     fn deliver(&self) {
-        self.events.deliver(|event| self.tell(event));
+        self.events.deliver(|event| self.call(event));
     }
 }
 
@@ -156,8 +163,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
-    /// Puts another in its inner, and panics as it goes.
-    struct Leaver {
+    /// Sets another listener when it is called, and panics when it is dropped.
+    struct ReplacesItself {
         slot: Weak<ListenerSlot>,
         successor: Arc<Counter>,
     }
@@ -173,7 +180,7 @@ mod tests {
         }
     }
 
-    impl LockListener for Leaver {
+    impl LockListener for ReplacesItself {
         fn lock_acquired(&self) {
             if let Some(slot) = self.slot.upgrade() {
                 slot.set(Some(self.successor.clone()));
@@ -183,24 +190,24 @@ mod tests {
         fn lock_released(&self) {}
     }
 
-    impl Drop for Leaver {
+    impl Drop for ReplacesItself {
         fn drop(&mut self) {
             panic_unless_panicking();
         }
     }
 
     /// Panics with a payload that panics again when it is dropped.
-    struct Bomb(Arc<Counter>);
+    struct PanicsWithItself(Arc<Counter>);
 
-    impl Drop for Bomb {
+    impl Drop for PanicsWithItself {
         fn drop(&mut self) {
             panic_unless_panicking();
         }
     }
 
-    impl LockListener for Bomb {
+    impl LockListener for PanicsWithItself {
         fn lock_acquired(&self) {
-            resume_unwind(Box::new(Bomb(Arc::clone(&self.0))));
+            resume_unwind(Box::new(PanicsWithItself(Arc::clone(&self.0))));
         }
 
         fn lock_released(&self) {
@@ -208,7 +215,7 @@ mod tests {
         }
     }
 
-    /// A second panic while the first unwinds would abort the process.
+    /// A second panic during unwinding would abort the process.
     fn panic_unless_panicking() {
         if !thread::panicking() {
             resume_unwind(Box::new("on purpose"));
@@ -218,7 +225,7 @@ mod tests {
     #[test]
     fn a_listener_is_called_again_after_a_panic_whose_payload_panics_when_dropped() {
         let counter = Arc::new(Counter::default());
-        let listener: Arc<dyn LockListener> = Arc::new(Bomb(Arc::clone(&counter)));
+        let listener: Arc<dyn LockListener> = Arc::new(PanicsWithItself(Arc::clone(&counter)));
         let slot = ListenerSlot::new(Some(Arc::clone(&listener)), false);
         for event in [Event::Acquired, Event::Released] {
             slot.post(event);
@@ -230,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_panics_as_it_goes_keeps_nothing_from_its_successor() {
+    fn listener_is_called_after_its_predecessor_panicked_on_drop() {
         let successor = Arc::new(Counter::default());
         let slot = Arc::new_cyclic(|slot| {
-            let leaver = Leaver { slot: slot.clone(), successor: Arc::clone(&successor) };
-            ListenerSlot::new(Some(Arc::new(leaver)), false)
+            let first = ReplacesItself { slot: slot.clone(), successor: Arc::clone(&successor) };
+            ListenerSlot::new(Some(Arc::new(first)), false)
         });
         for event in [Event::Acquired, Event::Released] {
             slot.post(event);

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_name_falls_back_to_the_environment() {
+    fn host_name_falls_back_to_the_environment() {
         let of = |set: &'static [(&str, &str)]| {
             host_of(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
         };
@@ -117,7 +117,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn default_data_hold_host_and_process_id() {
+    fn default_data_is_host_and_process_id() {
         let data = String::from_utf8(default_data().to_vec()).unwrap();
         let (host, pid) = data.rsplit_once('/').unwrap();
         assert!(!host.is_empty());

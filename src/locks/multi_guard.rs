@@ -68,25 +68,21 @@ impl MultiGuard {
         self.signals.revocation()
     }
 
-    /// Returns the [`fencing_token`](LockGuard::fencing_token) of each lock, in the order of
-    /// [`guards`](MultiGuard::guards).
-    ///
-    /// # Errors
-    /// As [`LockGuard::fencing_token`], for the first lock that has none.
-    pub fn fencing_tokens(&self) -> Result<Vec<i64>> {
-        self.guards.iter().map(LockGuard::fencing_token).collect()
-    }
-
     /// Releases the locks, the last one acquired first, and waits until the server has deleted
     /// their znodes. During an outage it returns [`Released::Pending`].
     ///
     /// # Errors
-    /// As [`LockGuard::unlock`], for any of them. All are released nevertheless.
+    /// As [`LockGuard::unlock`], for any of them; a loss takes precedence. All are released
+    /// nevertheless.
     pub fn unlock(mut self) -> Result<Released> {
         let guards = std::mem::take(&mut self.guards);
-        let outcomes: Vec<_> = guards.into_iter().rev().map(LockGuard::unlock).collect();
-        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
-        let is_pending = outcomes.contains(&Released::Pending);
+        let outcomes = guards.into_iter().rev().map(LockGuard::unlock);
+        let (released, errors): (Vec<_>, Vec<_>) = outcomes.partition(Result::is_ok);
+        // A loss takes precedence over a refused deletion.
+        if let Some(error) = errors.into_iter().filter_map(Result::err).max_by_key(LockError::is_loss) {
+            return Err(error);
+        }
+        let is_pending = released.iter().flatten().any(|released| *released == Released::Pending);
         Ok(if is_pending { Released::Pending } else { Released::Deleted })
     }
 }

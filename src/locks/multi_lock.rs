@@ -161,21 +161,8 @@ impl MultiLock {
         self.support.close();
     }
 
-    /// Returns whether the lock was closed.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.support.is_closed()
-    }
-
-    /// Returns the locks' directories, in the order in which they are acquired.
-    pub fn dirs(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn dirs(&self) -> impl Iterator<Item = &str> {
         self.locks.iter().map(BlockingLock::dir)
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        self.support.session()
     }
 }
 
@@ -225,12 +212,12 @@ mod tests {
             Fixture { server, client, session }
         }
 
-        /// Named in an order that is not that of the names.
+        /// A lock on the directories, not given in name order.
         fn lock(&self) -> MultiLock {
             MultiLock::new(&self.session, [DIRS[2], DIRS[0], DIRS[1]]).unwrap()
         }
 
-        /// Somebody else's request, ahead of all that follow.
+        /// A request of another session, ahead of later ones.
         fn occupy(&self, dir: &str) -> String {
             self.server.create_sequential(dir, "x-other-lock-", Some(7))
         }
@@ -243,7 +230,7 @@ mod tests {
             eventually(&format!("{expected:?} requests"), || self.requests() == expected);
         }
 
-        /// The directories in which this was done, in order.
+        /// The directories of the calls of this operation, in order.
         fn dirs_of(&self, operation: SimOperation) -> Vec<String> {
             let calls = self.server.log().into_iter().filter(|call| call.operation == operation);
             calls.map(|call| call.path.rsplit_once('/').unwrap().0.to_owned()).collect()
@@ -251,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_acquired_in_the_order_of_their_names_and_released_in_the_other() {
+    fn locks_are_acquired_in_name_order_and_released_in_reverse() {
         let fixture = Fixture::new();
         for unlocked in [false, true] {
             fixture.server.clear_log();
@@ -266,13 +253,13 @@ mod tests {
             }
             fixture.await_requests([0, 0, 0]);
             let released = fixture.dirs_of(SimOperation::Delete);
-            // Drops are carried out on several workers.
+            // Several workers delete the znodes of dropped guards.
             assert!(!unlocked || released.iter().rev().eq(DIRS.iter()), "{released:?}");
         }
     }
 
     #[test]
-    fn a_set_that_is_empty_or_names_a_lock_twice_is_refused() {
+    fn empty_set_or_duplicate_lock_is_refused() {
         let fixture = Fixture::new();
         let none: [&str; 0] = [];
         let error = MultiLock::new(&fixture.session, none).unwrap_err();
@@ -284,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn when_one_lock_is_not_to_be_had_none_is_held() {
+    fn no_lock_is_held_when_one_is_unavailable() {
         for dir in DIRS {
             let fixture = Fixture::new();
             let ahead = fixture.occupy(dir);
@@ -299,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn when_one_lock_is_refused_none_is_held() {
+    fn no_lock_is_held_when_one_is_refused() {
         let fixture = Fixture::new();
         let acl = [Acl::new(Permissions::READ, "world", "anyone")];
         fixture.server.create_with_acl("/locks/b2", b"", &acl);
@@ -311,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_cancelled_holds_nothing() {
+    fn cancelled_call_holds_nothing() {
         let fixture = Fixture::new();
         fixture.occupy(DIRS[1]);
         let cancel = CancelToken::new();
@@ -325,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_taken_away_while_another_is_waited_for_fails_the_call() {
+    fn losing_an_earlier_lock_aborts_the_wait() {
         let fixture = Fixture::new();
         fixture.occupy(DIRS[1]);
         let lock = fixture.lock();
@@ -340,7 +327,19 @@ mod tests {
     }
 
     #[test]
-    fn every_loss_is_told_and_ends_the_ownership_of_all() {
+    fn with_lock_reports_a_loss_beside_a_refused_deletion() {
+        let fixture = Fixture::new();
+        let result = fixture.lock().with_lock(|guard| {
+            fixture.server.delete(guard.guards()[0].id());
+            eventually("the loss is noticed", || !guard.is_owner());
+            let acl = [Acl::new(Permissions::READ, "world", "anyone")];
+            fixture.server.set_acl(DIRS[2], &acl);
+        });
+        assert!(matches!(result, Err(LockError::RequestDeleted { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn every_loss_is_reported_and_ends_the_ownership_of_all() {
         let fixture = Fixture::new();
         let guard = fixture.lock().lock().unwrap();
         for lost in [&guard.guards()[1], &guard.guards()[0]] {
@@ -351,8 +350,8 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
         }
-        assert!(guard.fencing_tokens().is_err());
-        // That the deletion of the third is pending weighs less.
+        assert!(guard.guards()[0].fencing_token().is_err());
+        // The lost locks take precedence over the pending deletion of the third.
         fixture.client.cut_next(SimOperation::Delete, Effect::Before);
         assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));
         fixture.client.reconnect();
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ends_on_a_session_that_lives_begins_anew_too() {
+    fn acquisition_starts_again_after_the_lease_ends_on_a_live_session() {
         let fixture = Fixture::new();
         let client = fixture.server.connect(Duration::from_secs(1));
         let of_factory = client.clone();
@@ -373,7 +372,7 @@ mod tests {
         });
         let waiting = in_background(move || lock.lock());
         fixture.await_requests([1, 2, 0]);
-        // Reads are signs of life, and prove nothing.
+        // Reads are contact, but do not renew the lease.
         eventually("the lease ends", || {
             session.core().read(|client| client.exists("/", false)).unwrap();
             fixture.server.calls(SimOperation::Delete) > 0
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_heals_itself_begins_anew() {
+    fn acquisition_starts_again_on_each_replaced_session() {
         let fixture = Fixture::new();
         let (made, clients) = crossbeam_channel::unbounded();
         let server = fixture.server.clone();

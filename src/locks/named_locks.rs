@@ -92,18 +92,6 @@ impl NamedLocks {
         // The name is escaped, but the whole path may still be too long.
         ZNodePath::parse(self.root.child(&escaped(resource)).as_str())
     }
-
-    /// Returns the znode below which the locks are.
-    #[must_use]
-    pub fn root(&self) -> &str {
-        self.root.as_str()
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        &self.session
-    }
 }
 
 impl fmt::Debug for NamedLocks {

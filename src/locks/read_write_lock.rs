@@ -200,22 +200,8 @@ impl ReadWriteLock {
         self.writers.support().close();
     }
 
-    /// Returns whether the lock was closed.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.writers.support().is_closed()
-    }
-
-    /// Returns the lock's directory.
-    #[must_use]
-    pub fn dir(&self) -> &str {
+    pub(crate) fn dir(&self) -> &str {
         self.writers.dir()
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        self.writers.session()
     }
 }
 

@@ -68,7 +68,7 @@ impl ReentrantLock {
     ///
     /// # Errors
     /// As [`BlockingWriteLock::lock`]; and [`NotOwner`](LockError::NotOwner) if this thread has a
-    /// guard of a lock that was lost: drop that one first.
+    /// guard of a lock that was lost: drop that guard first.
     pub fn lock(&self) -> Result<ReentrantGuard<'_>> {
         match self.enter_again()? {
             Some(guard) => Ok(guard),
@@ -132,8 +132,7 @@ impl ReentrantLock {
     }
 
     /// Returns how many guards this thread has.
-    #[must_use]
-    pub fn hold_count(&self) -> usize {
+    pub(crate) fn hold_count(&self) -> usize {
         self.holds.lock().get(&thread::current().id()).map_or(0, Weak::strong_count)
     }
 
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holding_thread_enters_again_without_a_word_to_the_server() {
+    fn reentering_sends_nothing() {
         let server = SimulatedZooKeeper::new();
         let lock = lock_at(&server);
         assert_eq!(lock.hold_count(), 0);
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_guard_releases_whichever_it_is() {
+    fn last_dropped_guard_releases_in_any_order() {
         let server = SimulatedZooKeeper::new();
         let lock = lock_at(&server);
         for unlocked in [false, true] {
@@ -272,15 +271,15 @@ mod tests {
         let server = SimulatedZooKeeper::new();
         let lock = Arc::new(lock_at(&server));
         let guards = [lock.lock().unwrap(), lock.lock().unwrap()];
-        let (told, heard) = crossbeam_channel::bounded(1);
+        let (sender, refusals) = crossbeam_channel::bounded(1);
         let of_thread = Arc::clone(&lock);
         let other = in_background(move || {
             let refused = of_thread.try_lock().unwrap().is_none();
-            told.send(()).unwrap();
+            sender.send(()).unwrap();
             let guard = of_thread.lock().unwrap();
             (refused, guard.is_owner(), of_thread.hold_count())
         });
-        next(&heard);
+        next(&refusals);
         for guard in guards {
             assert!(guard.is_owner() && other.is_empty());
             drop(guard);
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_taken_away_is_not_entered_again() {
+    fn lost_lock_cannot_be_reentered() {
         let server = SimulatedZooKeeper::new();
         let lock = lock_at(&server);
         let (first, second) = (lock.lock().unwrap(), lock.lock().unwrap());
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_releases_the_lock_as_it_unwinds() {
+    fn unwinding_releases_the_lock() {
         let server = SimulatedZooKeeper::new();
         let lock = Arc::new(lock_at(&server));
         let of_thread = Arc::clone(&lock);
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_have_gone_are_forgotten() {
+    fn holds_of_ended_threads_are_dropped() {
         let server = SimulatedZooKeeper::new();
         let lock = Arc::new(lock_at(&server));
         for _ in 0..20 {

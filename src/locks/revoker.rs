@@ -1,7 +1,8 @@
-//! [`Revoker`]: asks the holder of a lock to let go, and takes the lock away from one that does not.
+//! [`Revoker`]: asks the holder of a lock to release it, and takes the lock away from one that does
+//! not.
 //!
-//! Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page, and what it calls "Freaking Laser Beams"; Curator's class
-//! of this name.
+//! Origin: "Recoverable Shared Locks" of ZooKeeper's recipe page, there also called "Freaking Laser
+//! Beams"; Curator's class of the same name.
 
 #[cfg(test)]
 mod tests;
@@ -20,17 +21,19 @@ use crate::recipe::znode_name::generated_sequence;
 use crate::session::{Core, Session};
 use crate::tracking::DeletionWatch;
 
-/// Asks the holders of locks to let go, and takes locks away from those that do not.
+/// Asks the holders of locks to release them, and takes locks away from holders that do not.
 ///
-/// A lock is named by the znode of the request that holds it: its holder knows it as [`id`](crate::LockGuard::id), and
-/// everybody else finds it out by [`LockDirectory::current_owner`](crate::LockDirectory::current_owner). A request that still
-/// waits may be asked too; it is told when it has acquired. The holder is told by
+/// A lock is named by the znode of the request that holds it. Its holder knows it as
+/// [`id`](crate::LockGuard::id); other processes find it by
+/// [`LockDirectory::current_owner`](crate::LockDirectory::current_owner). A waiting request may be
+/// asked, too; it receives the message when it has acquired. The message arrives at
 /// [`LockListener::revocation_requested`](crate::LockListener::revocation_requested) or on
-/// [`LockGuard::revocation`](crate::LockGuard::revocation), or, in another language, finds `unlock` in the data of its znode.
-/// What was there before is overwritten. (Curator's holders wait for another message.)
+/// [`LockGuard::revocation`](crate::LockGuard::revocation). A holder in another language finds
+/// `unlock` in the data of its znode. The message overwrites the data. (Curator's holders wait for
+/// another message.)
 ///
-/// Each call blocks for the server's answers; a loss of contact is waited through as often as the
-/// [retries](LockOptions::retry) allow. `Send` and `Sync`.
+/// Each call blocks until the server has answered. It is repeated after a loss of contact, as often
+/// as the [retry policy](LockOptions::retry) allows. `Send` and `Sync`.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -39,8 +42,8 @@ use crate::tracking::DeletionWatch;
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
 /// if let Some(holder) = LockDirectory::new(&session, "/locks/report")?.current_owner()? {
 ///     let revoker = Revoker::new(&session);
-///     match revoker.force_revocation_after(holder.path(), Duration::from_secs(30))? {
-///         Revocation::Complied => println!("the holder has let go"),
+///     match revoker.force_revocation_after(&holder.path, Duration::from_secs(30))? {
+///         Revocation::Complied => println!("the holder has released the lock"),
 ///         _ => println!("the lock was taken away"),
 ///     }
 /// }
@@ -55,17 +58,18 @@ pub struct Revoker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Revocation {
-    /// The request ended before the time was over: released by its holder, or gone with the holder's session. One that
-    /// another client has deleted by force meanwhile cannot be told from these.
+    /// The request ended before the time was over: its holder released it, or the holder's session
+    /// ended. A deletion by another client in that time looks the same.
     Complied,
-    /// The znode was deleted when the time was over. The holder is told
+    /// The znode was deleted when the time was over. The holder gets
     /// [`NodeDeleted`](crate::LossReason::NodeDeleted) as soon as it can be reached.
     Forced,
 }
 
-/// What came of asking.
+/// The outcome of asking.
 enum Answer {
-    /// Asked; the transaction that created the znode tells it from a later one of the same name.
+    /// Asked. The transaction that created the znode distinguishes it from a later one of the same
+    /// name.
     Asked {
         czxid: i64,
     },
@@ -74,13 +78,13 @@ enum Answer {
 }
 
 impl Revoker {
-    /// Makes one on a session, with the default retries. Sends nothing.
+    /// Makes a revoker with the default retry policy. Sends nothing.
     #[must_use]
     pub fn new(session: &Session) -> Revoker {
         Revoker { support: ProtocolSupport::new(session) }
     }
 
-    /// Makes one that uses the [retry policy](LockOptions::retry) of the options.
+    /// Makes a revoker with the [retry policy](LockOptions::retry) of the options.
     ///
     /// # Errors
     /// [`InvalidArgument`](LockError::InvalidArgument) when the options hold more than about 1 MiB
@@ -89,37 +93,44 @@ impl Revoker {
         Ok(Revoker { support: ProtocolSupport::with_options(session, options)? })
     }
 
-    /// Asks the holder of the request at this path to let go, and returns when the server has taken the message. To ask
-    /// again changes nothing.
+    /// Asks the holder of the request at this path to release the lock, and returns when the server
+    /// has stored the message. Asking again changes nothing.
     ///
     /// # Errors
-    /// - [`InvalidPath`](LockError::InvalidPath), and [`NotALockRequest`](LockError::NotALockRequest) for a path that is no
-    ///   request's, such as a lock directory's; nothing was written.
-    /// - [`NoSuchRequest`](LockError::NoSuchRequest): it is gone, so there is nobody to ask.
-    /// - [`AccessDenied`](LockError::AccessDenied): the znode's ACL grants this client no WRITE permission, or no READ
-    ///   permission, which servers since 3.8.4 need to say whether it exists.
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt: the holder may have been asked or not.
+    /// - [`InvalidPath`](LockError::InvalidPath), and
+    ///   [`NotALockRequest`](LockError::NotALockRequest) for the path of something else, such as a
+    ///   lock directory; nothing was written.
+    /// - [`NoSuchRequest`](LockError::NoSuchRequest): the request no longer exists, so there is no
+    ///   holder to ask.
+    /// - [`AccessDenied`](LockError::AccessDenied): the znode's ACL grants this client no WRITE
+    ///   permission, or no READ permission, which servers since 3.8.4 require to report whether the
+    ///   znode exists.
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt: the holder may have
+    ///   been asked or not.
     /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
     pub fn request_revocation(&self, path: &str) -> Result<()> {
         self.ask(&request_path(path)?).map(drop)
     }
 
-    /// Asks the holder of the request at this path to let go, waits until the request is gone, but for `grace` at most,
-    /// and then deletes its znode.
+    /// Asks the holder of the request at this path to release the lock, waits up to `grace` until
+    /// the request is gone, and then deletes its znode.
     ///
-    /// **The holder may still be at work then.** The next in the queue acquires at once, while a holder that is paused, or
-    /// cannot be reached, takes itself for the owner until it hears of the deletion or its lease ends: at most one session
-    /// timeout of the holder's. Only the [fencing token](crate::LockGuard::fencing_token) protects a resource from it.
+    /// **The holder may still be working then.** The next request in the queue acquires at once. A
+    /// holder that is paused or unreachable considers itself the owner until it notices the
+    /// deletion or its lease ends, for at most one session timeout of the holder's session. Only
+    /// the [fencing token](crate::LockGuard::fencing_token) protects a resource from it.
     ///
-    /// The request may also be one that waits. It hears of its end when it would have been its turn to look: when the one
-    /// ahead of it has gone, or after a reconnect.
+    /// The request may also be a waiting one. It notices its end at its next look: when the request
+    /// ahead of it is gone, or after a reconnect.
     ///
-    /// `grace` counts from the moment at which the holder has been asked. It is waited for through a loss of contact.
+    /// `grace` counts from the moment at which the holder was asked. A loss of contact does not
+    /// interrupt the wait.
     ///
     /// # Errors
-    /// As [`request_revocation`](Revoker::request_revocation), with DELETE permission on the lock's directory needed too.
-    /// After [`ConnectionLoss`](LockError::ConnectionLoss) the znode may be there or not; nothing goes on in the background.
-    /// When the reply to the deletion is lost and the znode then gone, it counts as [`Forced`](Revocation::Forced).
+    /// As [`request_revocation`](Revoker::request_revocation); DELETE permission on the lock's
+    /// directory is needed, too. After [`ConnectionLoss`](LockError::ConnectionLoss) the znode may
+    /// exist or not; no retry goes on in the background. If the reply to the deletion is lost and
+    /// the znode is then gone, the result is [`Forced`](Revocation::Forced).
     pub fn force_revocation_after(&self, path: &str, grace: Duration) -> Result<Revocation> {
         let znode = request_path(path)?;
         let czxid = self.ask(&znode)?;
@@ -134,20 +145,14 @@ impl Revoker {
         self.delete(&znode, czxid)
     }
 
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        self.support.session()
-    }
-
-    /// Asks, and returns the transaction that created the znode.
+    /// Asks, and returns the id of the transaction that created the znode.
     fn ask(&self, znode: &ZNodePath) -> Result<i64> {
         let answer =
             self.support.retry(Operation::REVOKE.name, znode, || self.call(Operation::REVOKE, znode, ask))?;
         let path = znode.to_string();
         match answer {
             Answer::Asked { czxid } => {
-                logging::info!("asked the holder of {znode} to let go");
+                logging::info!("asked the holder of {znode} to release");
                 Ok(czxid)
             }
             Answer::Gone => Err(LockError::NoSuchRequest { path }),
@@ -165,7 +170,7 @@ impl Revoker {
         if !was_deleted && !reply_lost {
             return Ok(Revocation::Complied);
         }
-        logging::warn!("took the lock away from {znode}, whose holder did not let go in time");
+        logging::warn!("took the lock away from {znode}, whose holder did not release it in time");
         Ok(Revocation::Forced)
     }
 
@@ -184,7 +189,7 @@ impl Revoker {
     }
 }
 
-/// Checks a caller's path for a request.
+/// Checks that a caller's path can be that of a request.
 fn request_path(path: &str) -> Result<ZNodePath> {
     let znode = ZNodePath::parse(path)?;
     match generated_sequence(znode.name()) {
@@ -197,7 +202,8 @@ fn request_path(path: &str) -> Result<ZNodePath> {
 }
 
 fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<Answer> {
-    // A server that lags behind may not know a request yet that is there.
+    // A server that lags behind may not know yet of a request that exists. The write in
+    // `prove_life` makes it catch up.
     core.prove_life()?;
     match core.read(|client| client.exists(znode.as_str(), false))? {
         None => return Ok(Answer::Gone),
@@ -211,7 +217,7 @@ fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<Answer> {
     }
 }
 
-/// Deletes this very znode, and not another one that has taken its name; `false` when it is gone already.
+/// Deletes this znode, but not a later one of the same name; `false` if it no longer exists.
 fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64) -> ZkResult<bool> {
     loop {
         let stat = core.read(|client| client.exists(znode.as_str(), false))?;
@@ -219,15 +225,15 @@ fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64) -> ZkResult<bool> {
         match core.write(|client| client.delete(znode.as_str(), Some(stat.version))) {
             Ok(()) => return Ok(true),
             Err(ZkError::NoNode) => return Ok(false),
-            // Its data were written meanwhile, or it is another.
+            // The data was written meanwhile, or this is a later znode.
             Err(ZkError::BadVersion) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Whether a znode goes with a session, as requests do and directories do not. A container, as Curator makes them for
-/// directories, has the smallest number there is in place of an owner.
+/// Whether a znode belongs to a session, as requests do and directories do not. Curator makes
+/// directories that are containers: their owner is the smallest number.
 fn belongs_to_a_session(stat: &Stat) -> bool {
     !matches!(stat.ephemeral_owner, 0 | i64::MIN)
 }

@@ -109,29 +109,19 @@ impl fmt::Debug for WriteGuard {
 ///     Ok(reading) => println!("reading on with {}", reading.id()),
 ///     Err(failed) => {
 ///         println!("writing on: {failed}");
-///         let writing = failed.into_guard();
+///         let writing = failed.guard;
 ///         assert!(writing.is_owner());
 ///     }
 /// }
 /// # Ok::<(), LockError>(())
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct DowngradeError {
-    guard: Box<WriteGuard>,
-    error: LockError,
-}
-
-impl DowngradeError {
-    /// Returns what went wrong.
-    #[must_use]
-    pub fn error(&self) -> &LockError {
-        &self.error
-    }
-
-    /// Returns the guard, which still holds the write lock unless it was lost.
-    pub fn into_guard(self) -> WriteGuard {
-        *self.guard
-    }
+    /// The guard, which still holds the write lock unless it was lost.
+    pub guard: Box<WriteGuard>,
+    /// Why the downgrade failed.
+    pub error: LockError,
 }
 
 impl fmt::Display for DowngradeError {

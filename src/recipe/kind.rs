@@ -19,22 +19,14 @@ pub enum LockKind {
     Write,
     /// A name with a sequence number that belongs to no library known here. In the queue it counts
     /// as an exclusive request, as every name with a number does. It may not be a lock at all, so
-    /// it is never [reaped](crate::LockDirectory::reap_all).
+    /// it is never [reaped](crate::LockDirectory::reap_expired).
     Other,
 }
 
 impl LockKind {
     /// Returns the kind for the name of a child, or `None` for a child that is not a request: its
     /// name does not end in a sequence number in ZooKeeper's format.
-    ///
-    /// ```
-    /// use zookeeper_recipes_lock::LockKind;
-    ///
-    /// assert_eq!(LockKind::of("_c_0b2e-__READ__0000000003"), Some(LockKind::Read));
-    /// assert_eq!(LockKind::of("config"), None);
-    /// ```
-    #[must_use]
-    pub fn of(name: &str) -> Option<LockKind> {
+    pub(crate) fn of(name: &str) -> Option<LockKind> {
         generated_sequence(name)?;
         let name = ZNodeName::new(name);
         let (whole, prefix) = (name.name(), name.prefix());
@@ -56,8 +48,7 @@ impl LockKind {
     }
 
     /// Returns whether several requests of this kind may hold the lock at the same time.
-    #[must_use]
-    pub fn is_shared(self) -> bool {
+    pub(crate) fn is_shared(self) -> bool {
         self == LockKind::Read
     }
 }

@@ -269,14 +269,14 @@ mod tests {
         fn queue_is_one_chain(
             start in sequence(),
             requests in prop::collection::vec(("[a-f]{0,3}", 1..1000_i32), 1..30),
-            strangers in prop::collection::hash_set("[g-z]{1,5}", 0..3),
+            others in prop::collection::hash_set("[g-z]{1,5}", 0..3),
         ) {
             let mut sequence = start;
             let queue = requests.into_iter().map(|(text, gap)| {
                 sequence = sequence.wrapping_add(gap);
                 format!("x-{text}-lock-{sequence:010}")
             });
-            let listing: Vec<String> = strangers.into_iter().chain(queue).collect();
+            let listing: Vec<String> = others.into_iter().chain(queue).collect();
             check_listing(&listing);
         }
     }

@@ -59,9 +59,9 @@ use crate::session::{Core, Session};
 /// [`get_data`](RecoverableZooKeeper::get_data) removes it. Programs that read the same znodes by
 /// other means see it, unless it is [left out](RecoverableZooKeeper::with_plain_data).
 ///
-/// Every call blocks. The end of the session ends it, even if it is stuck, and so does
-/// [`close`](RecoverableZooKeeper::close). A call stays on the session on which it began, even if
-/// that session is [replaced](crate::SessionBuilder::replace_lost_sessions). `Send` and `Sync`.
+/// Every call blocks. The end of the session ends it, even if it is stuck. A call stays on the
+/// session on which it began, even if that session is
+/// [replaced](crate::SessionBuilder::replace_lost_sessions). `Send` and `Sync`.
 ///
 /// # What it cannot know
 /// - Which client deleted a znode. A server keeps no trace of that, so a `delete` whose request was
@@ -122,16 +122,7 @@ impl RecoverableZooKeeper {
         RecoverableZooKeeper { form: Form::Plain, ..self }
     }
 
-    /// Closes this instance: a call that waits for its next attempt fails with
-    /// [`Closed`](crate::LockError::Closed), and so does every later call. The session stays open.
-    /// Idempotent.
-    pub fn close(&self) {
-        self.support.close();
-    }
-
-    /// Returns the session.
-    #[must_use]
-    pub fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         self.support.session()
     }
 

@@ -233,14 +233,6 @@ fn end_of_the_session_ends_a_stuck_call() {
     fixture.client.release();
 }
 
-#[test]
-fn closing_ends_the_calls() {
-    let fixture = Fixture::new();
-    fixture.zookeeper.close();
-    let error = fixture.zookeeper.get_data("/a").unwrap_err();
-    assert!(error.is_closed() && error.to_string().starts_with("read '/a': closed"), "{error}");
-}
-
 // ---- other clients at the same znode
 
 #[test]

@@ -1,8 +1,9 @@
-//! [`Downgrade`]: how an owner's place in the queue is taken by a request that asks for less, so that no other gets in
-//! between.
+//! [`Downgrade`]: replaces an owner's request by one with a weaker mode, and no other request
+//! acquires in between.
 //!
-//! The new request's znode has the number of the owner's, and is there before that one goes: whoever stands behind sees at
-//! any time the one or the other. Origin: the downgrade of Curator's `InterProcessReadWriteLock`.
+//! The new request's znode has the number of the owner's, and is created before the owner's is
+//! deleted: the requests behind see one of the two at any time. Origin: the downgrade of Curator's
+//! `InterProcessReadWriteLock`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::{Notification, Participant, ParticipantId, Target};
 
-/// An owner's way to a request that asks for less. Dropped before it is complete, it is undone.
+/// A downgrade under way. Dropping it before it is complete undoes it.
 pub(crate) struct Downgrade {
     owner: Arc<Request>,
     owners_znode: ZNodePath,
@@ -25,7 +26,7 @@ pub(crate) struct Downgrade {
     session_pin: ParticipantId,
 }
 
-/// Keeps a session that outlives us on the server from being let go while there may be something to undo.
+/// Keeps a session from being finished while there may be something to undo.
 struct SessionPin;
 
 impl Participant for SessionPin {
@@ -58,18 +59,18 @@ impl Downgrade {
         &self.znode
     }
 
-    /// Creates the new znode and looks whether the owner's is still there, so that nobody got in between the two. Returns
-    /// the owner's fencing token.
+    /// Creates the new znode and checks that the owner's still exists, so that no other request
+    /// acquired in between. Returns the owner's fencing token.
     ///
-    /// Blocks as calls to the server do, so it is for workers. Called again when contact was lost, it finds what it has
-    /// created before by its name.
+    /// Blocks as calls to the server do, so it is for workers. When it is called again after a loss
+    /// of contact, it finds the znode that it has created by the name.
     pub(crate) fn prepare(&self) -> Result<i64> {
         if self.owner.has_ended() {
             return Err(not_owner(&self.owners_znode));
         }
         match self.create_and_look() {
             Ok(Some(fencing_token)) => Ok(fencing_token),
-            // Gone alone, or with its directory; the owner has not heard of it yet.
+            // The znode is gone, perhaps with its directory; the owner has not noticed yet.
             Ok(None) | Err(ZkError::NoNode) => {
                 self.owner.lose(LossReason::NodeDeleted);
                 Err(not_owner(&self.owners_znode))
@@ -81,33 +82,35 @@ impl Downgrade {
     fn create_and_look(&self) -> ZkResult<Option<i64>> {
         let RequestSpec { data, acl, .. } = &self.spec;
         let core = &self.owner.core;
-        let term = core.current_epoch();
+        let epoch = core.current_epoch();
         match core.write(|client| client.create(self.znode.as_str(), data, acl, CreateMode::Ephemeral)) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => return Err(error),
         }
         let seen = core.read(|client| client.exists(self.owners_znode.as_str(), false))?;
-        if !Arc::ptr_eq(&term, &core.current_epoch()) {
-            // Contact was lost in between: a server that lags behind may have answered the second.
+        if !Arc::ptr_eq(&epoch, &core.current_epoch()) {
+            // Contact was lost in between: a server that lags behind may have answered the second
+            // call.
             return Err(ZkError::ConnectionLoss);
         }
         Ok(seen.map(|stat| stat.czxid))
     }
 
-    /// Makes the new request, an owner from its beginning, under the lease and with the fencing token of the first. That
-    /// one is to be withdrawn now.
+    /// Makes the new request. It owns at once, under the lease and with the fencing token of the
+    /// first request, which the caller then withdraws.
     ///
     /// # Errors
     /// `NotOwner`, when the lock was taken away meanwhile.
     pub(crate) fn complete(&self, fencing_token: i64, observer: Arc<dyn Observer>) -> Result<Arc<Request>> {
         let held_under = self.owner.held_under.lock().clone();
-        let Some(term) = held_under.filter(|term| term.covers(self.owner.core.now())) else {
+        let Some(epoch) = held_under.filter(|epoch| epoch.covers(self.owner.core.now())) else {
             return Err(not_owner(&self.owners_znode));
         };
-        let phase = Phase::Owner { znode: self.znode.clone(), told_of_revocation: false };
+        let phase = Phase::Owner { znode: self.znode.clone(), revocation_reported: false };
         let request = Request::in_phase(phase, Arc::clone(&self.owner.core), self.spec.clone(), observer);
-        *request.held_under.lock() = Some(term);
-        // The new znode is younger than those of waiters, which will own later and must have larger tokens.
+        *request.held_under.lock() = Some(epoch);
+        // The new znode is younger than those of waiters, which will own later and must have larger
+        // tokens.
         let _ = request.fencing_token.set(fencing_token);
         request.observer.post(Event::Acquired);
         self.is_complete.store(true, Ordering::Relaxed);

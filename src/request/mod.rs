@@ -1,26 +1,52 @@
 //! The engine: one request for a lock, from the creation of its znode to its deletion.
 //!
-//! Every lock of this crate is a thin shell around requests. A request is a state machine that is moved by one thread at
-//! a time, a worker of its session; between two moves it is parked and costs no thread. What wakes it (a watch, a
-//! reconnect, a time) makes it read again and decide again. Nothing of another's runs under its lock.
+//! Every lock of this crate is a thin shell around requests. A request is a state machine and a
+//! [`Task`]: one worker of its session at a time moves it on. Between two moves it is parked and
+//! costs no thread. A watch, a reconnect or a timer wakes it; it then reads and decides again.
 //!
+//! # A walk through the files
+//! From `lock()` to the owner:
+//! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
+//!    events. (`locks/listening_lock.rs` does not wait.)
+//! 2. `steps.rs`: a worker of the session runs the request's task: `join` creates the znode and
+//!    lists the directory, `decide` asks the rules.
+//! 3. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which
+//!    predecessor?
+//! 4. `steps.rs`: `wait_for` watches that predecessor and parks the request. Or `acquire` makes it
+//!    the owner, under a lease of the session that admits owners (`session/lease.rs`):
+//!    `Event::Acquired`.
+//! 5. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
+//!
+//! From a watch event to the next owner:
+//! 1. `client`: the predecessor's znode is deleted, and the client reports `NodeChanged`.
+//! 2. `session/registry.rs` finds who watches this path: one request. Its `notify` submits its
+//!    task.
+//! 3. `steps.rs`: `evaluate` lists the queue again; then as above, from step 3 on.
+//!
+//! Why that is safe: only sequence numbers decide, and a listing sent after the own znode was
+//! created holds every request ahead of it. `is_owner()` asks the lease, which ends before the
+//! server can end the session. `docs/design.md` has the proofs.
+//!
+//! # States
 //! | phase | means | leaves it by |
 //! |---|---|---|
-//! | `Joining` | the znode is being created, or the reply to that was lost | created, refused, given up |
-//! | `Queued` | the znode stands in the queue behind another | the turn has come, or the znode is gone |
-//! | `Owner` | the lock is held, while the lease lasts | withdrawn, lease over, or the znode is gone |
+//! | `Joining` | the znode is being created, or the reply was lost | created, refused, given up |
+//! | `Queued` | the znode is behind another | its turn has come, or the znode is gone |
+//! | `Owner` | the lock is held, while the lease lasts | withdrawn, lease over, or znode gone |
 //! | `Ended` | final | |
 //!
-//! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose steps are `join` and `evaluate` here.
+//! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose steps are `join` and `evaluate`
+//! here.
 
+mod claim;
 mod downgrade;
+mod observer;
 mod steps;
 #[cfg(test)]
 mod tests;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -41,9 +67,11 @@ use crate::session::{
     Target, Task,
 };
 
+pub(crate) use claim::Claim;
 pub(crate) use downgrade::Downgrade;
+pub(crate) use observer::{Event, Observer};
 
-/// What a kind of lock asks for, fixed for one request.
+/// The parameters of one request.
 #[derive(Clone)]
 pub(crate) struct RequestSpec {
     pub(crate) dir: ZNodePath,
@@ -55,41 +83,14 @@ pub(crate) struct RequestSpec {
     pub(crate) access: Access,
 }
 
-/// What happens to a request, as its lock hears of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    Acquired,
-    /// Somebody asks the holder to let go.
-    RevocationRequested,
-    /// Ended by its own process while it held the lock.
-    Released,
-    /// Taken away while it held the lock.
-    Lost(LossReason),
-    /// Ended by somebody or something else while it did not hold the lock.
-    Dropped(LossReason),
-}
-
-/// Who hears of a request's events.
-pub(crate) trait Observer: Send + Sync {
-    /// Takes up an event, in order. Called under the request's lock: it must not block nor call anybody.
-    fn post(&self, event: Event);
-
-    /// Whether something posted waits for a [`deliver`](Observer::deliver).
-    fn has_callbacks(&self) -> bool {
-        false
-    }
-
-    /// Makes the callbacks for what was posted, outside every lock.
-    fn deliver(&self) {}
-}
-
 pub(crate) struct Request {
     id: ParticipantId,
     core: Arc<Core>,
     spec: RequestSpec,
     observer: Arc<dyn Observer>,
     state: Mutex<REQUEST, State>,
-    /// The term under which the lock is held; apart from the state, as it is asked for before every action of an owner.
+    /// The epoch under which the lock is held. Separate from the state, as owners ask for it before
+    /// every action.
     held_under: Mutex<OWNERSHIP, Option<Arc<LeaseEpoch>>>,
     fencing_token: OnceLock<i64>,
 }
@@ -98,14 +99,14 @@ struct State {
     phase: Phase,
     /// Stopped when the request ends.
     runner: Runner,
-    /// The znode whose watch wakes the request. `None` for one that must list the queue, or look at
-    /// its own znode, before it knows anything.
+    /// The znode whose watch wakes the request. `None` for a request that must first list the queue
+    /// or look at its own znode.
     watched: Option<ZNodePath>,
-    /// A listing that others have brought.
+    /// A listing that another request has made.
     listing: Option<Arc<Listing>>,
     /// The reply to a create was lost once.
     reply_lost: bool,
-    /// Why a request ended that could not be carried on; for whoever waits for it.
+    /// Why the request failed, for those who wait for it.
     error: Option<LockError>,
     /// Dropped when the request is placed or has ended; `None` until a thread waits for that.
     awaited: Option<(Sender<Infallible>, Receiver<Infallible>)>,
@@ -115,13 +116,13 @@ enum Phase {
     Joining(Joining),
     Queued {
         znode: ZNodePath,
-        /// Whether a place behind another has been seen.
+        /// Whether a listing has shown a request ahead of it.
         seen: bool,
     },
     Owner {
         znode: ZNodePath,
-        /// Whether it has been told that somebody asks it to let go.
-        told_of_revocation: bool,
+        /// Whether a revocation was reported to the holder.
+        revocation_reported: bool,
     },
     Ended {
         znode: Option<ZNodePath>,
@@ -130,7 +131,7 @@ enum Phase {
 }
 
 impl Phase {
-    /// Whether the request owns the lock, is known to stand behind another, or has ended.
+    /// Whether the request owns the lock, is known to be behind another, or has ended.
     fn is_placed(&self) -> bool {
         !matches!(self, Phase::Joining(_) | Phase::Queued { seen: false, .. })
     }
@@ -138,7 +139,8 @@ impl Phase {
 
 #[derive(Default)]
 struct Joining {
-    /// The reply to a create was lost: the znode may be there, and is looked for before another is made.
+    /// The reply to a create was lost: the znode may exist, so it is searched for before another is
+    /// created.
     unconfirmed: bool,
     failed: RetryCounter,
 }
@@ -152,14 +154,14 @@ enum Ending {
     Dropped(LossReason),
 }
 
-/// What is left to do about a request that has just ended.
+/// The work left after the end of a request.
 struct Cleanup {
     left_behind: Option<Target>,
-    /// Whether a worker is at it.
+    /// Whether a worker is moving it.
     still_moving: bool,
 }
 
-/// What one asks to know of a request that has been started.
+/// The position of a request that has been started.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum QueuePosition {
     Owner,
@@ -197,7 +199,7 @@ impl Request {
         })
     }
 
-    /// Starts the request. It goes on by itself; [`Request::withdraw`] ends it.
+    /// Starts the request. It needs no further calls; [`Request::withdraw`] ends it.
     pub(crate) fn start(self: &Arc<Self>) {
         self.core.join(self.id, Arc::<Request>::clone(self));
         Arc::clone(self).wake();
@@ -207,18 +209,19 @@ impl Request {
         }
     }
 
-    // ---- what the lock asks
+    // ---- queries of the lock
 
     pub(crate) fn is_owner(&self) -> bool {
-        // Before any lock, which a thread that the child does not have may hold for ever.
+        // Before any mutex: in a forked child, its holder may be a thread that does not exist
+        // there.
         if !self.core.is_in_its_process() {
             return false;
         }
         let held_under = self.held_under.lock();
-        held_under.as_ref().is_some_and(|term| term.covers(self.core.now()))
+        held_under.as_ref().is_some_and(|epoch| epoch.covers(self.core.now()))
     }
 
-    /// The transaction id that created the znode; asked of the server once.
+    /// The id of the transaction that created the znode; read from the server once.
     pub(crate) fn fencing_token(&self) -> Result<i64> {
         if let Some(token) = self.fencing_token.get() {
             return Ok(*token);
@@ -240,7 +243,7 @@ impl Request {
         }
     }
 
-    /// What the request runs on: for a session that is_replaced, the one it was made on.
+    /// The core that the request was made on, even if the session has been replaced since.
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -258,7 +261,8 @@ impl Request {
         matches!(self.state.lock().phase, Phase::Ended { .. })
     }
 
-    /// Waits until the request owns the lock or is known to stand behind another; `None` when it was withdrawn meanwhile.
+    /// Waits until the request owns the lock or is known to be behind another; `None` if it was
+    /// withdrawn meanwhile.
     pub(crate) fn wait_until_placed(&self) -> Result<Option<QueuePosition>> {
         loop {
             let placed = {
@@ -307,9 +311,9 @@ impl Request {
         (!self.is_owner()).then(reason)
     }
 
-    /// Whether somebody has asked for the lock that this request holds.
+    /// Whether another client has asked for the lock that this request holds.
     pub(crate) fn is_revocation_requested(&self) -> bool {
-        matches!(self.state.lock().phase, Phase::Owner { told_of_revocation: true, .. })
+        matches!(self.state.lock().phase, Phase::Owner { revocation_reported: true, .. })
     }
 
     /// Whether the lock was taken away while this request held it.
@@ -317,14 +321,15 @@ impl Request {
         matches!(self.state.lock().phase, Phase::Ended { how: Ending::Lost(_), .. })
     }
 
-    /// Whether the request waited when its session was lost, so that it may be made again on another.
+    /// Whether the request waited when its session was lost, so that it may be made again on
+    /// another.
     pub(crate) fn waited_for_a_lost_session(&self) -> bool {
         let state = self.state.lock();
         let Phase::Ended { how: Ending::Dropped(reason), .. } = state.phase else { return false };
         reason.is_session_loss()
     }
 
-    /// The znode's path for a message, or what is known of it.
+    /// The znode's path for a message; the directory's until the znode is known.
     fn name_of(&self, state: &State) -> String {
         match &state.phase {
             Phase::Queued { znode, .. }
@@ -334,22 +339,22 @@ impl Request {
         }
     }
 
-    /// Lets the observer pass on what was posted to it.
+    /// Makes the callbacks for what was posted, on the calling thread.
     pub(crate) fn deliver(&self) {
         self.observer.deliver();
     }
 
     // ---- ending
 
-    /// Ends the request and deletes its znode, in the background if need be. The first outcome of the deletion is told to
-    /// `first`. Does nothing when the request has ended.
+    /// Ends the request and deletes its znode, in the background if need be. The first outcome of
+    /// the deletion is sent to `first`. Does nothing when the request has ended.
     ///
-    /// The caller [hands on](Request::deliver) what this brings, when it holds no lock of its own.
+    /// The caller [delivers](Request::deliver) the event, when it holds no lock.
     pub(crate) fn withdraw(self: &Arc<Self>, first: Option<Sender<ZkResult<()>>>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
         if was_owner && !self.is_owner() {
-            // The lease has ended before the owner let go, and nobody has noticed yet.
+            // The lease ended before the withdrawal, and no thread has noticed yet.
             drop(state);
             return self.lose_lease();
         }
@@ -370,12 +375,13 @@ impl Request {
         self.end_unasked(reason, None);
     }
 
-    /// Ends the request because its lease has ended, which the end of the session brings too, before its own word comes.
+    /// Ends the request because its lease has ended. The end of the session ends the lease too,
+    /// before it is notified.
     fn lose_lease(self: &Arc<Self>) {
         self.lose(self.core.end_reason().unwrap_or(LossReason::LeaseExpired));
     }
 
-    /// Ends the request because the server refuses what it needs.
+    /// Ends the request because the server refuses a call that it needs.
     fn fail(self: &Arc<Self>, error: LockError) {
         self.end_unasked(LossReason::Refused, Some(error));
     }
@@ -383,7 +389,7 @@ impl Request {
     fn end_unasked(self: &Arc<Self>, reason: LossReason, error: Option<LockError>) {
         let mut state = self.state.lock();
         let was_owner = matches!(state.phase, Phase::Owner { .. });
-        // Before that its caller waits for it, and gets the error.
+        // Until the request is placed, its caller waits for it and gets the error.
         let was_placed = state.phase.is_placed();
         let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
         let Some(cleanup) = self.end(&mut state, how) else { return };
@@ -403,14 +409,15 @@ impl Request {
         logging::log!(level, "{what} {name}: {reason}{cause}");
     }
 
-    /// Makes the request an ended one and returns what is left to do about it; `None` when it had ended before.
+    /// Ends the request and returns the work left; `None` if it had ended before.
     fn end(&self, state: &mut State, how: Ending) -> Option<Cleanup> {
         let (left_behind, znode) = match &state.phase {
             Phase::Ended { .. } => return None,
-            // A worker that is at work on a create sees the ending when it comes back, and cleans up after that one.
+            // A worker that is creating the znode sees the end when the call returns, and deletes
+            // it.
             Phase::Joining(_) => (state.reply_lost.then(|| self.all_znodes()), None),
             Phase::Queued { znode, .. } | Phase::Owner { znode, .. } => {
-                // A create that seemed lost may have come through beside its repetition.
+                // A create that seemed lost may have taken effect beside its repetition.
                 let target = if state.reply_lost { self.all_znodes() } else { Target::ZNode(znode.clone()) };
                 (Some(target), Some(znode.clone()))
             }
@@ -445,39 +452,16 @@ impl Request {
         if let Some(target) = cleanup.left_behind {
             self.core.remove(target, first);
         }
-        // Only then: a session that outlives us is let go when the last participant has left. A worker that moves the
-        // request may have a deletion to add, so it leaves itself.
+        // Last: a lingering session is finished when the last participant has left. A worker that
+        // moves the request may have a deletion to add, so it leaves for the request.
         if !cleanup.still_moving {
             self.core.leave(self.id);
         }
     }
 
-    /// Whatever this request has created, named by a reply or not.
+    /// Every znode that this request has created, whether or not a reply named it.
     fn all_znodes(&self) -> Target {
         Target::Children { dir: self.spec.dir.clone(), prefix: self.spec.prefix.clone() }
-    }
-}
-
-/// A hold on a request, which is withdrawn when this is dropped.
-pub(crate) struct Claim(Arc<Request>);
-
-impl Claim {
-    pub(crate) fn on(request: Arc<Request>) -> Claim {
-        Claim(request)
-    }
-}
-
-impl Deref for Claim {
-    type Target = Arc<Request>;
-
-    fn deref(&self) -> &Arc<Request> {
-        &self.0
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.0.withdraw(None);
     }
 }
 
@@ -488,14 +472,14 @@ impl Participant for Request {
                 self.forget_watch(&mut self.state.lock());
                 self.wake();
             }
-            // One that is still joining has a time of its own.
+            // A request that is still joining is repeated by its retry policy.
             Notification::Routine if self.znode().is_none() => {}
             Notification::Routine => self.wake(),
             Notification::Suspended => self.log_suspension(),
             Notification::CheckLease => {
                 let over = {
                     let held_under = self.held_under.lock();
-                    held_under.as_ref().is_some_and(|term| !term.covers(self.core.now()))
+                    held_under.as_ref().is_some_and(|epoch| !epoch.covers(self.core.now()))
                 };
                 if over {
                     self.lose_lease();

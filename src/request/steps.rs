@@ -1,6 +1,7 @@
-//! How a worker moves a request on: join, look where it stands, wait, own, look again.
+//! The steps of a request: join, find the position, wait, own, check again.
 //!
-//! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is `join` and `evaluate` here.
+//! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is `join` and
+//! `evaluate` here.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,20 +16,21 @@ use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
 use crate::session::{Core, LeaseEpoch, Listing, Listings, Priority, Runner, Target, Task, WatchOutcome};
 
-/// How long a lock must be held before its own znode is watched, which costs a round trip that a short hold is spared.
-/// A deletion by another is noticed within this time and the server's word.
+/// How long a lock must be held before its own znode is watched. This saves a short hold a round
+/// trip. A deletion by another client is noticed after this delay plus one server notification.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
-/// How often a znode that may not be read is looked at, in place of a watch that a server may not report.
+/// The interval between looks at an unreadable znode, whose watch the server may not report.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
 
-/// How soon a look that failed is tried again, at least, whatever the retry policy.
+/// The least delay before a failed look is repeated, whatever the retry policy.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
-/// How soon a request whose turn has come looks again for the session's proof of life.
+/// The interval between checks for a proof of the session's life, for a request whose turn has
+/// come.
 const LEASE_LOOK: Duration = Duration::from_millis(100);
 
-/// What to do next after a step.
+/// The action after a step.
 #[derive(PartialEq, Eq)]
 enum Next {
     Again,
@@ -61,13 +63,13 @@ impl Task for Request {
 }
 
 impl Request {
-    /// Whether the request has ended and nobody moves it. Another worker may have begun to since, which may have
-    /// something to delete, and leaves then.
+    /// Whether the request has ended and no worker moves it. A worker that has begun since may have
+    /// a deletion to add; it then leaves for the request.
     fn has_come_to_rest(&self) -> bool {
         self.with_runner(|runner| runner.was_stopped() && !runner.is_running())
     }
 
-    /// Makes a step. What a step that panics has sent is as unknown as after a lost reply.
+    /// Makes a step. After a panic the outcome of its calls is as unknown as after a lost reply.
     fn step_contained(self: &Arc<Self>) -> Next {
         contain(|| self.step()).unwrap_or_else(|message| {
             let dir = &self.spec.dir;
@@ -108,17 +110,17 @@ impl Request {
         }
     }
 
-    /// Creates the znode, and its parents where they are missing, and looks where it stands.
+    /// Creates the znode, and missing parents, and finds its position.
     fn join(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, data, acl, .. } = &self.spec;
-        let term = self.core.current_epoch();
+        let epoch = self.core.current_epoch();
         match self.core.write(|client| client.create_and_list(dir.as_str(), prefix, data, acl)) {
             Ok((path, listed)) => {
                 let znode = ZNodePath::from_server(path);
                 if !self.joined(&znode) {
                     return Next::Park;
                 }
-                self.decide(&znode, &Listing { term, children: listed })
+                self.decide(&znode, &Listing { epoch, children: listed })
             }
             Err(ZkError::NoNode) => match self.core.ensure_path(dir, acl) {
                 Ok(()) => Next::Again,
@@ -133,10 +135,10 @@ impl Request {
         }
     }
 
-    /// Looks for the znode of a create whose reply was lost, so that there are never two for one request.
+    /// Searches for the znode of a create whose reply was lost, so that a request never has two.
     fn find_again(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, .. } = &self.spec;
-        let term = self.core.current_epoch();
+        let epoch = self.core.current_epoch();
         let listed = match self.core.list_after_write(dir) {
             Ok(children) => children,
             Err(ZkError::NoNode) => Vec::new(),
@@ -153,10 +155,11 @@ impl Request {
         if !self.joined(&znode) {
             return Next::Park;
         }
-        self.decide(&znode, &Listing { term, children: Ok(listed) })
+        self.decide(&znode, &Listing { epoch, children: Ok(listed) })
     }
 
-    /// Takes up the znode; `false` when the request was given up meanwhile, and the znode is deleted again.
+    /// Notes the znode; `false` when the request was given up meanwhile, and the znode is deleted
+    /// again.
     fn joined(self: &Arc<Self>, znode: &ZNodePath) -> bool {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Ended { .. }) {
@@ -172,7 +175,7 @@ impl Request {
 
     fn join_failed(self: &Arc<Self>, operation: Operation, error: ZkError) -> Next {
         if error == ZkError::SessionExpired {
-            // The end of the session ends the request, and says why.
+            // The end of the session ends the request, and gives the reason.
             return Next::Park;
         }
         if !error.is_transient() {
@@ -182,7 +185,7 @@ impl Request {
         let mut state = self.state.lock();
         state.reply_lost = true;
         let Phase::Joining(joining) = &mut state.phase else {
-            // Given up while the create was under way: whoever did so left the znode to us.
+            // Given up while the create was under way, and the znode was left to this worker.
             drop(state);
             self.core.remove(self.all_znodes(), None);
             return Next::Park;
@@ -204,8 +207,8 @@ impl Request {
         Next::Park
     }
 
-    /// Lists the queue and acts on what it says. If others have a listing under way, the next one
-    /// brings the request here again.
+    /// Lists the queue and acts on the result. While another listing is in progress, the request
+    /// parks, and the next one wakes it.
     fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
         let brought = self.state.lock().listing.take();
         let listing = brought.or_else(|| {
@@ -228,7 +231,7 @@ impl Request {
             return self.delete_duplicate(duplicate);
         }
         match decide(self.spec.access, znode.name(), children) {
-            Decision::Owner => self.acquire(znode, &listing.term),
+            Decision::Owner => self.acquire(znode, &listing.epoch),
             Decision::Exhausted => {
                 self.fail(LockError::SequenceExhausted { path: znode.to_string() });
                 Next::Park
@@ -241,21 +244,21 @@ impl Request {
         }
     }
 
-    /// Takes the lock under the term that was current before the queue was listed.
-    fn acquire(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<LeaseEpoch>) -> Next {
-        if !Arc::ptr_eq(term, &self.core.current_epoch()) {
-            // Contact was lost since: the listing may be from before, and the znode gone.
+    /// Takes the lock under the epoch that was current before the queue was listed.
+    fn acquire(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
+        if !Arc::ptr_eq(epoch, &self.core.current_epoch()) {
+            // Contact was lost since: the listing may be older, and the znode gone.
             return Next::Again;
         }
-        if !self.core.admits_owners(term) {
-            return self.await_lease(znode, term);
+        if !self.core.admits_owners(epoch) {
+            return self.await_lease(znode, epoch);
         }
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Queued { .. }) {
             return Next::Park;
         }
-        state.phase = Phase::Owner { znode: znode.clone(), told_of_revocation: false };
-        *self.held_under.lock() = Some(Arc::clone(term));
+        state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
+        *self.held_under.lock() = Some(Arc::clone(epoch));
         self.observer.post(Event::Acquired);
         state.awaited = None;
         drop(state);
@@ -264,11 +267,11 @@ impl Request {
         Next::Park
     }
 
-    /// It is this request's turn, but the session is not proven alive, or not for long enough: that takes a request and its
-    /// confirmation.
-    fn await_lease(self: &Arc<Self>, znode: &ZNodePath, term: &Arc<LeaseEpoch>) -> Next {
+    /// It is this request's turn, but the session is not proven alive for long enough. A proof
+    /// needs a request and its confirmation.
+    fn await_lease(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
         match self.core.prove_life() {
-            Ok(()) if self.core.admits_owners(term) => Next::Again,
+            Ok(()) if self.core.admits_owners(epoch) => Next::Again,
             Ok(()) => {
                 self.wake_after(LEASE_LOOK);
                 Next::Park
@@ -277,14 +280,14 @@ impl Request {
         }
     }
 
-    /// Watches the one ahead, and nobody else: one release wakes one waiter.
+    /// Watches the request ahead, and no other: one release wakes one waiter.
     fn wait_for(self: &Arc<Self>, ahead: &ZNodePath) -> Next {
         let sight = match self.watch(ahead) {
             Ok(sight) => sight,
             Err(error) => return self.look_failed(Operation::WATCH, ahead, error),
         };
         if sight == WatchOutcome::Gone {
-            // It went between the listing and the watch. The Java recipe waits for ever here.
+            // Deleted between the listing and the watch. The Java recipe waits for ever here.
             self.forget_watch(&mut self.state.lock());
             return Next::Again;
         }
@@ -298,7 +301,7 @@ impl Request {
         Next::Park
     }
 
-    /// Takes note that the request stands behind another; returns its znode when that is news.
+    /// Records that the request is behind another; returns its znode the first time.
     fn placed(&self) -> Option<ZNodePath> {
         let mut state = self.state.lock();
         let Phase::Queued { seen, znode } = &mut state.phase else { return None };
@@ -308,7 +311,8 @@ impl Request {
         znode
     }
 
-    /// A create that had seemed lost came through after all, next to its repetition. It would block others, or us.
+    /// A create whose reply was lost took effect after all, beside its repetition. Its znode would
+    /// block others, or this request.
     fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
         let duplicate = self.spec.dir.child(name);
         logging::warn!("deleting {duplicate}, a second znode of one request");
@@ -318,29 +322,30 @@ impl Request {
         }
     }
 
-    /// Looks whether an owner's znode is still there, watches it, and takes over the session's current term if so.
+    /// Checks that an owner's znode still exists, watches it, and takes over the session's current
+    /// epoch then.
     fn verify(self: &Arc<Self>, znode: &ZNodePath) -> Next {
-        let term = self.core.current_epoch();
+        let epoch = self.core.current_epoch();
         let sight = match self.watch(znode) {
             Ok(sight) => sight,
             Err(error) => return self.look_failed(Operation::WATCH, znode, error),
         };
         match sight {
             WatchOutcome::Gone => self.lose(LossReason::NodeDeleted),
-            _ if !self.renew(&term) => self.lose_lease(),
+            _ if !self.renew(&epoch) => self.lose_lease(),
             WatchOutcome::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
-                self.tell_of_revocation();
+                self.report_revocation();
             }
             WatchOutcome::Watched { .. } | WatchOutcome::Unreadable => {}
         }
         Next::Park
     }
 
-    /// Tells the owner, once, that somebody asks it to let go.
-    fn tell_of_revocation(&self) {
+    /// Notifies the owner, once, that another client asks for the lock.
+    fn report_revocation(&self) {
         let mut state = self.state.lock();
-        let Phase::Owner { znode, told_of_revocation } = &mut state.phase else { return };
-        if std::mem::replace(told_of_revocation, true) {
+        let Phase::Owner { znode, revocation_reported } = &mut state.phase else { return };
+        if std::mem::replace(revocation_reported, true) {
             return;
         }
         self.observer.post(Event::RevocationRequested);
@@ -349,16 +354,16 @@ impl Request {
         logging::info!("somebody asks to release {znode}");
     }
 
-    /// An owner whose lease has lasted until now goes on under the term of the contact in which its znode was seen;
-    /// `false` when it has not lasted.
-    fn renew(&self, term: &Arc<LeaseEpoch>) -> bool {
+    /// Moves an owner whose lease has not ended to the epoch in which its znode was seen; `false`
+    /// if the lease has ended.
+    fn renew(&self, epoch: &Arc<LeaseEpoch>) -> bool {
         let now = self.core.now();
         let mut held_under = self.held_under.lock();
         match &mut *held_under {
             Some(held) if !held.covers(now) => false,
             Some(held) => {
-                if term.covers(now) {
-                    *held = Arc::clone(term);
+                if epoch.covers(now) {
+                    *held = Arc::clone(epoch);
                 }
                 true
             }
@@ -379,7 +384,7 @@ impl Request {
             self.core.registry().unwatch(&before, self.id);
         }
         let sight = self.core.watch(path, self.id);
-        // It may have ended, or been woken, while the call was under way, which had registered it
+        // The request may have ended, or been woken, during the call, which had registered it
         // again.
         let is_watched = self.state.lock().watched.as_ref() == Some(path);
         if !is_watched {
@@ -392,10 +397,11 @@ impl Request {
         Ok(sight)
     }
 
-    /// A look at the queue failed. With contact lost, the reconnect wakes the request; without a better answer it ends.
+    /// A look at the queue failed. The request looks again later, by the reconnect if contact was
+    /// lost, or ends if the error is final.
     fn look_failed(self: &Arc<Self>, operation: Operation, path: &ZNodePath, error: ZkError) -> Next {
         match error {
-            // The end of the session ends the request, and says why.
+            // The end of the session ends the request, and gives the reason.
             ZkError::SessionExpired => {}
             error if !error.is_transient() => self.fail(LockError::client(operation, path, error)),
             _ if self.core.in_contact() => {
@@ -406,7 +412,7 @@ impl Request {
         Next::Park
     }
 
-    /// Has a callback thread deliver what was posted.
+    /// Delivers the posted events on a callback thread.
     pub(super) fn deliver_soon(&self) {
         if self.observer.has_callbacks() {
             let observer = Arc::clone(&self.observer);

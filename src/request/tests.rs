@@ -1,15 +1,15 @@
-//! The protocol, step by step, on the simulated ZooKeeper: what a real server cannot do on command.
+//! The protocol, step by step, on the fake server, with faults that no real server has on demand.
 
-mod crowds;
 mod downgrade;
-mod giving_up;
-mod healing;
 mod lost_replies;
-mod overtaking;
+mod many_requests;
+mod predecessors;
 mod refusals;
+mod replacement;
 mod retries;
 mod session_ends;
 mod sharing;
+mod withdrawal;
 
 use std::sync::Arc;
 use std::thread;
@@ -29,11 +29,11 @@ use crate::{
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
 
-/// The calls that a lock makes on its way from nothing to owning and back.
+/// The calls of a lock from the request to the release.
 const STEPS: [SimOperation; 4] =
     [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData, SimOperation::Delete];
 
-/// A session on a simulated client.
+/// A session on a fake client.
 struct Fixture {
     client: Arc<SimulatedClient>,
     session: Session,
@@ -60,13 +60,13 @@ impl Fixture {
     }
 
     fn listening(&self) -> (WriteLock, Receiver<Call>) {
-        let (calls, taken) = unbounded();
-        let lock = WriteLock::with_options(&self.session, DIR, quick_retries(), Notes(calls));
-        (lock.unwrap(), taken)
+        let (sender, calls) = unbounded();
+        let lock = WriteLock::with_options(&self.session, DIR, quick_retries(), RecordingListener(sender));
+        (lock.unwrap(), calls)
     }
 
-    /// Reconnects each time that contact was lost, until the flag is dropped.
-    fn mend(&self) -> Sender<()> {
+    /// Reconnects after each loss of contact, until the returned sender is dropped.
+    fn reconnect_on_loss(&self) -> Sender<()> {
         let (stop, stopped) = crossbeam_channel::bounded(0);
         let (client, states) = (Arc::clone(&self.client), self.session.subscribe());
         thread::spawn(move || {
@@ -93,9 +93,9 @@ enum Call {
     Dropped(LossReason),
 }
 
-struct Notes(Sender<Call>);
+struct RecordingListener(Sender<Call>);
 
-impl LockListener for Notes {
+impl LockListener for RecordingListener {
     fn lock_acquired(&self) {
         let _ = self.0.send(Call::Acquired);
     }
@@ -110,9 +110,9 @@ impl LockListener for Notes {
     }
 }
 
-/// Has the client panic in its next call of this operation, before or after the effect of the call.
+/// Makes the client panic in its next call of this operation, before or after the call's effect.
 fn panic_in_next(client: &SimulatedClient, operation: SimOperation, when: Effect) {
-    // Without the hook, which would print it.
+    // Without the panic hook, which would print it.
     let panic = || std::panic::resume_unwind(Box::new("a client panics on purpose"));
     match when {
         Effect::Before => client.before_next(operation, panic),
@@ -120,7 +120,7 @@ fn panic_in_next(client: &SimulatedClient, operation: SimOperation, when: Effect
     }
 }
 
-/// The calls so far, without those that keep the session alive.
+/// The calls so far, without the keep-alives.
 fn operations(zk: &SimulatedZooKeeper) -> Vec<SimOperation> {
     let log = zk.log();
     log.iter().filter(|call| call.path != KEEP_ALIVE_PATH).map(|call| call.operation).collect()
@@ -129,7 +129,7 @@ fn operations(zk: &SimulatedZooKeeper) -> Vec<SimOperation> {
 // ---- the number of calls
 
 #[test]
-fn an_uncontended_lock_is_three_round_trips() {
+fn uncontended_lock_makes_three_calls() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let lock = Fixture::join(&zk).blocking();
@@ -139,18 +139,18 @@ fn an_uncontended_lock_is_three_round_trips() {
 }
 
 #[test]
-fn missing_parents_cost_calls_only_when_they_are_missing() {
+fn parents_are_created_only_when_missing() {
     let zk = SimulatedZooKeeper::new();
     let lock = Fixture::join(&zk).blocking();
     zk.clear_log();
     drop(lock.lock().unwrap());
-    // The request, the directory, its parent, the directory again, the request again.
+    // Creates the request, the directory, its parent, the directory again, the request again.
     assert_eq!(zk.calls(SimOperation::Create), 5);
     eventually("the request is gone", || zk.children(DIR).is_empty());
 }
 
 #[test]
-fn a_waiter_costs_one_look_and_one_watch() {
+fn waiter_looks_once_and_watches_once() {
     let zk = SimulatedZooKeeper::new();
     let (holder, waiter) = (Fixture::join(&zk), Fixture::join(&zk));
     let guard = holder.blocking().lock().unwrap();

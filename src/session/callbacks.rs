@@ -1,8 +1,9 @@
-//! The callback threads: they call the listeners, which are the application's code and may block for as long as they like.
+//! The callback threads: they call the listeners, which are the application's code and may block
+//! for as long as they like.
 //!
-//! A callback waits for no other: when all threads are busy, a further one starts. So a listener that blocks delays the
-//! later callbacks of its own lock, as the lock's mailbox calls one at a time, and nothing else. A thread that has had
-//! nothing to do for a while ends.
+//! No callback waits for another: when all threads are busy, one more starts. So a listener that
+//! blocks delays only the later callbacks of the same lock, whose mailbox calls one at a time. An
+//! idle thread ends after a while.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,8 +29,8 @@ struct Shared {
     work: Condvar,
 }
 
-/// If more callbacks wait than threads are idle, a thread is starting. It is one at a time, so that the threads there are
-/// get on with many short callbacks meanwhile.
+/// If more callbacks wait than threads are idle, a thread is starting. Only one starts at a time,
+/// as the existing threads may finish many short callbacks meanwhile.
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,

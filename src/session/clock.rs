@@ -1,7 +1,8 @@
-//! The clock of the lease: monotonic, and running on while the process is stopped or the machine sleeps.
+//! The clock of the lease: monotonic, and running on while the process is stopped or the machine
+//! sleeps.
 //!
-//! `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads on Linux, stands still while a machine is suspended: a lease
-//! measured by it would outlive the session. `CLOCK_BOOTTIME` counts that time.
+//! `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads on Linux, stands still while a machine is
+//! suspended: a lease measured by it would outlive the session. `CLOCK_BOOTTIME` counts that time.
 
 use std::fmt;
 use std::time::Duration;
@@ -37,7 +38,7 @@ impl Moment {
     }
 }
 
-/// Tells the time; the tests have one that they turn themselves.
+/// The source of the time; tests have one that they set themselves.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
 }

@@ -1,9 +1,10 @@
-//! [`Listings`]: one listing of a directory at a time, shared by those who ask for one meanwhile.
+//! [`Listings`]: makes one listing of a directory at a time, and shares it among the requests that
+//! wait for one.
 //!
-//! After a reconnect, all requests of a session in one queue must look where they stand. A listing
-//! of a long queue is the most expensive call there is, so they share it. A listing that was sent
-//! before a request asked may be outdated for it, so the request gets the next one. There is at
-//! most one under way, and one that waits for it to end.
+//! After a reconnect, all requests of a session in one queue must find their positions. Listing a
+//! long queue is the most expensive call, so they share it. A listing that was sent before a
+//! request asked may be outdated for it, so the request gets the next one. At most one is in
+//! progress, and one waits for it to end.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
@@ -18,8 +19,8 @@ use crate::recipe::path::ZNodePath;
 
 /// The children of a directory.
 pub(crate) struct Listing {
-    /// The lease's term when the listing was sent.
-    pub(crate) term: Arc<LeaseEpoch>,
+    /// The lease's epoch when the listing was sent.
+    pub(crate) epoch: Arc<LeaseEpoch>,
     pub(crate) children: ZkResult<Vec<String>>,
 }
 
@@ -60,9 +61,9 @@ impl Listings {
 
     fn list_now(core: &Arc<Core>, dir: &ZNodePath) -> Arc<Listing> {
         let _under_way = UnderWay { core, dir };
-        let term = core.current_epoch();
+        let epoch = core.current_epoch();
         let children = core.read(|client| client.get_children(dir.as_str(), false));
-        Arc::new(Listing { term, children })
+        Arc::new(Listing { epoch, children })
     }
 
     /// Makes the listing for which the readers wait, and passes it to them.
@@ -81,8 +82,8 @@ impl Listings {
     }
 }
 
-/// A listing under way. When it is dropped, by a panic too, the next one begins if there are readers
-/// that wait for it.
+/// A listing under way. When it is dropped, by a panic too, the next one begins if there are
+/// readers that wait for it.
 struct UnderWay<'a> {
     core: &'a Arc<Core>,
     dir: &'a ZNodePath,

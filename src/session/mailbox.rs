@@ -1,8 +1,8 @@
-//! [`Mailbox`]: hands items on in order, one at a time, outside every lock, on whichever thread comes by.
+//! [`Mailbox`]: delivers items in order, one at a time, outside every lock.
 //!
-//! This is how foreign code (listeners) is called: an item is posted under the lock that decides its order, and handed
-//! on after that lock is released. A handler that posts again, or that makes another thread post, deadlocks nobody: the
-//! thread that is handing on takes the new item too.
+//! Listeners are called this way: an item is posted under the lock that decides its order, and
+//! delivered after that lock is released. A handler may post again, or make another thread post,
+//! without a deadlock: the delivering thread takes the new item, too.
 
 use crate::lock_order::{Mutex, MutexGuard, rank::MAILBOX};
 use std::collections::VecDeque;
@@ -15,33 +15,34 @@ pub(crate) struct Mailbox<T> {
 #[derive(Debug)]
 struct State<T> {
     items: VecDeque<T>,
-    handing_on: bool,
+    is_delivering: bool,
 }
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> Mailbox<T> {
-        Mailbox { state: Mutex::new(State { items: VecDeque::new(), handing_on: false }) }
+        Mailbox { state: Mutex::new(State { items: VecDeque::new(), is_delivering: false }) }
     }
 
     pub(crate) fn post(&self, item: T) {
         self.state.lock().items.push_back(item);
     }
 
-    /// Whether something was posted that nobody is about to deliver.
+    /// Whether an item was posted that no thread is about to deliver.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state.lock();
-        !state.handing_on && !state.items.is_empty()
+        !state.is_delivering && !state.items.is_empty()
     }
 
-    /// Delivers everything posted; returns at once when another thread, or a caller further up on this one, is doing so.
+    /// Delivers everything posted; returns at once when another thread, or a caller further up on
+    /// this one, is doing so.
     ///
     /// After a panic of `handle`, the items that are left wait for the next call.
     pub(crate) fn deliver(&self, mut handle: impl FnMut(T)) {
         let mut state = self.state.lock();
-        if state.handing_on {
+        if state.is_delivering {
             return;
         }
-        state.handing_on = true;
+        state.is_delivering = true;
         let mut turn = Turn(state);
         while let Some(item) = turn.0.items.pop_front() {
             turn.0.unlocked(|| handle(item));
@@ -49,12 +50,12 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// The handing on by one thread. Ends when it is dropped, also by a panic.
+/// A delivery by one thread. Ends when it is dropped, also by a panic.
 struct Turn<'a, T>(MutexGuard<'a, MAILBOX, State<T>>);
 
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
-        self.0.handing_on = false;
+        self.0.is_delivering = false;
     }
 }
 
@@ -64,7 +65,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     #[test]
-    fn items_come_in_order_one_at_a_time_even_when_handing_on_posts_more() {
+    fn items_come_in_order_one_at_a_time_even_when_a_delivery_posts_more() {
         let mailbox = Mailbox::new();
         let mut seen = Vec::new();
         mailbox.post(1);
@@ -72,7 +73,7 @@ mod tests {
         mailbox.deliver(|item| {
             if item == 1 {
                 mailbox.post(3);
-                mailbox.deliver(|_| unreachable!("a second hand-on while the first is at work"));
+                mailbox.deliver(|_| unreachable!("a second delivery during the first"));
             }
             seen.push(item);
         });
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_handed_on_after_a_panic() {
+    fn items_are_delivered_after_a_panic() {
         let mailbox = Mailbox::new();
         let mut seen = Vec::new();
         mailbox.post(1);

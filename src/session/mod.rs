@@ -1,7 +1,7 @@
 //! [`Session`]: one ZooKeeper session, shared by any number of locks.
 //!
-//! It knows the state of the session and its lease, runs the few threads that react to events, and keeps the list of
-//! those to wake. It knows nothing of the recipes.
+//! It knows the state of the session and its lease, runs the few threads that react to events, and
+//! keeps the registry of those to notify. It knows nothing of the recipes.
 
 #[cfg(feature = "zookeeper")]
 mod builder;
@@ -68,20 +68,21 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 pub enum SessionState {
     /// In contact, and a write that was sent within the last session timeout was answered.
     Connected,
-    /// Out of contact, or no write was answered for too long. The session may live; locks held are still owned until
-    /// their lease ends.
+    /// Out of contact, or no write was answered for too long. The session may live; locks held are
+    /// still owned until their lease ends.
     Suspended,
-    /// The session has ended and cannot come back, nor can any lock or request made on it. Connect a new one.
+    /// The session has ended and cannot come back, nor can any lock or request made on it. Connect
+    /// a new one.
     Lost,
 }
 
 /// A connection to ZooKeeper, for any number of locks.
 ///
-/// Cloning is cheap and gives another handle to the same session. The session is closed by [`close`](Session::close), or
-/// when the last handle is dropped; every lock and guard holds one.
+/// Cloning is cheap and gives another handle to the same session. The session is closed by
+/// [`close`](Session::close), or when the last handle is dropped; every lock and guard holds one.
 ///
-/// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to contend again, is the
-/// application's decision.
+/// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to
+/// contend again, is the application's decision.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -130,9 +131,9 @@ impl Session {
     /// of its locks and leaves the rest alone. The handle does not report which session timeout a
     /// server has granted, and each server grants its own on every reconnect. So `session_timeout`
     /// must be the smallest that any server of the ensemble grants to this handle: never more than
-    /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the next
-    /// change of the configuration. **A longer value breaks mutual exclusion.** Ticks of at most 2 s
-    /// are assumed.
+    /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the
+    /// next change of the configuration. **A longer value breaks mutual exclusion.** Ticks of at
+    /// most 2 s are assumed.
     ///
     /// The handle's default watcher receives no events of the locks.
     ///
@@ -252,7 +253,8 @@ impl Session {
         self.handle.core()
     }
 
-    /// Whether requests that wait are to join again after a loss, and if so, how they hear of the new session.
+    /// Whether requests that wait are to join again after a loss, and if so, how they hear of the
+    /// new session.
     pub(crate) fn replacement(&self) -> Option<&Replacement> {
         self.handle.replacement.as_ref()
     }
@@ -277,7 +279,7 @@ impl Handle {
         self.core()
     }
 
-    /// Puts a new core in the place of a lost one; `false` when the session was closed meanwhile.
+    /// Replaces a lost core by a new one; `false` if the session was closed meanwhile.
     fn replace(&self, core: Arc<Core>) -> bool {
         let mut current = self.core.lock();
         if self.replacement.as_ref().is_none_or(Replacement::is_closed) {
@@ -349,7 +351,7 @@ fn await_first_contact(core: &Arc<Core>, contact: &FirstContact) -> Result<()> {
                 why = format!("{error:?}");
             }
         }
-        // An answer that came before the client said that there is contact does not count.
+        // An answer from before the client's report of contact does not count.
         core.wait(&[&states], Some(core.now().after(CONNECT_RETRY).min(contact.deadline)));
         while states.try_recv().is_ok() {}
         tries = true;

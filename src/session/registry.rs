@@ -1,4 +1,4 @@
-//! Who is to be woken when something happens on a session, and by which watch.
+//! [`Registry`]: who is to be notified when something happens on a session, and by which watch.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,14 +8,14 @@ use crate::error::LossReason;
 use crate::lock_order::{Mutex, rank::REGISTRY};
 use crate::recipe::path::ZNodePath;
 
-/// Why a participant is woken.
+/// Why a participant is notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notification {
     /// A watch that it registered fired, or a time that it asked for has come.
     LookAgain,
     /// Some time has passed: a watch may be gone without an event.
     Routine,
-    /// Contact was lost. Nothing can be done but to say so.
+    /// Contact was lost. Nothing can be done but to log it.
     Suspended,
     /// Contact was lost and is back: every watch is gone and must be set again.
     Reconnected,
@@ -25,7 +25,8 @@ pub(crate) enum Notification {
     SessionEnded(LossReason),
 }
 
-/// Something on a session that must hear of its changes: a lock request, or a deletion that is still to be done.
+/// Something on a session that is notified of its changes: a lock request, a watch loop, or a
+/// pending deletion.
 pub(crate) trait Participant: Send + Sync {
     /// Must return at once: it hands its work to the session's workers.
     fn notify(self: Arc<Self>, why: Notification);
@@ -74,7 +75,8 @@ impl Registry {
         self.table.lock().all.values().cloned().collect()
     }
 
-    /// Registers for the next event on the path; to be called before the watch is set, so that none is missed.
+    /// Registers for the next event on the path; to be called before the watch is set, so that none
+    /// is missed.
     pub(crate) fn watch(&self, path: &ZNodePath, id: ParticipantId) {
         let mut table = self.table.lock();
         let watching = table.watching.entry(path.clone()).or_default();

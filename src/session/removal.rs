@@ -1,10 +1,10 @@
-//! A znode that is to be deleted, in the background if need be: after an unlock, a timeout, or a create whose reply was
-//! lost.
+//! [`Removal`]: deletes a znode, in the background if need be: after an unlock, a timeout, or a
+//! create whose reply was lost.
 //!
-//! An unlock during an outage must not leave a znode that blocks everybody while the session lives,
-//! so a deletion is tried again until it is done or the session has ended: after every reconnect,
-//! and now and then in contact. This holds for one that the server refuses, too: an ACL can be
-//! changed back, and the next connection may have the credentials that this one lacks.
+//! An unlock during an outage must not leave a znode that blocks others while the session lives,
+//! so a deletion is repeated until it is done or the session has ended: after every reconnect, and
+//! now and then in contact. This holds even if the server refuses it: an ACL can be changed back,
+//! and the next connection may have the credentials that this one lacks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::logging;
 use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
 
-/// How soon a deletion is tried again that failed although there is contact, and the longest time
-/// to which this grows, by doubling it after each failure.
+/// The delay before a failed deletion is repeated in contact. It doubles with each failure, up to
+/// the second.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(30);
 

@@ -1,7 +1,7 @@
-//! The healing of a session: a new one is made when the old one is lost, and those who waited on the old one are told.
+//! The replacement of a lost session by a new one, on which requests that waited are made again.
 //!
-//! Off unless asked for: whether to carry on after the loss of a session is the application's decision, which it has taken
-//! here for requests that wait, and for nothing else.
+//! Off unless asked for: whether to carry on after the loss of a session is the application's
+//! decision. Here it has decided so for requests that wait, and for nothing else.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -32,11 +32,12 @@ pub(crate) struct Factory {
     pub(crate) client: Box<dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync>,
 }
 
-/// Something that waited on a lost session and goes on waiting on the next.
+/// A participant that waited on a lost session and waits again on the next.
 pub(crate) trait OnNewSession: Send + Sync {
     fn new_session(&self);
 
-    /// The session was closed: there is no next one. Called also when the last one lives, which tells everybody itself.
+    /// The session was closed, so no other follows. Called even if the last one lives, which
+    /// notifies its participants itself.
     fn closed(&self) {}
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct Replacement {
 }
 
 struct State {
-    /// Dropped to close, which ends every wait of the healing thread.
+    /// Dropped to close, which ends every wait of the replacing thread.
     open: Option<Sender<Infallible>>,
     subscribers: Vec<Sender<SessionState>>,
     waiting: Vec<Weak<dyn OnNewSession>>,
@@ -89,14 +90,15 @@ impl Replacement {
         self.state.lock().subscribers.push(subscriber);
     }
 
-    /// Has this called after every replacement, for as long as it is there.
+    /// Has this called after every replacement, until it is dropped.
     pub(crate) fn register(&self, waiting: Weak<dyn OnNewSession>) {
         let mut state = self.state.lock();
         state.waiting.retain(|waiting| waiting.strong_count() > 0);
         state.waiting.push(waiting);
     }
 
-    /// A channel that is disconnected when the core of this moment is replaced, or when the session is closed.
+    /// A channel that is disconnected when the core of this moment is replaced, or when the session
+    /// is closed.
     pub(crate) fn next(&self) -> Receiver<Infallible> {
         self.state.lock().replaced.clone()
     }
@@ -108,7 +110,7 @@ impl Replacement {
                 let (present, replaced) = bounded(0);
                 (state.present, state.replaced) = (Some(present), replaced);
             }
-            state.subscribers.retain(|subscriber| core.tell_and_subscribe(subscriber.clone()));
+            state.subscribers.retain(|subscriber| core.announce_and_subscribe(subscriber.clone()));
             state.waiting.iter().filter_map(Weak::upgrade).collect()
         };
         for waiting in waiting {
@@ -232,7 +234,7 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
         core.end(LossReason::SessionClosed);
         return None;
     };
-    logging::info!("a new ZooKeeper session takes the place of the lost one");
+    logging::info!("a new ZooKeeper session replaces the lost one");
     handle.replacement.as_ref()?.replaced(&core);
     Some(core)
 }
@@ -345,14 +347,15 @@ mod tests {
     }
 
     #[test]
-    fn whoever_subscribes_during_a_healing_hears_each_change_once() {
+    fn a_subscription_during_a_replacement_reports_each_change_once() {
         let server = SimulatedZooKeeper::new();
         let client = server.connect(LONG);
         let session = Session::from_client(client.clone()).unwrap();
         let core = session.core();
         let (replacement, _closed) = Replacement::new();
         let (subscriber, changes) = unbounded();
-        // As Session::subscribe does, after the new core took its place and before everybody was told.
+        // As Session::subscribe does, after the new core took its place and before the subscribers
+        // were notified.
         replacement.subscribe(subscriber.clone());
         core.subscribe(subscriber);
         replacement.replaced(&core);

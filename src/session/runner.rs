@@ -1,11 +1,11 @@
-//! [`Runner`]: work that is done by one worker at a time, and once more when something happened meanwhile.
+//! [`Runner`]: runs a task on one worker at a time, and once more after an event during the run.
 //!
-//! Everything that waits on a session does the same: an event wakes it, it looks at the server, and it acts on what it
-//! sees. Two looks at once would get in each other's way. An event during a look may be newer than what the look sees, so
-//! the worker looks once more before it rests.
+//! Everything that waits on a session works alike: an event wakes it, it looks at the server, and
+//! it acts on the result. Two concurrent looks would interfere. An event during a look may be newer
+//! than the look's result, so the worker looks once more before it rests.
 //!
-//! A [`Task`] is such a thing. Its runner is part of its state, under the mutex of the task, so that the claim and the
-//! state change together.
+//! A [`Task`] is such a thing. Its runner is part of its state, under the mutex of the task, so
+//! that the claim and the state change together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,8 +42,8 @@ enum State {
 }
 
 impl Runner {
-    /// Claims the work for the caller. Returns `false` if a worker is at work, who will do it once more, or if the runner
-    /// was stopped.
+    /// Claims the work for the caller. Returns `false` if a worker is at work, who will do it once
+    /// more, or if the runner was stopped.
     pub(crate) fn claim(&mut self) -> bool {
         let claimed = self.state == State::Idle;
         self.state = match self.state {
@@ -81,7 +81,8 @@ impl Runner {
     }
 }
 
-/// When something is to be done by the clock. One time is enough: an earlier one replaces it, a later one is ignored.
+/// When something is to be done by the clock. One time is enough: an earlier one replaces it, a
+/// later one is ignored.
 #[derive(Debug, Default)]
 pub(super) struct Alarm(Option<Moment>);
 
@@ -95,7 +96,8 @@ impl Alarm {
         is_earlier
     }
 
-    /// To be called by the timer for that moment. Returns `false` if an earlier time has replaced it.
+    /// To be called by the timer for that moment. Returns `false` if an earlier time has replaced
+    /// it.
     pub(super) fn rings(&mut self, at: Moment) -> bool {
         self.0.take_if(|set| *set == at).is_some()
     }
@@ -106,20 +108,21 @@ impl Alarm {
     }
 }
 
-/// Something on a session that works when it is woken, one worker at a time.
+/// A part of a session that runs when it is woken, on one worker at a time.
 pub(crate) trait Task: Send + Sync + Sized + 'static {
     fn core(&self) -> &Arc<Core>;
 
     /// Gives access to the runner, under the mutex of the task.
     fn with_runner<T>(&self, access: impl FnOnce(&mut Runner) -> T) -> T;
 
-    /// [Claims](Runner::claim) the work. Returns how urgent it is, or `None` if there is nothing for the caller to do.
+    /// [Claims](Runner::claim) the work. Returns how urgent it is, or `None` if there is nothing
+    /// for the caller to do.
     fn claim(&self) -> Option<Priority> {
         self.with_runner(Runner::claim).then_some(Priority::Other)
     }
 
-    /// Does the work, on a worker, and [finishes](Runner::finish) it. Must contain the panics of code that is not this
-    /// crate's: a claim that is never finished is the end of the task.
+    /// Does the work, on a worker, and [finishes](Runner::finish) it. Must contain the panics of
+    /// code that is not this crate's: a claim that is never finished is the end of the task.
     fn run(self: Arc<Self>);
 
     /// Has a worker run the task, unless one is at work, who runs it once more.

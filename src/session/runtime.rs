@@ -1,6 +1,6 @@
-//! What the session asks of its surroundings: the time, threads, waits, and a timer.
+//! [`Runtime`]: the time, the threads, the waits and the timer of a session.
 //!
-//! A trait, so that a test can run a whole session on one thread and on its own clock.
+//! A trait, so that a test can run a whole session on one thread and with a simulated clock.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -39,20 +39,21 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// Runs a job at that moment or soon after. It must be short and must not block.
     fn at(&self, moment: Moment, job: Job);
 
-    /// Runs a callback of the application's, soon, on a thread where it delays nothing else while it blocks; even after
-    /// [`shut_down`](Runtime::shut_down).
+    /// Runs a callback of the application's, soon, on a thread where it delays nothing else while
+    /// it blocks; even after [`shut_down`](Runtime::shut_down).
     fn submit_callback(&self, callback: Job);
 
     /// Starts a thread that may wait and run the application's code. It ends with its body.
     fn spawn(&self, name: &'static str, body: Job) -> io::Result<()>;
 
-    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the deadline if none is
-    /// ready.
+    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the
+    /// deadline if none is ready.
     ///
-    /// Every blocking call of the library waits here, even after [`shut_down`](Runtime::shut_down).
+    /// Every blocking call of the library waits here, even after
+    /// [`shut_down`](Runtime::shut_down).
     fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool;
 
-    /// Writes off the threads that are at work now, as they may be stuck for ever, and lets new ones take over.
+    /// Abandons the workers that are busy now, as they may be stuck for ever, and starts others.
     fn abandon(&self);
 
     /// Ends all threads once the jobs submitted so far are done; timers are dropped.
@@ -63,7 +64,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
         Duration::from_secs(30)
     }
 
-    /// Makes a GUID that nobody has had before.
+    /// Makes a new GUID.
     fn new_guid(&self) -> Uuid {
         Uuid::new_v4()
     }
@@ -109,7 +110,8 @@ fn select_of<'a>(signals: &[&'a dyn Signal]) -> Select<'a> {
     select
 }
 
-/// The runtime of a session in use: a few workers, one timer thread, and threads for callbacks while there are any.
+/// The runtime of a session in use: a few workers, one timer thread, and threads for callbacks
+/// while there are any.
 #[derive(Debug)]
 pub(crate) struct Threads {
     workers: Workers,

@@ -94,7 +94,8 @@ impl Shared {
                 None => schedule.wait(&self.changed),
                 Some(due) if due <= now => return schedule.entries.pop().map(|Reverse(entry)| entry.job),
                 Some(due) => {
-                    // The waiting does not count the time for which the machine sleeps, as the clock does.
+                    // The waiting does not count the time for which the machine sleeps, as the
+                    // clock does.
                     schedule.wait_for(&self.changed, due.since(now).min(MAX_WAIT));
                 }
             }
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shut_down_drops_what_is_still_to_come() {
+    fn a_shut_down_drops_the_later_jobs() {
         let timer = Timer::start().unwrap();
         let (ran, order) = unbounded::<()>();
         timer.at(SystemClock.now().after(Duration::from_secs(3600)), Box::new(move || drop(ran)));

@@ -1,10 +1,11 @@
 //! The worker threads: they make the blocking ZooKeeper calls.
 //!
-//! A handful serves any number of locks: a waiting lock occupies none. A call can hang for as long as the network
-//! swallows packets, so nobody ever joins a worker; a session that is lost abandons those that are at work.
+//! A handful serves any number of locks: a waiting lock occupies none. A call can hang for as long
+//! as the network swallows packets, so no thread joins a worker; a session that is lost abandons
+//! those that are at work.
 //!
-//! When all of them are busy, a job of the session itself gets a worker beyond their number: an owner in contact with a
-//! healthy server must not lose its lock because many others have work to do.
+//! When all of them are busy, a job of the session itself gets a worker beyond their number: an
+//! owner in contact with a healthy server must not lose its lock because others are busy.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -108,7 +109,7 @@ impl fmt::Debug for Workers {
 }
 
 impl Shared {
-    /// Sees to it that somebody takes the newest job, which has this priority.
+    /// Wakes or starts a worker for the newest job, which has this priority.
     fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, WORKERS, Queue>, priority: Priority) {
         if queue.jobs.len() <= queue.idle {
             self.work.notify_one();
@@ -191,8 +192,7 @@ impl Jobs {
 }
 
 impl Queue {
-    /// Takes the next job for a worker. One beyond their number does nothing but what it was
-    /// started for.
+    /// Takes the next job for a worker. One beyond their number takes jobs of the session only.
     fn next_job(&mut self) -> Option<(Priority, Job)> {
         let lowest = if self.workers > MAX_WORKERS { Priority::Session } else { Priority::Other };
         self.jobs.pop(lowest)
@@ -228,7 +228,7 @@ mod tests {
             let (met, done) = (met.clone(), done.clone());
             workers.submit(Priority::Other, Box::new(move || done.send(met.recv().is_err()).unwrap()));
         }
-        // All four are at work at once before the first can end.
+        // All four run at once before the first can end.
         drop(meet);
         for _ in 0..4 {
             assert!(next(&finished));

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::lock_order;
 use crate::session::Moment;
 
 pub(super) type Body = Box<dyn FnOnce() + Send>;
@@ -153,6 +154,8 @@ pub(super) fn pause(wait: Wait) {
     let ends = CONTEXT
         .with(|current| current.borrow().as_ref().map(|place| (place.go.clone(), place.report.clone())));
     let Some((go, report)) = ends else { return };
+    // A paused thread must not hold what another one needs.
+    lock_order::assert_none_held();
     let sent = report.send(Report::Paused(wait)).is_ok();
     if !sent || go.recv().is_err() {
         // The run has failed and is over. Unwinding from here would run more of the library's code.

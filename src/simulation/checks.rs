@@ -38,7 +38,7 @@ impl World {
                 return Some(format!("{owner} owns {dir} with the znode {id}"));
             };
             if !children.iter().any(|child| child == name) {
-                return Some(format!("{owner} owns {dir} but its znode {} is gone", short(&id)));
+                return Some(format!("{owner} owns {dir} but its znode {} is deleted", short(&id)));
             }
             let is_tentative = |child: &str| self.state().tentative.contains(&format!("{dir}/{child}"));
             let mut ahead = children.iter().filter(|child| keeps_waiting(child, name));

@@ -129,6 +129,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     let client = ClientState {
         simulated: world.zookeeper.connect(timeout),
         session_timeout: timeout,
+        former_timeout: timeout,
         session: None,
         core: Weak::new(),
         runtime,

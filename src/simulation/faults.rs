@@ -21,12 +21,12 @@ enum Fault {
     ClockJump,
     DeleteRequest,
     RequestRelease,
-    Stranger,
+    OtherRequest,
     DeleteDir,
     FailCalls,
     PanicInCalls,
     Deny,
-    HideStranger,
+    HideOtherRequest,
 }
 
 /// Injects a fault.
@@ -52,7 +52,7 @@ pub(super) fn inject(world: &Arc<World>) {
         possible.extend([Fault::Pause, Fault::ClockJump]);
     }
     if faults.deletions {
-        possible.extend([Fault::DeleteRequest, Fault::Stranger, Fault::Stranger]);
+        possible.extend([Fault::DeleteRequest, Fault::OtherRequest, Fault::OtherRequest]);
         if !world.profile.unreadable {
             possible.extend([Fault::RequestRelease, Fault::DeleteDir]);
         }
@@ -67,7 +67,12 @@ pub(super) fn inject(world: &Arc<World>) {
         possible.push(Fault::Deny);
     }
     if faults.hidden_deletions {
-        possible.extend([Fault::Stranger, Fault::Stranger, Fault::HideStranger, Fault::HideStranger]);
+        possible.extend([
+            Fault::OtherRequest,
+            Fault::OtherRequest,
+            Fault::HideOtherRequest,
+            Fault::HideOtherRequest,
+        ]);
     }
     if possible.is_empty() {
         return;
@@ -86,7 +91,7 @@ pub(super) fn inject(world: &Arc<World>) {
         Fault::ClockJump => jump_clock(world),
         Fault::DeleteRequest => delete_request(world),
         Fault::RequestRelease => request_release(world),
-        Fault::Stranger => stranger(world),
+        Fault::OtherRequest => change_other_request(world),
         Fault::DeleteDir => delete_dir(world),
         Fault::FailCalls => {
             let mut state = world.state();
@@ -95,7 +100,7 @@ pub(super) fn inject(world: &Arc<World>) {
         }
         Fault::PanicInCalls => world.state().clients[client].calls_to_panic += 1,
         Fault::Deny => deny(world, client),
-        Fault::HideStranger => hide_stranger(world),
+        Fault::HideOtherRequest => hide_other_request(world),
     }
 }
 
@@ -196,7 +201,9 @@ fn draw_grant(state: &mut State, number: usize) {
     let client = &state.clients[number];
     let (now, shortest) = (client.session_timeout, 2 * client.link.heard.tick);
     let granted = state.random.of(&[now, now / 2, now / 4, 2 * now]);
-    state.clients[number].session_timeout = granted.max(shortest);
+    let client = &mut state.clients[number];
+    client.former_timeout = now;
+    client.session_timeout = granted.max(shortest);
 }
 
 /// Swallows what both sides send.
@@ -309,7 +316,7 @@ fn delete_znode(world: &World, path: &str) {
     world.zookeeper.delete(path);
 }
 
-/// Another client requests that one of our requests release.
+/// Another client asks one of our requests to release.
 fn request_release(world: &World) {
     let Some(path) = some_request(world) else { return };
     let owner = world.zookeeper.stat(&path).map_or(0, |stat| stat.ephemeral_owner);
@@ -334,21 +341,21 @@ pub(super) fn some_request(world: &World) -> Option<String> {
     }
     let mut state = world.state();
     let chosen = state.random.index(all.len());
-    (!state.strangers.contains(&all[chosen])).then(|| all[chosen].clone())
+    (!state.other_requests.contains(&all[chosen])).then(|| all[chosen].clone())
 }
 
 /// Another client joins or leaves a queue.
-fn stranger(world: &World) {
+fn change_other_request(world: &World) {
     let leaving = {
         let mut state = world.state();
-        if state.strangers.len() < 2 && state.random.one_in(2) {
+        if state.other_requests.len() < 2 && state.random.one_in(2) {
             None
-        } else if state.strangers.is_empty() {
+        } else if state.other_requests.is_empty() {
             return;
         } else {
-            let strangers = state.strangers.len();
-            let chosen = state.random.index(strangers);
-            Some(state.strangers.remove(chosen))
+            let other_requests = state.other_requests.len();
+            let chosen = state.random.index(other_requests);
+            Some(state.other_requests.remove(chosen))
         }
     };
     match leaving {
@@ -360,16 +367,16 @@ fn stranger(world: &World) {
             let (dir, prefix) = {
                 let mut state = world.state();
                 let reads = world.profile.shares && state.random.one_in(2);
-                state.strangers_so_far += 1;
+                state.other_requests_so_far += 1;
                 // At the end of the counter two znodes may have the same number, but not the same
                 // name.
-                let name = format!("stranger{}", state.strangers_so_far);
+                let name = format!("stranger{}", state.other_requests_so_far);
                 let prefix = if reads { format!("read-{name}-") } else { format!("x-{name}-lock-") };
                 (DIRS[state.random.index(world.profile.dirs)], prefix)
             };
             let path = world.zookeeper.create_sequential(dir, &prefix, None);
             world.note(format!("another client's request joins: {}", short(&path)));
-            world.state().strangers.push(path);
+            world.state().other_requests.push(path);
         }
     }
 }
@@ -385,12 +392,12 @@ fn deny(world: &World, number: usize) {
 }
 
 /// Denies everybody READ on another client's request, so that its deletion fires no event.
-fn hide_stranger(world: &World) {
+fn hide_other_request(world: &World) {
     let hidden = {
         let mut state = world.state();
-        let strangers = state.strangers.len();
-        let chosen = state.random.index(strangers);
-        state.strangers.get(chosen).cloned()
+        let other_requests = state.other_requests.len();
+        let chosen = state.random.index(other_requests);
+        state.other_requests.get(chosen).cloned()
     };
     if let Some(path) = hidden {
         world.note(format!("{} becomes unreadable", short(&path)));

@@ -363,7 +363,7 @@ impl User {
             }
             Err(failed) => {
                 self.world.note(format!("fails to downgrade a blocking lock: {failed}"));
-                Guard::Write(failed.into_guard())
+                Guard::Write(*failed.guard)
             }
         }
     }

@@ -202,7 +202,15 @@ impl ClientState {
     /// receiving.
     pub(super) fn ends_on_the_server_at(&self, now: Moment) -> Option<Moment> {
         let heard = &self.link.heard;
-        (!self.is_in_contact(now)).then(|| heard.last.after(self.session_timeout).after(heard.grace))
+        (!self.is_in_contact(now)).then(|| heard.last.after(self.timeout_at_risk()).after(heard.grace))
+    }
+
+    /// A server may grant less than before. A process that is paused just before it learns of that
+    /// keeps its lease too long: a gap that docs/guarantees.md names. So the former timeout counts
+    /// until the client has reported the reconnect.
+    fn timeout_at_risk(&self) -> Duration {
+        let is_unreported = self.events.iter().any(|(_, event)| matches!(event, ClientEvent::Connected(_)));
+        if is_unreported { self.session_timeout.max(self.former_timeout) } else { self.session_timeout }
     }
 
     /// Whether a thread with this wait may continue.

@@ -48,8 +48,8 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
     world.note("the faults stop");
     world.calm_down();
     scheduler.end_timed_waits();
-    let strangers = std::mem::take(&mut world.state().strangers);
-    for path in strangers {
+    let other_requests = std::mem::take(&mut world.state().other_requests);
+    for path in other_requests {
         world.zookeeper.delete(&path);
     }
     let clients = world.state().clients.len();

@@ -53,8 +53,8 @@ pub(super) struct State {
     /// Requests that a revoker may take away.
     pub(super) revoked: BTreeSet<String>,
     /// Requests of other clients in the queues, and how many there have been in total.
-    pub(super) strangers: Vec<String>,
-    pub(super) strangers_so_far: usize,
+    pub(super) other_requests: Vec<String>,
+    pub(super) other_requests_so_far: usize,
     /// Directories whose counter has reached its end, with requests that exclude each other.
     pub(super) exhausted: BTreeSet<String>,
     /// Numbers messages from the server in the order in which they happened there.
@@ -78,6 +78,8 @@ pub(super) struct State {
 pub(super) struct ClientState {
     pub(super) simulated: Arc<SimulatedClient>,
     pub(super) session_timeout: Duration,
+    /// The one granted before that.
+    pub(super) former_timeout: Duration,
     pub(super) session: Option<Session>,
     pub(super) core: Weak<Core>,
     pub(super) runtime: Weak<SimulatedRuntime>,
@@ -85,7 +87,7 @@ pub(super) struct ClientState {
 
     /// Ordered by their priority.
     pub(super) jobs: VecDeque<(Priority, Job)>,
-    /// For which there is always a thread.
+    /// Callbacks, for which there is always a free thread.
     pub(super) callbacks: VecDeque<Job>,
     /// Threads of the library's, with their names, that have not begun.
     pub(super) to_spawn: VecDeque<(&'static str, Job)>,
@@ -134,8 +136,8 @@ impl World {
             tentative: BTreeSet::new(),
             asked: BTreeSet::new(),
             revoked: BTreeSet::new(),
-            strangers: Vec::new(),
-            strangers_so_far: 0,
+            other_requests: Vec::new(),
+            other_requests_so_far: 0,
             exhausted: BTreeSet::new(),
             last_stamp: 0,
             holds: BTreeMap::new(),

@@ -1,4 +1,5 @@
-//! [`DeletionWatch`]: waits until a znode is deleted, over reconnects, and costs no thread meanwhile.
+//! [`DeletionWatch`]: waits until a znode is deleted, over reconnects, and costs no thread
+//! meanwhile.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,14 +23,15 @@ impl DeletionWatch {
     pub(crate) fn begin(core: &Arc<Core>, path: &ZNodePath) -> DeletionWatch {
         let (sender, deleted) = bounded(1);
         let subject = Deletion { path: path.clone(), deleted: sender };
-        // Nobody asks for what was seen: the channel says all.
+        // The value is not needed: the channel reports the deletion.
         let (cell, _changes) = WatchCell::new(false);
         let watch_loop = WatchLoop::new(Arc::clone(core), Arc::new(subject), cell);
         Arc::clone(&watch_loop).start();
         DeletionWatch { watch_loop, deleted }
     }
 
-    /// A channel on which a message arrives when the znode is gone. Nothing arrives after the end of the session.
+    /// A channel on which a message arrives when the znode is gone. Nothing arrives after the end
+    /// of the session.
     pub(crate) fn deleted(&self) -> &Receiver<()> {
         &self.deleted
     }
@@ -163,7 +165,7 @@ mod tests {
         drop(deletion_watch);
         watch_loop.run();
         // The first look may be under way still.
-        eventually("nobody is registered", || {
+        eventually("no registration is left", || {
             format!("{:?}", core.registry()) == "Registry { all: 0, watched_paths: 0 }"
         });
     }

@@ -1,11 +1,13 @@
-//! Tracking: what is on the server, looked at again whenever it may have changed, for as long as anybody is interested.
+//! Tracking: the present state of something on the server, looked at again whenever it may have
+//! changed.
 //!
-//! A [`Subject`] says how to look; a [`WatchLoop`](watch_loop::WatchLoop) looks on the session's workers, when a watch fires or
-//! contact is back; a [`WatchCell`](watch_cell::WatchCell) keeps what was seen for those who ask. Tracking costs no thread, and a look
-//! always reads the present state, so changes in quick succession may be seen as one.
+//! A [`Subject`] defines how to look; a [`WatchLoop`] looks on the session's workers, when a watch
+//! fires or contact is back; a [`WatchCell`] keeps the last value for those who ask. Tracking costs
+//! no thread, and a look always reads the present state, so changes in quick succession may be seen
+//! as one.
 //!
-//! A watch that nobody waits for any more stays with the server until its next event or the end of the session, as the
-//! client library cannot take it back; there is one for a path and a session.
+//! A watch that is no longer waited for stays with the server until its next event or the end of
+//! the session, as the client library cannot take it back; there is one for a path and a session.
 
 mod deletion_watch;
 #[cfg(test)]
@@ -23,7 +25,7 @@ pub(crate) use self::deletion_watch::DeletionWatch;
 use self::watch_cell::{View, WatchCell};
 use self::watch_loop::WatchLoop;
 pub(crate) use self::watching::Watching;
-use crate::client::ZkResult;
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::TRACKER};
 use crate::recipe::path::ZNodePath;
@@ -32,13 +34,13 @@ use crate::wait::{Wait, Waited};
 
 /// What is tracked.
 pub(crate) trait Subject: Send + Sync + 'static {
-    /// What a look brings.
+    /// What a look returns.
     type Value: Clone + PartialEq + Send + 'static;
 
     /// The path that errors name.
     fn path(&self) -> &ZNodePath;
 
-    /// Looks once, on a worker, and leaves a watch for whatever makes the sight outdated.
+    /// Looks once, on a worker, and leaves a watch for everything that may outdate the value.
     fn look(&self, watching: &Watching) -> ZkResult<Fetched<Self::Value>>;
 }
 
@@ -55,7 +57,7 @@ pub(crate) struct Tracking<S: Subject> {
     inner: Arc<TrackerInner<S>>,
 }
 
-/// The place of the watch_loop, which another takes on the next session where sessions heal.
+/// The current watch loop; replaced when the session is.
 struct TrackerInner<S: Subject> {
     session: Session,
     subject: Arc<S>,
@@ -66,11 +68,12 @@ struct TrackerInner<S: Subject> {
 }
 
 impl<S: Subject> Tracking<S> {
-    /// Begins to track, and waits for the first sight, through an outage if need be; `None` when the wait ends first.
+    /// Starts to track, and waits for the first value.
     ///
     /// # Errors
-    /// `SessionLost` or `Closed`, `AccessDenied` or another refusal of the server, `Cancelled`.
-    pub(crate) fn start(session: &Session, subject: S, wait: &Wait) -> Result<Option<Tracking<S>>> {
+    /// `SessionLost` or `Closed`, `AccessDenied` or another refusal of the server, `Cancelled`, and
+    /// `ConnectionLoss` when the wait times out.
+    pub(crate) fn start(session: &Session, subject: S, wait: &Wait) -> Result<Tracking<S>> {
         let subject = Arc::new(subject);
         let (cell, changes) = WatchCell::new(session.replacement().is_some());
         let watch_loop = WatchLoop::new(session.core(), Arc::clone(&subject), Arc::clone(&cell));
@@ -80,7 +83,10 @@ impl<S: Subject> Tracking<S> {
         inner.follow_replacements();
         let tracking = Tracking { inner };
         watch_loop.start();
-        Ok(tracking.wait_for(wait, |_| Some(()))?.map(|()| tracking))
+        match tracking.wait_for(wait, |_| Some(()))? {
+            Some(()) => Ok(tracking),
+            None => Err(LockError::client(Operation::WATCH, tracking.path(), ZkError::OperationTimeout)),
+        }
     }
 
     /// What was seen last.
@@ -90,22 +96,19 @@ impl<S: Subject> Tracking<S> {
     pub(crate) fn current(&self) -> Result<S::Value> {
         match self.inner.cell.read(|view, _| self.judge(view))? {
             Some(sight) => Ok(sight),
-            // Proof: `start` returns none before the first sight, and no later view is without one.
+            // Proof: `start` returns no tracking before the first value, and every later view has
+            // one.
             None => Err(self.inner.end_error(LossReason::SessionClosed)),
         }
     }
 
-    /// A message after each change, or after several; disconnected when there will be none any more.
+    /// Gets a message after each change, or after several; disconnected when no more can come.
     pub(crate) fn changes(&self) -> &Receiver<()> {
         &self.inner.changes
     }
 
     pub(crate) fn path(&self) -> &ZNodePath {
         self.inner.subject.path()
-    }
-
-    pub(crate) fn session(&self) -> &Session {
-        &self.inner.session
     }
 
     /// Waits until something wanted is seen; `None` when the wait ends first.
@@ -134,7 +137,7 @@ impl<S: Subject> Tracking<S> {
         }
     }
 
-    /// The sight in a view, if there is one yet.
+    /// The value in a view, if there is one yet.
     fn judge(&self, view: &View<S::Value>) -> Result<Option<S::Value>> {
         match view {
             View::Unseen => Ok(None),
@@ -155,7 +158,7 @@ impl<S: Subject> Drop for Tracking<S> {
 }
 
 impl<S: Subject> TrackerInner<S> {
-    /// Sees to it that the tracking goes on on the next session, where there will be one.
+    /// Continues the tracking on each session that replaces a lost one.
     fn follow_replacements(self: &Arc<Self>) {
         let Some(replacement) = self.session.replacement() else { return };
         let rejoining: Arc<dyn OnNewSession> = Arc::<TrackerInner<S>>::clone(self);

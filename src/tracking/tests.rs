@@ -1,4 +1,4 @@
-//! Tracking a znode, on the simulated ZooKeeper.
+//! Trackers of one znode, on the fake server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,11 @@ fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Session) {
 }
 
 fn tracker(session: &Session) -> NodeTracker {
-    NodeTracker::start(session, PATH).unwrap()
+    NodeTracker::start(session, PATH, Wait::forever()).unwrap()
 }
 
 fn seen(tracker: &NodeTracker) -> Option<String> {
-    tracker.current().unwrap().map(|node| node.data_lossy().into_owned())
+    tracker.current().unwrap().map(|node| String::from_utf8_lossy(&node.data).into_owned())
 }
 
 fn next_seen(tracker: &NodeTracker) -> Option<String> {
@@ -37,7 +37,7 @@ fn next_seen(tracker: &NodeTracker) -> Option<String> {
 }
 
 #[test]
-fn a_tracker_follows_its_znode_through_creation_change_and_deletion() {
+fn tracker_reports_creation_change_and_deletion() {
     let (zk, _client, session) = connected();
     let tracker = tracker(&session);
     assert_eq!(seen(&tracker), None);
@@ -53,11 +53,11 @@ fn a_tracker_follows_its_znode_through_creation_change_and_deletion() {
 }
 
 #[test]
-fn a_tracker_follows_its_znode_after_a_panic_of_the_client() {
+fn tracker_continues_after_a_panic_of_the_client() {
     let (zk, client, session) = connected();
     zk.create(PATH, b"first");
     let tracker = tracker(&session);
-    // Without the hook, which would print it.
+    // Without the panic hook, which would print it.
     client.before_next(SimOperation::GetData, || {
         std::panic::resume_unwind(Box::new("a client panics on purpose"));
     });
@@ -66,38 +66,38 @@ fn a_tracker_follows_its_znode_after_a_panic_of_the_client() {
 }
 
 #[test]
-fn a_znode_that_is_there_is_known_when_the_tracker_is() {
+fn new_tracker_knows_an_existing_znode() {
     let (zk, client, session) = connected();
     zk.create(PATH, b"\xff10");
     zk.clear_log();
     let tracker = tracker(&session);
     let node = tracker.current().unwrap().unwrap();
-    assert_eq!((node.data(), &*node.data_lossy()), (&b"\xff10"[..], "\u{fffd}10"));
-    assert_eq!(node.stat().czxid, zk.stat(PATH).unwrap().czxid);
-    assert!(tracker.changes().is_empty(), "the first sight is no change");
+    assert_eq!(*node.data, *b"\xff10");
+    assert_eq!(node.stat.czxid, zk.stat(PATH).unwrap().czxid);
+    assert!(tracker.changes().is_empty(), "the first value is no change");
     assert_eq!(zk.calls(SimOperation::GetData), 1);
-    // A change of its children is none of its own.
+    // A change of its children does not count.
     zk.create(&format!("{PATH}/child"), b"");
     client.exists(PATH, false).unwrap();
     assert_eq!(zk.calls(SimOperation::GetData), 1);
 }
 
 #[test]
-fn data_are_shown_whole_and_without_a_mark_on_demand() {
+fn data_includes_the_mark_and_unmarked_data_does_not() {
     let (zk, _client, session) = connected();
     let writer = RecoverableZooKeeper::new(&session, RetryPolicy::default());
     zk.create("/config", b"");
     writer.create(PATH, b"10", &Acl::open_unsafe(), CreateMode::Persistent).unwrap();
     let node = tracker(&session).current().unwrap().unwrap();
-    assert_eq!(node.data(), zk.data(PATH).unwrap());
+    assert_eq!(*node.data, *zk.data(PATH).unwrap());
     assert_eq!(node.unmarked_data(), b"10");
     zk.set_data(PATH, b"11");
     let node = tracker(&session).current().unwrap().unwrap();
-    assert_eq!((node.data(), node.unmarked_data()), (&b"11"[..], &b"11"[..]));
+    assert_eq!((&*node.data, node.unmarked_data()), (&b"11"[..], &b"11"[..]));
 }
 
 #[test]
-fn a_znode_that_comes_or_goes_while_it_is_looked_at_is_seen_right() {
+fn znode_created_or_deleted_during_the_look_is_noticed() {
     for operation in [SimOperation::GetData, SimOperation::Exists] {
         for (after, deleted_again) in [(false, false), (true, false), (false, true), (true, true)] {
             let (zk, client, session) = connected();
@@ -121,13 +121,13 @@ fn a_znode_that_comes_or_goes_while_it_is_looked_at_is_seen_right() {
 }
 
 #[test]
-fn a_change_during_an_outage_is_seen_after_it() {
+fn change_during_an_outage_is_noticed_after_it() {
     let (zk, client, session) = connected();
     zk.create(PATH, b"old");
     let tracker = tracker(&session);
     client.disconnect();
     zk.set_data(PATH, b"new");
-    assert_eq!(seen(&tracker).as_deref(), Some("old"), "what was seen last");
+    assert_eq!(seen(&tracker).as_deref(), Some("old"), "the last known value");
     client.reconnect();
     assert_eq!(next_seen(&tracker).as_deref(), Some("new"));
     client.disconnect();
@@ -144,36 +144,36 @@ fn a_change_during_an_outage_is_seen_after_it() {
 }
 
 #[test]
-fn a_look_that_fails_is_tried_again() {
+fn failed_look_is_retried() {
     for operation in [SimOperation::GetData, SimOperation::Exists] {
         for when in [Effect::Before, Effect::After] {
             let (zk, client, session) = connected();
             let tracker = tracker(&session);
             client.fail_next(operation, when, ZkError::ConnectionLoss);
             zk.create(PATH, b"1");
-            eventually("it is seen", || seen(&tracker).as_deref() == Some("1"));
+            eventually("its creation is noticed", || seen(&tracker).as_deref() == Some("1"));
             zk.delete(PATH);
-            eventually("its end is seen", || seen(&tracker).is_none());
+            eventually("its deletion is noticed", || seen(&tracker).is_none());
             assert_eq!(client.pending_faults(), 0);
         }
     }
 }
 
 #[test]
-fn a_tracker_that_is_made_during_an_outage_waits_for_its_end() {
+fn tracker_started_during_an_outage_waits_for_its_end() {
     let (zk, client, session) = connected();
     zk.create(PATH, b"1");
     client.disconnect();
     let tracking = in_background(move || tracker(&session));
-    eventually("it has tried", || zk.calls(SimOperation::GetData) > 0);
+    eventually("the tracker has tried to read", || zk.calls(SimOperation::GetData) > 0);
     client.reconnect();
     assert_eq!(seen(&next(&tracking)).as_deref(), Some("1"));
 }
 
-// ---- waiting
+// ---- waits
 
 #[test]
-fn a_wait_ends_when_the_znode_comes_or_goes_or_in_time() {
+fn wait_ends_on_creation_deletion_or_timeout() {
     let (zk, _client, session) = connected();
     let tracker = Arc::new(tracker(&session));
     assert!(tracker.wait_deleted(Duration::ZERO).unwrap());
@@ -181,7 +181,7 @@ fn a_wait_ends_when_the_znode_comes_or_goes_or_in_time() {
     let of_thread = Arc::clone(&tracker);
     let waiting = in_background(move || of_thread.wait_available(Duration::MAX).unwrap());
     zk.create(PATH, b"1");
-    assert_eq!(next(&waiting).unwrap().data(), b"1");
+    assert_eq!(*next(&waiting).unwrap().data, *b"1");
     assert!(!tracker.wait_deleted(Duration::from_millis(1)).unwrap());
     let waiting = in_background(move || tracker.wait_deleted(Duration::MAX).unwrap());
     zk.set_data(PATH, b"2");
@@ -190,7 +190,7 @@ fn a_wait_ends_when_the_znode_comes_or_goes_or_in_time() {
 }
 
 #[test]
-fn a_wait_is_cancelled_by_another_thread() {
+fn wait_is_cancelled_by_another_thread() {
     let (_zk, _client, session) = connected();
     let tracker = tracker(&session);
     let cancel = CancelToken::new();
@@ -201,7 +201,7 @@ fn a_wait_is_cancelled_by_another_thread() {
 }
 
 #[test]
-fn the_end_of_the_session_ends_every_wait_and_disconnects() {
+fn session_end_ends_every_wait_and_disconnects_the_channel() {
     for closes in [false, true] {
         let (_zk, client, session) = connected();
         let tracker = Arc::new(tracker(&session));
@@ -218,48 +218,48 @@ fn the_end_of_the_session_ends_every_wait_and_disconnects() {
         next(tracker.changes());
         let end = tracker.changes().recv_timeout(deadline());
         assert!(end.is_err_and(|error| error.is_disconnected()), "one message, then the end");
-        assert!(is_expected(&NodeTracker::start(&session, PATH).unwrap_err()));
+        assert!(is_expected(&NodeTracker::start(&session, PATH, Wait::forever()).unwrap_err()));
         assert!(session.core().registry().is_empty());
     }
 }
 
 #[test]
-fn a_first_look_that_is_stuck_ends_with_the_session() {
+fn stuck_first_look_ends_with_the_session() {
     let zk = SimulatedZooKeeper::new();
     let client = zk.connect(Duration::from_millis(600));
     let session = Session::from_client(client.clone()).unwrap();
     client.swallow_next(SimOperation::GetData, Effect::Before);
-    assert!(NodeTracker::start(&session, PATH).unwrap_err().is_session_lost());
+    assert!(NodeTracker::start(&session, PATH, Wait::forever()).unwrap_err().is_session_lost());
     client.release();
 }
 
-// ---- refused
+// ---- denied permissions
 
 #[test]
-fn a_znode_that_may_not_be_read_is_an_error_until_it_may() {
+fn znode_without_read_permission_is_an_error_until_granted() {
     let (zk, _client, session) = connected();
-    // Where the server tells of a creation although the new znode may not be read.
+    // The server sends an event of the creation although the new znode may not be read.
     zk.set_read_checks(ReadChecks::ReadsOnly);
     let secret = [Acl::new(Permissions::DELETE, "world", "anyone")];
     zk.create_with_acl(PATH, b"secret", &secret);
-    let error = NodeTracker::start(&session, PATH).unwrap_err();
+    let error = NodeTracker::start(&session, PATH, Wait::forever()).unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains(PATH), "{error}");
     zk.delete(PATH);
     let tracker = tracker(&session);
     zk.create_with_acl(PATH, b"secret", &secret);
-    eventually("it is refused", || tracker.current().is_err_and(|error| error.is_access_denied()));
+    eventually("the read is refused", || tracker.current().is_err_and(|error| error.is_access_denied()));
     assert!(tracker.wait_available(deadline()).unwrap_err().is_access_denied());
     zk.delete(PATH);
     zk.create(PATH, b"public");
-    eventually("it is seen", || tracker.current().is_ok_and(|node| node.is_some()));
-    let error = NodeTracker::start(&session, "config").unwrap_err();
+    eventually("it is read", || tracker.current().is_ok_and(|node| node.is_some()));
+    let error = NodeTracker::start(&session, "config", Wait::forever()).unwrap_err();
     assert!(error.is_invalid_argument(), "{error}");
 }
 
-// ---- nothing is left
+// ---- resources
 
 #[test]
-fn trackers_that_are_dropped_at_any_moment_leave_nobody_to_be_woken() {
+fn trackers_dropped_at_any_moment_leave_no_registration() {
     let (zk, client, session) = connected();
     for round in 0..100 {
         let tracker = tracker(&session);
@@ -273,16 +273,16 @@ fn trackers_that_are_dropped_at_any_moment_leave_nobody_to_be_woken() {
     eventually("no look is under way", || {
         zk.log().iter().all(|call| call.outcome.is_some()) && zk.watch_count() <= 1
     });
-    let participants = format!("{:?}", session.core().registry());
-    assert!(participants.contains("all: 0, watched_paths: 0"), "{participants}");
+    let registry = format!("{:?}", session.core().registry());
+    assert!(registry.contains("all: 0, watched_paths: 0"), "{registry}");
     zk.clear_log();
     zk.create(PATH, b"");
     client.exists(PATH, false).unwrap();
-    assert_eq!(zk.log().len(), 1, "nobody looks any more");
+    assert_eq!(zk.log().len(), 1, "no tracker looks again");
 }
 
 #[test]
-fn a_tracker_keeps_its_session_and_lets_it_go() {
+fn tracker_keeps_its_session_open_until_dropped() {
     let (zk, _client, session) = connected();
     let tracker = tracker(&session);
     drop(session);
@@ -292,13 +292,13 @@ fn a_tracker_keeps_its_session_and_lets_it_go() {
     eventually("the session is closed", || zk.sessions().is_empty());
 }
 
-// ---- sessions that heal themselves
+// ---- sessions that are replaced
 
-fn self_healing(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
-    self_healing_for(zk, LONG)
+fn replacing_session(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
+    replacing_session_for(zk, LONG)
 }
 
-fn self_healing_for(
+fn replacing_session_for(
     zk: &SimulatedZooKeeper,
     session_timeout: Duration,
 ) -> (Session, Receiver<Arc<SimulatedClient>>) {
@@ -313,10 +313,10 @@ fn self_healing_for(
 }
 
 #[test]
-fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
+fn tracker_survives_the_replacement_of_its_session() {
     let zk = SimulatedZooKeeper::new();
     zk.create(PATH, b"0");
-    let (session, clients) = self_healing(&zk);
+    let (session, clients) = replacing_session(&zk);
     let tracker = tracker(&session);
     for round in ["1", "2", "3"] {
         let client = next(&clients);
@@ -324,7 +324,7 @@ fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
         zk.set_data(PATH, round.as_bytes());
         client.expire();
         client.report_expiry();
-        assert_eq!(next_seen(&tracker).as_deref(), Some(round), "nothing is told of the loss");
+        assert_eq!(next_seen(&tracker).as_deref(), Some(round), "the loss is not reported");
     }
     session.close();
     assert!(tracker.wait_deleted(Duration::MAX).unwrap_err().is_closed());
@@ -333,28 +333,28 @@ fn a_tracker_goes_on_on_the_next_session_of_one_that_heals() {
 }
 
 #[test]
-fn what_a_lost_session_says_late_does_not_count() {
+fn late_answer_of_a_lost_session_is_ignored() {
     let zk = SimulatedZooKeeper::new();
     zk.create(PATH, b"old");
-    let (session, clients) = self_healing_for(&zk, Duration::from_millis(600));
+    let (session, clients) = replacing_session_for(&zk, Duration::from_millis(600));
     let tracker = tracker(&session);
     let (first, core) = (next(&clients), Arc::downgrade(&session.core()));
     first.swallow_next(SimOperation::GetData, Effect::After);
-    zk.set_data(PATH, b"read, but not heard of");
+    zk.set_data(PATH, b"read, but never received");
     eventually("it is read", || first.pending_faults() == 0);
     zk.set_data(PATH, b"new");
     assert_eq!(next_seen(&tracker).as_deref(), Some("new"), "on the next session");
     first.release();
-    eventually("the late answer has come", || core.strong_count() == 0);
+    eventually("the late answer has arrived", || core.strong_count() == 0);
     assert_eq!(seen(&tracker).as_deref(), Some("new"));
 }
 
 #[test]
-fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
+fn close_during_replacement_ends_every_wait() {
     let zk = SimulatedZooKeeper::new();
     let first = zk.connect(LONG);
     let client = std::sync::Mutex::new(Some(Arc::clone(&first)));
-    // There is no second one.
+    // It makes no second client.
     let session = Session::from_client_factory(move || match client.lock().unwrap().take() {
         Some(client) => Ok(client),
         None => {
@@ -369,23 +369,23 @@ fn closing_a_session_that_waits_to_be_healed_ends_every_wait() {
     let waiting = in_background(move || tracker.wait_available(Duration::MAX));
     session.close();
     assert!(next(&waiting).unwrap_err().is_closed());
-    assert!(NodeTracker::start(&session, PATH).unwrap_err().is_closed());
+    assert!(NodeTracker::start(&session, PATH, Wait::forever()).unwrap_err().is_closed());
 }
 
 #[test]
-fn what_is_to_be_tracked_is_waited_for_no_longer_than_the_patience_lasts() {
+fn start_of_tracking_times_out_and_is_cancelled() {
     let (zk, client, session) = connected();
     client.disconnect();
     let short = Wait::timeout(Duration::from_millis(20));
-    assert!(NodeTracker::start_for(&session, PATH, &short).unwrap().is_none());
+    assert!(NodeTracker::start(&session, PATH, &short).unwrap_err().is_connection_loss());
     let dir = LockDirectory::new(&session, "/locks").unwrap();
-    assert!(dir.watch_leader_for(&short).unwrap().is_none());
+    assert!(dir.watch_leader(&short).unwrap_err().is_connection_loss());
     let cancel = CancelToken::new();
     cancel.cancel();
-    let error = dir.watch_queue_for(Wait::forever().cancelled_by(&cancel)).unwrap_err();
+    let error = dir.watch_queue(Wait::forever().cancelled_by(&cancel)).unwrap_err();
     assert!(matches!(&error, LockError::Cancelled { path, .. } if path == "/locks"), "{error}");
     client.reconnect();
-    let tracker = NodeTracker::start_for(&session, PATH, Wait::timeout(deadline())).unwrap().unwrap();
+    let tracker = NodeTracker::start(&session, PATH, deadline()).unwrap();
     zk.create(PATH, b"1");
     assert_eq!(next_seen(&tracker).as_deref(), Some("1"));
 }

@@ -1,4 +1,4 @@
-//! [`WatchCell`]: what was seen last, for those who ask and those who wait.
+//! [`WatchCell`]: the value that was seen last, for those who ask and those who wait.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::lock_order::{Mutex, rank::WATCH_CELL};
 
 pub(super) struct WatchCell<T> {
     state: Mutex<WATCH_CELL, State<T>>,
-    /// A lost session is followed by another, so that its loss ends nothing.
+    /// A lost session is replaced, so its loss ends nothing.
     is_replaced: bool,
 }
 
@@ -20,7 +20,8 @@ struct State<T> {
     /// Dropped at the next change of the view.
     present: Sender<Infallible>,
     changed: Receiver<Infallible>,
-    /// Room for one message: who has not taken it yet finds all later changes when it does. Dropped at the end.
+    /// Has room for one message, which covers all changes until it is taken. Dropped at the
+    /// end.
     changes: Option<Sender<()>>,
 }
 
@@ -38,10 +39,10 @@ pub(super) enum View<T> {
 impl<T: PartialEq> WatchCell<T> {
     /// Returns the channel of its changes, too.
     pub(super) fn new(is_replaced: bool) -> (Arc<WatchCell<T>>, Receiver<()>) {
-        let (changes, told) = bounded(1);
+        let (changes, received) = bounded(1);
         let (present, changed) = bounded(0);
         let state = State { view: View::Unseen, present, changed, changes: Some(changes) };
-        (Arc::new(WatchCell { state: Mutex::new(state), is_replaced }), told)
+        (Arc::new(WatchCell { state: Mutex::new(state), is_replaced }), received)
     }
 
     /// Looks at the view, with a channel that is disconnected when it changes.
@@ -50,7 +51,7 @@ impl<T: PartialEq> WatchCell<T> {
         read(&state.view, &state.changed)
     }
 
-    /// Shows another view; returns whether it is another.
+    /// Sets the view; returns whether it has changed.
     pub(super) fn set(&self, view: View<T>) -> bool {
         let mut state = self.state.lock();
         if matches!(state.view, View::Ended(_)) || state.view == view {
@@ -59,7 +60,7 @@ impl<T: PartialEq> WatchCell<T> {
         let former = std::mem::replace(&mut state.view, view);
         (state.present, state.changed) = bounded(0);
         if let (Some(changes), false) = (&state.changes, matches!(former, View::Unseen)) {
-            // A full channel has a message that tells of this change as well.
+            // The message in a full channel covers this change, too.
             let _ = changes.try_send(());
         }
         true
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_nobody_has_taken_are_told_once() {
+    fn changes_that_nobody_has_taken_are_reported_once() {
         let (cell, changes) = WatchCell::new(false);
         assert!(cell.set(View::Seen(0)));
         assert!(changes.is_empty(), "the first sight is no change");
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_hears_of_the_next_change() {
+    fn a_waiter_is_notified_of_the_next_change() {
         let (cell, _changes) = WatchCell::new(false);
         let changed = cell.read(|_, changed| changed.clone());
         assert!(changed.try_recv().is_err_and(|error| error.is_empty()));
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_is_healed_is_no_end() {
+    fn the_loss_of_a_session_that_is_replaced_is_no_end() {
         let (cell, changes) = WatchCell::new(true);
         cell.set(View::Seen(1));
         cell.end(LossReason::LeaseExpired);

@@ -1,4 +1,5 @@
-//! [`WatchLoop`]: looks at a subject on one session, and again whenever the session says that something may have changed.
+//! [`WatchLoop`]: looks at a subject on one session, and again whenever the session reports that
+//! something may have changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use crate::logging;
 use crate::panics::contain_call;
 use crate::session::{Core, Notification, Participant, Priority, Runner, Task};
 
-/// How soon a look is tried again that failed although there seems to be contact.
+/// The delay before a failed look is repeated in contact.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// How often a look that the server refuses is tried again: no watch tells of a change of an ACL.
+/// How often a refused look is repeated: a change of an ACL fires no watch.
 const REFUSED_LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct WatchLoop<S: Subject> {
@@ -56,10 +57,10 @@ impl<S: Subject> WatchLoop<S> {
                 self.set(View::Seen(sight));
             }
             Ok(Fetched::ChangedMeanwhile) => Arc::clone(self).wake(),
-            // The end of the session ends the tracking, and says why.
+            // The end of the session ends the loop, and gives the reason.
             Err(ZkError::SessionExpired) => {}
             Err(error) if error.is_transient() => {
-                // Without contact there is nothing to see until it is back, which wakes every participant.
+                // Without contact there is nothing to see: the reconnect wakes every participant.
                 if self.core().in_contact() {
                     self.wake_after(RETRY);
                 }
@@ -73,7 +74,7 @@ impl<S: Subject> WatchLoop<S> {
         }
     }
 
-    /// Shows what was seen, unless it is over: then another may have seen more since.
+    /// Sets the view, unless the loop was stopped: its successor may have seen more since.
     fn set(&self, view: View<S::Value>) -> bool {
         let runner = self.runner.lock();
         !runner.was_stopped() && self.cell.set(view)
@@ -89,7 +90,7 @@ impl<S: Subject> Task for WatchLoop<S> {
         access(&mut self.runner.lock())
     }
 
-    /// One look. A second one at once waits for its turn, as everybody's work does.
+    /// One look. The next one queues for a worker like all other work.
     fn run(self: Arc<Self>) {
         self.watching.begin();
         let looked = contain_call("a look at a znode", || self.subject.look(&self.watching));
@@ -104,7 +105,7 @@ impl<S: Subject> Participant for WatchLoop<S> {
     fn notify(self: Arc<Self>, why: Notification) {
         match why {
             Notification::LookAgain | Notification::Routine | Notification::Reconnected => self.wake(),
-            // What was seen is the best that is known.
+            // The last value stays the best that is known.
             Notification::Suspended | Notification::CheckLease => {}
             Notification::SessionEnded(reason) => {
                 self.stop();

@@ -36,7 +36,8 @@ impl Watching {
         self.core.set_watch(path)
     }
 
-    /// Reads a znode; the watch fires when it changes or goes. None is left where there is no such znode.
+    /// Reads a znode; the watch fires when it changes or goes. None is left where there is no such
+    /// znode.
     pub(crate) fn data(&self, path: &ZNodePath) -> ZkResult<(Vec<u8>, Stat)> {
         self.register(path);
         self.core.read(|client| client.get_data(path.as_str(), true))
@@ -48,7 +49,8 @@ impl Watching {
         self.core.read(|client| client.exists(path.as_str(), true))
     }
 
-    /// Looks whether a znode that was not found is still missing, which is seen as `value`; the watch fires when it comes.
+    /// Looks whether a znode that was not found is still missing, which is seen as `value`; the
+    /// watch fires when it comes.
     pub(crate) fn absence<T>(&self, path: &ZNodePath, value: T) -> ZkResult<Fetched<T>> {
         Ok(match self.existence(path)? {
             None => Fetched::Seen(value),
@@ -56,7 +58,8 @@ impl Watching {
         })
     }
 
-    /// Lists the children of a znode; the watch fires when one comes or goes. None is left where there is no such znode.
+    /// Lists the children of a znode; the watch fires when one comes or goes. None is left where
+    /// there is no such znode.
     pub(crate) fn children(&self, path: &ZNodePath) -> ZkResult<Vec<String>> {
         self.register(path);
         self.core.read(|client| client.get_children(path.as_str(), true))

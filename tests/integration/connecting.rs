@@ -1,4 +1,4 @@
-//! Connecting: connect strings good and bad, chroots, ACLs, handles that the application has already.
+//! Connecting: connect strings, chroots, ACLs, and handles of the application.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,14 +13,14 @@ use zookeeper_recipes_lock::{
     SessionState, WriteLock,
 };
 
-use crate::fixtures::{ErrorVariant, LONG, Onlooker, SHORT, connect, session, unique_dir};
+use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, session, unique_dir};
 use crate::support::net::free_port;
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::{eventually, scaled};
 
 #[test]
-fn a_session_is_connected_when_connect_returns() {
+fn session_is_connected_when_connect_returns() {
     let session = session(server::shared());
     assert_eq!(session.state(), SessionState::Connected);
     assert_eq!(session.session_timeout(), LONG);
@@ -31,7 +31,7 @@ fn a_session_is_connected_when_connect_returns() {
 }
 
 #[test]
-fn the_session_timeout_is_what_the_server_grants() {
+fn session_timeout_is_the_granted_one() {
     let connect_string = server::shared().connect_string();
     assert_eq!(connect(&connect_string, Duration::from_secs(300)).session_timeout(), Duration::from_secs(40));
     assert_eq!(
@@ -41,7 +41,7 @@ fn the_session_timeout_is_what_the_server_grants() {
 }
 
 #[test]
-fn absurd_timeouts_are_refused() {
+fn out_of_range_timeouts_are_refused() {
     for timeout in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
         let error = Session::connect(&server::shared().connect_string(), timeout).unwrap_err();
         assert!(error.is_invalid_argument(), "{timeout:?}: {error}");
@@ -49,7 +49,7 @@ fn absurd_timeouts_are_refused() {
 }
 
 #[test]
-fn a_connect_string_that_cannot_be_parsed_is_refused() {
+fn invalid_connect_string_is_refused() {
     for text in ["", "host:port", "a b", "127.0.0.1:0", "127.0.0.1:2181/a//b", ","] {
         assert!(Session::connect(text, SHORT).unwrap_err().is_invalid_argument(), "{text:?}");
     }
@@ -73,7 +73,7 @@ fn unreachable_servers_are_named_within_the_session_timeout() {
     assert!(start.elapsed() < scaled(Duration::from_secs(4 * 3)), "{:?}", start.elapsed());
 }
 
-/// A server that grants a session to each connection, slowly to the second, and says nothing after that.
+/// A server that grants a session to each connection, the second one late, and then sends nothing.
 fn server_that_answers_late_and_then_never(late: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -93,7 +93,7 @@ fn server_that_answers_late_and_then_never(late: Duration) -> String {
             stream.write_all(&answer).unwrap();
             open.push(stream);
         }
-        // Until the test ends, or long enough.
+        // Until the test has ended.
         thread::sleep(LONG);
         drop(open);
     });
@@ -106,12 +106,12 @@ fn connecting_takes_no_longer_than_the_session_timeout() {
     let begun = Instant::now();
     let error = Session::connect(&address, SHORT).unwrap_err();
     assert!(matches!(error, LockError::Connect { .. }), "{error}");
-    // Not as long again for the first answer.
+    // The first answer adds no second timeout.
     assert!(begun.elapsed() < SHORT * 3 / 2, "{:?}", begun.elapsed());
 }
 
 #[test]
-fn a_server_that_serves_is_found_behind_those_that_do_not() {
+fn serving_server_is_found_behind_others() {
     let closed = format!("127.0.0.1:{}", free_port());
     for _ in 0..4 {
         let servers = format!("{closed},{},no-such-host.invalid:2181", server::shared().connect_string());
@@ -121,26 +121,26 @@ fn a_server_that_serves_is_found_behind_those_that_do_not() {
 }
 
 #[test]
-fn a_chroot_is_kept_out_of_every_path() {
+fn paths_do_not_include_the_chroot() {
     let root = unique_dir("chroot");
-    let onlooker = Onlooker::at(server::shared());
-    onlooker.create_persistent(&root);
+    let observer = Observer::at(server::shared());
+    observer.create_persistent(&root);
     let relay = Relay::to(server::shared().connect_string());
     let inside = connect(&format!("{}{root}", relay.connect_string()), LONG);
     let other = connect(&format!("{}{root}", server::shared().connect_string()), LONG);
     let guard = BlockingWriteLock::new(&other, "/locks/a").unwrap().lock().unwrap();
     assert!(guard.id().starts_with("/locks/a/x-"), "{}", guard.id());
-    assert!(onlooker.exists(&format!("{root}{}", guard.id())));
+    assert!(observer.exists(&format!("{root}{}", guard.id())));
     let waiter = WriteLock::new(&inside, "/locks/a").unwrap();
     assert!(!waiter.lock().unwrap());
     guard.unlock().unwrap();
     eventually("the waiter owns the lock", || waiter.is_owner());
-    onlooker.delete(&format!("{root}{}", waiter.id().unwrap()));
-    eventually("the owner has noticed", || !waiter.is_owner());
+    observer.delete(&format!("{root}{}", waiter.id().unwrap()));
+    eventually("the owner notices", || !waiter.is_owner());
 }
 
 #[test]
-fn a_chroot_that_does_not_exist_is_named_when_a_lock_needs_it() {
+fn missing_chroot_is_named_in_the_error_of_lock() {
     let connect_string = format!("{}/no/such/chroot", server::shared().connect_string());
     let session = connect(&connect_string, LONG);
     let error = BlockingWriteLock::new(&session, "/locks/a").unwrap().lock().unwrap_err();
@@ -154,7 +154,7 @@ fn digest_handle(password: &str) -> Arc<ZooKeeper> {
 }
 
 #[test]
-fn a_digest_acl_lets_in_who_has_the_password_and_names_what_is_denied_to_others() {
+fn digest_acl_admits_its_user_and_denies_others_by_permission() {
     let dir = unique_dir("digest");
     let options = LockOptions::new().acl(Acl::creator_all());
     let member = Session::from_zookeeper(digest_handle("secret"), LONG).unwrap();
@@ -174,25 +174,25 @@ fn a_digest_acl_lets_in_who_has_the_password_and_names_what_is_denied_to_others(
 }
 
 #[test]
-fn a_predecessor_that_may_not_be_read_is_watched_all_the_same() {
+fn predecessor_without_read_permission_is_watched() {
     let dir = unique_dir("unreadable");
-    let onlooker = Onlooker::at(server::shared());
-    onlooker.create_persistent(&dir);
+    let observer = Observer::at(server::shared());
+    observer.create_persistent(&dir);
     let nobody_reads = vec![zookeeper::Acl::new(zookeeper::Permission::ALL, "digest", "nobody:x")];
     let path = format!("{dir}/x-lock-");
-    let ahead = onlooker
+    let ahead = observer
         .zk()
         .create(&path, Vec::new(), nobody_reads, zookeeper::CreateMode::EphemeralSequential)
         .unwrap();
     let session = session(server::shared());
     let waiter = WriteLock::new(&session, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
-    onlooker.delete(&ahead);
+    observer.delete(&ahead);
     eventually("the waiter owns the lock", || waiter.is_owner());
 }
 
 #[test]
-fn an_invalid_acl_is_refused_by_name() {
+fn invalid_acl_is_an_error_that_names_it() {
     let session = session(server::shared());
     let options = LockOptions::new().acl([]);
     let lock = WriteLock::with_options(&session, &unique_dir("no-acl"), options, ()).unwrap();
@@ -201,14 +201,14 @@ fn an_invalid_acl_is_refused_by_name() {
 }
 
 #[test]
-fn a_handle_of_the_applications_stays_the_applications() {
+fn borrowed_handle_still_works_after_close() {
     let dir = unique_dir("borrowed");
     let (events, seen) = unbounded();
     let zk =
         ZooKeeper::connect(&server::shared().connect_string(), LONG, move |event| drop(events.send(event)));
     let zk = Arc::new(zk.unwrap());
     let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let held = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
     let waiter = WriteLock::new(&session, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
@@ -217,29 +217,29 @@ fn a_handle_of_the_applications_stays_the_applications() {
     let third = WriteLock::new(&session, &dir).unwrap();
     assert!(!third.lock().unwrap());
     session.close();
-    assert!(onlooker.children(&dir).is_empty(), "close returns when our znodes are gone");
+    assert!(observer.children(&dir).is_empty(), "close returns after the znodes are deleted");
     assert!(!waiter.is_owner());
-    assert!(zk.exists("/", false).unwrap().is_some(), "the handle works on");
-    assert!(seen.try_recv().is_err(), "its default watcher saw nothing of the locks");
+    assert!(zk.exists("/", false).unwrap().is_some(), "the handle still works");
+    assert!(seen.try_recv().is_err(), "its default watcher got no event of the locks");
     drop((session, waiter, third));
-    assert_eq!(Arc::strong_count(&zk), 1, "and nobody else holds it");
+    assert_eq!(Arc::strong_count(&zk), 1, "the library holds no reference");
 }
 
 #[test]
-fn a_borrowed_session_dropped_with_a_guard_leaves_no_znode() {
+fn session_on_a_borrowed_handle_dropped_with_a_guard_leaves_no_znode() {
     let dir = unique_dir("borrowed-drop");
     let zk = Arc::new(ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap());
     let session = Session::from_zookeeper(Arc::clone(&zk), LONG).unwrap();
     let guard = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
     drop(session);
-    assert!(guard.is_owner(), "the guard holds the session");
+    assert!(guard.is_owner(), "the guard keeps the session open");
     drop(guard);
-    Onlooker::at(server::shared()).await_children(&dir, 0);
-    eventually("the handle is let go", || Arc::strong_count(&zk) == 1);
+    Observer::at(server::shared()).await_children(&dir, 0);
+    eventually("the handle is released", || Arc::strong_count(&zk) == 1);
 }
 
 #[test]
-fn a_handle_that_is_closed_is_refused() {
+fn closed_handle_is_refused() {
     let zk = Arc::new(ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap());
     zk.exists("/", false).unwrap();
     zk.close().unwrap();
@@ -248,21 +248,21 @@ fn a_handle_that_is_closed_is_refused() {
 }
 
 #[test]
-fn a_path_is_ensured_with_its_parents_and_its_acl() {
+fn path_is_ensured_with_its_parents_and_its_acl() {
     let session = session(server::shared());
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let dir = unique_dir("ensure");
     let support = ProtocolSupport::new(&session);
     support.ensure_path_exists(&format!("{dir}/a/b")).unwrap();
     support.ensure_path_exists(&format!("{dir}/a/b")).unwrap();
-    assert!(onlooker.exists(&format!("{dir}/a/b")));
+    assert!(observer.exists(&format!("{dir}/a/b")));
     let acl = vec![Acl::new(Permissions::READ, "world", "anyone")];
     let path = format!("{dir}/c/data");
     support.ensure_exists(&path, b"first", &acl, CreateMode::Persistent).unwrap();
     support.ensure_exists(&path, b"second", &acl, CreateMode::Persistent).unwrap();
-    assert_eq!(onlooker.data(&path), b"first", "one that is there is left as it is");
+    assert_eq!(observer.data(&path), b"first", "an existing znode is not changed");
     assert_eq!(
-        onlooker.zk().get_acl(&path).unwrap().0,
+        observer.zk().get_acl(&path).unwrap().0,
         [zookeeper::Acl::new(zookeeper::Permission::READ, "world", "anyone")]
     );
     let sequential = support.ensure_exists(&path, b"", &acl, CreateMode::PersistentSequential);

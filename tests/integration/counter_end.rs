@@ -1,4 +1,4 @@
-//! The end of a directory's sequence numbers, on a server whose counter has come that far.
+//! The end of a directory's sequence numbers, on a server whose counter is near it.
 
 use std::fs;
 use std::thread;
@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use zookeeper_recipes_lock::{LockError, WriteLock, ZNodeName};
 
-use crate::fixtures::{Onlooker, session};
+use crate::fixtures::{Observer, session};
 use crate::support::server::Server;
 use crate::support::wait::deadline;
 
 #[test]
-fn there_is_never_more_than_one_owner_at_the_end_of_the_counter() {
+fn at_most_one_owner_at_the_end_of_the_counter() {
     let dir = "/counter-end";
     let server = server_that_counted_to(i32::MAX - 4, dir);
     let session = session(&server);
@@ -19,7 +19,7 @@ fn there_is_never_more_than_one_owner_at_the_end_of_the_counter() {
     let (mut numbers, mut owned_beyond) = (Vec::new(), 0);
     let begun = Instant::now();
     for round in 0.. {
-        // The first may be alone, and own, when the others come.
+        // The first request may be alone, and own, when the others join.
         numbers.extend(join_at_once(&locks[..1]));
         numbers.extend(join_at_once(&locks));
         let owner = assert_one_owner_at_most(&locks);
@@ -33,22 +33,22 @@ fn there_is_never_more_than_one_owner_at_the_end_of_the_counter() {
         }
     }
     println!("{owned_beyond} owners, numbers: {numbers:?}");
-    assert!(numbers.contains(&(i32::MAX - 1)), "the last number but one is given out");
+    assert!(numbers.contains(&(i32::MAX - 1)), "the last number but one is assigned");
 
     for lock in &locks {
         lock.unlock().unwrap();
     }
-    let onlooker = Onlooker::at(&server);
-    onlooker.await_children(dir, 0);
-    assert!(locks[0].lock().unwrap(), "a request that is alone owns");
+    let observer = Observer::at(&server);
+    observer.await_children(dir, 0);
+    assert!(locks[0].lock().unwrap(), "a lone request owns");
     locks[0].unlock().unwrap();
-    onlooker.delete(dir);
+    observer.delete(dir);
     assert!(locks[0].lock().unwrap());
-    assert_eq!(number_of(&locks[0].id().unwrap()), 0, "the numbers of a new directory start anew");
+    assert_eq!(number_of(&locks[0].id().unwrap()), 0, "a new directory numbers from 0");
 }
 
-/// All locks without a request join the queue at once. Returns the numbers of their requests, also
-/// of those that failed.
+/// Makes all locks without a request join the queue at once. Returns the numbers of their requests,
+/// including failed ones.
 fn join_at_once(locks: &[WriteLock]) -> Vec<i32> {
     thread::scope(|scope| {
         let idle = locks.iter().filter(|lock| lock.id().is_none());
@@ -84,7 +84,7 @@ fn is_beyond_the_order(path: &str) -> bool {
     number == i32::MAX || number < 0
 }
 
-/// Whether the server gave out the last number more than once, and numbers that have wrapped.
+/// Whether the server assigned the last number more than once, and also numbers that have wrapped.
 fn are_mixed(numbers: &[i32]) -> bool {
     let wrapped = numbers.iter().any(|number| *number < 0);
     wrapped && numbers.iter().filter(|number| **number == i32::MAX).count() > 1
@@ -94,31 +94,31 @@ fn number_of(path: &str) -> i32 {
     ZNodeName::new(path).sequence().unwrap()
 }
 
-// ---- a counter that has come far
+// ---- a server with a high counter
 
 /// Starts a server with a directory in which `next` is the next sequence number.
 ///
 /// A test cannot create two thousand million children. So the server finds one transaction in its
-/// log that says how many there have been.
+/// log that sets the counter.
 fn server_that_counted_to(next: i32, dir: &str) -> Server {
     let server = Server::start();
-    let onlooker = Onlooker::at(&server);
-    onlooker.create_persistent(dir);
-    // Greater than any that the server may still write.
-    let zxid = onlooker.zk().exists(dir, false).unwrap().unwrap().czxid + 1000;
+    let observer = Observer::at(&server);
+    observer.create_persistent(dir);
+    // Greater than any number that the server may still write.
+    let zxid = observer.zk().exists(dir, false).unwrap().unwrap().czxid + 1000;
     server.stop();
     let log = server.dir().join(format!("data/version-2/log.{zxid:x}"));
     fs::write(log, log_of_a_create(zxid, &format!("{dir}/last"), next)).unwrap();
     server.restart();
-    let onlooker = Onlooker::at(&server);
-    onlooker.delete(&format!("{dir}/last"));
-    // Servers answer with the number of creations and deletions, which are as many here.
-    let stat = onlooker.zk().exists(dir, false).unwrap().unwrap();
+    let observer = Observer::at(&server);
+    observer.delete(&format!("{dir}/last"));
+    // A server returns the number of creations and deletions; here they are equal.
+    let stat = observer.zk().exists(dir, false).unwrap().unwrap();
     assert_eq!(stat.cversion, next.wrapping_mul(2), "the server has read its log");
     server
 }
 
-/// A transaction log as ZooKeeper's `FileTxnLog` writes it: one create, which set the parent's
+/// A transaction log in the format of ZooKeeper's `FileTxnLog`: one create, which sets the parent's
 /// counter to `cversion`.
 fn log_of_a_create(zxid: i64, path: &str, cversion: i32) -> Vec<u8> {
     const CREATE: i32 = 1;
@@ -129,8 +129,8 @@ fn log_of_a_create(zxid: i64, path: &str, cversion: i32) -> Vec<u8> {
     entry.extend(zxid.to_be_bytes());
     entry.extend(0_i64.to_be_bytes());
     entry.extend(CREATE.to_be_bytes());
-    // The transaction: path, data, the ACL (all permissions for everybody), whether ephemeral, the
-    // parent's counter.
+    // The transaction: path, data, the ACL (all permissions for everyone), whether it is ephemeral,
+    // the parent's counter.
     push_text(&mut entry, path);
     push_text(&mut entry, "");
     entry.extend(1_i32.to_be_bytes());
@@ -141,7 +141,7 @@ fn log_of_a_create(zxid: i64, path: &str, cversion: i32) -> Vec<u8> {
     entry.extend(cversion.to_be_bytes());
 
     let mut log = b"ZKLG".to_vec();
-    // The format's version, the database's id.
+    // The version of the format, the id of the database.
     log.extend(2_i32.to_be_bytes());
     log.extend(0_i64.to_be_bytes());
     log.extend(i64::from(adler32(&entry)).to_be_bytes());

@@ -1,4 +1,4 @@
-//! A lock looked at from outside: who holds it, who waits, and what is cleared up.
+//! Inspection and cleanup of lock directories.
 
 use std::collections::HashSet;
 use std::thread;
@@ -7,26 +7,30 @@ use std::time::{Duration, Instant, SystemTime};
 use zookeeper::{Acl, CreateMode, Permission, ZooKeeper};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind, LockOptions, LossReason,
-    NamingScheme, ReadWriteLock, Session, SessionState, WriteLock,
+    NamingScheme, ReadWriteLock, Session, SessionState, Wait, WriteLock,
 };
 
-use crate::fixtures::{ErrorVariant, LONG, Notes, Onlooker, SHORT, connect, next, session, unique_dir};
+use crate::fixtures::{
+    ErrorVariant, LONG, Observer, RecordingListener, SHORT, connect, next, session, unique_dir,
+};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
 
-/// A session, its directory, and somebody else who can write there.
+/// A lock directory, and a client that can write to it.
 struct Fixture {
     session: Session,
+    dir: String,
     directory: LockDirectory,
-    onlooker: Onlooker,
+    observer: Observer,
 }
 
 impl Fixture {
     fn new(test: &str) -> Fixture {
         let session = session(server::shared());
-        let directory = LockDirectory::new(&session, &unique_dir(test)).unwrap();
-        Fixture { session, directory, onlooker: Onlooker::at(server::shared()) }
+        let dir = unique_dir(test);
+        let directory = LockDirectory::new(&session, &dir).unwrap();
+        Fixture { session, dir, directory, observer: Observer::at(server::shared()) }
     }
 
     fn lock(&self) -> WriteLock {
@@ -34,27 +38,27 @@ impl Fixture {
     }
 
     fn dir(&self) -> &str {
-        self.directory.dir()
+        &self.dir
     }
 
     fn create(&self, prefix: &str, data: &[u8], mode: CreateMode) -> String {
-        self.onlooker.create_persistent(self.dir());
+        self.observer.create_persistent(self.dir());
         self.create_with_acl(prefix, data, mode, Acl::open_unsafe().clone())
     }
 
     fn create_with_acl(&self, prefix: &str, data: &[u8], mode: CreateMode, acl: Vec<Acl>) -> String {
-        self.onlooker.zk().create(&format!("{}/{prefix}", self.dir()), data.to_vec(), acl, mode).unwrap()
+        self.observer.zk().create(&format!("{}/{prefix}", self.dir()), data.to_vec(), acl, mode).unwrap()
     }
 }
 
 fn paths(infos: &[LockInfo]) -> Vec<&str> {
-    infos.iter().map(LockInfo::path).collect()
+    infos.iter().map(|request| request.path.as_str()).collect()
 }
 
-// ---- who waits
+// ---- contenders
 
 #[test]
-fn contenders_of_all_kinds_stand_in_one_queue() {
+fn contenders_of_all_kinds_are_in_one_queue() {
     let fixture = Fixture::new("contenders");
     let ours = fixture.lock();
     assert!(ours.lock().unwrap());
@@ -66,22 +70,22 @@ fn contenders_of_all_kinds_stand_in_one_queue() {
 
     let contenders = fixture.directory.contenders().unwrap();
     assert_eq!(paths(&contenders), [&ours.id().unwrap(), &curator, &kazoo, &hbase, &queue_item]);
-    let kinds: Vec<LockKind> = contenders.iter().map(LockInfo::kind).collect();
+    let kinds: Vec<LockKind> = contenders.iter().map(|request| request.kind).collect();
     use LockKind::{Exclusive, Other, Read, Write};
     assert_eq!(kinds, [Exclusive, Read, Exclusive, Write, Other]);
     assert!(contenders[0].data_lossy().ends_with(&format!("/{}", std::process::id())));
-    assert_eq!(contenders[0].czxid(), Some(ours.fencing_token().unwrap()));
+    assert_eq!(contenders[0].czxid, Some(ours.fencing_token().unwrap()));
     assert_eq!(contenders[1].data_lossy(), "10.0.0.7");
     assert!(!contenders[2].to_string().contains(char::is_control), "{}", contenders[2]);
-    assert_ne!(contenders[0].ephemeral_owner(), contenders[1].ephemeral_owner());
-    assert_eq!((contenders[3].ephemeral_owner(), contenders[3].is_persistent()), (None, true));
-    let age = SystemTime::now().duration_since(contenders[0].created().unwrap()).unwrap();
+    assert_ne!(contenders[0].ephemeral_owner, contenders[1].ephemeral_owner);
+    assert_eq!((contenders[3].ephemeral_owner, contenders[3].is_persistent), (None, true));
+    let age = SystemTime::now().duration_since(contenders[0].created.unwrap()).unwrap();
     assert!(age < deadline(), "{age:?}");
     assert_eq!(fixture.directory.current_owner().unwrap().as_ref(), contenders.first());
 }
 
 #[test]
-fn a_thousand_contenders_are_listed_in_order() {
+fn many_contenders_are_listed_in_order() {
     let fixture = Fixture::new("thousand");
     let locks: Vec<WriteLock> = (0..1000)
         .map(|_| {
@@ -96,7 +100,7 @@ fn a_thousand_contenders_are_listed_in_order() {
 }
 
 #[test]
-fn readers_own_together_until_a_writer_stands_before_them() {
+fn readers_own_together_up_to_the_first_writer() {
     for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
         let fixture = Fixture::new("readers");
         let lock =
@@ -104,12 +108,12 @@ fn readers_own_together_until_a_writer_stands_before_them() {
                 .unwrap();
         let owners = || fixture.directory.current_owners().unwrap();
         let readers = [lock.read().unwrap(), lock.read().unwrap()];
-        let writer = lock.write_lock(Notes::new().0);
+        let writer = lock.write_lock(RecordingListener::new().0);
         assert!(!writer.lock().unwrap());
-        let late = lock.read_lock(Notes::new().0);
+        let late = lock.read_lock(RecordingListener::new().0);
         assert!(!late.lock().unwrap());
         assert_eq!(paths(&owners()), [readers[0].id(), readers[1].id()], "{scheme:?}");
-        assert!(owners().iter().all(|owner| owner.kind() == LockKind::Read));
+        assert!(owners().iter().all(|owner| owner.kind == LockKind::Read));
         drop(readers);
         eventually("the writer owns the lock", || writer.is_owner());
         assert_eq!(paths(&owners()), [writer.id().unwrap()]);
@@ -118,7 +122,7 @@ fn readers_own_together_until_a_writer_stands_before_them() {
 }
 
 #[test]
-fn contenders_can_be_asked_for_while_they_come_and_go() {
+fn contenders_can_be_listed_while_the_queue_changes() {
     let fixture = Fixture::new("coming-and-going");
     let until = Instant::now() + Duration::from_secs(1);
     thread::scope(|scope| {
@@ -133,7 +137,7 @@ fn contenders_can_be_asked_for_while_they_come_and_go() {
         while Instant::now() < until {
             let contenders = fixture.directory.contenders().unwrap();
             assert!(contenders.len() <= 4);
-            let distinct: HashSet<_> = contenders.iter().map(LockInfo::czxid).collect();
+            let distinct: HashSet<_> = contenders.iter().map(|request| request.czxid).collect();
             assert_eq!(distinct.len(), contenders.len());
             fixture.directory.current_owners().unwrap();
         }
@@ -141,7 +145,7 @@ fn contenders_can_be_asked_for_while_they_come_and_go() {
 }
 
 #[test]
-fn who_may_not_read_a_request_sees_its_place_in_the_queue() {
+fn request_without_read_permission_has_its_place_in_the_queue() {
     let fixture = Fixture::new("denied");
     let secret = vec![Acl::new(Permission::DELETE, "world", "anyone")];
     let first = fixture.create("x-a-lock-", b"open", CreateMode::EphemeralSequential);
@@ -149,43 +153,43 @@ fn who_may_not_read_a_request_sees_its_place_in_the_queue() {
         fixture.create_with_acl("x-b-lock-", b"secret", CreateMode::EphemeralSequential, secret.clone());
     let contenders = fixture.directory.contenders().unwrap();
     assert_eq!(paths(&contenders), [&first, &hidden]);
-    assert_eq!(contenders[1].data(), None);
+    assert_eq!(contenders[1].data, None);
 
     let closed = unique_dir("denied-directory");
-    fixture.onlooker.create_persistent(closed.rsplit_once('/').unwrap().0);
-    fixture.onlooker.zk().create(&closed, Vec::new(), secret, CreateMode::Persistent).unwrap();
+    fixture.observer.create_persistent(closed.rsplit_once('/').unwrap().0);
+    fixture.observer.zk().create(&closed, Vec::new(), secret, CreateMode::Persistent).unwrap();
     let error = LockDirectory::new(&fixture.session, &closed).unwrap().contenders().unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("READ"), "{error}");
 }
 
-// ---- clearing up
+// ---- cleanup
 
 #[test]
-fn reaping_takes_the_left_over_and_leaves_the_living() {
+fn reaping_deletes_persistent_requests_and_keeps_ephemeral_ones() {
     let fixture = Fixture::new("reaping");
     let owner = fixture.lock();
     assert!(owner.lock().unwrap());
     let left_over = fixture.create("x-old-lock-", b"", CreateMode::PersistentSequential);
     let hour = Duration::from_secs(3600);
-    assert!(fixture.directory.reap_expired(hour).unwrap().is_empty(), "it is younger than that");
-    assert_eq!(paths(&fixture.directory.reap_all().unwrap()), [left_over]);
+    assert!(fixture.directory.reap_expired(hour).unwrap().is_empty(), "it is younger");
+    assert_eq!(paths(&fixture.directory.reap_expired(Duration::ZERO).unwrap()), [left_over]);
     assert!(owner.is_owner());
     assert_eq!(fixture.directory.contenders().unwrap().len(), 1);
 }
 
 #[test]
-fn an_owner_that_is_reaped_by_force_is_told() {
+fn owner_reaped_by_force_gets_the_loss() {
     let fixture = Fixture::new("reaping-by-force");
     let guard = BlockingWriteLock::new(&fixture.session, fixture.dir()).unwrap().lock().unwrap();
     let other = session(server::shared());
     let directory = LockDirectory::new(&other, fixture.dir()).unwrap().including_live_sessions(true);
-    assert_eq!(paths(&directory.reap_all().unwrap()), [guard.id()]);
+    assert_eq!(paths(&directory.reap_expired(Duration::ZERO).unwrap()), [guard.id()]);
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
 }
 
 #[test]
-fn waiters_that_join_while_the_queue_is_reaped_lose_nothing_but_time() {
+fn waiters_acquire_in_the_end_while_the_queue_is_reaped() {
     let fixture = Fixture::new("reaping-races");
     let forcing = fixture.directory.clone().including_live_sessions(true);
     let until = Instant::now() + Duration::from_secs(2);
@@ -199,7 +203,7 @@ fn waiters_that_join_while_the_queue_is_reaped_lose_nothing_but_time() {
                     match lock.try_lock_for(deadline()) {
                         Ok(guard) => {
                             acquired += 1;
-                            drop(guard.expect("the lock is not to be had"));
+                            drop(guard.expect("the lock could not be acquired"));
                         }
                         Err(LockError::RequestDeleted { .. }) => {}
                         Err(error) => panic!("{error}"),
@@ -209,42 +213,42 @@ fn waiters_that_join_while_the_queue_is_reaped_lose_nothing_but_time() {
             })
         });
         while Instant::now() < until {
-            forcing.reap_all().unwrap();
-            // Mostly refused, and never to anybody's harm.
+            forcing.reap_expired(Duration::ZERO).unwrap();
+            // The server mostly refuses, and otherwise the next request creates it again.
             forcing.remove_if_empty().unwrap();
         }
         waiters.map(|waiter| waiter.join().unwrap())
     });
     assert!(acquired.iter().all(|times| *times > 0), "{acquired:?}");
-    eventually("nobody is left", || fixture.directory.contenders().unwrap().is_empty());
+    eventually("the queue is empty", || fixture.directory.contenders().unwrap().is_empty());
 }
 
 #[test]
-fn an_idle_directory_is_removed_and_a_used_one_is_not() {
+fn only_an_empty_directory_is_removed() {
     let fixture = Fixture::new("idle");
-    assert!(!fixture.directory.remove_if_empty().unwrap(), "there is none");
+    assert!(!fixture.directory.remove_if_empty().unwrap(), "it does not exist");
     let lock = fixture.lock();
     assert!(lock.lock().unwrap());
     assert!(!fixture.directory.remove_if_empty().unwrap());
     lock.unlock().unwrap();
     assert!(fixture.directory.remove_if_empty().unwrap());
-    assert!(!fixture.onlooker.exists(fixture.dir()));
-    assert!(lock.lock().unwrap(), "it is made again");
+    assert!(!fixture.observer.exists(fixture.dir()));
+    assert!(lock.lock().unwrap(), "it is created again");
 
     let precious = unique_dir("precious");
-    fixture.onlooker.create_persistent(&precious);
-    fixture.onlooker.zk().set_data(&precious, b"data".to_vec(), None).unwrap();
+    fixture.observer.create_persistent(&precious);
+    fixture.observer.zk().set_data(&precious, b"data".to_vec(), None).unwrap();
     let error = LockDirectory::new(&fixture.session, &precious).unwrap().remove_if_empty().unwrap_err();
     assert!(matches!(error, LockError::NotALockDirectory { .. }), "{error}");
-    assert!(fixture.onlooker.exists(&precious));
+    assert!(fixture.observer.exists(&precious));
 }
 
 #[test]
-fn a_container_is_a_lock_directory() {
+fn container_is_a_lock_directory() {
     let fixture = Fixture::new("container");
-    fixture.onlooker.create_persistent(fixture.dir().rsplit_once('/').unwrap().0);
+    fixture.observer.create_persistent(fixture.dir().rsplit_once('/').unwrap().0);
     let open = Acl::open_unsafe().clone();
-    fixture.onlooker.zk().create(fixture.dir(), Vec::new(), open, CreateMode::Container).unwrap();
+    fixture.observer.zk().create(fixture.dir(), Vec::new(), open, CreateMode::Container).unwrap();
     let lock = fixture.lock();
     assert!(lock.lock().unwrap());
     assert_eq!(fixture.directory.contenders().unwrap().len(), 1);
@@ -255,7 +259,7 @@ fn a_container_is_a_lock_directory() {
 // ---- the leader
 
 fn leader(watch: &LeaderWatch) -> Option<String> {
-    watch.leader().unwrap().map(|leader| leader.path().to_owned())
+    watch.leader().unwrap().map(|leader| leader.path.to_owned())
 }
 
 fn await_leader(watch: &LeaderWatch, expected: Option<String>) {
@@ -263,9 +267,9 @@ fn await_leader(watch: &LeaderWatch, expected: Option<String>) {
 }
 
 #[test]
-fn a_follower_learns_who_leads_and_when_it_changes() {
+fn leader_watch_reports_each_change_of_leader() {
     let fixture = Fixture::new("leader");
-    let watch = fixture.directory.watch_leader().unwrap();
+    let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
     assert_eq!(leader(&watch), None);
     let candidates = [session(server::shared()), session(server::shared())];
     let options = LockOptions::new().data("node-a:8080");
@@ -276,7 +280,7 @@ fn a_follower_learns_who_leads_and_when_it_changes() {
     await_leader(&watch, first.id());
     assert_eq!(watch.leader().unwrap().unwrap().data_lossy(), "node-a:8080");
     assert!(!second.lock().unwrap());
-    // A leader that dies: its session ends without a word to the follower.
+    // The session of the leader ends, and it sends nothing first.
     let second_id = second.id();
     candidates[0].close();
     await_leader(&watch, second_id);
@@ -288,31 +292,32 @@ fn a_follower_learns_who_leads_and_when_it_changes() {
 }
 
 #[test]
-fn a_change_of_leader_during_an_outage_is_seen_after_it() {
+fn change_of_leader_during_an_outage_is_noticed_after_it() {
     let fixture = Fixture::new("leader-outage");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), LONG);
     let [first, second] = [fixture.lock(), fixture.lock()];
     assert!(first.lock().unwrap() && !second.lock().unwrap());
-    let watch = LockDirectory::new(&far, fixture.dir()).unwrap().watch_leader().unwrap();
+    let watch = LockDirectory::new(&far, fixture.dir()).unwrap().watch_leader(Wait::forever()).unwrap();
     assert_eq!(leader(&watch), first.id());
     relay.refuse();
     eventually("the outage is noticed", || far.state() == SessionState::Suspended);
     first.unlock().unwrap();
     relay.restore();
     await_leader(&watch, second.id());
-    // And the watch of the new connection works as well.
+    // The watch of the new connection works, too.
     second.unlock().unwrap();
     await_leader(&watch, None);
 }
 
 #[test]
-fn a_watch_ends_with_its_session_and_says_so() {
+fn watch_fails_after_its_session_ended() {
     let fixture = Fixture::new("leader-lost");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), SHORT);
     let directory = LockDirectory::new(&far, fixture.dir()).unwrap();
-    let (leader, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
+    let (leader, queue) =
+        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
     relay.swallow();
     for changes in [leader.changes(), queue.changes()] {
         assert_eq!(changes.recv_timeout(deadline()), Ok(()));
@@ -323,12 +328,13 @@ fn a_watch_ends_with_its_session_and_says_so() {
 }
 
 #[test]
-fn watches_work_on_a_handle_of_the_applications() {
+fn watches_work_on_a_borrowed_handle() {
     let fixture = Fixture::new("borrowed");
     let zk = ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap();
     let session = Session::from_zookeeper(zk.into(), LONG).unwrap();
     let directory = LockDirectory::new(&session, fixture.dir()).unwrap();
-    let (leader_watch, queue) = (directory.watch_leader().unwrap(), directory.watch_queue().unwrap());
+    let (leader_watch, queue) =
+        (directory.watch_leader(Wait::forever()).unwrap(), directory.watch_queue(Wait::forever()).unwrap());
     for _ in 0..3 {
         let lock = fixture.lock();
         assert!(lock.lock().unwrap());
@@ -342,16 +348,19 @@ fn watches_work_on_a_handle_of_the_applications() {
 }
 
 #[test]
-fn dropped_watches_leave_at_most_one_watch_for_a_path() {
+fn dropped_watches_leave_at_most_one_watch_per_path() {
     let server = Server::start();
     let session = session(&server);
     let directory = LockDirectory::new(&session, "/locks/dropped").unwrap();
     let lock = WriteLock::new(&session, "/locks/dropped").unwrap();
     assert!(lock.lock().unwrap());
     for _ in 0..100 {
-        drop((directory.watch_leader().unwrap(), directory.watch_queue().unwrap()));
+        drop((
+            directory.watch_leader(Wait::forever()).unwrap(),
+            directory.watch_queue(Wait::forever()).unwrap(),
+        ));
     }
     assert!(server.watch_count() <= 2, "{} watches", server.watch_count());
     lock.unlock().unwrap();
-    eventually("they are used up", || server.watch_count() == 0);
+    eventually("the watches have fired", || server.watch_count() == 0);
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, NamedLocks};
 
-use crate::fixtures::{ErrorVariant, Onlooker, session, unique_dir};
+use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::deadline;
 
-/// Each a resource of its own, and each hard on a path in one way or another.
+/// Names of different resources, each difficult to map to a path.
 fn awkward_names() -> Vec<String> {
     let words = [
         "reports/daily",
@@ -33,9 +33,9 @@ fn awkward_names() -> Vec<String> {
 }
 
 #[test]
-fn every_name_is_one_lock_of_its_own() {
+fn every_name_is_a_separate_lock() {
     let root = unique_dir("resources");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let session = session(server::shared());
     let locks = NamedLocks::new(&session, &root).unwrap();
     let names = awkward_names();
@@ -47,10 +47,10 @@ fn every_name_is_one_lock_of_its_own() {
                 .unwrap()
                 .try_lock()
                 .unwrap()
-                .unwrap_or_else(|| panic!("{name:?} is another's lock"))
+                .unwrap_or_else(|| panic!("{name:?} is the lock of another name"))
         })
         .collect();
-    assert_eq!(onlooker.children(&root).len(), names.len());
+    assert_eq!(observer.children(&root).len(), names.len());
     for (name, guard) in names.iter().zip(&guards) {
         assert!(guard.is_owner(), "{name:?}");
         assert_eq!(guard.id().rsplit_once('/').unwrap().0, locks.dir(name).unwrap());
@@ -61,14 +61,15 @@ fn every_name_is_one_lock_of_its_own() {
 }
 
 #[test]
-fn a_resource_is_one_lock_for_all_who_name_it() {
+fn same_name_is_the_same_lock_in_every_session() {
     let root = unique_dir("resource");
-    let onlooker = Onlooker::at(server::shared());
-    let (ours, theirs) = (session(server::shared()), session(server::shared()));
-    let ours = NamedLocks::with_options(&ours, &root, LockOptions::new().data("worker-7")).unwrap();
-    let theirs = NamedLocks::new(&theirs, &root).unwrap();
+    let observer = Observer::at(server::shared());
+    let (our_session, their_session) = (session(server::shared()), session(server::shared()));
+    let options = LockOptions::new().data("worker-7");
+    let ours = NamedLocks::with_options(&our_session, &root, options).unwrap();
+    let theirs = NamedLocks::new(&their_session, &root).unwrap();
     let guard = ours.get("reports/daily").unwrap().lock().unwrap();
-    assert_eq!(onlooker.data(guard.id()), b"worker-7");
+    assert_eq!(observer.data(guard.id()), b"worker-7");
     assert!(theirs.get("reports/daily").unwrap().try_lock().unwrap().is_none());
     assert!(theirs.get("reports/daily").unwrap().try_lock_for(Duration::from_millis(50)).unwrap().is_none());
     let soon = Instant::now() + Duration::from_millis(50);
@@ -76,22 +77,22 @@ fn a_resource_is_one_lock_for_all_who_name_it() {
     assert!(Instant::now() >= soon);
     assert!(theirs.get("reports").unwrap().try_lock().unwrap().is_some());
     assert!(theirs.get("reports/daily").unwrap().try_lock().unwrap().is_none());
-    let by_path = BlockingWriteLock::new(theirs.session(), &format!("{root}/reports%2Fdaily")).unwrap();
+    let by_path = BlockingWriteLock::new(&their_session, &format!("{root}/reports%2Fdaily")).unwrap();
     assert!(by_path.try_lock().unwrap().is_none());
     guard.unlock().unwrap();
-    // What timed out is deleted in the background.
+    // The request that timed out is deleted in the background.
     assert!(by_path.try_lock_for(deadline()).unwrap().is_some());
 }
 
 #[test]
-fn what_cannot_be_a_lock_is_refused_before_anything_is_sent() {
+fn invalid_names_are_refused_before_anything_is_sent() {
     let root = unique_dir("refused");
     let session = session(server::shared());
     let locks = NamedLocks::new(&session, &root).unwrap();
     assert!(locks.get("").unwrap_err().is_invalid_argument());
-    assert!(locks.get(&"/".repeat(2000)).unwrap_err().is_invalid_argument(), "escaped, it is too long");
+    assert!(locks.get(&"/".repeat(2000)).unwrap_err().is_invalid_argument(), "too long after escaping");
     assert!(NamedLocks::new(&session, "/").unwrap_err().is_invalid_argument());
     let too_much = LockOptions::new().data(vec![0; 1 << 20]);
     assert!(NamedLocks::with_options(&session, &root, too_much).is_err());
-    assert!(!Onlooker::at(server::shared()).exists(&root));
+    assert!(!Observer::at(server::shared()).exists(&root));
 }

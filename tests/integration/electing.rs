@@ -1,4 +1,4 @@
-//! Candidates: who leads, what ends a leadership, and what comes after it.
+//! Candidates: election, the end of leadership, and the time after it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,71 +10,71 @@ use zookeeper_recipes_lock::{
     Revocation, Revoker, Session, Wait,
 };
 
+use crate::child_test::ChildTest;
 use crate::fixtures::{
-    ErrorVariant, LONG, Onlooker, SHORT, connect, connect_replaced, next, session, unique_dir,
+    ErrorVariant, LONG, Observer, SHORT, connect, connect_replaced, next, session, unique_dir,
 };
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::{deadline, eventually};
-use crate::twin::Twin;
 
 /// Longer than any test.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+const LONGEST: Duration = Duration::from_secs(3600);
 
 fn election(session: &Session, dir: &str) -> BlockingWriteLock {
     BlockingWriteLock::new(session, dir).unwrap()
 }
 
 fn assert_ends(candidate: &Candidate) {
-    assert!(candidate.wait(Wait::timeout(deadline())), "never ended: {candidate:?}");
+    assert!(candidate.wait(Wait::timeout(deadline())), "did not end: {candidate:?}");
 }
 
-/// What a candidate that leads for as long as it may tells of itself.
+/// A message from the closure of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
+enum Message {
     Leading(i64),
-    Out(Option<LossReason>),
+    Stopped(Option<LossReason>),
 }
 
-/// A candidate that leads for as long as it may.
-fn stand(session: &Session, dir: &str) -> (Candidate, Receiver<Word>) {
-    let (words, said) = unbounded();
+/// A candidate that leads until it must stop.
+fn start_candidate(session: &Session, dir: &str) -> (Candidate, Receiver<Message>) {
+    let (sender, messages) = unbounded();
     let lead = move |leadership: &Leadership| {
-        words.send(Word::Leading(leadership.fencing_token()?))?;
-        assert!(!leadership.wait(FOR_EVER));
-        words.send(Word::Out(leadership.lost().try_recv().ok()))?;
+        sender.send(Message::Leading(leadership.fencing_token()?))?;
+        assert!(!leadership.wait(LONGEST));
+        sender.send(Message::Stopped(leadership.lost().try_recv().ok()))?;
         Ok(())
     };
-    (Candidate::start(election(session, dir), lead).unwrap(), said)
+    (Candidate::start(election(session, dir), lead).unwrap(), messages)
 }
 
-fn await_leading(said: &Receiver<Word>) -> i64 {
-    match next(said) {
-        Word::Leading(token) => token,
-        out => panic!("{out:?}, not leading"),
+fn await_leading(messages: &Receiver<Message>) -> i64 {
+    match next(messages) {
+        Message::Leading(token) => token,
+        stopped => panic!("not leading: {stopped:?}"),
     }
 }
 
-/// A candidate that leads until it is told to return.
-fn stand_until(
+/// A candidate that leads until it receives a message.
+fn start_candidate_until_released(
     session: &Session,
     dir: &str,
     name: &'static str,
     leading: &Sender<&'static str>,
 ) -> (Candidate, Sender<()>) {
-    let (go, gone) = unbounded();
+    let (release, released) = unbounded();
     let leading = leading.clone();
     let lead = move |_: &Leadership| {
         leading.send(name)?;
-        Ok(gone.recv()?)
+        Ok(released.recv()?)
     };
-    (Candidate::start(election(session, dir), lead).unwrap(), go)
+    (Candidate::start(election(session, dir), lead).unwrap(), release)
 }
 
-// ---- one at a time
+// ---- turns
 
 #[test]
-fn two_candidates_never_lead_at_once_and_all_have_their_turn() {
+fn candidates_lead_one_at_a_time_and_all_have_turns() {
     let dir = unique_dir("one-leader");
     let leaders = Arc::new(AtomicUsize::new(0));
     let (terms, led) = unbounded();
@@ -107,57 +107,57 @@ fn two_candidates_never_lead_at_once_and_all_have_their_turn() {
         assert_ends(candidate);
         assert!(candidate.error().is_none(), "{candidate:?}");
     }
-    Onlooker::at(server::shared()).await_children(&dir, 0);
+    Observer::at(server::shared()).await_children(&dir, 0);
 }
 
 #[test]
-fn a_closure_that_returns_steps_down_and_stands_again_behind_the_others() {
+fn candidate_rejoins_behind_the_others_after_its_closure_returned() {
     let session = session(server::shared());
     let dir = unique_dir("again");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let (leading, leaders) = unbounded();
-    let (first, first_may_go) = stand_until(&session, &dir, "first", &leading);
+    let (first, release_first) = start_candidate_until_released(&session, &dir, "first", &leading);
     assert_eq!(next(&leaders), "first");
-    let (second, second_may_go) = stand_until(&session, &dir, "second", &leading);
+    let (second, release_second) = start_candidate_until_released(&session, &dir, "second", &leading);
     for _ in 0..2 {
-        onlooker.await_children(&dir, 2);
+        observer.await_children(&dir, 2);
         assert!(first.is_leader() && !second.is_leader());
-        first_may_go.send(()).unwrap();
+        release_first.send(()).unwrap();
         assert_eq!(next(&leaders), "second");
-        onlooker.await_children(&dir, 2);
+        observer.await_children(&dir, 2);
         assert!(second.is_leader() && !first.is_leader());
-        second_may_go.send(()).unwrap();
+        release_second.send(()).unwrap();
         assert_eq!(next(&leaders), "first");
     }
 }
 
-/// Runs itself in a process of its own, which leads and is then killed.
+/// Runs itself in another process, which leads and is then killed.
 #[test]
-fn a_leader_that_is_killed_is_followed() {
-    const NAME: &str = "electing::a_leader_that_is_killed_is_followed";
-    if let Some((connect_string, dir)) = Twin::place() {
-        let (candidate, said) = stand(&connect(&connect_string, SHORT), &dir);
-        await_leading(&said);
-        Twin::say("leading");
+fn killed_leader_is_succeeded() {
+    const NAME: &str = "electing::killed_leader_is_succeeded";
+    if let Some((connect_string, dir)) = ChildTest::arguments() {
+        let (candidate, messages) = start_candidate(&connect(&connect_string, SHORT), &dir);
+        await_leading(&messages);
+        ChildTest::send("leading");
         candidate.wait(Wait::forever());
         return;
     }
 
     let dir = unique_dir("killed");
-    let mut twin = Twin::start(NAME, &dir);
-    assert_eq!(twin.hear(), "leading");
+    let mut child = ChildTest::start(NAME, &dir);
+    assert_eq!(child.receive(), "leading");
     let session = session(server::shared());
-    let (candidate, said) = stand(&session, &dir);
-    Onlooker::at(server::shared()).await_children(&dir, 2);
-    assert!(said.try_recv().is_err() && !candidate.is_leader());
+    let (candidate, messages) = start_candidate(&session, &dir);
+    Observer::at(server::shared()).await_children(&dir, 2);
+    assert!(messages.try_recv().is_err() && !candidate.is_leader());
 
-    twin.kill();
-    await_leading(&said);
+    child.kill();
+    await_leading(&messages);
     assert!(candidate.is_leader());
 }
 
 #[test]
-fn a_candidate_whose_closure_fails_at_once_stands_once_a_second() {
+fn candidate_with_a_failing_closure_rejoins_once_a_second() {
     let session = session(server::shared());
     let (terms, led) = unbounded();
     let begun = Instant::now();
@@ -173,41 +173,41 @@ fn a_candidate_whose_closure_fails_at_once_stands_once_a_second() {
     assert!(candidate.error().is_none());
 }
 
-// ---- what ends a leadership
+// ---- the end of leadership
 
 #[test]
-fn a_leader_whose_znode_is_deleted_is_told_and_stands_again() {
+fn leader_rejoins_after_its_znode_was_deleted() {
     let session = session(server::shared());
     let dir = unique_dir("deleted");
-    let onlooker = Onlooker::at(server::shared());
-    let (candidate, said) = stand(&session, &dir);
-    let first = await_leading(&said);
-    onlooker.delete(&format!("{dir}/{}", onlooker.children(&dir)[0]));
-    assert_eq!(next(&said), Word::Out(Some(LossReason::NodeDeleted)));
-    assert!(await_leading(&said) > first);
+    let observer = Observer::at(server::shared());
+    let (candidate, messages) = start_candidate(&session, &dir);
+    let first = await_leading(&messages);
+    observer.delete(&format!("{dir}/{}", observer.children(&dir)[0]));
+    assert_eq!(next(&messages), Message::Stopped(Some(LossReason::NodeDeleted)));
+    assert!(await_leading(&messages) > first);
     assert!(candidate.is_leader());
 }
 
 #[test]
-fn a_leader_that_is_asked_for_its_leadership_steps_down() {
+fn leader_steps_down_on_a_revocation_request() {
     let session = session(server::shared());
     let dir = unique_dir("revoked");
-    let onlooker = Onlooker::at(server::shared());
-    let (first, first_said) = stand(&session, &dir);
-    await_leading(&first_said);
-    let (second, second_said) = stand(&session, &dir);
-    onlooker.await_children(&dir, 2);
-    let leader = format!("{dir}/{}", onlooker.children(&dir)[0]);
+    let observer = Observer::at(server::shared());
+    let (first, first_messages) = start_candidate(&session, &dir);
+    await_leading(&first_messages);
+    let (second, second_messages) = start_candidate(&session, &dir);
+    observer.await_children(&dir, 2);
+    let leader = format!("{dir}/{}", observer.children(&dir)[0]);
     let revoked = Revoker::new(&session).force_revocation_after(&leader, deadline()).unwrap();
     assert_eq!(revoked, Revocation::Complied);
-    assert_eq!(next(&first_said), Word::Out(None));
-    await_leading(&second_said);
-    onlooker.await_children(&dir, 2);
+    assert_eq!(next(&first_messages), Message::Stopped(None));
+    await_leading(&second_messages);
+    observer.await_children(&dir, 2);
     assert!(second.is_leader() && !first.is_leader());
 }
 
 #[test]
-fn a_closure_that_panics_releases_the_leadership_and_ends_its_candidate() {
+fn panic_in_the_closure_ends_the_candidate_and_its_leadership() {
     let session = session(server::shared());
     let dir = unique_dir("panics");
     let (tokens, led) = unbounded();
@@ -217,8 +217,8 @@ fn a_closure_that_panics_releases_the_leadership_and_ends_its_candidate() {
     };
     let panicking = Candidate::start(election(&session, &dir), lead).unwrap();
     let first = next(&led);
-    let (_candidate, said) = stand(&session, &dir);
-    assert!(await_leading(&said) > first);
+    let (_candidate, messages) = start_candidate(&session, &dir);
+    assert!(await_leading(&messages) > first);
     assert_ends(&panicking);
     let error = panicking.error().unwrap();
     assert!(matches!(error, LockError::LeaderPanicked { .. }), "{error:?}");
@@ -227,21 +227,21 @@ fn a_closure_that_panics_releases_the_leadership_and_ends_its_candidate() {
 }
 
 #[test]
-fn a_candidate_whose_znode_is_deleted_while_it_waits_stands_again() {
+fn waiting_candidate_rejoins_after_its_znode_was_deleted() {
     let session = session(server::shared());
     let dir = unique_dir("deleted-waiting");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let guard = election(&session, &dir).lock().unwrap();
-    let (candidate, said) = stand(&session, &dir);
-    onlooker.await_children(&dir, 2);
-    onlooker.delete(&format!("{dir}/{}", onlooker.children(&dir)[1]));
+    let (candidate, messages) = start_candidate(&session, &dir);
+    observer.await_children(&dir, 2);
+    observer.delete(&format!("{dir}/{}", observer.children(&dir)[1]));
     drop(guard);
-    await_leading(&said);
+    await_leading(&messages);
     assert!(candidate.is_leader());
 }
 
 #[test]
-fn a_candidate_that_may_not_delete_its_znode_ends_rather_than_wait_behind_it() {
+fn candidate_without_delete_permission_ends() {
     let session = session(server::shared());
     let may = Permissions::CREATE | Permissions::READ | Permissions::WRITE;
     let options = LockOptions::new().acl([Acl::new(may, "world", "anyone")]);
@@ -254,40 +254,41 @@ fn a_candidate_that_may_not_delete_its_znode_ends_rather_than_wait_behind_it() {
 // ---- the session
 
 #[test]
-fn on_a_plain_session_its_loss_stops_the_closure_and_ends_the_candidate() {
+fn session_loss_stops_the_closure_and_ends_the_candidate() {
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), SHORT);
-    let (candidate, said) = stand(&far, &unique_dir("plain-lost"));
-    await_leading(&said);
+    let (candidate, messages) = start_candidate(&far, &unique_dir("plain-lost"));
+    await_leading(&messages);
     relay.swallow();
-    assert_eq!(next(&said), Word::Out(Some(LossReason::LeaseExpired)));
+    assert_eq!(next(&messages), Message::Stopped(Some(LossReason::LeaseExpired)));
     assert!(!candidate.is_leader());
     assert_ends(&candidate);
     assert!(candidate.error().unwrap().is_session_lost(), "{:?}", candidate.error());
 }
 
 #[test]
-fn on_a_replaced_session_a_leader_and_a_waiter_stand_again_after_its_loss() {
+fn leader_and_waiter_rejoin_on_the_replaced_session() {
     let relay = Relay::to(server::shared().connect_string());
     let replacement = connect_replaced(&relay.connect_string(), SHORT);
     let dir = unique_dir("replacement-lost");
-    let (leader, leader_said) = stand(&replacement, &dir);
-    let first = await_leading(&leader_said);
-    let (waiter, waiter_said) = stand(&replacement, &dir);
-    Onlooker::at(server::shared()).await_children(&dir, 2);
+    let (leader, leader_messages) = start_candidate(&replacement, &dir);
+    let first = await_leading(&leader_messages);
+    let (waiter, waiter_messages) = start_candidate(&replacement, &dir);
+    Observer::at(server::shared()).await_children(&dir, 2);
     relay.swallow();
-    assert_eq!(next(&leader_said), Word::Out(Some(LossReason::LeaseExpired)));
+    assert_eq!(next(&leader_messages), Message::Stopped(Some(LossReason::LeaseExpired)));
     relay.restore();
-    let assert_is_later = |word| assert!(matches!(word, Word::Leading(token) if token > first), "{word:?}");
+    let assert_is_later =
+        |message| assert!(matches!(message, Message::Leading(token) if token > first), "{message:?}");
     let is_waiter_first = select! {
-        recv(leader_said) -> word => { assert_is_later(word.unwrap()); false }
-        recv(waiter_said) -> word => { assert_is_later(word.unwrap()); true }
-        default(deadline()) => panic!("nobody leads"),
+        recv(leader_messages) -> message => { assert_is_later(message.unwrap()); false }
+        recv(waiter_messages) -> message => { assert_is_later(message.unwrap()); true }
+        default(deadline()) => panic!("there is no leader"),
     };
-    Onlooker::at(server::shared()).await_children(&dir, 2);
+    Observer::at(server::shared()).await_children(&dir, 2);
     select! {
-        recv(leader_said) -> word => panic!("the leader changed again: {word:?}"),
-        recv(waiter_said) -> word => panic!("the leader changed again: {word:?}"),
+        recv(leader_messages) -> message => panic!("the leader changed again: {message:?}"),
+        recv(waiter_messages) -> message => panic!("the leader changed again: {message:?}"),
         default(Duration::from_secs(1)) => {}
     }
     assert_eq!((leader.is_leader(), waiter.is_leader()), (!is_waiter_first, is_waiter_first));
@@ -295,77 +296,77 @@ fn on_a_replaced_session_a_leader_and_a_waiter_stand_again_after_its_loss() {
 }
 
 #[test]
-fn a_closed_session_ends_candidates_that_lead_and_that_wait() {
+fn closed_session_ends_its_candidates() {
     let session = session(server::shared());
     let dir = unique_dir("closed");
-    let (leader, said) = stand(&session, &dir);
-    await_leading(&said);
-    let (waiter, _) = stand(&session, &dir);
-    Onlooker::at(server::shared()).await_children(&dir, 2);
+    let (leader, messages) = start_candidate(&session, &dir);
+    await_leading(&messages);
+    let (waiter, _) = start_candidate(&session, &dir);
+    Observer::at(server::shared()).await_children(&dir, 2);
     session.close();
     for candidate in [&leader, &waiter] {
         assert_ends(candidate);
         assert!(candidate.error().unwrap().is_closed(), "{:?}", candidate.error());
     }
-    assert_eq!(next(&said), Word::Out(Some(LossReason::SessionClosed)));
+    assert_eq!(next(&messages), Message::Stopped(Some(LossReason::SessionClosed)));
 }
 
 // ---- stopping
 
 #[test]
-fn a_candidate_that_waits_stops_at_once_and_leaves_the_queue() {
+fn waiting_candidate_stops_at_once_and_leaves_the_queue() {
     let session = session(server::shared());
     let dir = unique_dir("stop-waiting");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let guard = election(&session, &dir).lock().unwrap();
-    let (candidate, said) = stand(&session, &dir);
-    onlooker.await_children(&dir, 2);
+    let (candidate, messages) = start_candidate(&session, &dir);
+    observer.await_children(&dir, 2);
     assert!(!candidate.wait(Wait::timeout(Duration::ZERO)));
     candidate.stop();
     candidate.stop();
     assert_ends(&candidate);
     assert!(candidate.error().is_none());
-    assert!(said.recv().is_err(), "its closure is dropped");
-    onlooker.await_children(&dir, 1);
+    assert!(messages.recv().is_err(), "its closure is dropped");
+    observer.await_children(&dir, 1);
     drop(guard);
 }
 
 #[test]
-fn a_candidate_that_leads_stops_when_its_closure_returns_and_is_gone_then() {
+fn leading_candidate_stops_when_its_closure_returns() {
     let session = session(server::shared());
     let dir = unique_dir("stop-leading");
-    let (candidate, said) = stand(&session, &dir);
-    await_leading(&said);
+    let (candidate, messages) = start_candidate(&session, &dir);
+    await_leading(&messages);
     assert!(candidate.is_leader());
     candidate.stop();
-    assert_eq!(next(&said), Word::Out(None));
+    assert_eq!(next(&messages), Message::Stopped(None));
     assert_ends(&candidate);
     assert!(candidate.error().is_none() && !candidate.is_leader());
-    assert_eq!(Onlooker::at(server::shared()).children(&dir).len(), 0);
+    assert_eq!(Observer::at(server::shared()).children(&dir).len(), 0);
 }
 
 #[test]
-fn a_candidate_stops_at_once_while_packets_are_swallowed() {
+fn candidate_stops_at_once_while_packets_are_swallowed() {
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), LONG);
     let dir = unique_dir("stop-silent");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let guard = election(&session(server::shared()), &dir).lock().unwrap();
-    let (candidate, _) = stand(&far, &dir);
-    onlooker.await_children(&dir, 2);
+    let (candidate, _) = start_candidate(&far, &dir);
+    observer.await_children(&dir, 2);
     relay.swallow();
     candidate.stop();
-    assert!(candidate.wait(Wait::timeout(LONG / 2)), "before the session ends");
+    assert!(candidate.wait(Wait::timeout(LONG / 2)), "it ends before the session does");
     relay.restore();
-    onlooker.await_children(&dir, 1);
+    observer.await_children(&dir, 1);
     drop(guard);
 }
 
 #[test]
-fn dropping_a_candidate_whose_closure_goes_on_waits_for_nothing() {
+fn dropping_a_leading_candidate_does_not_wait() {
     let session = session(server::shared());
     let dir = unique_dir("drop");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let (release, held) = bounded::<()>(0);
     let (leading, leads) = unbounded();
     let lead = move |leadership: &Leadership| {
@@ -378,9 +379,9 @@ fn dropping_a_candidate_whose_closure_goes_on_waits_for_nothing() {
     let candidate = Candidate::start(election(&session, &dir), lead).unwrap();
     next(&leads);
     drop(candidate);
-    assert_eq!(onlooker.children(&dir).len(), 1, "it leads until it returns");
+    assert_eq!(observer.children(&dir).len(), 1, "it leads until it returns");
     drop(release);
     next(&leads);
-    onlooker.await_children(&dir, 0);
+    observer.await_children(&dir, 0);
     eventually("its closure is dropped", || leads.try_recv().is_err_and(|error| error.is_disconnected()));
 }

@@ -1,30 +1,30 @@
-//! The locks on an ensemble of three servers, of which some fail.
+//! Locks on an ensemble of three servers, of which some fail.
 
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, SessionState, WriteLock};
 
-use crate::fixtures::{Call, LONG, Notes, SHORT, connect, next, unique_dir};
+use crate::fixtures::{Call, LONG, RecordingListener, SHORT, connect, next, unique_dir};
 use crate::support::ensemble::Ensemble;
 use crate::support::server::ServerOptions;
 use crate::support::wait::{deadline, eventually};
 
 #[test]
-fn owner_and_waiter_live_through_the_death_of_the_leading_server() {
+fn owner_and_waiter_survive_the_death_of_the_leading_server() {
     let ensemble = Ensemble::start(3);
     let dir = unique_dir("leader-dies");
     let (one, two) = (connect(&ensemble.connect_string(), LONG), connect(&ensemble.connect_string(), LONG));
     let guard = BlockingWriteLock::new(&one, &dir).unwrap().lock().unwrap();
-    let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&two, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&two, &dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
     let states = [one.subscribe(), two.subscribe()];
     ensemble.kill(ensemble.leader());
     for states in &states {
         assert_eq!(next(states), SessionState::Suspended);
     }
-    assert!(guard.is_owner(), "the lease runs on");
-    eventually("both sessions are back", || {
+    assert!(guard.is_owner(), "the lease has not ended");
+    eventually("both sessions are connected", || {
         one.state() == SessionState::Connected && two.state() == SessionState::Connected
     });
     assert!(guard.is_owner() && !waiter.is_owner());
@@ -34,7 +34,7 @@ fn owner_and_waiter_live_through_the_death_of_the_leading_server() {
 }
 
 #[test]
-fn an_owner_behind_a_paused_server_stops_owning_before_another_acquires() {
+fn owner_behind_a_paused_server_stops_before_another_acquires() {
     let ensemble = Ensemble::start(3);
     let dir = unique_dir("follower-pauses");
     let follower = ensemble.follower();
@@ -46,17 +46,17 @@ fn an_owner_behind_a_paused_server_stops_owning_before_another_acquires() {
     ensemble.pause(follower);
     let until = Instant::now() + deadline();
     while !waiter.is_owner() {
-        assert!(Instant::now() < until, "nobody took over");
+        assert!(Instant::now() < until, "the waiter did not take over");
         std::thread::yield_now();
     }
     assert!(!guard.is_owner(), "two owners at once");
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
 }
 
-/// The leader hears of the clients of a follower every half tick. If the follower dies just after a keep-alive, and before
-/// it has passed that on, the leader counts the session timeout from long before.
+/// A follower reports its clients to the leader every half tick. If it dies just after a keep-alive
+/// and before that report, the leader counts the session timeout from long before.
 #[test]
-fn a_keep_alive_that_dies_with_its_follower_extends_no_lease() {
+fn keep_alive_lost_with_its_follower_extends_no_lease() {
     let slow = ServerOptions { tick_time_ms: 2000, min_session_timeout_ms: 4000, ..ServerOptions::default() };
     let ensemble = Ensemble::with(3, &slow);
     let dir = unique_dir("follower-dies-early");
@@ -67,30 +67,30 @@ fn a_keep_alive_that_dies_with_its_follower_extends_no_lease() {
     let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
     let waiter = WriteLock::new(&near, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
-    // Nobody else writes: the next transaction is the owner's keep-alive.
+    // There are no other writes: the next transaction is the owner's keep-alive.
     let leader = ensemble.node(ensemble.leader());
     let zxid = || leader.four_letter("srvr").lines().find(|line| line.starts_with("Zxid")).map(str::to_owned);
     let idle = Instant::now() + Duration::from_secs(1);
     eventually("the locks are settled", || Instant::now() >= idle);
     let before = zxid();
-    eventually("a keep-alive has come through", || zxid() != before);
+    eventually("a keep-alive has arrived", || zxid() != before);
     ensemble.pause(follower);
     let until = Instant::now() + deadline();
     while !waiter.is_owner() {
-        assert!(Instant::now() < until, "nobody took over");
+        assert!(Instant::now() < until, "the waiter did not take over");
         std::thread::yield_now();
     }
     assert!(!guard.is_owner(), "two owners at once");
 }
 
 #[test]
-fn a_lock_works_on_while_one_server_of_three_is_down() {
+fn lock_works_while_one_server_of_three_is_down() {
     let ensemble = Ensemble::start(3);
     let follower = ensemble.follower();
     ensemble.kill(follower);
     let dir = unique_dir("one-down");
     for _ in 0..4 {
-        // Wherever the connecting begins, it ends at a server that serves.
+        // The connecting may begin at any server, but ends at one that serves.
         let session = connect(&ensemble.connect_string(), LONG);
         BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap().unlock().unwrap();
     }

@@ -1,5 +1,5 @@
-//! The locks under faults: connections cut, refused and silent, sessions that end, servers that restart, znodes that
-//! others delete.
+//! Locks under faults: connections cut, refused and silent; sessions that end; servers that
+//! restart; znodes that others delete.
 
 use std::fs;
 use std::thread;
@@ -9,30 +9,32 @@ use zookeeper_recipes_lock::{
     BlockingWriteLock, LockError, LossReason, Released, Session, SessionState, WriteLock,
 };
 
-use crate::fixtures::{Call, ErrorVariant, LONG, Notes, Onlooker, SHORT, connect, next, session, unique_dir};
+use crate::fixtures::{
+    Call, ErrorVariant, LONG, Observer, RecordingListener, SHORT, connect, next, session, unique_dir,
+};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 
-/// A server, a network that can fail before it, and a directory.
+/// A server, a relay in front of it that can fail, and a directory.
 struct Fixture {
     relay: Relay,
-    onlooker: Onlooker,
+    observer: Observer,
     dir: String,
 }
 
 impl Fixture {
     fn new(test: &str) -> Fixture {
         let relay = Relay::to(server::shared().connect_string());
-        Fixture { relay, onlooker: Onlooker::at(server::shared()), dir: unique_dir(test) }
+        Fixture { relay, observer: Observer::at(server::shared()), dir: unique_dir(test) }
     }
 
-    /// A session across the failing network.
+    /// A session through the relay.
     fn far(&self, timeout: Duration) -> Session {
         connect(&self.relay.connect_string(), timeout)
     }
 
-    /// A lock on a session that does not fail, held.
+    /// A session that does not use the relay, and a lock that is held on it.
     fn held_nearby(&self) -> (Session, WriteLock) {
         let near = session(server::shared());
         let lock = WriteLock::new(&near, &self.dir).unwrap();
@@ -41,7 +43,7 @@ impl Fixture {
     }
 
     fn children(&self) -> Vec<String> {
-        self.onlooker.children(&self.dir)
+        self.observer.children(&self.dir)
     }
 
     /// Cuts the connection and waits until the session is proven alive again.
@@ -55,28 +57,28 @@ impl Fixture {
 
 fn await_state(states: &crossbeam_channel::Receiver<SessionState>, wanted: SessionState) {
     let until = Instant::now() + deadline();
-    while states.recv_deadline(until).unwrap_or_else(|_| panic!("never {wanted:?}")) != wanted {}
+    while states.recv_deadline(until).unwrap_or_else(|_| panic!("state not reached: {wanted:?}")) != wanted {}
 }
 
-// ---- a connection that comes back
+// ---- reconnects
 
 #[test]
-fn a_waiter_acquires_after_a_reconnect() {
+fn waiter_acquires_after_a_reconnect() {
     let fixture = Fixture::new("reconnect-waiting");
     let (_near, holder) = fixture.held_nearby();
     let far = fixture.far(LONG);
-    let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&far, &fixture.dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&far, &fixture.dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
     fixture.cut_and_reconnect(&far);
-    // The watch was set on the old connection; only a new one can tell of this.
+    // The watch was set on the old connection; only one on the new connection can fire.
     holder.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
     assert!(waiter.is_owner());
 }
 
 #[test]
-fn a_waiter_whose_turn_came_during_the_outage_acquires() {
+fn waiter_whose_turn_came_during_the_outage_acquires() {
     let fixture = Fixture::new("turn-in-outage");
     let (_near, holder) = fixture.held_nearby();
     let far = fixture.far(LONG);
@@ -90,34 +92,34 @@ fn a_waiter_whose_turn_came_during_the_outage_acquires() {
 }
 
 #[test]
-fn an_owner_owns_on_through_a_short_disconnect() {
+fn owner_keeps_the_lock_through_a_short_disconnect() {
     let fixture = Fixture::new("reconnect-owning");
     let far = fixture.far(LONG);
-    let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&far, &fixture.dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let lock = WriteLock::with_listener(&far, &fixture.dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     let id = lock.id();
     let states = far.subscribe();
     fixture.relay.cut();
     await_state(&states, SessionState::Suspended);
-    assert!(lock.is_owner(), "the lease runs on");
+    assert!(lock.is_owner(), "the lease has not ended");
     await_state(&states, SessionState::Connected);
     assert!(lock.is_owner());
     assert_eq!(lock.id(), id);
-    assert!(lock.lock().unwrap(), "the same request");
+    assert!(lock.lock().unwrap(), "it is the same request");
     assert_eq!(fixture.children().len(), 1);
     lock.unlock().unwrap();
     assert_eq!(next(&calls), Call::Released);
 }
 
 #[test]
-fn an_owner_whose_znode_went_during_a_disconnect_is_told_after_it() {
+fn deletion_during_a_disconnect_is_reported_after_it() {
     let fixture = Fixture::new("gone-in-outage");
     let far = fixture.far(LONG);
     let guard = BlockingWriteLock::new(&far, &fixture.dir).unwrap().lock().unwrap();
     fixture.relay.refuse();
-    fixture.onlooker.delete(guard.id());
+    fixture.observer.delete(guard.id());
     fixture.relay.restore();
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
@@ -125,19 +127,19 @@ fn an_owner_whose_znode_went_during_a_disconnect_is_told_after_it() {
 }
 
 #[test]
-fn a_waiter_waits_through_a_restart_of_the_server() {
+fn waiter_survives_a_restart_of_the_server() {
     let server = Server::start();
     let (ours, theirs) = (session(&server), session(&server));
     let dir = unique_dir("restart");
     let holder = WriteLock::new(&theirs, &dir).unwrap();
     assert!(holder.lock().unwrap());
-    let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&ours, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&ours, &dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
     server.stop();
     eventually("the outage is noticed", || ours.state() == SessionState::Suspended);
     server.restart();
-    eventually("both sessions are back", || {
+    eventually("both sessions are connected", || {
         ours.state() == SessionState::Connected && theirs.state() == SessionState::Connected
     });
     assert!(holder.is_owner() && !waiter.is_owner());
@@ -145,46 +147,46 @@ fn a_waiter_waits_through_a_restart_of_the_server() {
     assert_eq!(next(&calls), Call::Acquired);
 }
 
-// ---- replies that are lost
+// ---- lost replies
 
 #[test]
-fn a_create_whose_reply_was_lost_leaves_one_znode_and_acquires() {
+fn create_with_a_lost_reply_leaves_one_znode_and_acquires() {
     let fixture = Fixture::new("lost-reply");
     let far = fixture.far(LONG);
     let lock = BlockingWriteLock::new(&far, &fixture.dir).unwrap();
     drop(lock.lock().unwrap());
-    fixture.onlooker.await_children(&fixture.dir, 0);
+    fixture.observer.await_children(&fixture.dir, 0);
     thread::scope(|scope| {
         fixture.relay.hold_replies();
         let attempt = scope.spawn(|| lock.lock());
-        fixture.onlooker.await_children(&fixture.dir, 1);
+        fixture.observer.await_children(&fixture.dir, 1);
         let created = fixture.children();
         fixture.relay.cut();
         let guard = attempt.join().unwrap().unwrap();
         assert!(guard.is_owner());
         assert_eq!(fixture.children(), created);
-        assert!(guard.id().ends_with(&created[0]), "found again, not made again");
+        assert!(guard.id().ends_with(&created[0]), "the znode is found, not created again");
     });
 }
 
 #[test]
-fn a_create_whose_reply_was_lost_is_undone_when_the_caller_has_given_up() {
+fn create_with_a_lost_reply_is_undone_after_a_timeout() {
     let fixture = Fixture::new("lost-reply-given-up");
     let far = fixture.far(LONG);
     let lock = BlockingWriteLock::new(&far, &fixture.dir).unwrap();
     drop(lock.lock().unwrap());
-    fixture.onlooker.await_children(&fixture.dir, 0);
+    fixture.observer.await_children(&fixture.dir, 0);
     fixture.relay.hold_replies();
     let start = Instant::now();
     assert!(lock.try_lock_for(Duration::from_millis(300)).unwrap().is_none());
     assert!(start.elapsed() < scaled(Duration::from_secs(10)), "the deadline holds");
-    fixture.onlooker.await_children(&fixture.dir, 1);
+    fixture.observer.await_children(&fixture.dir, 1);
     fixture.relay.cut();
-    fixture.onlooker.await_children(&fixture.dir, 0);
+    fixture.observer.await_children(&fixture.dir, 0);
 }
 
 #[test]
-fn an_unlock_during_an_outage_deletes_the_znode_after_it() {
+fn unlock_during_an_outage_deletes_the_znode_after_it() {
     let fixture = Fixture::new("unlock-outage");
     let far = fixture.far(LONG);
     let guard = BlockingWriteLock::new(&far, &fixture.dir).unwrap().lock().unwrap();
@@ -192,26 +194,26 @@ fn an_unlock_during_an_outage_deletes_the_znode_after_it() {
     fixture.relay.refuse();
     await_state(&states, SessionState::Suspended);
     assert_eq!(guard.unlock().unwrap(), Released::Pending);
-    assert_eq!(fixture.children().len(), 1, "the session lives, and the znode with it");
+    assert_eq!(fixture.children().len(), 1, "the session is alive, so the znode exists");
     fixture.relay.restore();
-    fixture.onlooker.await_children(&fixture.dir, 0);
+    fixture.observer.await_children(&fixture.dir, 0);
 }
 
 #[test]
-fn a_guard_dropped_during_an_outage_is_released_after_it() {
+fn guard_dropped_during_an_outage_is_released_after_it() {
     let fixture = Fixture::new("drop-outage");
     let far = fixture.far(LONG);
     let guard = BlockingWriteLock::new(&far, &fixture.dir).unwrap().lock().unwrap();
     fixture.relay.refuse();
     let start = Instant::now();
     drop(guard);
-    assert!(start.elapsed() < scaled(Duration::from_secs(2)), "a drop waits for nothing");
+    assert!(start.elapsed() < scaled(Duration::from_secs(2)), "a drop does not wait");
     fixture.relay.restore();
-    fixture.onlooker.await_children(&fixture.dir, 0);
+    fixture.observer.await_children(&fixture.dir, 0);
 }
 
 #[test]
-fn a_session_closed_during_an_outage_does_not_come_back() {
+fn session_closed_during_an_outage_stays_closed() {
     let fixture = Fixture::new("close-outage");
     let far = fixture.far(LONG);
     let guard = BlockingWriteLock::new(&far, &fixture.dir).unwrap().lock().unwrap();
@@ -222,21 +224,22 @@ fn a_session_closed_during_an_outage_does_not_come_back() {
     assert!(!guard.is_owner());
     drop(guard);
     drop(far);
-    // Takes its time in vain, in which the first attempts at a close fail.
+    // Takes a while; meanwhile the first attempts to close fail.
     assert!(Session::connect(&fixture.relay.connect_string(), Duration::from_secs(1)).is_err());
     fixture.relay.restore();
-    // The client library reconnects although nobody uses it any more; long before the session timeout it must be gone.
+    // The client library reconnects although its session is closed. The znode must be gone long
+    // before the session timeout.
     eventually_within(scaled(LONG / 2), "the znode is gone", || fixture.children().is_empty());
 }
 
 // ---- sessions that end
 
 #[test]
-fn an_owner_in_a_silent_partition_stops_owning_before_anybody_else_can() {
+fn owner_in_a_silent_partition_stops_before_another_acquires() {
     let fixture = Fixture::new("partition-owning");
     let far = fixture.far(SHORT);
-    let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&far, &fixture.dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let lock = WriteLock::with_listener(&far, &fixture.dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     let near = session(server::shared());
@@ -244,9 +247,10 @@ fn an_owner_in_a_silent_partition_stops_owning_before_anybody_else_can() {
     assert!(!next_owner.lock().unwrap());
     fixture.relay.swallow();
     let until = Instant::now() + deadline();
-    // Ask the new owner first: were the old one asked first, a hand-over between the two questions would pass.
+    // Asks the new owner first: in the other order, a hand-over between the two questions would
+    // pass.
     while !(next_owner.is_owner() && lock.is_owner()) {
-        assert!(Instant::now() < until, "nobody took over");
+        assert!(Instant::now() < until, "the waiter did not take over");
         if next_owner.is_owner() {
             break;
         }
@@ -258,14 +262,14 @@ fn an_owner_in_a_silent_partition_stops_owning_before_anybody_else_can() {
 }
 
 #[test]
-fn a_waiting_call_in_a_silent_partition_ends_with_the_session() {
+fn waiting_call_in_a_silent_partition_ends_with_the_session() {
     let fixture = Fixture::new("partition-waiting");
     let (_near, _holder) = fixture.held_nearby();
     let far = fixture.far(SHORT);
     let lock = BlockingWriteLock::new(&far, &fixture.dir).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| lock.lock().map(drop));
-        fixture.onlooker.await_children(&fixture.dir, 2);
+        fixture.observer.await_children(&fixture.dir, 2);
         fixture.relay.swallow();
         let start = Instant::now();
         let error = waiting.join().unwrap().unwrap_err();
@@ -274,7 +278,7 @@ fn a_waiting_call_in_a_silent_partition_ends_with_the_session() {
     });
     assert_eq!(far.state(), SessionState::Lost);
     assert!(lock.lock().unwrap_err().is_session_lost());
-    fixture.onlooker.await_children(&fixture.dir, 1);
+    fixture.observer.await_children(&fixture.dir, 1);
     fixture.relay.restore();
     // Another session works at once.
     let again = fixture.far(SHORT);
@@ -293,7 +297,7 @@ fn deadlines_hold_and_drops_return_while_packets_are_swallowed() {
     fixture.relay.swallow();
     let start = Instant::now();
     for _ in 0..40 {
-        // More than there are workers: each of them leaves one stuck.
+        // More than the number of workers: each attempt leaves a worker stuck.
         assert!(lock.try_lock_for(Duration::from_millis(10)).unwrap().is_none());
     }
     drop(guard);
@@ -302,27 +306,27 @@ fn deadlines_hold_and_drops_return_while_packets_are_swallowed() {
     drop(far);
     assert!(start.elapsed() < scaled(Duration::from_secs(5)), "{:?}", start.elapsed());
     fixture.relay.restore();
-    fixture.onlooker.await_children(&fixture.dir, 0);
+    fixture.observer.await_children(&fixture.dir, 0);
 }
 
 #[test]
-fn a_new_session_behind_the_handles_back_is_told_as_lost() {
+fn silently_replaced_session_is_reported_as_lost() {
     let server = Server::start();
-    let onlooker_dir = unique_dir("silent-new-session");
+    let observer_dir = unique_dir("silent-new-session");
     let session = session(&server);
     let states = session.subscribe();
-    let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &onlooker_dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let lock = WriteLock::with_listener(&session, &observer_dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
-    // A server that has forgotten everything does not know the session, and the client opens another without a word.
+    // A server without its data does not know the session, and the client silently opens another.
     server.stop();
     fs::remove_dir_all(server.dir().join("data").join("version-2")).unwrap();
     server.restart();
-    // It takes back only clients that have seen less than it has done.
-    let onlooker = Onlooker::at(&server);
+    // It accepts only clients that have seen no later transaction than its own.
+    let observer = Observer::at(&server);
     for number in 0..200 {
-        onlooker.create_persistent(&format!("/busy-{number}"));
+        observer.create_persistent(&format!("/busy-{number}"));
     }
     await_state(&states, SessionState::Lost);
     assert_eq!(next(&calls), Call::Lost(LossReason::SessionExpired));
@@ -330,76 +334,76 @@ fn a_new_session_behind_the_handles_back_is_told_as_lost() {
     assert!(lock.lock().unwrap_err().is_session_lost());
     assert!(lock.unlock().unwrap_err().is_session_lost());
     let again = crate::fixtures::session(&server);
-    assert!(WriteLock::new(&again, &onlooker_dir).unwrap().lock().unwrap());
+    assert!(WriteLock::new(&again, &observer_dir).unwrap().lock().unwrap());
 }
 
 #[test]
-fn a_queued_request_hears_that_its_session_is_gone() {
+fn queued_request_is_dropped_when_its_session_is_lost() {
     let fixture = Fixture::new("dropped");
     let (_near, _holder) = fixture.held_nearby();
     let far = fixture.far(SHORT);
-    let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&far, &fixture.dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&far, &fixture.dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
     fixture.relay.swallow();
     assert_eq!(next(&calls), Call::Dropped(LossReason::LeaseExpired));
-    assert!(calls.try_recv().is_err(), "it was never acquired, so it is neither released nor lost");
+    assert!(calls.try_recv().is_err(), "it was not acquired, so it is neither released nor lost");
 }
 
-// ---- znodes that others delete
+// ---- deleted znodes
 
 #[test]
-fn an_owner_is_told_when_another_deletes_its_znode() {
+fn owner_gets_the_loss_when_another_deletes_its_znode() {
     let fixture = Fixture::new("deleted-owning");
     let near = session(server::shared());
     let blocking = BlockingWriteLock::new(&near, &fixture.dir).unwrap();
     let guard = blocking.lock().unwrap();
-    fixture.onlooker.delete(guard.id());
+    fixture.observer.delete(guard.id());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
     assert!(guard.fencing_token().is_err());
     assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));
 
-    let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&near, &fixture.dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let lock = WriteLock::with_listener(&near, &fixture.dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
-    fixture.onlooker.delete(&lock.id().unwrap());
+    fixture.observer.delete(&lock.id().unwrap());
     assert_eq!(next(&calls), Call::Lost(LossReason::NodeDeleted));
     assert!(!lock.is_owner());
-    assert!(lock.lock().unwrap(), "a new request");
+    assert!(lock.lock().unwrap(), "it is a new request");
     assert_eq!(next(&calls), Call::Acquired);
 }
 
 #[test]
-fn what_was_done_under_a_lock_that_was_taken_away_is_no_success() {
+fn with_lock_fails_when_the_lock_was_taken_away() {
     let fixture = Fixture::new("deleted-inside");
     let near = session(server::shared());
     let lock = BlockingWriteLock::new(&near, &fixture.dir).unwrap();
-    let error = lock.with_lock(|guard| fixture.onlooker.delete(guard.id())).unwrap_err();
+    let error = lock.with_lock(|guard| fixture.observer.delete(guard.id())).unwrap_err();
     assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
 }
 
 #[test]
-fn a_queue_deleted_under_its_waiters_fails_them_and_can_be_joined_again() {
+fn waiters_of_a_deleted_queue_fail_and_can_join_again() {
     let fixture = Fixture::new("deleted-parent");
     let (_near, holder) = fixture.held_nearby();
     let waiting = session(server::shared());
     let lock = BlockingWriteLock::new(&waiting, &fixture.dir).unwrap();
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| lock.lock().map(drop))).collect();
-        fixture.onlooker.await_children(&fixture.dir, 4);
+        fixture.observer.await_children(&fixture.dir, 4);
         let mut children = fixture.children();
         children.reverse();
         for child in children {
-            fixture.onlooker.delete(&format!("{}/{child}", fixture.dir));
+            fixture.observer.delete(&format!("{}/{child}", fixture.dir));
         }
-        fixture.onlooker.delete(&fixture.dir);
+        fixture.observer.delete(&fixture.dir);
         for waiter in waiters {
             let error = waiter.join().unwrap().unwrap_err();
             assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
         }
     });
-    eventually("the holder has noticed", || !holder.is_owner());
-    assert!(lock.try_lock().unwrap().is_some(), "the directory is made again");
+    eventually("the holder notices", || !holder.is_owner());
+    assert!(lock.try_lock().unwrap().is_some(), "the directory is created again");
 }

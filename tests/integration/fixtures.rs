@@ -1,4 +1,5 @@
-//! What most tests begin with: sessions, a directory of their own, a bare client to look on, a listener that takes notes.
+//! Common fixtures: sessions, unique directories, a client to inspect the server, a recording
+//! listener.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Session};
 use crate::support::server::Server;
 use crate::support::wait::{deadline, eventually};
 
-/// The session timeout of tests that need none in particular: long, so that a slow machine ends no session.
+/// The default session timeout: long, so that no session ends on a slow machine.
 pub const LONG: Duration = Duration::from_secs(30);
 
 /// The session timeout of tests in which a session must end.
 pub const SHORT: Duration = Duration::from_secs(4);
 
-/// Questions for one variant of an error.
+/// Checks for one variant of an error.
 pub trait ErrorVariant {
     fn is_session_lost(&self) -> bool;
     fn is_closed(&self) -> bool;
@@ -55,30 +56,31 @@ pub fn connect(connect_string: &str, timeout: Duration) -> Session {
     Session::connect(connect_string, timeout).unwrap()
 }
 
-/// A directory that no other test uses. Its parents do not exist at first.
+/// A directory that no other test uses. Neither it nor its parents exist at first.
 pub fn unique_dir(test: &str) -> String {
     format!("/it/{test}/{}", uuid::Uuid::new_v4())
 }
 
-/// A client beside the library, to look on and to interfere.
-pub struct Onlooker {
+/// A client of the crate `zookeeper`, which inspects and changes znodes without the library.
+pub struct Observer {
     zk: ZooKeeper,
 }
 
-impl Onlooker {
-    pub fn at(server: &Server) -> Onlooker {
-        Onlooker::of(&server.connect_string())
+impl Observer {
+    pub fn at(server: &Server) -> Observer {
+        Observer::of(&server.connect_string())
     }
 
-    pub fn of(connect_string: &str) -> Onlooker {
-        Onlooker { zk: ZooKeeper::connect(connect_string, LONG, |_| {}).unwrap() }
+    pub fn of(connect_string: &str) -> Observer {
+        Observer { zk: ZooKeeper::connect(connect_string, LONG, |_| {}).unwrap() }
     }
 
     pub fn zk(&self) -> &ZooKeeper {
         &self.zk
     }
 
-    /// The children's names, in the order of their sequence numbers; none where there is no such directory.
+    /// The names of the children, in the order of their sequence numbers; empty if the directory
+    /// does not exist.
     pub fn children(&self, dir: &str) -> Vec<String> {
         match self.zk.get_children(dir, false) {
             Ok(mut children) => {
@@ -103,12 +105,12 @@ impl Onlooker {
     }
 
     pub fn create_persistent(&self, path: &str) {
-        let mut upto = String::new();
+        let mut prefix = String::new();
         for name in path[1..].split('/') {
-            upto = format!("{upto}/{name}");
-            match self.zk.create(&upto, Vec::new(), Acl::open_unsafe().clone(), CreateMode::Persistent) {
+            prefix = format!("{prefix}/{name}");
+            match self.zk.create(&prefix, Vec::new(), Acl::open_unsafe().clone(), CreateMode::Persistent) {
                 Ok(_) | Err(ZkError::NodeExists) => {}
-                Err(error) => panic!("create {upto}: {error:?}"),
+                Err(error) => panic!("create {prefix}: {error:?}"),
             }
         }
     }
@@ -118,7 +120,7 @@ impl Onlooker {
     }
 }
 
-/// What a listener was told.
+/// A call of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Acquired,
@@ -128,46 +130,46 @@ pub enum Call {
     Dropped(LossReason),
 }
 
-/// A listener that takes notes.
-pub struct Notes {
-    calls: Sender<Call>,
+/// A listener that sends its calls to a channel.
+pub struct RecordingListener {
+    sender: Sender<Call>,
 }
 
-impl Notes {
-    pub fn new() -> (Arc<Notes>, Receiver<Call>) {
-        let (calls, taken) = unbounded();
-        (Arc::new(Notes { calls }), taken)
+impl RecordingListener {
+    pub fn new() -> (Arc<RecordingListener>, Receiver<Call>) {
+        let (sender, calls) = unbounded();
+        (Arc::new(RecordingListener { sender }), calls)
     }
 
-    fn note(&self, call: Call) {
-        // The test may have ended and dropped its end.
-        let _ = self.calls.send(call);
+    fn record(&self, call: Call) {
+        // The test may have ended.
+        let _ = self.sender.send(call);
     }
 }
 
-impl LockListener for Notes {
+impl LockListener for RecordingListener {
     fn lock_acquired(&self) {
-        self.note(Call::Acquired);
+        self.record(Call::Acquired);
     }
 
     fn lock_released(&self) {
-        self.note(Call::Released);
+        self.record(Call::Released);
     }
 
     fn lock_lost(&self, reason: LossReason) {
-        self.note(Call::Lost(reason));
+        self.record(Call::Lost(reason));
     }
 
     fn revocation_requested(&self) {
-        self.note(Call::RevocationRequested);
+        self.record(Call::RevocationRequested);
     }
 
     fn request_dropped(&self, reason: LossReason) {
-        self.note(Call::Dropped(reason));
+        self.record(Call::Dropped(reason));
     }
 }
 
-/// The next thing on a channel, which must come before the deadline.
+/// The next message on a channel; it must arrive before the deadline.
 pub fn next<T>(channel: &Receiver<T>) -> T {
-    channel.recv_timeout(deadline()).expect("nothing came before the deadline")
+    channel.recv_timeout(deadline()).expect("no message before the deadline")
 }

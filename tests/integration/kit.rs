@@ -1,4 +1,4 @@
-//! The test kit does what it says: without this, a green run of the other tests says little.
+//! Tests of the test kit. Without them, the success of other tests would prove little.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -21,7 +21,7 @@ use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 // --- waits and leaks ---
 
 #[test]
-fn a_wait_that_fails_says_what_did_not_come() {
+fn failed_wait_names_its_condition() {
     let limit = Duration::from_millis(20);
     let failure = catch_unwind(|| eventually_within(limit, "pigs fly", || false)).unwrap_err();
     let message = failure.downcast_ref::<String>().unwrap();
@@ -44,7 +44,7 @@ fn threads_are_found_by_the_first_fifteen_bytes_of_their_name() {
 // --- one server ---
 
 #[test]
-fn a_server_serves_when_start_returns() {
+fn server_serves_when_start_returns() {
     let server = server::shared();
     assert_eq!(server.four_letter("ruok"), "imok");
     assert!(server.four_letter("srvr").contains("Mode: standalone"));
@@ -52,14 +52,14 @@ fn a_server_serves_when_start_returns() {
 }
 
 #[test]
-fn a_server_grants_session_timeouts_from_one_second_to_forty() {
+fn server_grants_session_timeouts_from_one_second_to_forty() {
     let configuration = server::shared().four_letter("conf");
     assert!(configuration.contains("minSessionTimeout=1000\n"), "{configuration}");
     assert!(configuration.contains("maxSessionTimeout=40000\n"), "{configuration}");
 }
 
 #[test]
-fn a_paused_server_answers_again_after_resume() {
+fn paused_server_answers_again_after_resume() {
     let server = Server::start();
     let mut stream = TcpStream::connect(server.connect_string()).unwrap();
     stream.write_all(b"ru").unwrap();
@@ -75,7 +75,7 @@ fn a_paused_server_answers_again_after_resume() {
 }
 
 #[test]
-fn a_server_restarts_on_the_same_data() {
+fn server_restarts_on_the_same_data() {
     let server = Server::start();
     let paths = ["/stopped", "/killed", "/killed-while-paused"];
     for path in paths {
@@ -94,12 +94,12 @@ fn a_server_restarts_on_the_same_data() {
     }
     let client = connect(&server.connect_string());
     for path in paths {
-        assert!(client.exists(path, false).unwrap().is_some(), "{path} is gone");
+        assert!(client.exists(path, false).unwrap().is_some(), "{path} does not exist");
     }
 }
 
 #[test]
-fn a_server_counts_its_sessions_and_watches() {
+fn server_counts_its_sessions_and_watches() {
     let server = Server::start();
     assert_eq!((server.session_count(), server.watch_count()), (0, 0));
     let clients = [connect(&server.connect_string()), connect(&server.connect_string())];
@@ -110,7 +110,7 @@ fn a_server_counts_its_sessions_and_watches() {
 }
 
 #[test]
-fn a_dropped_server_leaves_neither_process_nor_data() {
+fn dropped_server_leaves_neither_process_nor_data() {
     let server = Server::start();
     let remains = remains_of(&server);
     assert!(remains.iter().all(|path| Path::new(path).exists()));
@@ -118,7 +118,7 @@ fn a_dropped_server_leaves_neither_process_nor_data() {
     assert_eq!(remains.map(|path| Path::new(&path).exists()), [false, false]);
 }
 
-/// Runs itself in a process of its own, which starts servers and is then killed.
+/// Runs itself in another process, which starts servers and is then killed.
 #[test]
 fn no_server_outlives_a_killed_test_process() {
     const NAME: &str = "kit::no_server_outlives_a_killed_test_process";
@@ -154,7 +154,7 @@ fn no_server_outlives_a_killed_test_process() {
 // --- an ensemble ---
 
 #[test]
-fn an_ensemble_elects_another_leader_when_its_leader_is_killed() {
+fn ensemble_elects_another_leader_when_its_leader_is_killed() {
     let ensemble = Ensemble::start(3);
     let first = ensemble.leader();
     put(&connect(&ensemble.connect_string_of(first)), "/kept").unwrap();
@@ -168,13 +168,13 @@ fn an_ensemble_elects_another_leader_when_its_leader_is_killed() {
 }
 
 #[test]
-fn an_ensemble_without_a_quorum_serves_nobody_until_it_has_one() {
+fn ensemble_does_not_serve_without_a_quorum() {
     let ensemble = Ensemble::start(3);
     let leader = ensemble.leader();
     for index in (0..3).filter(|&index| index != leader) {
         ensemble.pause(index);
     }
-    eventually("the lonely leader gives up", || {
+    eventually("the leader without a quorum gives up", || {
         ensemble.mode(leader).is_none() && !ensemble.node(leader).serves()
     });
     for index in (0..3).filter(|&index| index != leader) {
@@ -186,7 +186,7 @@ fn an_ensemble_without_a_quorum_serves_nobody_until_it_has_one() {
 // --- the relay ---
 
 #[test]
-fn a_relay_passes_bytes_and_ends_in_both_directions() {
+fn relay_forwards_bytes_and_ends_in_both_directions() {
     let relay = Relay::to(echo());
     let mut stream = TcpStream::connect(relay.connect_string()).unwrap();
     assert_echoes(&stream, "hello");
@@ -194,11 +194,11 @@ fn a_relay_passes_bytes_and_ends_in_both_directions() {
 
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
-    eventually("the connection is over", || relay.connections() == 0);
+    eventually("the connection is closed", || relay.connections() == 0);
 }
 
 #[test]
-fn a_relay_that_cuts_takes_new_connections() {
+fn relay_accepts_new_connections_after_a_cut() {
     let relay = Relay::to(echo());
     let old = TcpStream::connect(relay.connect_string()).unwrap();
     assert_echoes(&old, "before");
@@ -209,7 +209,7 @@ fn a_relay_that_cuts_takes_new_connections() {
 }
 
 #[test]
-fn a_relay_that_refuses_comes_back_on_the_same_port() {
+fn refusing_relay_restores_the_same_port() {
     let relay = Relay::to(echo());
     let old = TcpStream::connect(relay.connect_string()).unwrap();
     assert_echoes(&old, "before");
@@ -223,7 +223,7 @@ fn a_relay_that_refuses_comes_back_on_the_same_port() {
 }
 
 #[test]
-fn a_relay_that_blacks_out_closes_connections_and_silences_new_ones() {
+fn relay_in_blackout_closes_connections_and_silences_new_ones() {
     let relay = Relay::to(echo());
     let old = TcpStream::connect(relay.connect_string()).unwrap();
     assert_echoes(&old, "before");
@@ -238,7 +238,7 @@ fn a_relay_that_blacks_out_closes_connections_and_silences_new_ones() {
 }
 
 #[test]
-fn a_relay_that_swallows_delivers_after_restore() {
+fn swallowing_relay_delivers_after_restore() {
     let relay = Relay::to(echo());
     let old = TcpStream::connect(relay.connect_string()).unwrap();
     assert_echoes(&old, "before");
@@ -259,7 +259,7 @@ fn a_relay_that_swallows_delivers_after_restore() {
 }
 
 #[test]
-fn a_relay_that_swallows_hides_that_the_server_is_gone() {
+fn swallowing_relay_hides_the_loss_of_the_server() {
     let target = listen();
     let relay = Relay::to(target.local_addr().unwrap());
     let old = TcpStream::connect(relay.connect_string()).unwrap();
@@ -278,14 +278,14 @@ fn a_relay_that_swallows_hides_that_the_server_is_gone() {
 }
 
 #[test]
-fn a_relay_that_holds_replies_lets_requests_through() {
+fn relay_that_holds_replies_forwards_requests() {
     let server = Server::start();
     let relay = Relay::to(server.connect_string());
     let client = connect(&relay.connect_string());
     relay.hold_replies();
     let create = thread::spawn(move || put(&client, "/held"));
     let direct = connect(&server.connect_string());
-    eventually("the znode is there", || direct.exists("/held", false).unwrap().is_some());
+    eventually("the znode exists", || direct.exists("/held", false).unwrap().is_some());
     eventually("the reply is held", || relay.bytes_held() > 0);
     assert!(!create.is_finished());
 
@@ -294,7 +294,7 @@ fn a_relay_that_holds_replies_lets_requests_through() {
 }
 
 #[test]
-fn a_reply_that_was_held_is_lost_by_a_cut() {
+fn held_reply_is_lost_by_a_cut() {
     let relay = Relay::to(echo());
     let stream = TcpStream::connect(relay.connect_string()).unwrap();
     relay.hold_replies();
@@ -307,7 +307,7 @@ fn a_reply_that_was_held_is_lost_by_a_cut() {
 }
 
 #[test]
-fn a_dropped_relay_leaves_no_thread() {
+fn dropped_relay_leaves_no_thread() {
     let relay = Relay::to(echo());
     let streams = [(); 3].map(|()| TcpStream::connect(relay.connect_string()).unwrap());
     for stream in &streams {
@@ -334,13 +334,14 @@ fn put(client: &ZooKeeper, path: &str) -> ZkResult<String> {
     client.create(path, Vec::new(), acl, CreateMode::Persistent)
 }
 
-/// Paths that exist as long as the server does: its process and its directory.
+/// Paths that exist while the server does: of its process and of its directory.
 fn remains_of(server: &Server) -> [String; 2] {
     let process = format!("/proc/{}", server.pid().unwrap());
     [process, server.dir().to_str().unwrap().to_owned()]
 }
 
-/// A server that sends back what it gets; its threads end with their connections, the first with the process.
+/// A server that echoes its input. Its threads end with their connections; the first one ends with
+/// the process.
 fn echo() -> SocketAddr {
     let listener = listen();
     let address = listener.local_addr().unwrap();
@@ -365,7 +366,7 @@ fn assert_reads(mut stream: &TcpStream, text: &str) {
     assert_eq!(answer, text.as_bytes());
 }
 
-/// Neither a byte nor an end comes, for a while.
+/// Checks that neither data nor the end of the stream arrives for a while.
 fn assert_silent(mut stream: &TcpStream) {
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let error = stream.read(&mut [0]).unwrap_err();

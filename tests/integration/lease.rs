@@ -1,4 +1,4 @@
-//! What the lease concludes of the answers of real servers: nobody owns a lock that the server may have given away.
+//! The lease on real servers: a lock that the server may have given away has no owner here.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use crate::support::relay::Relay;
 use crate::support::server::{Server, ServerOptions};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 
-/// Blocks until the waiter owns the lock, and fails if it did so before the holder stopped.
+/// Waits until the waiter owns the lock; fails if the holder owns it at the same time.
 fn takes_over_without_overlap(guard: &LockGuard, waiter: &WriteLock) {
     let until = Instant::now() + deadline();
     while !waiter.is_owner() {
-        assert!(Instant::now() < until, "nobody took over");
+        assert!(Instant::now() < until, "the waiter did not take over");
         thread::yield_now();
     }
     assert!(!guard.is_owner(), "two owners at once");
 }
 
-/// A server grants a session timeout anew on every reconnect, and its configuration may have changed.
+/// A server grants a session timeout on every reconnect, and its configuration may have changed.
 #[test]
-fn the_lease_follows_a_shorter_timeout_that_is_granted_on_a_reconnect() {
+fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     let server = Server::start();
     let relay = Relay::to(server.connect_string());
     let far = connect(&relay.connect_string(), Duration::from_secs(40));
@@ -33,8 +33,8 @@ fn the_lease_follows_a_shorter_timeout_that_is_granted_on_a_reconnect() {
     server.stop();
     server.reconfigure("maxSessionTimeout=40000", "maxSessionTimeout=10000");
     server.restart();
-    eventually("the session is back", || far.state() == SessionState::Connected);
-    eventually("the owner goes on", || far.session_timeout() == Duration::from_secs(10));
+    eventually("the session is connected", || far.state() == SessionState::Connected);
+    eventually("the session has the new timeout", || far.session_timeout() == Duration::from_secs(10));
     let near = connect(&server.connect_string(), LONG);
     let waiter = WriteLock::new(&near, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
@@ -48,21 +48,21 @@ fn the_lease_follows_a_shorter_timeout_that_is_granted_on_a_reconnect() {
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
 }
 
-/// An observer behind an observer master reports to the leader by two ways, of half a tick each.
+/// An observer behind an observer master reports to the leader in two hops of half a tick each.
 #[test]
-fn a_keep_alive_that_dies_with_an_observer_and_its_master_extends_no_lease() {
+fn keep_alive_lost_with_an_observer_and_its_master_extends_no_lease() {
     const MASTER: usize = 0;
     const OBSERVER: usize = 3;
     let options =
         ServerOptions { tick_time_ms: 2000, min_session_timeout_ms: 4000, ..ServerOptions::default() };
     let ensemble = Ensemble::with_observer(&options);
     let leader = ensemble.leader();
-    assert_ne!(leader, MASTER, "it was started when the others had a leader");
+    assert_ne!(leader, MASTER, "it was started after the leader was elected");
     let leader = ensemble.node(leader);
     let zxid = || {
         let answer = leader.four_letter("srvr");
         let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).map(str::to_owned);
-        u64::from_str_radix(&zxid.expect("the leader says its zxid"), 16).expect("a number")
+        u64::from_str_radix(&zxid.expect("the leader reports its zxid"), 16).expect("a number")
     };
     for attempt in 0..3 {
         ensemble.await_quorum();
@@ -73,7 +73,7 @@ fn a_keep_alive_that_dies_with_an_observer_and_its_master_extends_no_lease() {
         let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
         let waiter = WriteLock::new(&near, &dir).unwrap();
         assert!(!waiter.lock().unwrap());
-        // Nobody else writes: the next transactions are a keep-alive and its confirmation.
+        // There are no other writes: the next transactions are a keep-alive and its confirmation.
         let idle = Instant::now() + Duration::from_millis(2800 + 300 * attempt);
         eventually("the locks are settled", || Instant::now() >= idle);
         let before = zxid();
@@ -88,7 +88,7 @@ fn a_keep_alive_that_dies_with_an_observer_and_its_master_extends_no_lease() {
 }
 
 #[test]
-fn a_server_that_is_frozen_does_not_hold_up_connecting_to_the_others() {
+fn frozen_server_does_not_delay_connecting_to_the_others() {
     let ensemble = Ensemble::start(3);
     ensemble.pause(ensemble.follower());
     for _ in 0..4 {
@@ -100,7 +100,7 @@ fn a_server_that_is_frozen_does_not_hold_up_connecting_to_the_others() {
 }
 
 #[test]
-fn closing_a_session_with_a_silent_server_takes_no_longer_than_its_silence() {
+fn close_with_a_silent_server_returns_in_time() {
     let server = Server::start();
     let relay = Relay::to(server.connect_string());
     let session = connect(&relay.connect_string(), Duration::from_secs(4));

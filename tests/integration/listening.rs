@@ -1,25 +1,26 @@
-//! The lock with a listener on a healthy server: the order of the calls, and what a listener may do.
+//! Locks with a listener on a healthy server: the order of the calls, and the calls that a listener
+//! may make.
 
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::unbounded;
 use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Released, WriteLock};
 
-use crate::fixtures::{Call, ErrorVariant, Notes, Onlooker, next, session, unique_dir};
+use crate::fixtures::{Call, ErrorVariant, Observer, RecordingListener, next, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::eventually;
 
 #[test]
-fn the_listener_hears_of_each_acquisition_and_its_release_once() {
+fn listener_is_called_once_per_acquisition_and_release() {
     let session = session(server::shared());
     let dir = unique_dir("once");
-    let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let lock = WriteLock::with_listener(&session, &dir, listener).unwrap();
     for _ in 0..3 {
         assert!(lock.lock().unwrap());
-        assert!(lock.lock().unwrap(), "a second call is the same request");
+        assert!(lock.lock().unwrap(), "a second call makes no second request");
         assert!(lock.is_owner());
-        assert_eq!(Onlooker::at(server::shared()).children(&dir).len(), 1);
+        assert_eq!(Observer::at(server::shared()).children(&dir).len(), 1);
         lock.unlock().unwrap();
         lock.unlock().unwrap();
         assert!(!lock.is_owner());
@@ -27,26 +28,26 @@ fn the_listener_hears_of_each_acquisition_and_its_release_once() {
         assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
     }
     drop(lock);
-    assert!(calls.try_recv().is_err(), "nothing more");
+    assert!(calls.try_recv().is_err(), "there are no other calls");
 }
 
 #[test]
-fn a_waiting_lock_is_told_when_its_turn_comes() {
+fn listener_of_a_waiting_lock_is_called_on_acquisition() {
     let session = session(server::shared());
     let dir = unique_dir("turn");
     let holder = WriteLock::new(&session, &dir).unwrap();
     assert!(holder.lock().unwrap());
-    let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&session, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&session, &dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
-    assert!(!waiter.lock().unwrap(), "a second call is the same request");
+    assert!(!waiter.lock().unwrap(), "a second call makes no second request");
     assert!(!waiter.is_owner());
-    assert_eq!(Onlooker::at(server::shared()).children(&dir).len(), 2);
+    assert_eq!(Observer::at(server::shared()).children(&dir).len(), 2);
     assert!(calls.try_recv().is_err());
     holder.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
     assert!(waiter.is_owner());
-    let stat = Onlooker::at(server::shared()).zk().exists(&waiter.id().unwrap(), false).unwrap().unwrap();
+    let stat = Observer::at(server::shared()).zk().exists(&waiter.id().unwrap(), false).unwrap().unwrap();
     assert_eq!(waiter.fencing_token().unwrap(), stat.czxid);
     assert!(matches!(holder.fencing_token(), Err(LockError::NotOwner { .. })));
     assert!(waiter.lock().unwrap());
@@ -55,26 +56,26 @@ fn a_waiting_lock_is_told_when_its_turn_comes() {
 }
 
 #[test]
-fn leaving_the_queue_calls_nobody() {
+fn leaving_the_queue_calls_no_listener() {
     let session = session(server::shared());
     let dir = unique_dir("leave");
     let holder = WriteLock::new(&session, &dir).unwrap();
     holder.lock().unwrap();
-    let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&session, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&session, &dir, listener).unwrap();
     waiter.lock().unwrap();
     waiter.unlock().unwrap();
-    assert_eq!(Onlooker::at(server::shared()).children(&dir).len(), 1);
+    assert_eq!(Observer::at(server::shared()).children(&dir).len(), 1);
     drop(waiter);
     assert!(calls.try_recv().is_err());
 }
 
 #[test]
-fn a_closed_lock_stays_closed() {
+fn closed_lock_stays_closed() {
     let session = session(server::shared());
     let dir = unique_dir("close");
-    let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let lock = WriteLock::with_listener(&session, &dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     lock.close();
     lock.close();
@@ -84,14 +85,14 @@ fn a_closed_lock_stays_closed() {
     assert!(lock.is_closed() && !lock.is_owner());
     assert_eq!(lock.id(), None);
     assert_eq!(lock.dir(), dir);
-    Onlooker::at(server::shared()).await_children(&dir, 0);
+    Observer::at(server::shared()).await_children(&dir, 0);
 }
 
 #[test]
-fn another_listener_hears_what_happens_from_then_on() {
+fn replaced_listener_gets_the_later_calls() {
     let session = session(server::shared());
-    let (first, first_calls) = Notes::new();
-    let (second, second_calls) = Notes::new();
+    let (first, first_calls) = RecordingListener::new();
+    let (second, second_calls) = RecordingListener::new();
     let lock = WriteLock::with_listener(&session, &unique_dir("swap"), first).unwrap();
     lock.lock().unwrap();
     assert_eq!(next(&first_calls), Call::Acquired);
@@ -102,79 +103,79 @@ fn another_listener_hears_what_happens_from_then_on() {
     assert!(first_calls.try_recv().is_err());
 }
 
-/// A listener that does something with its own lock when it is told of an acquisition.
-struct Meddler<F> {
+/// A listener that calls its own lock on an acquisition.
+struct CallsItsLock<F> {
     lock: Arc<OnceLock<WriteLock>>,
-    notes: Arc<Notes>,
+    listener: Arc<RecordingListener>,
     on_acquired: F,
 }
 
-impl<F: Fn(&WriteLock) + Send + Sync> LockListener for Meddler<F> {
+impl<F: Fn(&WriteLock) + Send + Sync> LockListener for CallsItsLock<F> {
     fn lock_acquired(&self) {
-        self.notes.lock_acquired();
-        (self.on_acquired)(self.lock.wait_for_it());
+        self.listener.lock_acquired();
+        (self.on_acquired)(self.lock.await_value());
     }
 
     fn lock_released(&self) {
-        self.notes.lock_released();
+        self.listener.lock_released();
     }
 
     fn lock_lost(&self, reason: LossReason) {
-        self.notes.lock_lost(reason);
+        self.listener.lock_lost(reason);
     }
 }
 
-trait WaitForIt<T> {
-    fn wait_for_it(&self) -> &T;
+trait AwaitValue<T> {
+    fn await_value(&self) -> &T;
 }
 
-impl<T> WaitForIt<T> for OnceLock<T> {
-    fn wait_for_it(&self) -> &T {
+impl<T> AwaitValue<T> for OnceLock<T> {
+    fn await_value(&self) -> &T {
         eventually("the test has stored its lock", || self.get().is_some());
         self.get().unwrap()
     }
 }
 
-fn meddle(test: &str, on_acquired: impl Fn(&WriteLock) + Send + Sync + 'static) -> Vec<Call> {
+fn calls_of(test: &str, on_acquired: impl Fn(&WriteLock) + Send + Sync + 'static) -> Vec<Call> {
     let session = session(server::shared());
     let dir = unique_dir(test);
     let slot = Arc::new(OnceLock::new());
-    let (notes, calls) = Notes::new();
-    let meddler = Meddler { lock: Arc::clone(&slot), notes, on_acquired };
-    let lock = WriteLock::with_listener(&session, &dir, meddler).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let listener = CallsItsLock { lock: Arc::clone(&slot), listener, on_acquired };
+    let lock = WriteLock::with_listener(&session, &dir, listener).unwrap();
     slot.set(lock).unwrap();
     let _ = slot.get().unwrap().lock();
-    let told = vec![next(&calls), next(&calls)];
-    Onlooker::at(server::shared()).await_children(&dir, 0);
-    told
+    let calls = vec![next(&calls), next(&calls)];
+    Observer::at(server::shared()).await_children(&dir, 0);
+    calls
 }
 
 #[test]
-fn a_listener_may_unlock_its_own_lock() {
-    let told = meddle("unlock-inside", |lock| assert_eq!(lock.unlock().unwrap(), Released::Deleted));
-    assert_eq!(told, [Call::Acquired, Call::Released]);
+fn listener_may_unlock_its_own_lock() {
+    let calls = calls_of("unlock-inside", |lock| assert_eq!(lock.unlock().unwrap(), Released::Deleted));
+    assert_eq!(calls, [Call::Acquired, Call::Released]);
 }
 
 #[test]
-fn a_listener_may_close_its_own_lock() {
-    let told = meddle("close-inside", |lock| {
+fn listener_may_close_its_own_lock() {
+    let calls = calls_of("close-inside", |lock| {
         assert!(lock.lock().unwrap());
         lock.close();
         assert!(lock.lock().is_err());
     });
-    assert_eq!(told, [Call::Acquired, Call::Released]);
+    assert_eq!(calls, [Call::Acquired, Call::Released]);
 }
 
 #[test]
-fn a_listener_may_unlock_and_lock_again() {
+fn listener_may_unlock_and_lock_again() {
     let session = session(server::shared());
     let dir = unique_dir("again-inside");
     let slot = Arc::new(OnceLock::new());
-    let (notes, calls) = Notes::new();
+    let (listener, calls) = RecordingListener::new();
     let rounds = std::sync::atomic::AtomicUsize::new(0);
-    let meddler = Meddler {
+    let listener = CallsItsLock {
         lock: Arc::clone(&slot),
-        notes,
+        listener,
         on_acquired: move |lock: &WriteLock| {
             if rounds.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < 3 {
                 lock.unlock().unwrap();
@@ -182,47 +183,47 @@ fn a_listener_may_unlock_and_lock_again() {
             }
         },
     };
-    slot.set(WriteLock::with_listener(&session, &dir, meddler).unwrap()).unwrap();
+    slot.set(WriteLock::with_listener(&session, &dir, listener).unwrap()).unwrap();
     slot.get().unwrap().lock().unwrap();
     for _ in 0..3 {
         assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
     }
     assert_eq!(next(&calls), Call::Acquired);
-    eventually("the lock is held in the end", || slot.get().unwrap().is_owner());
-    assert_eq!(Onlooker::at(server::shared()).children(&dir).len(), 1);
+    eventually("the lock is held", || slot.get().unwrap().is_owner());
+    assert_eq!(Observer::at(server::shared()).children(&dir).len(), 1);
 }
 
 #[test]
-fn a_listener_may_drop_its_own_lock() {
+fn listener_may_drop_its_own_lock() {
     struct Dropper {
         lock: std::sync::Mutex<Option<WriteLock>>,
-        notes: Arc<Notes>,
+        listener: Arc<RecordingListener>,
     }
     impl LockListener for Dropper {
         fn lock_acquired(&self) {
-            self.notes.lock_acquired();
+            self.listener.lock_acquired();
             drop(self.lock.lock().unwrap().take());
         }
         fn lock_released(&self) {
-            self.notes.lock_released();
+            self.listener.lock_released();
         }
     }
     let session = session(server::shared());
     let dir = unique_dir("drop-inside");
     let holder = WriteLock::new(&session, &dir).unwrap();
     holder.lock().unwrap();
-    let (notes, calls) = Notes::new();
-    let dropper = Arc::new(Dropper { lock: std::sync::Mutex::new(None), notes });
+    let (listener, calls) = RecordingListener::new();
+    let dropper = Arc::new(Dropper { lock: std::sync::Mutex::new(None), listener });
     let lock = WriteLock::with_listener(&session, &dir, Arc::clone(&dropper)).unwrap();
     assert!(!lock.lock().unwrap());
     *dropper.lock.lock().unwrap() = Some(lock);
     holder.unlock().unwrap();
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
-    Onlooker::at(server::shared()).await_children(&dir, 0);
+    Observer::at(server::shared()).await_children(&dir, 0);
 }
 
 #[test]
-fn a_listener_may_use_other_locks_of_the_session() {
+fn listener_may_use_other_locks_of_the_session() {
     let session = session(server::shared());
     let dir = unique_dir("others-inside");
     let (done, finished) = unbounded();
@@ -237,7 +238,7 @@ fn a_listener_may_use_other_locks_of_the_session() {
         }
         fn lock_released(&self) {}
     }
-    // As many at once as there are workers, and more.
+    // More than the number of workers.
     let locks: Vec<WriteLock> = (0..40)
         .map(|number| {
             let next = WriteLock::new(&session, &format!("{dir}/inner-{number}")).unwrap();
@@ -253,7 +254,7 @@ fn a_listener_may_use_other_locks_of_the_session() {
 }
 
 #[test]
-fn listeners_that_block_hold_up_nobody_else() {
+fn blocked_listeners_delay_no_other() {
     struct Blocks(crossbeam_channel::Receiver<()>);
     impl LockListener for Blocks {
         fn lock_acquired(&self) {
@@ -264,7 +265,7 @@ fn listeners_that_block_hold_up_nobody_else() {
     let session = session(server::shared());
     let dir = unique_dir("blocks");
     let (release, released) = crossbeam_channel::bounded(0);
-    // More than there are workers.
+    // More than the number of workers.
     let blocked: Vec<WriteLock> = (0..40)
         .map(|number| {
             let listener = Blocks(released.clone());
@@ -273,8 +274,8 @@ fn listeners_that_block_hold_up_nobody_else() {
             lock
         })
         .collect();
-    let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let lock = WriteLock::with_listener(&session, &dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
     lock.unlock().unwrap();
@@ -283,7 +284,7 @@ fn listeners_that_block_hold_up_nobody_else() {
 }
 
 #[test]
-fn a_listener_that_panics_harms_nobody_else() {
+fn panicking_listener_affects_no_other() {
     struct Panics;
     impl LockListener for Panics {
         fn lock_acquired(&self) {
@@ -300,8 +301,8 @@ fn a_listener_that_panics_harms_nobody_else() {
         assert!(lock.lock().unwrap());
         lock.unlock().unwrap();
     }
-    let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let lock = WriteLock::with_listener(&session, &dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     assert_eq!(next(&calls), Call::Acquired);
 }
@@ -315,9 +316,9 @@ fn lock_lost_calls_lock_released_unless_overridden() {
             self.0.send(()).unwrap();
         }
     }
-    let (told, calls) = unbounded();
+    let (sender, calls) = unbounded();
     let session = session(server::shared());
-    let lock = WriteLock::with_listener(&session, &unique_dir("lost"), ReleasedOnly(told)).unwrap();
+    let lock = WriteLock::with_listener(&session, &unique_dir("lost"), ReleasedOnly(sender)).unwrap();
     assert!(lock.lock().unwrap());
     session.close();
     next(&calls);

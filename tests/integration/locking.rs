@@ -1,4 +1,4 @@
-//! The blocking lock on a healthy server.
+//! Blocking locks on a healthy server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{BlockingWriteLock, CancelToken, LockError, LockOptions, Wait, WriteLock};
 
-use crate::fixtures::{ErrorVariant, Onlooker, session, unique_dir};
+use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::{eventually, scaled};
 
-/// Counts who is inside, and remembers the most there ever were.
+/// Counts the holders, and records their greatest number.
 #[derive(Default)]
 struct Room {
     inside: AtomicUsize,
@@ -29,13 +29,13 @@ impl Room {
     }
 
     fn assert_visited_one_by_one(&self, visits: usize) {
-        assert_eq!(self.most.load(Ordering::SeqCst), 1, "two were inside at once");
+        assert_eq!(self.most.load(Ordering::SeqCst), 1, "two owners at once");
         assert_eq!(self.visits.load(Ordering::SeqCst), visits);
     }
 }
 
 #[test]
-fn many_threads_on_one_session_exclude_one_another() {
+fn threads_of_one_session_exclude_each_other() {
     let session = session(server::shared());
     let dir = unique_dir("threads");
     let lock = BlockingWriteLock::new(&session, &dir).unwrap();
@@ -52,11 +52,11 @@ fn many_threads_on_one_session_exclude_one_another() {
         }
     });
     room.assert_visited_one_by_one(160);
-    Onlooker::at(server::shared()).await_children(&dir, 0);
+    Observer::at(server::shared()).await_children(&dir, 0);
 }
 
 #[test]
-fn many_sessions_exclude_one_another() {
+fn sessions_exclude_each_other() {
     let dir = unique_dir("sessions");
     let room = Room::default();
     thread::scope(|scope| {
@@ -74,10 +74,10 @@ fn many_sessions_exclude_one_another() {
 }
 
 #[test]
-fn waiters_acquire_in_the_order_in_which_they_came() {
+fn waiters_acquire_in_the_order_of_their_requests() {
     let session = session(server::shared());
     let dir = unique_dir("fifo");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     let order = Mutex::new(Vec::new());
     let first = lock.lock().unwrap();
@@ -88,7 +88,7 @@ fn waiters_acquire_in_the_order_in_which_they_came() {
                 let _guard = lock.lock().unwrap();
                 order.lock().unwrap().push(number);
             });
-            onlooker.await_children(&dir, number + 2);
+            observer.await_children(&dir, number + 2);
         }
         drop(first);
     });
@@ -96,21 +96,21 @@ fn waiters_acquire_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn try_lock_takes_a_free_lock_and_refuses_a_held_one() {
+fn try_lock_acquires_only_a_free_lock() {
     let (ours, theirs) = (session(server::shared()), session(server::shared()));
     let dir = unique_dir("try");
     let ours = BlockingWriteLock::new(&ours, &dir).unwrap();
     let theirs = BlockingWriteLock::new(&theirs, &dir).unwrap();
     let guard = ours.try_lock().unwrap().expect("the lock is free");
     assert!(theirs.try_lock().unwrap().is_none());
-    assert!(ours.try_lock().unwrap().is_none(), "not reentrant");
-    Onlooker::at(server::shared()).await_children(&dir, 1);
+    assert!(ours.try_lock().unwrap().is_none(), "the lock is not reentrant");
+    Observer::at(server::shared()).await_children(&dir, 1);
     guard.unlock().unwrap();
     assert!(theirs.try_lock().unwrap().is_some());
 }
 
 #[test]
-fn a_timed_attempt_ends_in_time_and_leaves_no_znode() {
+fn timed_out_attempt_ends_in_time_and_leaves_no_znode() {
     let session = session(server::shared());
     let dir = unique_dir("timed");
     let lock = BlockingWriteLock::new(&session, &dir).unwrap();
@@ -119,54 +119,54 @@ fn a_timed_attempt_ends_in_time_and_leaves_no_znode() {
     assert!(lock.try_lock_for(Duration::from_millis(200)).unwrap().is_none());
     assert!(start.elapsed() >= Duration::from_millis(200));
     assert!(start.elapsed() < scaled(Duration::from_secs(10)));
-    Onlooker::at(server::shared()).await_children(&dir, 1);
+    Observer::at(server::shared()).await_children(&dir, 1);
     drop(guard);
     assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some());
     assert!(lock.try_lock_for(Duration::MAX).unwrap().is_some());
 }
 
 #[test]
-fn a_waiter_cancelled_by_another_thread_leaves_the_queue() {
+fn waiter_cancelled_by_another_thread_leaves_the_queue() {
     let session = session(server::shared());
     let dir = unique_dir("cancelled");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     let _guard = lock.lock().unwrap();
     let cancel = CancelToken::new();
     let wait = Wait::forever().cancelled_by(&cancel);
     thread::scope(|scope| {
         let waiters = [(); 2].map(|()| scope.spawn(|| lock.try_lock_for(&wait).map(|guard| guard.is_some())));
-        onlooker.await_children(&dir, 3);
+        observer.await_children(&dir, 3);
         cancel.cancel();
         for waiter in waiters {
             assert!(matches!(waiter.join().unwrap(), Err(LockError::Cancelled { .. })));
         }
     });
-    onlooker.await_children(&dir, 1);
+    observer.await_children(&dir, 1);
 }
 
 #[test]
-fn a_waiter_that_gives_up_is_no_obstacle_for_the_one_behind() {
+fn timed_out_waiter_does_not_block_the_next() {
     let session = session(server::shared());
     let dir = unique_dir("gives-up");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     let first = lock.lock().unwrap();
     let middle = WriteLock::new(&session, &dir).unwrap();
     assert!(!middle.lock().unwrap());
     thread::scope(|scope| {
         let last = scope.spawn(|| lock.lock().map(drop));
-        onlooker.await_children(&dir, 3);
+        observer.await_children(&dir, 3);
         middle.unlock().unwrap();
-        onlooker.await_children(&dir, 2);
-        assert!(!last.is_finished(), "the first still holds the lock");
+        observer.await_children(&dir, 2);
+        assert!(!last.is_finished(), "the first one still holds the lock");
         drop(first);
         last.join().unwrap().unwrap();
     });
 }
 
 #[test]
-fn a_panic_under_the_lock_releases_it() {
+fn panic_under_the_lock_releases_it() {
     let session = session(server::shared());
     let dir = unique_dir("panic");
     let lock = Arc::new(BlockingWriteLock::new(&session, &dir).unwrap());
@@ -177,40 +177,40 @@ fn a_panic_under_the_lock_releases_it() {
 }
 
 #[test]
-fn a_guard_says_what_it_holds() {
+fn guard_has_id_data_and_ownership() {
     let session = session(server::shared());
     let dir = unique_dir("guard");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     let guard = lock.lock().unwrap();
     assert!(guard.is_owner());
     assert!(guard.id().starts_with(&format!("{dir}/x-")), "{}", guard.id());
-    assert!(onlooker.exists(guard.id()));
-    let stat = onlooker.zk().exists(guard.id(), false).unwrap().unwrap();
+    assert!(observer.exists(guard.id()));
+    let stat = observer.zk().exists(guard.id(), false).unwrap().unwrap();
     assert!(stat.is_ephemeral());
     assert_eq!(guard.fencing_token().unwrap(), stat.czxid);
-    let who = String::from_utf8(onlooker.data(guard.id())).unwrap();
+    let who = String::from_utf8(observer.data(guard.id())).unwrap();
     assert!(who.ends_with(&format!("/{}", std::process::id())), "{who}");
     let id = guard.id().to_owned();
     guard.unlock().unwrap();
-    assert!(!onlooker.exists(&id), "unlock returns when the znode is gone");
+    assert!(!observer.exists(&id), "unlock returns after the znode is deleted");
 }
 
 #[test]
-fn a_request_holds_the_data_of_the_options() {
+fn request_has_the_data_option() {
     let session = session(server::shared());
     let dir = unique_dir("data");
     let options = LockOptions::new().data(b"nightly backup \xff\x00");
     let lock = BlockingWriteLock::with_options(&session, &dir, options).unwrap();
     let guard = lock.lock().unwrap();
-    assert_eq!(Onlooker::at(server::shared()).data(guard.id()), b"nightly backup \xff\x00");
+    assert_eq!(Observer::at(server::shared()).data(guard.id()), b"nightly backup \xff\x00");
     let too_much = LockOptions::new().data(vec![0; 1024 * 1024 + 1]);
     let refused = BlockingWriteLock::with_options(&session, &dir, too_much);
     assert!(refused.unwrap_err().is_invalid_argument());
 }
 
 #[test]
-fn the_largest_data_accepted_is_stored() {
+fn largest_accepted_data_is_stored() {
     let session = session(server::shared());
     let dir = unique_dir("large");
     let lock_with = |size| {
@@ -219,7 +219,7 @@ fn the_largest_data_accepted_is_stored() {
     };
     let (size, lock) = (0..1024).rev().map(|kib| kib * 1024).find_map(lock_with).unwrap();
     let guard = lock.lock().unwrap();
-    assert_eq!(Onlooker::at(server::shared()).data(guard.id()).len(), size);
+    assert_eq!(Observer::at(server::shared()).data(guard.id()).len(), size);
 }
 
 #[test]
@@ -234,13 +234,13 @@ fn fencing_tokens_grow_from_owner_to_owner() {
         assert!(token > last);
         last = token;
         guard.unlock().unwrap();
-        // Made again, its sequence starts again; the token does not.
-        Onlooker::at(server::shared()).delete(&dir);
+        // In a new directory the sequence starts again; the token does not.
+        Observer::at(server::shared()).delete(&dir);
     }
 }
 
 #[test]
-fn with_lock_returns_what_the_operation_returns() {
+fn with_lock_returns_the_result() {
     let session = session(server::shared());
     let lock = BlockingWriteLock::new(&session, &unique_dir("with")).unwrap();
     let sum = lock.with_lock(|guard| if guard.is_owner() { 40 + 2 } else { 0 }).unwrap();
@@ -249,7 +249,7 @@ fn with_lock_returns_what_the_operation_returns() {
 }
 
 #[test]
-fn two_hundred_waiters_are_woken_one_at_a_time() {
+fn waiters_are_woken_one_at_a_time() {
     let server = server::Server::start();
     let (holder, waiting) = (session(&server), session(&server));
     let dir = unique_dir("herd");
@@ -261,14 +261,14 @@ fn two_hundred_waiters_are_woken_one_at_a_time() {
             lock
         })
         .collect();
-    // One watch for each waiter, on a path of its own; and none on the directory, where a herd would stand.
+    // Each waiter has one watch, on a different path, and none is on the directory.
     let watches_before = server.four_letter("wchp");
     assert_eq!(watches_before.lines().filter(|line| line.starts_with(&format!("{dir}/"))).count(), 200);
     assert!(!watches_before.lines().any(|line| line == dir), "{watches_before}");
     guard.unlock().unwrap();
     eventually("the first waiter owns the lock", || waiters[0].is_owner());
     assert!(!waiters[1..].iter().any(|lock| lock.is_owner()));
-    // Only the watch on the released znode has fired: all other waiters still wait for theirs.
+    // Only the watch on the released znode has fired.
     let watches_after = server.four_letter("wchp");
     let remaining = |line: &&str| {
         line.starts_with(&format!("{dir}/")) && !line.ends_with(waiters[0].id().unwrap().as_str())
@@ -277,7 +277,7 @@ fn two_hundred_waiters_are_woken_one_at_a_time() {
 }
 
 #[test]
-fn two_locks_on_different_directories_have_nothing_to_do_with_each_other() {
+fn locks_on_different_directories_are_independent() {
     let session = session(server::shared());
     let dir = unique_dir("apart");
     let one = BlockingWriteLock::new(&session, &format!("{dir}/one")).unwrap().lock().unwrap();
@@ -286,26 +286,26 @@ fn two_locks_on_different_directories_have_nothing_to_do_with_each_other() {
 }
 
 #[test]
-fn foreign_children_without_a_number_do_not_matter() {
+fn children_without_a_sequence_number_are_ignored() {
     let session = session(server::shared());
-    let dir = unique_dir("foreign");
-    let onlooker = Onlooker::at(server::shared());
-    onlooker.create_persistent(&format!("{dir}/config"));
-    onlooker.create_persistent(&format!("{dir}/a-1"));
+    let dir = unique_dir("other-children");
+    let observer = Observer::at(server::shared());
+    observer.create_persistent(&format!("{dir}/config"));
+    observer.create_persistent(&format!("{dir}/a-1"));
     let lock = BlockingWriteLock::new(&session, &dir).unwrap();
     assert!(lock.try_lock().unwrap().is_some());
 }
 
 #[test]
-fn requests_of_other_libraries_are_waited_for() {
+fn lock_waits_for_requests_of_other_libraries() {
     use zookeeper::{Acl, CreateMode};
     let session = session(server::shared());
     let dir = unique_dir("peers");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let lock = BlockingWriteLock::new(&session, &dir).unwrap();
-    onlooker.create_persistent(&dir);
+    observer.create_persistent(&dir);
     for prefix in ["_c_0b2e-lock-", "00ff__lock__", "x-72057594037927936-", "write-"] {
-        let theirs = onlooker
+        let theirs = observer
             .zk()
             .create(
                 &format!("{dir}/{prefix}"),
@@ -315,14 +315,14 @@ fn requests_of_other_libraries_are_waited_for() {
             )
             .unwrap();
         assert!(lock.try_lock().unwrap().is_none(), "{prefix}");
-        onlooker.delete(&theirs);
+        observer.delete(&theirs);
         assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some(), "{prefix}");
-        eventually("our request is gone", || onlooker.children(&dir).is_empty());
+        eventually("our request is gone", || observer.children(&dir).is_empty());
     }
 }
 
 #[test]
-fn a_path_that_breaks_a_rule_is_refused_before_anything_is_sent() {
+fn invalid_path_is_refused_before_anything_is_sent() {
     let session = session(server::shared());
     for path in ["", "relative", "/", "/a/", "/a//b", "/a/../b", "/a\0b", "/a\u{1}"] {
         for error in [
@@ -335,7 +335,7 @@ fn a_path_that_breaks_a_rule_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn a_lock_on_a_closed_session_says_so() {
+fn lock_on_a_closed_session_fails() {
     let session = session(server::shared());
     let lock = BlockingWriteLock::new(&session, &unique_dir("closed")).unwrap();
     let guard = lock.lock().unwrap();

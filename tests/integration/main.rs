@@ -5,14 +5,14 @@
     clippy::panic,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "in a test, a panic is the failure report, and what it prints is shown with it"
+    reason = "in a test, a panic is the failure report, and its output is shown with it"
 )]
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod child_test;
 mod fixtures;
-mod twin;
 
 mod connecting;
 mod counter_end;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, LossReason, MultiLock};
 
-use crate::fixtures::{Onlooker, next, session, unique_dir};
+use crate::fixtures::{Observer, next, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::{deadline, scaled};
 
@@ -15,9 +15,9 @@ fn dirs(test: &str) -> [String; 3] {
     ["a", "b", "c"].map(|name| format!("{dir}/{name}"))
 }
 
-/// Philosophers at a round table: each needs two of three forks, and takes them in an order of its own.
+/// Dining philosophers: each needs two of three forks, and names them in a different order.
 #[test]
-fn sets_that_overlap_in_all_orders_never_wait_for_each_other_for_ever() {
+fn overlapping_sets_never_deadlock() {
     const ROUNDS: usize = 15;
     let dirs = dirs("philosophers");
     let pairs = [[0, 1], [1, 0], [1, 2], [2, 1], [2, 0], [0, 2]];
@@ -31,7 +31,11 @@ fn sets_that_overlap_in_all_orders_never_wait_for_each_other_for_ever() {
                 for _ in 0..ROUNDS {
                     let guard = lock.try_lock_for(deadline()).unwrap().expect("no deadlock");
                     for index in pair {
-                        assert_eq!(holders[*index].fetch_add(1, Ordering::SeqCst), 0, "two hold a fork");
+                        assert_eq!(
+                            holders[*index].fetch_add(1, Ordering::SeqCst),
+                            0,
+                            "two hold the same fork"
+                        );
                     }
                     assert!(guard.is_owner());
                     for index in pair {
@@ -42,14 +46,14 @@ fn sets_that_overlap_in_all_orders_never_wait_for_each_other_for_ever() {
             });
         }
     });
-    let onlooker = Onlooker::at(server::shared());
-    dirs.iter().for_each(|dir| onlooker.await_children(dir, 0));
+    let observer = Observer::at(server::shared());
+    dirs.iter().for_each(|dir| observer.await_children(dir, 0));
 }
 
 #[test]
-fn a_set_contends_with_a_lock_on_one_of_its_directories() {
+fn set_contends_with_a_lock_on_one_of_its_directories() {
     let dirs = dirs("one-of-several");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let (ours, theirs) = (session(server::shared()), session(server::shared()));
     let several = MultiLock::new(&ours, &dirs).unwrap();
     let one = BlockingWriteLock::new(&theirs, &dirs[1]).unwrap();
@@ -58,7 +62,7 @@ fn a_set_contends_with_a_lock_on_one_of_its_directories() {
     let start = Instant::now();
     assert!(several.try_lock_for(Duration::from_millis(200)).unwrap().is_none());
     assert!((Duration::from_millis(200)..scaled(Duration::from_secs(10))).contains(&start.elapsed()));
-    onlooker.await_children(&dirs[0], 0);
+    observer.await_children(&dirs[0], 0);
     held.unlock().unwrap();
     let guard = several.lock().unwrap();
     assert!(one.try_lock().unwrap().is_none());
@@ -67,23 +71,22 @@ fn a_set_contends_with_a_lock_on_one_of_its_directories() {
 }
 
 #[test]
-fn a_guard_of_several_says_what_it_holds() {
+fn multi_guard_has_its_guards_and_tokens() {
     let dirs = dirs("several-guards");
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let session = session(server::shared());
     let options = LockOptions::new().data("who");
     let lock = MultiLock::with_options(&session, dirs.iter().rev(), options).unwrap();
-    assert!(lock.dirs().eq(&dirs));
     let guard = lock.lock().unwrap();
-    let tokens = guard.fencing_tokens().unwrap();
+    let tokens: Vec<_> = guard.guards().iter().map(|held| held.fencing_token().unwrap()).collect();
     for ((held, token), dir) in guard.guards().iter().zip(&tokens).zip(&dirs) {
         assert!(held.id().starts_with(&format!("{dir}/x-")), "{}", held.id());
-        let stat = onlooker.zk().exists(held.id(), false).unwrap().unwrap();
+        let stat = observer.zk().exists(held.id(), false).unwrap().unwrap();
         assert_eq!(stat.czxid, *token);
-        assert_eq!(onlooker.data(held.id()), b"who");
+        assert_eq!(observer.data(held.id()), b"who");
     }
     assert!(tokens.is_sorted());
-    onlooker.delete(guard.guards()[2].id());
+    observer.delete(guard.guards()[2].id());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
 }

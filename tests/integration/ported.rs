@@ -1,7 +1,8 @@
-//! Apache's `WriteLockTest`, ported: an election among three, the leader killed, the server restarted.
+//! A port of Apache's `WriteLockTest`: an election among three, with the leader killed and the
+//! server restarted.
 //!
-//! Where the original sleeps for ten seconds and looks, this waits for what must come. And it asserts what the original
-//! left as a TODO: who leads while the server is away, and after it is back.
+//! The original sleeps for ten seconds and then checks; this waits for the expected state. It also
+//! asserts what the original left as a TODO: the leader during the outage and after it.
 
 use crossbeam_channel::{Receiver, unbounded};
 use zookeeper_recipes_lock::{LockListener, Session, SessionState, WriteLock};
@@ -14,7 +15,7 @@ struct LockCallback(crossbeam_channel::Sender<()>);
 
 impl LockListener for LockCallback {
     fn lock_acquired(&self) {
-        // The test may be over.
+        // The test may have ended.
         let _ = self.0.send(());
     }
 
@@ -31,12 +32,12 @@ impl Election {
     fn among(count: usize) -> Election {
         let server = Server::start();
         let dir = unique_dir("write-lock-test");
-        let (tell, acquired) = unbounded();
+        let (sender, acquired) = unbounded();
         let nodes = (0..count)
             .map(|_| {
                 let session = session(&server);
                 let leader = WriteLock::new(&session, &dir).unwrap();
-                leader.set_lock_listener(LockCallback(tell.clone()));
+                leader.set_lock_listener(LockCallback(sender.clone()));
                 leader.lock().unwrap();
                 (session, leader)
             })
@@ -57,29 +58,29 @@ fn run() {
     next(&election.acquired);
     election.assert_only_leader(0);
 
-    // Now kill the leader.
+    // Kill the leader.
     election.nodes[0].1.unlock().unwrap();
     next(&election.acquired);
     election.assert_only_leader(1);
 
-    // Now stop the server.
+    // Stop the server.
     election.server.stop();
     for (session, _) in &election.nodes {
         eventually("the outage is noticed", || session.state() == SessionState::Suspended);
     }
     election.assert_only_leader(1);
 
-    // Starting the server, calling acquire for the nodes.
+    // Restart the server, and call `lock` on the nodes.
     election.server.restart();
     for (session, _) in &election.nodes {
-        eventually("the session is back", || session.state() == SessionState::Connected);
+        eventually("the session is connected", || session.state() == SessionState::Connected);
     }
     for (_, node) in &election.nodes[..2] {
         node.lock().unwrap();
     }
     election.assert_only_leader(1);
 
-    // Closing down, one after the other in the order of the queue: 1, 2, 0.
+    // Close the nodes in the order of the queue: 1, 2, 0.
     election.nodes[1].1.close();
     next(&election.acquired);
     election.assert_only_leader(2);
@@ -89,12 +90,12 @@ fn run() {
 }
 
 #[test]
-fn a_leader_alone_leads_again_after_a_restart() {
+fn lone_leader_leads_again_after_a_restart() {
     let election = Election::among(1);
     next(&election.acquired);
     election.server.kill();
     election.server.restart();
-    eventually("the session is back", || election.nodes[0].0.state() == SessionState::Connected);
+    eventually("the session is connected", || election.nodes[0].0.state() == SessionState::Connected);
     assert!(election.nodes[0].1.lock().unwrap());
     election.assert_only_leader(0);
 }

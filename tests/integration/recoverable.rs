@@ -1,4 +1,4 @@
-//! Data operations over requests and replies that a real network loses.
+//! Data operations whose requests or replies are lost on a real network.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use zookeeper_recipes_lock::{
     Session, ZkError,
 };
 
-use crate::fixtures::{LONG, Onlooker, connect, session, unique_dir};
+use crate::fixtures::{LONG, Observer, connect, session, unique_dir};
 use crate::support::relay::{Relay, Request};
 use crate::support::server;
 use crate::support::wait::eventually;
@@ -20,10 +20,10 @@ const GET_DATA: i32 = 4;
 const SET_DATA: i32 = 5;
 const GET_CHILDREN: i32 = 8;
 
-/// A caller behind a network that can fail, and a directory.
+/// A session through a relay that can fail, and a directory.
 struct Fixture {
     relay: Relay,
-    onlooker: Onlooker,
+    observer: Observer,
     session: Session,
     dir: String,
 }
@@ -31,18 +31,18 @@ struct Fixture {
 impl Fixture {
     fn new(test: &str) -> Fixture {
         let relay = Relay::to(server::shared().connect_string());
-        let onlooker = Onlooker::at(server::shared());
+        let observer = Observer::at(server::shared());
         let session = connect(&relay.connect_string(), LONG);
         let dir = unique_dir(test);
-        onlooker.create_persistent(&dir);
-        Fixture { relay, onlooker, session, dir }
+        observer.create_persistent(&dir);
+        Fixture { relay, observer, session, dir }
     }
 
     fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.dir)
     }
 
-    /// Makes a call whose reply is lost with the connection, once the effect is there.
+    /// Makes a call whose reply is lost with the connection, after it has taken effect.
     fn lose_the_reply<T: Send>(
         &self,
         operation: i32,
@@ -53,8 +53,8 @@ impl Fixture {
         thread::scope(|scope| {
             self.relay.hold_replies_from(self.request(operation));
             let calling = scope.spawn(move || call(&zookeeper));
-            eventually("the effect is there", has_effect);
-            assert!(!calling.is_finished(), "no reply has come");
+            eventually("the call has taken effect", has_effect);
+            assert!(!calling.is_finished(), "no reply has arrived");
             self.relay.cut();
             calling.join().unwrap()
         })
@@ -71,21 +71,21 @@ impl Fixture {
         thread::scope(|scope| {
             self.relay.swallow_from(self.request(operation));
             let calling = scope.spawn(move || call(&zookeeper));
-            eventually("the request is under way", || self.relay.bytes_held() > 0);
+            eventually("the request is sent", || self.relay.bytes_held() > 0);
             act();
             self.relay.cut();
             calling.join().unwrap()
         })
     }
 
-    /// A request on something in the directory.
+    /// A request on a znode in the directory.
     fn request(&self, operation: i32) -> Request {
         Request { operation, path: self.dir.clone() }
     }
 }
 
 impl Drop for Fixture {
-    /// Before the relay goes: a client without a server is busy connecting.
+    /// Runs before the relay is dropped: a client without a server is busy connecting.
     fn drop(&mut self) {
         self.session.close();
     }
@@ -105,13 +105,13 @@ fn is_unknown<T>(outcome: &Result<T>) -> bool {
 }
 
 #[test]
-fn a_create_whose_reply_is_lost_is_made_once() {
+fn create_with_a_lost_reply_takes_effect_once() {
     for mode in [CreateMode::Persistent, CreateMode::Ephemeral, CreateMode::Container] {
         let fixture = Fixture::new("recoverable-create");
         let path = fixture.path("znode");
         let created = fixture.lose_the_reply(
             CREATE,
-            || fixture.onlooker.exists(&path),
+            || fixture.observer.exists(&path),
             |zookeeper| zookeeper.create(&path, b"data", &Acl::open_unsafe(), mode),
         );
         assert_eq!(created.unwrap(), path, "{mode:?}");
@@ -123,7 +123,7 @@ fn a_create_whose_reply_is_lost_is_made_once() {
 }
 
 #[test]
-fn a_create_whose_request_is_lost_leaves_anothers_znode_to_its_maker() {
+fn create_with_a_lost_request_does_not_claim_a_znode_of_another() {
     let fixture = Fixture::new("recoverable-others-znode");
     let path = fixture.path("znode");
     let create = |zookeeper: &RecoverableZooKeeper| {
@@ -135,30 +135,30 @@ fn a_create_whose_request_is_lost_leaves_anothers_znode_to_its_maker() {
 }
 
 #[test]
-fn a_sequential_create_whose_reply_is_lost_makes_one_znode() {
+fn sequential_create_with_a_lost_reply_makes_one_znode() {
     for mode in [CreateMode::PersistentSequential, CreateMode::EphemeralSequential] {
         let fixture = Fixture::new("recoverable-sequential");
         let created = fixture.lose_the_reply(
             CREATE,
-            || fixture.onlooker.children(&fixture.dir).len() == 1,
+            || fixture.observer.children(&fixture.dir).len() == 1,
             |zookeeper| zookeeper.create(&fixture.path("item-"), b"data", &Acl::open_unsafe(), mode),
         );
         let created = created.unwrap();
         assert!(created.ends_with("-0000000000"), "{created}");
         assert_eq!(
-            fixture.onlooker.children(&fixture.dir),
+            fixture.observer.children(&fixture.dir),
             [created.strip_prefix(&fixture.path("")).unwrap()]
         );
     }
 }
 
 #[test]
-fn a_queue_item_that_was_taken_before_the_reply_was_lost_is_not_made_again() {
+fn queue_item_consumed_before_the_lost_reply_is_not_created_again() {
     let fixture = Fixture::new("recoverable-taken");
-    let items = || fixture.onlooker.children(&fixture.dir);
+    let items = || fixture.observer.children(&fixture.dir);
     let take_one = || match items().pop() {
         Some(item) => {
-            fixture.onlooker.delete(&fixture.path(&item));
+            fixture.observer.delete(&fixture.path(&item));
             true
         }
         None => false,
@@ -167,46 +167,46 @@ fn a_queue_item_that_was_taken_before_the_reply_was_lost_is_not_made_again() {
         zookeeper.create(&fixture.path("item-"), b"", &Acl::open_unsafe(), CreateMode::PersistentSequential)
     });
     assert!(is_unknown(&created), "{created:?}");
-    assert!(items().is_empty(), "made again: {:?}", items());
+    assert!(items().is_empty(), "created again: {:?}", items());
 }
 
 #[test]
-fn a_deletion_whose_reply_is_lost_succeeds() {
+fn deletion_with_a_lost_reply_succeeds() {
     let fixture = Fixture::new("recoverable-delete");
     let path = fixture.path("znode");
-    fixture.onlooker.create_persistent(&path);
-    let is_gone = || !fixture.onlooker.exists(&path);
+    fixture.observer.create_persistent(&path);
+    let is_gone = || !fixture.observer.exists(&path);
     fixture.lose_the_reply(DELETE, is_gone, |zookeeper| zookeeper.delete(&path, Some(0))).unwrap();
     let again = caller(&fixture.session).delete(&path, None);
     assert!(is_answer(&again, ZkError::NoNode), "{again:?}");
 }
 
 #[test]
-fn a_deletion_leaves_the_znode_that_another_has_made_meanwhile() {
+fn deletion_keeps_a_znode_created_meanwhile() {
     let fixture = Fixture::new("recoverable-replaced");
     let path = fixture.path("znode");
-    fixture.onlooker.create_persistent(&path);
+    fixture.observer.create_persistent(&path);
     let is_replaced = || {
-        let is_gone = !fixture.onlooker.exists(&path);
+        let is_gone = !fixture.observer.exists(&path);
         if is_gone {
-            fixture.onlooker.create_persistent(&path);
+            fixture.observer.create_persistent(&path);
         }
         is_gone
     };
     let deleted = fixture.lose_the_reply(DELETE, is_replaced, |zookeeper| zookeeper.delete(&path, Some(0)));
     assert!(is_unknown(&deleted), "{deleted:?}");
-    assert!(fixture.onlooker.exists(&path));
+    assert!(fixture.observer.exists(&path));
 }
 
 #[test]
-fn a_write_whose_reply_is_lost_is_made_once() {
+fn write_with_a_lost_reply_takes_effect_once() {
     for version in [None, Some(0)] {
         let fixture = Fixture::new("recoverable-set");
         let path = fixture.path("znode");
-        fixture.onlooker.create_persistent(&path);
+        fixture.observer.create_persistent(&path);
         let written = fixture.lose_the_reply(
             SET_DATA,
-            || !fixture.onlooker.data(&path).is_empty(),
+            || !fixture.observer.data(&path).is_empty(),
             |zookeeper| zookeeper.set_data(&path, b"data", version),
         );
         assert_eq!(written.unwrap().version, 1);
@@ -216,7 +216,7 @@ fn a_write_whose_reply_is_lost_is_made_once() {
 }
 
 #[test]
-fn every_call_is_made_in_the_end_whose_request_is_lost() {
+fn every_call_with_a_lost_request_is_repeated() {
     let fixture = Fixture::new("recoverable-requests");
     let (path, dir) = (fixture.path("znode"), &fixture.dir);
     let create = |zookeeper: &RecoverableZooKeeper| {
@@ -235,13 +235,13 @@ fn every_call_is_made_in_the_end_whose_request_is_lost() {
     assert_eq!(fixture.lose_the_request(GET_CHILDREN, nothing, list).unwrap(), ["znode"]);
     let delete = |zookeeper: &RecoverableZooKeeper| zookeeper.delete(&path, Some(1));
     fixture.lose_the_request(DELETE, nothing, delete).unwrap();
-    assert!(!fixture.onlooker.exists(&path));
-    // What is read before a call that changes something may be lost as well.
+    assert!(!fixture.observer.exists(&path));
+    // The read before a call that changes something may be lost, too.
     assert_eq!(fixture.lose_the_request(EXISTS, nothing, create).unwrap(), path);
 }
 
 #[test]
-fn a_lock_joins_by_the_policy_that_it_was_given() {
+fn lock_joins_by_its_retry_policy() {
     let fixture = Fixture::new("recoverable-policy");
     let lock_with = |policy| {
         let options = LockOptions::new().retry(policy);

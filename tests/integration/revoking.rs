@@ -1,4 +1,4 @@
-//! Locks that others ask for, and locks that others take away.
+//! Revocation: locks that others ask for or take away.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,13 +8,15 @@ use zookeeper_recipes_lock::{
     BlockingWriteLock, LockError, LockGuard, LossReason, Revocation, Revoker, Session, WriteLock,
 };
 
-use crate::fixtures::{Call, ErrorVariant, LONG, Notes, Onlooker, connect, next, session, unique_dir};
+use crate::child_test::ChildTest;
+use crate::fixtures::{
+    Call, ErrorVariant, LONG, Observer, RecordingListener, connect, next, session, unique_dir,
+};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
-use crate::twin::Twin;
 
-/// A grace that is over soon.
+/// A short grace.
 const SHORT_GRACE: Duration = Duration::from_millis(200);
 
 fn revoker() -> Revoker {
@@ -25,13 +27,13 @@ fn hold(session: &Session, dir: &str) -> LockGuard {
     BlockingWriteLock::new(session, dir).unwrap().lock().unwrap()
 }
 
-// ---- being asked
+// ---- requests
 
 #[test]
-fn a_listener_is_told_once_for_each_acquisition() {
+fn revocation_is_reported_once_per_acquisition() {
     let session = session(server::shared());
-    let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &unique_dir("asked"), notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let lock = WriteLock::with_listener(&session, &unique_dir("asked"), listener).unwrap();
     let revoker = revoker();
     for _ in 0..2 {
         assert!(lock.lock().unwrap());
@@ -40,7 +42,7 @@ fn a_listener_is_told_once_for_each_acquisition() {
         revoker.request_revocation(&id).unwrap();
         assert_eq!(next(&calls), Call::RevocationRequested);
         revoker.request_revocation(&id).unwrap();
-        assert!(lock.is_owner(), "it is for the holder to decide");
+        assert!(lock.is_owner(), "the holder decides");
         lock.unlock().unwrap();
         assert_eq!(next(&calls), Call::Released);
     }
@@ -48,39 +50,39 @@ fn a_listener_is_told_once_for_each_acquisition() {
 }
 
 #[test]
-fn the_message_is_the_one_of_the_recipe_page() {
+fn revocation_message_is_that_of_the_recipe_page() {
     let session = session(server::shared());
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let guard = hold(&session, &unique_dir("message"));
-    onlooker.zk().set_data(guard.id(), b"unlock".to_vec(), None).unwrap();
+    observer.zk().set_data(guard.id(), b"unlock".to_vec(), None).unwrap();
     next(guard.revocation());
     let other = hold(&session, &unique_dir("message"));
     revoker().request_revocation(other.id()).unwrap();
-    assert_eq!(onlooker.data(other.id()), b"unlock");
+    assert_eq!(observer.data(other.id()), b"unlock");
 }
 
 #[test]
-fn a_waiter_that_was_asked_is_told_when_it_has_acquired() {
+fn revocation_of_a_waiter_is_reported_after_acquisition() {
     let session = session(server::shared());
     let dir = unique_dir("asked-waiting");
     let holder = hold(&session, &dir);
-    let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&session, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&session, &dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
     revoker().request_revocation(&waiter.id().unwrap()).unwrap();
-    assert!(holder.revocation().is_empty(), "another was asked");
+    assert!(holder.revocation().is_empty(), "the message was for the waiter");
     holder.unlock().unwrap();
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::RevocationRequested));
 }
 
 #[test]
-fn a_holder_that_was_asked_during_a_disconnect_is_told_after_the_reconnect() {
+fn revocation_during_a_disconnect_is_reported_after_the_reconnect() {
     let server = Server::start();
     let relay = Relay::to(server.connect_string());
     let far = connect(&relay.connect_string(), LONG);
     let guard = hold(&far, &unique_dir("asked-in-outage"));
-    // On the connection that goes.
-    eventually("the holder has watched its znode", || server.watch_count() == 1);
+    // On the connection that will be lost.
+    eventually("the holder watches its znode", || server.watch_count() == 1);
     relay.refuse();
     Revoker::new(&session(&server)).request_revocation(guard.id()).unwrap();
     assert!(guard.revocation().is_empty());
@@ -89,10 +91,10 @@ fn a_holder_that_was_asked_during_a_disconnect_is_told_after_the_reconnect() {
     assert!(guard.is_owner());
 }
 
-// ---- letting go, or not
+// ---- force
 
 #[test]
-fn a_holder_that_lets_go_has_complied_and_the_next_one_acquires() {
+fn release_is_complied_and_the_next_request_acquires() {
     let session = session(server::shared());
     let dir = unique_dir("complies");
     let guard = hold(&session, &dir);
@@ -112,11 +114,11 @@ fn a_holder_that_lets_go_has_complied_and_the_next_one_acquires() {
 }
 
 #[test]
-fn a_holder_that_turns_a_deaf_ear_loses_the_lock_after_the_grace_and_is_told() {
+fn holder_that_does_not_release_loses_the_lock_after_the_grace() {
     let session = session(server::shared());
     let dir = unique_dir("deaf");
-    let (notes, calls) = Notes::new();
-    let lock = WriteLock::with_listener(&session, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let lock = WriteLock::with_listener(&session, &dir, listener).unwrap();
     assert!(lock.lock().unwrap());
     let waiting = thread::spawn({
         let session = session.clone();
@@ -134,7 +136,7 @@ fn a_holder_that_turns_a_deaf_ear_loses_the_lock_after_the_grace_and_is_told() {
 }
 
 #[test]
-fn a_holder_that_cannot_be_reached_loses_the_lock_and_is_told_when_it_can() {
+fn unreachable_holder_loses_the_lock_and_gets_a_late_report() {
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), LONG);
     let dir = unique_dir("unreachable");
@@ -144,7 +146,7 @@ fn a_holder_that_cannot_be_reached_loses_the_lock_and_is_told_when_it_can() {
     let revoked = revoker().force_revocation_after(guard.id(), SHORT_GRACE).unwrap();
     assert_eq!(revoked, Revocation::Forced);
     let next_guard = hold(&session(server::shared()), &dir);
-    // Two at once, as nothing but its own clock tells this one: the documented price of force.
+    // Two owners at once, the documented price of force: the holder has only its own clock.
     assert!(next_guard.is_owner() && guard.is_owner());
     assert!(token < next_guard.fencing_token().unwrap());
     relay.restore();
@@ -152,47 +154,47 @@ fn a_holder_that_cannot_be_reached_loses_the_lock_and_is_told_when_it_can() {
     assert!(!guard.is_owner() && next_guard.is_owner());
 }
 
-/// Runs itself in a process of its own, which holds the lock and is then stopped.
+/// Runs itself in another process, which holds the lock and is then stopped.
 #[test]
-fn a_holder_that_is_stopped_loses_the_lock_and_is_told_when_it_goes_on() {
-    const NAME: &str = "revoking::a_holder_that_is_stopped_loses_the_lock_and_is_told_when_it_goes_on";
-    if let Some((connect_string, dir)) = Twin::place() {
+fn stopped_holder_loses_the_lock_and_gets_a_late_report() {
+    const NAME: &str = "revoking::stopped_holder_loses_the_lock_and_gets_a_late_report";
+    if let Some((connect_string, dir)) = ChildTest::arguments() {
         let session = connect(&connect_string, LONG);
         let guard = hold(&session, &dir);
-        Twin::say(guard.id());
-        Twin::say(&format!("{:?}", next(guard.lost())));
+        ChildTest::send(guard.id());
+        ChildTest::send(&format!("{:?}", next(guard.lost())));
         assert!(!guard.is_owner());
         return;
     }
 
     let dir = unique_dir("stopped");
-    let mut twin = Twin::start(NAME, &dir);
-    let id = twin.hear();
-    twin.process().pause();
+    let mut child = ChildTest::start(NAME, &dir);
+    let id = child.receive();
+    child.process().pause();
     assert_eq!(revoker().force_revocation_after(&id, SHORT_GRACE).unwrap(), Revocation::Forced);
     let next_guard = hold(&session(server::shared()), &dir);
-    twin.process().signal(Signal::CONT);
-    assert_eq!(twin.hear(), "NodeDeleted");
+    child.process().signal(Signal::CONT);
+    assert_eq!(child.receive(), "NodeDeleted");
     assert!(next_guard.is_owner());
 }
 
 #[test]
-fn a_waiter_can_be_thrown_out_of_the_queue() {
+fn revoked_waiter_leaves_the_queue() {
     let session = session(server::shared());
     let dir = unique_dir("thrown-out");
     let holder = hold(&session, &dir);
-    let (notes, calls) = Notes::new();
-    let waiter = WriteLock::with_listener(&session, &dir, notes).unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&session, &dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
     let revoked = revoker().force_revocation_after(&waiter.id().unwrap(), SHORT_GRACE).unwrap();
     assert_eq!(revoked, Revocation::Forced);
     holder.unlock().unwrap();
-    // Found out when the queue moves.
+    // It notices when the queue moves.
     assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
 }
 
 #[test]
-fn a_holder_revokes_itself_on_its_own_session() {
+fn holder_can_revoke_itself_on_the_same_session() {
     let session = session(server::shared());
     let guard = hold(&session, &unique_dir("own"));
     let revoked = Revoker::new(&session).force_revocation_after(guard.id(), SHORT_GRACE).unwrap();
@@ -203,7 +205,7 @@ fn a_holder_revokes_itself_on_its_own_session() {
 // ---- paths
 
 #[test]
-fn a_request_that_is_gone_cannot_be_revoked() {
+fn revoking_a_missing_request_is_no_such_request() {
     let guard = hold(&session(server::shared()), &unique_dir("gone"));
     let path = guard.id().to_owned();
     guard.unlock().unwrap();
@@ -216,23 +218,23 @@ fn a_request_that_is_gone_cannot_be_revoked() {
 }
 
 #[test]
-fn a_lock_directory_is_neither_written_nor_deleted() {
-    let onlooker = Onlooker::at(server::shared());
+fn revoker_neither_writes_nor_deletes_a_lock_directory() {
+    let observer = Observer::at(server::shared());
     let parent = unique_dir("dirs");
     for dir in [format!("{parent}/orders"), format!("{parent}/order-0000000007")] {
-        onlooker.create_persistent(&dir);
+        observer.create_persistent(&dir);
         for error in [
             revoker().request_revocation(&dir).unwrap_err(),
             revoker().force_revocation_after(&dir, Duration::ZERO).unwrap_err(),
         ] {
             assert!(matches!(error, LockError::NotALockRequest { .. }), "{error}");
         }
-        assert_eq!(onlooker.data(&dir), b"");
+        assert_eq!(observer.data(&dir), b"");
     }
 }
 
 #[test]
-fn a_revoker_on_a_closed_session_says_so() {
+fn revoker_on_a_closed_session_fails() {
     let holding = session(server::shared());
     let guard = hold(&holding, &unique_dir("closed"));
     let other = session(server::shared());

@@ -1,58 +1,58 @@
-//! A znode that is tracked through its comings and goings, and through faults.
+//! Trackers of a znode through its changes, and under faults.
 
 use std::thread;
 use std::time::Duration;
 
 use zookeeper::{Acl, CreateMode, ZkError};
-use zookeeper_recipes_lock::{NodeTracker, Session, SessionState};
+use zookeeper_recipes_lock::{NodeTracker, Session, SessionState, Wait};
 
-use crate::fixtures::{ErrorVariant, LONG, Onlooker, SHORT, connect, connect_replaced, session, unique_dir};
+use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, connect_replaced, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually};
 
-/// A znode that does not exist, and somebody who can change that.
+/// A znode that does not exist, and a client that can change it.
 struct Fixture {
     path: String,
-    onlooker: Onlooker,
+    observer: Observer,
 }
 
 impl Fixture {
     fn new(test: &str) -> Fixture {
         let path = unique_dir(test);
-        let onlooker = Onlooker::at(server::shared());
-        onlooker.create_persistent(path.rsplit_once('/').unwrap().0);
-        Fixture { path, onlooker }
+        let observer = Observer::at(server::shared());
+        observer.create_persistent(path.rsplit_once('/').unwrap().0);
+        Fixture { path, observer }
     }
 
     fn tracker(&self, session: &Session) -> NodeTracker {
-        NodeTracker::start(session, &self.path).unwrap()
+        NodeTracker::start(session, &self.path, Wait::forever()).unwrap()
     }
 
     fn create(&self, data: &str) {
         let open = Acl::open_unsafe().clone();
-        self.onlooker.zk().create(&self.path, data.into(), open, CreateMode::Persistent).unwrap();
+        self.observer.zk().create(&self.path, data.into(), open, CreateMode::Persistent).unwrap();
     }
 
     fn set(&self, data: &str) {
-        self.onlooker.zk().set_data(&self.path, data.into(), None).unwrap();
+        self.observer.zk().set_data(&self.path, data.into(), None).unwrap();
     }
 
     fn delete(&self) {
-        self.onlooker.delete(&self.path);
+        self.observer.delete(&self.path);
     }
 }
 
 fn seen(tracker: &NodeTracker) -> Option<String> {
-    tracker.current().unwrap().map(|node| node.data_lossy().into_owned())
+    tracker.current().unwrap().map(|node| String::from_utf8_lossy(&node.data).into_owned())
 }
 
 fn await_data(tracker: &NodeTracker, expected: Option<&str>) {
-    eventually(&format!("{expected:?} is seen"), || seen(tracker).as_deref() == expected);
+    eventually(&format!("{expected:?} is reported"), || seen(tracker).as_deref() == expected);
 }
 
 #[test]
-fn a_tracker_follows_its_znode_through_creation_change_and_deletion() {
+fn tracker_reports_creation_change_and_deletion() {
     let fixture = Fixture::new("tracker");
     let tracker = fixture.tracker(&session(server::shared()));
     assert_eq!(seen(&tracker), None);
@@ -67,7 +67,7 @@ fn a_tracker_follows_its_znode_through_creation_change_and_deletion() {
 }
 
 #[test]
-fn a_tracker_of_a_busy_znode_ends_up_with_its_last_state() {
+fn tracker_of_a_busy_znode_reports_its_last_state() {
     let fixture = Fixture::new("busy");
     let session = session(server::shared());
     let trackers = [fixture.tracker(&session), fixture.tracker(&session)];
@@ -84,14 +84,14 @@ fn a_tracker_of_a_busy_znode_ends_up_with_its_last_state() {
 }
 
 #[test]
-fn waiting_for_a_znode_ends_when_it_comes_or_goes() {
+fn wait_ends_on_creation_or_deletion() {
     let fixture = Fixture::new("waiting");
     let tracker = fixture.tracker(&session(server::shared()));
     assert_eq!(tracker.wait_available(Duration::from_millis(10)).unwrap(), None);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| tracker.wait_available(deadline()));
         fixture.create("1");
-        assert_eq!(waiting.join().unwrap().unwrap().unwrap().data(), b"1");
+        assert_eq!(waiting.join().unwrap().unwrap().unwrap().data.as_ref(), b"1");
         let waiting = scope.spawn(|| tracker.wait_deleted(deadline()));
         fixture.delete();
         assert!(waiting.join().unwrap().unwrap());
@@ -99,7 +99,7 @@ fn waiting_for_a_znode_ends_when_it_comes_or_goes() {
 }
 
 #[test]
-fn what_changes_during_an_outage_is_seen_after_it() {
+fn changes_during_an_outage_are_reported_after_it() {
     let fixture = Fixture::new("outage");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), LONG);
@@ -109,7 +109,7 @@ fn what_changes_during_an_outage_is_seen_after_it() {
         eventually("the outage is noticed", || far.state() == SessionState::Suspended);
         change();
         relay.restore();
-        eventually("contact is back", || far.state() == SessionState::Connected);
+        eventually("the session is connected", || far.state() == SessionState::Connected);
     };
     outage(&|| fixture.create("1"));
     await_data(&tracker, Some("1"));
@@ -127,7 +127,7 @@ fn what_changes_during_an_outage_is_seen_after_it() {
 }
 
 #[test]
-fn a_tracker_ends_with_its_session_and_says_so() {
+fn tracker_fails_after_its_session_ended() {
     let fixture = Fixture::new("expiry");
     fixture.create("1");
     let relay = Relay::to(server::shared().connect_string());
@@ -144,8 +144,8 @@ fn a_tracker_ends_with_its_session_and_says_so() {
 }
 
 #[test]
-fn a_tracker_survives_the_replacement_of_its_session() {
-    let fixture = Fixture::new("healing");
+fn tracker_survives_the_replacement_of_its_session() {
+    let fixture = Fixture::new("replacement");
     fixture.create("1");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect_replaced(&relay.connect_string(), SHORT);
@@ -153,7 +153,7 @@ fn a_tracker_survives_the_replacement_of_its_session() {
     let states = far.subscribe();
     relay.swallow();
     while states.recv_timeout(deadline()).unwrap() != SessionState::Lost {}
-    assert_eq!(seen(&tracker).as_deref(), Some("1"), "what was seen last");
+    assert_eq!(seen(&tracker).as_deref(), Some("1"), "the last known value");
     fixture.set("2");
     relay.restore();
     await_data(&tracker, Some("2"));
@@ -164,18 +164,18 @@ fn a_tracker_survives_the_replacement_of_its_session() {
 }
 
 #[test]
-fn a_tracker_waits_through_a_restart_of_the_server() {
+fn tracker_survives_a_restart_of_the_server() {
     let server = Server::start();
-    let (session, onlooker) = (session(&server), Onlooker::at(&server));
-    onlooker.create_persistent("/config");
-    let tracker = NodeTracker::start(&session, "/config").unwrap();
-    drop(onlooker);
+    let (session, observer) = (session(&server), Observer::at(&server));
+    observer.create_persistent("/config");
+    let tracker = NodeTracker::start(&session, "/config", Wait::forever()).unwrap();
+    drop(observer);
     server.stop();
     eventually("the outage is noticed", || session.state() == SessionState::Suspended);
     server.restart();
-    eventually("the session is back", || session.state() == SessionState::Connected);
-    let onlooker = Onlooker::at(&server);
-    onlooker.zk().set_data("/config", b"1".to_vec(), None).unwrap();
+    eventually("the session is connected", || session.state() == SessionState::Connected);
+    let observer = Observer::at(&server);
+    observer.zk().set_data("/config", b"1".to_vec(), None).unwrap();
     await_data(&tracker, Some("1"));
 }
 
@@ -184,11 +184,11 @@ fn dropped_trackers_leave_at_most_one_watch() {
     let server = Server::start();
     let session = session(&server);
     for _ in 0..100 {
-        drop(NodeTracker::start(&session, "/nothing").unwrap());
+        drop(NodeTracker::start(&session, "/nothing", Wait::forever()).unwrap());
     }
     assert_eq!(server.watch_count(), 1);
-    let onlooker = Onlooker::at(&server);
-    onlooker.create_persistent("/nothing");
-    eventually("it is used up", || server.watch_count() == 0);
-    assert_eq!(onlooker.zk().delete("/nothing", None), Ok::<(), ZkError>(()));
+    let observer = Observer::at(&server);
+    observer.create_persistent("/nothing");
+    eventually("the watch has fired", || server.watch_count() == 0);
+    assert_eq!(observer.zk().delete("/nothing", None), Ok::<(), ZkError>(()));
 }

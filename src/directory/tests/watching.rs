@@ -1,13 +1,14 @@
-//! Who leads, and who comes and goes.
+//! Watches of the leader and of the queue.
 
 use super::*;
+use crate::Wait;
 use crate::client::ZooKeeperClient;
 use crate::directory::LeaderWatch;
 
 // ---- the leader
 
 fn leader(watch: &LeaderWatch) -> Option<String> {
-    watch.leader().unwrap().map(|leader| leader.path().to_owned())
+    watch.leader().unwrap().map(|leader| leader.path.to_owned())
 }
 
 fn next_leader(watch: &LeaderWatch) -> Option<String> {
@@ -16,35 +17,35 @@ fn next_leader(watch: &LeaderWatch) -> Option<String> {
 }
 
 #[test]
-fn a_follower_learns_who_leads_and_when_it_changes() {
+fn leader_watch_reports_each_change_of_leader() {
     let fixture = Fixture::new();
-    let watch = fixture.directory.watch_leader().unwrap();
+    let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
     assert_eq!(leader(&watch), None);
-    let first = fixture.zk.create_sequential(DIR, "x-lock-", Some(STRANGER));
+    let first = fixture.zk.create_sequential(DIR, "x-lock-", Some(OTHER_SESSION));
     eventually("the first leads", || leader(&watch).as_ref() == Some(&first));
     let _ = watch.changes().try_recv();
-    let second = fixture.zk.create_sequential(DIR, "x-lock-", Some(STRANGER));
+    let second = fixture.zk.create_sequential(DIR, "x-lock-", Some(OTHER_SESSION));
     fixture.zk.delete(&first);
     assert_eq!(next_leader(&watch), Some(second.clone()));
     fixture.zk.delete(&second);
     assert_eq!(next_leader(&watch), None);
-    let third = fixture.zk.create_sequential(DIR, "x-lock-", Some(STRANGER));
+    let third = fixture.zk.create_sequential(DIR, "x-lock-", Some(OTHER_SESSION));
     assert_eq!(next_leader(&watch), Some(third.clone()));
     fixture.zk.set_data(&third, b"moved");
     next(watch.changes());
     assert_eq!(watch.leader().unwrap().unwrap().data_lossy(), "moved");
     fixture.zk.delete(&third);
     fixture.zk.delete(DIR);
-    eventually("nobody leads", || leader(&watch).is_none());
-    let fourth = fixture.zk.create_sequential(DIR, "x-lock-", Some(STRANGER));
+    eventually("there is no leader", || leader(&watch).is_none());
+    let fourth = fixture.zk.create_sequential(DIR, "x-lock-", Some(OTHER_SESSION));
     eventually("the fourth leads", || leader(&watch).as_ref() == Some(&fourth));
 }
 
 #[test]
-fn those_who_join_and_leave_behind_the_leader_cost_a_follower_nothing() {
+fn requests_behind_the_leader_cause_no_calls() {
     let fixture = Fixture::with_directory();
     let first = fixture.request("x-lock-", b"");
-    let watch = fixture.directory.watch_leader().unwrap();
+    let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
     fixture.zk.clear_log();
     let behind: Vec<String> = (0..10).map(|_| fixture.request("x-lock-", b"")).collect();
     behind[..9].iter().for_each(|path| fixture.zk.delete(path));
@@ -52,11 +53,11 @@ fn those_who_join_and_leave_behind_the_leader_cost_a_follower_nothing() {
     assert_eq!(next_leader(&watch).as_ref(), behind.last());
     let read =
         [SimOperation::GetChildren, SimOperation::GetData].map(|operation| fixture.zk.calls(operation));
-    assert_eq!(read, [1, 1], "one look for one change of leader");
+    assert_eq!(read, [1, 1], "one look for each change of leader");
 }
 
 #[test]
-fn a_leader_that_goes_while_it_is_looked_at_is_not_shown() {
+fn leader_deleted_during_the_look_is_not_returned() {
     for (operation, after) in
         [(SimOperation::GetChildren, true), (SimOperation::GetData, false), (SimOperation::GetData, true)]
     {
@@ -68,54 +69,54 @@ fn a_leader_that_goes_while_it_is_looked_at_is_not_shown() {
             true => fixture.client.after_next(operation, delete),
             false => fixture.client.before_next(operation, delete),
         }
-        let watch = fixture.directory.watch_leader().unwrap();
+        let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
         eventually("the second leads", || leader(&watch).as_ref() == Some(&second));
     }
 }
 
 #[test]
-fn a_leader_that_comes_while_an_empty_directory_is_looked_at_is_seen() {
-    // Between the listing and the watch: of the directory, or of its creation.
+fn leader_that_joins_during_the_look_is_noticed() {
+    // Between the listing and the watch of the directory, or of its creation.
     for (exists, operation) in [(true, SimOperation::GetChildren), (false, SimOperation::Exists)] {
         let fixture = Fixture::new();
         if exists {
             fixture.zk.create(DIR, b"");
         }
         let zk = fixture.zk.clone();
-        let join = move || drop(zk.create_sequential(DIR, "x-lock-", Some(STRANGER)));
+        let join = move || drop(zk.create_sequential(DIR, "x-lock-", Some(OTHER_SESSION)));
         match exists {
             true => fixture.client.after_next(operation, join),
             false => fixture.client.before_next(operation, join),
         }
-        let watch = fixture.directory.watch_leader().unwrap();
-        eventually("somebody leads", || leader(&watch).is_some());
+        let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
+        eventually("there is a leader", || leader(&watch).is_some());
     }
 }
 
 #[test]
-fn a_leader_that_may_not_be_read_is_known_by_name_and_its_end_is_noticed() {
+fn leader_without_read_permission_is_named_and_its_end_noticed() {
     for read_checks in [ReadChecks::ReadsOnly, ReadChecks::Events, ReadChecks::EventsAndExists] {
         let fixture = Fixture::with_directory();
         fixture.zk.set_read_checks(read_checks);
         let hidden = format!("{DIR}/x-a-lock-0000000000");
         fixture.zk.create_with_acl(&hidden, b"secret", &nobody_may_read());
-        let next = fixture.zk.create_sequential(DIR, "x-lock-", Some(STRANGER));
-        let watch = fixture.directory.watch_leader().unwrap();
+        let next = fixture.zk.create_sequential(DIR, "x-lock-", Some(OTHER_SESSION));
+        let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
         assert_eq!(leader(&watch), Some(hidden.clone()));
-        assert_eq!(watch.leader().unwrap().unwrap().data(), None);
+        assert_eq!(watch.leader().unwrap().unwrap().data, None);
         fixture.zk.delete(&hidden);
         eventually("the next leads", || leader(&watch).as_ref() == Some(&next));
     }
 }
 
 #[test]
-fn a_change_of_leader_during_an_outage_is_seen_after_it() {
+fn change_of_leader_during_an_outage_is_noticed_after_it() {
     let fixture = Fixture::with_directory();
     let [first, second] = [fixture.request("x-lock-", b""), fixture.request("x-lock-", b"")];
-    let watch = fixture.directory.watch_leader().unwrap();
+    let watch = fixture.directory.watch_leader(Wait::forever()).unwrap();
     fixture.client.disconnect();
     fixture.zk.delete(&first);
-    assert_eq!(leader(&watch), Some(first), "what was seen last");
+    assert_eq!(leader(&watch), Some(first), "the last known leader");
     fixture.client.reconnect();
     assert_eq!(next_leader(&watch), Some(second));
 }
@@ -123,13 +124,12 @@ fn a_change_of_leader_during_an_outage_is_seen_after_it() {
 // ---- the queue
 
 #[test]
-fn an_onlooker_learns_of_everybody_who_comes_and_goes() {
+fn queue_watch_reports_each_join_and_leave() {
     let fixture = Fixture::new();
-    let watch = fixture.directory.watch_queue().unwrap();
-    assert_eq!(watch.dir(), DIR);
+    let watch = fixture.directory.watch_queue(Wait::forever()).unwrap();
     assert!(watch.names().unwrap().is_empty());
     let requests: Vec<String> = (0..3).map(|_| fixture.request("x-lock-", b"")).collect();
-    eventually("all have come", || watch.names().unwrap().len() == 3);
+    eventually("all have joined", || watch.names().unwrap().len() == 3);
     assert!(requests[0].ends_with(&watch.names().unwrap()[0]));
     let _ = watch.changes().try_recv();
     fixture.zk.delete(&requests[2]);
@@ -138,33 +138,36 @@ fn an_onlooker_learns_of_everybody_who_comes_and_goes() {
     fixture.zk.delete(&requests[0]);
     fixture.zk.delete(&requests[1]);
     fixture.zk.delete(DIR);
-    eventually("all have gone", || watch.names().unwrap().is_empty());
+    eventually("all have left", || watch.names().unwrap().is_empty());
     fixture.request("x-lock-", b"");
-    eventually("one has come", || watch.names().unwrap().len() == 1);
+    eventually("one has joined", || watch.names().unwrap().len() == 1);
 }
 
 #[test]
-fn a_directory_that_comes_while_it_is_looked_at_is_seen() {
+fn directory_created_during_the_look_is_noticed() {
     let fixture = Fixture::new();
     let zk = fixture.zk.clone();
-    let join = move || drop(zk.create_sequential(DIR, "x-lock-", Some(STRANGER)));
+    let join = move || drop(zk.create_sequential(DIR, "x-lock-", Some(OTHER_SESSION)));
     fixture.client.before_next(SimOperation::Exists, join);
-    let watch = fixture.directory.watch_queue().unwrap();
+    let watch = fixture.directory.watch_queue(Wait::forever()).unwrap();
     assert_eq!(watch.names().unwrap().len(), 1);
 }
 
 #[test]
-fn watches_that_are_dropped_leave_nobody_to_be_woken() {
+fn dropped_watches_leave_no_registration() {
     let fixture = Fixture::with_directory();
     let first = fixture.request("x-lock-", b"");
     for _ in 0..100 {
-        drop((fixture.directory.watch_leader().unwrap(), fixture.directory.watch_queue().unwrap()));
+        drop((
+            fixture.directory.watch_leader(Wait::forever()).unwrap(),
+            fixture.directory.watch_queue(Wait::forever()).unwrap(),
+        ));
     }
-    let participants = format!("{:?}", fixture.session().core().registry());
-    assert!(participants.contains("all: 0, watched_paths: 0"), "{participants}");
+    let registry = format!("{:?}", fixture.session().core().registry());
+    assert!(registry.contains("all: 0, watched_paths: 0"), "{registry}");
     assert!(fixture.zk.watch_count() <= 2, "one watch for a path and a session");
     fixture.zk.clear_log();
     fixture.zk.delete(&first);
     fixture.client.get_children(DIR, false).unwrap();
-    assert_eq!(fixture.zk.log().len(), 1, "nobody looks any more");
+    assert_eq!(fixture.zk.log().len(), 1, "no watch looks again");
 }

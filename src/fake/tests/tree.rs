@@ -155,7 +155,7 @@ fn each_request_needs_its_permission() {
     let all = [Permissions::READ, Permissions::WRITE, Permissions::CREATE, Permissions::DELETE];
     for (missing, dir) in all.into_iter().zip(["/read", "/write", "/create", "/delete"]) {
         let granted = all.into_iter().filter(|permission| *permission != missing);
-        let perms = granted.fold(Permissions::empty(), |granted, permission| granted | permission);
+        let perms = granted.fold(Permissions::NONE, |granted, permission| granted | permission);
         zookeeper.create_with_acl(dir, b"", &[Acl::new(perms, "world", "anyone")]);
         zookeeper.create(&format!("{dir}/child"), b"");
         let outcome = |result: Result<(), ZkError>, permission| {
@@ -287,7 +287,7 @@ fn bad_acl_is_refused() {
 #[test]
 fn other_client_creates_parents_and_has_all_rights() {
     let zookeeper = SimulatedZooKeeper::new();
-    zookeeper.create_with_acl("/x/y", b"", &[Acl::new(Permissions::empty(), "world", "anyone")]);
+    zookeeper.create_with_acl("/x/y", b"", &[Acl::new(Permissions::NONE, "world", "anyone")]);
     zookeeper.clone().create("/x/y/z", b"1");
     zookeeper.set_data("/x/y/z", b"2");
     assert_eq!(zookeeper.data("/x/y/z").unwrap(), b"2");

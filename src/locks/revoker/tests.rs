@@ -1,4 +1,4 @@
-//! Revocation, step by step, on the simulated ZooKeeper.
+//! Revocation, step by step, on the fake server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +26,9 @@ enum Call {
     Lost(LossReason),
 }
 
-struct Notes(Sender<Call>);
+struct RecordingListener(Sender<Call>);
 
-impl LockListener for Notes {
+impl LockListener for RecordingListener {
     fn lock_acquired(&self) {
         let _ = self.0.send(Call::Acquired);
     }
@@ -43,7 +43,7 @@ impl LockListener for Notes {
     }
 }
 
-/// A ZooKeeper with somebody who may hold locks.
+/// A fake server, and a session that may hold locks.
 struct Fixture {
     zk: SimulatedZooKeeper,
     client: Arc<SimulatedClient>,
@@ -54,7 +54,7 @@ impl Fixture {
     fn new() -> Fixture {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
-        let (client, session) = party(&zk);
+        let (client, session) = connect(&zk);
         Fixture { zk, client, session }
     }
 
@@ -63,15 +63,15 @@ impl Fixture {
     }
 
     fn listening_with(&self, options: LockOptions) -> (WriteLock, Receiver<Call>) {
-        let (calls, taken) = unbounded();
-        (WriteLock::with_options(&self.session, DIR, options, Notes(calls)).unwrap(), taken)
+        let (sender, calls) = unbounded();
+        (WriteLock::with_options(&self.session, DIR, options, RecordingListener(sender)).unwrap(), calls)
     }
 
     fn guard(&self) -> LockGuard {
         BlockingWriteLock::new(&self.session, DIR).unwrap().lock().unwrap()
     }
 
-    /// An owner is watched a moment after it has acquired.
+    /// An owner sets its watch a moment after it has acquired.
     fn await_watches(&self, count: usize) {
         eventually("the watches are set", || self.zk.watch_count() == count);
     }
@@ -81,13 +81,13 @@ impl Fixture {
     }
 }
 
-/// Nobody is registered with the session any more.
-fn await_nobody(session: &Session) {
+/// Waits until no request is registered with the session.
+fn await_no_registration(session: &Session) {
     let registry = || format!("{:?}", session.core().registry());
-    eventually("nobody is left", || registry() == "Registry { all: 0, watched_paths: 0 }");
+    eventually("no registration is left", || registry() == "Registry { all: 0, watched_paths: 0 }");
 }
 
-fn party(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session) {
+fn connect(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session) {
     let client = zk.connect(LONG);
     let session = Session::from_client(client.clone()).unwrap();
     (client, session)
@@ -99,9 +99,9 @@ fn force(revoker: Revoker, path: &str) -> Receiver<Result<Revocation, LockError>
     in_background(move || revoker.force_revocation_after(&path, Duration::MAX))
 }
 
-/// Somebody else, who revokes.
+/// A revoker on another session.
 fn revoker(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Revoker) {
-    let (client, session) = party(zk);
+    let (client, session) = connect(zk);
     let options = LockOptions::new().retry(RetryPolicy::linear(Duration::from_millis(1)));
     (client, Revoker::with_options(&session, options).unwrap())
 }
@@ -109,7 +109,7 @@ fn revoker(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Revoker) {
 // ---- the holder
 
 #[test]
-fn a_holder_is_told_once_for_each_acquisition_between_its_beginning_and_its_end() {
+fn revocation_is_reported_once_per_acquisition() {
     let fixture = Fixture::new();
     let (lock, calls) = fixture.listening();
     for _ in 0..2 {
@@ -120,8 +120,8 @@ fn a_holder_is_told_once_for_each_acquisition_between_its_beginning_and_its_end(
         assert_eq!(next(&calls), Call::Asked);
         let looks = fixture.looks();
         fixture.zk.set_data(&id, b"unlock");
-        eventually("the second message was seen", || fixture.looks() > looks);
-        assert!(lock.is_owner(), "it is for the holder to decide");
+        eventually("the second message was read", || fixture.looks() > looks);
+        assert!(lock.is_owner(), "the holder decides");
         lock.unlock().unwrap();
         assert_eq!(next(&calls), Call::Released);
     }
@@ -129,7 +129,7 @@ fn a_holder_is_told_once_for_each_acquisition_between_its_beginning_and_its_end(
 }
 
 #[test]
-fn other_data_ask_for_nothing_nor_do_the_holders_own() {
+fn only_data_written_by_others_requests_revocation() {
     let fixture = Fixture::new();
     let (lock, calls) = fixture.listening_with(LockOptions::new().data("unlock"));
     assert!(lock.lock().unwrap());
@@ -137,13 +137,13 @@ fn other_data_ask_for_nothing_nor_do_the_holders_own() {
     fixture.await_watches(1);
     let looks = fixture.looks();
     fixture.zk.set_data(&lock.id().unwrap(), b"unlocked");
-    eventually("the other data were seen", || fixture.looks() > looks);
+    eventually("the other data was read", || fixture.looks() > looks);
     lock.unlock().unwrap();
     assert_eq!(next(&calls), Call::Released);
 }
 
 #[test]
-fn a_waiter_that_was_asked_is_told_when_it_has_acquired() {
+fn revocation_of_a_waiter_is_reported_after_acquisition() {
     let fixture = Fixture::new();
     let ahead = fixture.zk.create_sequential(DIR, "x-other-lock-", None);
     let (lock, calls) = fixture.listening();
@@ -154,7 +154,7 @@ fn a_waiter_that_was_asked_is_told_when_it_has_acquired() {
 }
 
 #[test]
-fn a_message_that_came_while_contact_was_lost_is_told_after_the_reconnect() {
+fn revocation_during_an_outage_is_reported_after_the_reconnect() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
     fixture.await_watches(1);
@@ -166,7 +166,7 @@ fn a_message_that_came_while_contact_was_lost_is_told_after_the_reconnect() {
 }
 
 #[test]
-fn a_holder_that_has_let_go_is_told_nothing_more() {
+fn no_revocation_is_reported_after_release() {
     let fixture = Fixture::new();
     let (lock, calls) = fixture.listening();
     assert!(lock.lock().unwrap());
@@ -181,12 +181,12 @@ fn a_holder_that_has_let_go_is_told_nothing_more() {
     fixture.zk.set_data(&lock.id().unwrap(), b"unlock");
     next(&look);
     assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Released));
-    await_nobody(&fixture.session);
+    await_no_registration(&fixture.session);
     assert!(calls.try_recv().is_err());
 }
 
 #[test]
-fn readers_and_writers_are_told_whatever_their_names_are() {
+fn revocation_is_reported_under_every_naming_scheme() {
     for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
         let fixture = Fixture::new();
         let (_, revoker) = revoker(&fixture.zk);
@@ -203,7 +203,7 @@ fn readers_and_writers_are_told_whatever_their_names_are() {
 }
 
 #[test]
-fn the_guards_of_several_locks_are_told_on_one_channel() {
+fn multi_guard_reports_revocations_on_one_channel() {
     let fixture = Fixture::new();
     let (_, revoker) = revoker(&fixture.zk);
     let guard = MultiLock::new(&fixture.session, ["/locks/a", "/locks/b"]).unwrap().lock().unwrap();
@@ -214,14 +214,14 @@ fn the_guards_of_several_locks_are_told_on_one_channel() {
     assert!(guard.is_owner());
 }
 
-// ---- the one who asks
+// ---- the revoker
 
 #[test]
-fn what_is_no_request_is_neither_asked_nor_deleted() {
+fn revoker_neither_asks_nor_deletes_other_znodes() {
     let zk = SimulatedZooKeeper::new();
     zk.create("/locks/orders", b"kept");
     zk.create("/locks/order-0000000007", b"kept");
-    let (client, _session) = party(&zk);
+    let (client, _session) = connect(&zk);
     client.create("/locks/member", b"kept", &Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
     let (_, revoker) = revoker(&zk);
     let revoke = |path| revoker.force_revocation_after(path, Duration::ZERO).unwrap_err();
@@ -236,7 +236,7 @@ fn what_is_no_request_is_neither_asked_nor_deleted() {
 }
 
 #[test]
-fn a_request_that_goes_between_the_look_and_the_message_cannot_be_asked() {
+fn request_deleted_before_the_message_is_no_such_request() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
     let (client, revoker) = revoker(&fixture.zk);
@@ -247,7 +247,7 @@ fn a_request_that_goes_between_the_look_and_the_message_cannot_be_asked() {
 }
 
 #[test]
-fn whoever_lets_go_in_time_has_complied() {
+fn release_in_time_is_complied() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
     let revoked = force(revoker(&fixture.zk).1, guard.id());
@@ -257,7 +257,7 @@ fn whoever_lets_go_in_time_has_complied() {
 }
 
 #[test]
-fn whoever_does_not_let_go_in_time_loses_the_lock() {
+fn holder_that_does_not_release_in_time_loses_the_lock() {
     let fixture = Fixture::new();
     let (lock, calls) = fixture.listening();
     assert!(lock.lock().unwrap());
@@ -265,14 +265,14 @@ fn whoever_does_not_let_go_in_time_loses_the_lock() {
     let (_, revoker) = revoker(&fixture.zk);
     let revoked = revoker.force_revocation_after(&lock.id().unwrap(), Duration::from_millis(20)).unwrap();
     assert_eq!(revoked, Revocation::Forced);
-    let heard: Vec<Call> = (0..2).map(|_| next(&calls)).collect();
-    // The deletion may be seen before the message.
-    let last = if heard[1] == Call::Asked { next(&calls) } else { heard[1] };
-    assert_eq!((heard[0], last), (Call::Acquired, Call::Lost(LossReason::NodeDeleted)));
+    let first: Vec<Call> = (0..2).map(|_| next(&calls)).collect();
+    // The holder may notice the deletion before the message.
+    let last = if first[1] == Call::Asked { next(&calls) } else { first[1] };
+    assert_eq!((first[0], last), (Call::Acquired, Call::Lost(LossReason::NodeDeleted)));
 }
 
 #[test]
-fn a_message_written_at_the_last_moment_does_not_save_the_znode() {
+fn write_before_the_deletion_does_not_prevent_it() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
     let (client, revoker) = revoker(&fixture.zk);
@@ -284,14 +284,14 @@ fn a_message_written_at_the_last_moment_does_not_save_the_znode() {
 }
 
 #[test]
-fn a_request_that_goes_at_the_last_moment_has_complied() {
+fn release_just_before_the_deletion_is_complied() {
     for step in [SimOperation::Exists, SimOperation::Delete] {
         let fixture = Fixture::new();
         let guard = fixture.guard();
         let (client, revoker) = revoker(&fixture.zk);
-        let (gone, path, striking) = (fixture.zk.clone(), guard.id().to_owned(), Arc::clone(&client));
+        let (gone, path, other_client) = (fixture.zk.clone(), guard.id().to_owned(), Arc::clone(&client));
         client.after_next(SimOperation::Exists, move || {
-            striking.before_next(step, move || gone.delete(&path));
+            other_client.before_next(step, move || gone.delete(&path));
         });
         let revoked = revoker.force_revocation_after(guard.id(), Duration::ZERO).unwrap();
         assert_eq!(revoked, Revocation::Complied, "{step:?}");
@@ -299,7 +299,7 @@ fn a_request_that_goes_at_the_last_moment_has_complied() {
 }
 
 #[test]
-fn another_request_that_has_taken_the_name_is_left_alone() {
+fn later_request_of_the_same_name_is_not_deleted() {
     let fixture = Fixture::new();
     let session = Some(fixture.client.session_id());
     let first = fixture.zk.create_sequential(DIR, "write-", session);
@@ -320,7 +320,7 @@ fn another_request_that_has_taken_the_name_is_left_alone() {
 }
 
 #[test]
-fn a_reply_that_is_lost_at_any_step_changes_nothing() {
+fn revocation_survives_a_lost_reply_at_any_step() {
     for operation in
         [SimOperation::SetData, SimOperation::Exists, SimOperation::GetData, SimOperation::Delete]
     {
@@ -338,12 +338,12 @@ fn a_reply_that_is_lost_at_any_step_changes_nothing() {
 }
 
 #[test]
-fn a_holder_that_lets_go_while_the_revoker_has_no_contact_has_complied() {
+fn release_while_the_revoker_is_disconnected_is_complied() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
     let (client, revoker) = revoker(&fixture.zk);
     let revoked = force(revoker, guard.id());
-    // The holder's own watch, and the revoker's.
+    // One of the holder and one of the revoker.
     fixture.await_watches(2);
     client.disconnect();
     drop(guard);
@@ -353,7 +353,7 @@ fn a_holder_that_lets_go_while_the_revoker_has_no_contact_has_complied() {
 }
 
 #[test]
-fn a_holder_that_lets_go_unseen_has_complied() {
+fn release_without_an_event_is_complied() {
     for read_checks in [ReadChecks::ReadsOnly, ReadChecks::Events] {
         let fixture = Fixture::new();
         fixture.zk.set_read_checks(read_checks);
@@ -365,31 +365,31 @@ fn a_holder_that_lets_go_unseen_has_complied() {
         let (_, revoker) = revoker(&fixture.zk);
         fixture.zk.clear_log();
         let revoked = force(revoker, guard.id());
-        eventually("the znode was looked at", || fixture.looks() > 0);
+        eventually("the znode was read", || fixture.looks() > 0);
         drop(guard);
         assert_eq!(next(&revoked).unwrap(), Revocation::Complied, "{read_checks:?}");
     }
 }
 
 #[test]
-fn a_revoker_whose_session_ends_says_so_at_once_and_leaves_nothing() {
+fn revoker_fails_at_once_when_its_session_ends() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
-    let (client, session) = party(&fixture.zk);
+    let (client, session) = connect(&fixture.zk);
     let revoked = force(Revoker::new(&session), guard.id());
     fixture.await_watches(2);
     client.expire();
     let error = next(&revoked).unwrap_err();
     assert!(error.is_session_lost(), "{error}");
-    await_nobody(&session);
+    await_no_registration(&session);
     assert!(guard.is_owner());
 }
 
 #[test]
-fn a_look_that_is_stuck_holds_up_no_force_and_leaves_nothing() {
+fn stuck_look_does_not_delay_the_deletion() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
-    let (client, session) = party(&fixture.zk);
+    let (client, session) = connect(&fixture.zk);
     let (release, stuck) = bounded::<()>(0);
     client.before_next(SimOperation::GetData, move || {
         let _ = stuck.recv();
@@ -397,5 +397,5 @@ fn a_look_that_is_stuck_holds_up_no_force_and_leaves_nothing() {
     let revoked = Revoker::new(&session).force_revocation_after(guard.id(), Duration::from_millis(20));
     assert_eq!(revoked.unwrap(), Revocation::Forced);
     drop(release);
-    await_nobody(&session);
+    await_no_registration(&session);
 }

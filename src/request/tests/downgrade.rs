@@ -1,13 +1,13 @@
-//! Writers that go on as readers.
+//! Writers that become readers.
 
 use super::*;
 use crate::fake::SequenceEnd;
 use crate::{DowngradeError, ReadGuard, ReadWriteLock, WriteGuard};
 
-/// The calls of a downgrade, in their order.
+/// The calls of a downgrade, in order.
 const DOWNGRADE_STEPS: [SimOperation; 3] = [SimOperation::Create, SimOperation::Exists, SimOperation::Delete];
 
-/// A fixture whose writer holds, and another whose writer waits for it.
+/// A fixture whose writer owns the lock, and another fixture whose writer waits.
 struct DowngradeFixture {
     zk: SimulatedZooKeeper,
     fixture: Fixture,
@@ -25,7 +25,7 @@ impl DowngradeFixture {
         (DowngradeFixture { zk, fixture, waiting, next }, writer)
     }
 
-    /// The reader holds alone, and the next writer acquires when it goes.
+    /// Checks that the reader owns alone, and that the next writer acquires after it.
     fn assert_downgraded(&self, reader: ReadGuard) {
         assert!(reader.is_owner() && !self.next.is_owner());
         assert!(reader.id().starts_with(&format!("{DIR}/read-")));
@@ -37,9 +37,10 @@ impl DowngradeFixture {
         eventually("the next writer owns", || self.next.is_owner());
     }
 
-    /// The lock is gone, nothing of it is left, and the next writer acquires.
+    /// Checks that the lock is lost, that it leaves nothing behind, and that the next writer
+    /// acquires.
     fn assert_lost(&self, failed: DowngradeError) {
-        let guard = failed.into_guard();
+        let guard = failed.guard;
         assert!(!guard.is_owner());
         drop(guard);
         eventually("the next writer owns", || self.next.is_owner());
@@ -48,7 +49,7 @@ impl DowngradeFixture {
 }
 
 #[test]
-fn a_writer_goes_on_as_a_reader() {
+fn downgraded_writer_owns_as_a_reader() {
     let zk = SimulatedZooKeeper::new();
     let (fixture, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let lock = ReadWriteLock::with_options(&fixture.session, DIR, LockOptions::new().data("who")).unwrap();
@@ -58,7 +59,7 @@ fn a_writer_goes_on_as_a_reader() {
     assert!(!behind.lock().unwrap());
     let reader = writer.downgrade().unwrap();
     assert!(reader.is_owner());
-    assert_eq!(next(&calls), Call::Acquired, "those behind may read too");
+    assert_eq!(next(&calls), Call::Acquired, "readers behind it own, too");
     eventually("the writer's znode is gone", || !zk.exists(&writers_znode));
     let number = |znode: &str| znode[znode.len() - 10..].to_owned();
     assert_eq!(number(reader.id()), number(&writers_znode));
@@ -68,7 +69,7 @@ fn a_writer_goes_on_as_a_reader() {
 }
 
 #[test]
-fn a_downgrade_is_three_calls_and_a_watch() {
+fn downgrade_makes_three_calls_and_sets_a_watch() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let writer = fixture.sharing().write().unwrap();
@@ -80,7 +81,7 @@ fn a_downgrade_is_three_calls_and_a_watch() {
 }
 
 #[test]
-fn a_downgrade_leaves_the_place_in_the_queue_empty_at_no_step() {
+fn downgrade_keeps_its_place_in_the_queue_at_every_step() {
     for step in DOWNGRADE_STEPS {
         for before in [true, false] {
             let (downgrade, writer) = DowngradeFixture::new();
@@ -103,12 +104,12 @@ fn a_downgrade_leaves_the_place_in_the_queue_empty_at_no_step() {
 }
 
 #[test]
-fn a_call_that_fails_at_any_step_of_a_downgrade_leaves_no_trace() {
+fn failed_call_at_any_step_of_a_downgrade_leaves_no_trace() {
     for step in DOWNGRADE_STEPS {
         for when in [Effect::Before, Effect::After] {
             for cut in [true, false] {
                 let (downgrade, writer) = DowngradeFixture::new();
-                let _mending = downgrade.fixture.mend();
+                let _reconnecting = downgrade.fixture.reconnect_on_loss();
                 match cut {
                     true => downgrade.fixture.client.cut_next(step, when),
                     false => downgrade.fixture.client.fail_next(step, when, ZkError::ConnectionLoss),
@@ -118,7 +119,7 @@ fn a_call_that_fails_at_any_step_of_a_downgrade_leaves_no_trace() {
                 assert_eq!(
                     downgrade.fixture.client.pending_faults(),
                     0,
-                    "the fault struck: {step:?} {when:?}"
+                    "the fault occurred: {step:?} {when:?}"
                 );
             }
         }
@@ -126,7 +127,7 @@ fn a_call_that_fails_at_any_step_of_a_downgrade_leaves_no_trace() {
 }
 
 #[test]
-fn a_look_at_the_writers_znode_on_another_connection_is_repeated() {
+fn downgrade_reads_the_writers_znode_again_after_a_reconnect() {
     let (downgrade, writer) = DowngradeFixture::new();
     let client = Arc::clone(&downgrade.fixture.client);
     downgrade.fixture.client.before_next(SimOperation::Exists, move || {
@@ -140,15 +141,15 @@ fn a_look_at_the_writers_znode_on_another_connection_is_repeated() {
 }
 
 #[test]
-fn a_downgrade_that_cannot_be_made_leaves_the_writer_as_it_was() {
+fn failed_downgrade_keeps_the_writer() {
     let (downgrade, writer) = DowngradeFixture::new();
     for _ in 0..10 {
         downgrade.fixture.client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
     }
     let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_connection_loss(), "{failed}");
+    assert!(failed.error.is_connection_loss(), "{failed}");
     assert_eq!(downgrade.fixture.client.pending_faults(), 0, "ten attempts");
-    let writer = failed.into_guard();
+    let writer = failed.guard;
     assert!(writer.is_owner() && !downgrade.next.is_owner());
     eventually("the reader's znode is gone", || downgrade.zk.children(DIR).len() == 2);
     assert!(downgrade.zk.exists(writer.id()));
@@ -156,19 +157,19 @@ fn a_downgrade_that_cannot_be_made_leaves_the_writer_as_it_was() {
 }
 
 #[test]
-fn a_downgrade_that_is_refused_names_the_permission_and_keeps_the_writer() {
+fn refused_downgrade_names_the_permission_and_keeps_the_writer() {
     let (downgrade, writer) = DowngradeFixture::new();
     downgrade.fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
     let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_access_denied() && failed.to_string().contains("CREATE"), "{failed}");
-    let writer = failed.into_guard();
+    assert!(failed.error.is_access_denied() && failed.to_string().contains("CREATE"), "{failed}");
+    let writer = failed.guard;
     assert!(writer.is_owner());
     writer.unlock().unwrap();
     eventually("the next writer owns", || downgrade.next.is_owner());
 }
 
 #[test]
-fn an_error_of_a_downgrade_that_is_passed_on_releases_the_lock() {
+fn dropped_downgrade_error_releases_the_lock() {
     let (downgrade, writer) = DowngradeFixture::new();
     downgrade.fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
     let pass_on = || -> Result<ReadGuard, LockError> { Ok(writer.downgrade()?) };
@@ -177,7 +178,7 @@ fn an_error_of_a_downgrade_that_is_passed_on_releases_the_lock() {
 }
 
 #[test]
-fn a_writer_whose_znode_was_deleted_by_another_goes_on_as_nothing() {
+fn downgrade_fails_after_external_delete() {
     for step in [SimOperation::Create, SimOperation::Exists] {
         let (downgrade, writer) = DowngradeFixture::new();
         let (zk, znode) = (downgrade.zk.clone(), writer.id().to_owned());
@@ -185,20 +186,20 @@ fn a_writer_whose_znode_was_deleted_by_another_goes_on_as_nothing() {
         let of_step = Arc::clone(&next);
         downgrade.fixture.client.before_next(step, move || {
             zk.delete(&znode);
-            // With the reader's znode in its way, it cannot.
+            // At the later step the reader's znode is ahead of the next writer.
             if step == SimOperation::Create {
                 eventually("the next writer owns", || of_step.is_owner());
             }
         });
         let failed = writer.downgrade().unwrap_err();
-        assert!(matches!(failed.error(), LockError::NotOwner { .. }), "{step:?}: {failed}");
+        assert!(matches!(failed.error, LockError::NotOwner { .. }), "{step:?}: {failed}");
         let next = Arc::try_unwrap(next).unwrap();
         DowngradeFixture { next, ..downgrade }.assert_lost(failed);
     }
 }
 
 #[test]
-fn a_session_that_ends_at_any_step_of_a_downgrade_ends_it() {
+fn downgrade_fails_when_the_session_ends_at_any_step() {
     for step in [SimOperation::Create, SimOperation::Exists] {
         for before in [true, false] {
             let (downgrade, writer) = DowngradeFixture::new();
@@ -208,33 +209,32 @@ fn a_session_that_ends_at_any_step_of_a_downgrade_ends_it() {
                 false => downgrade.fixture.client.after_next(step, move || expiring.expire()),
             }
             let failed = writer.downgrade().unwrap_err();
-            let is_told =
-                matches!(failed.error(), LockError::SessionLost { .. } | LockError::NotOwner { .. });
-            assert!(is_told, "{step:?} {before}: {failed}");
+            let is_loss = matches!(failed.error, LockError::SessionLost { .. } | LockError::NotOwner { .. });
+            assert!(is_loss, "{step:?} {before}: {failed}");
             downgrade.assert_lost(failed);
         }
     }
 }
 
 #[test]
-fn a_downgrade_whose_call_hangs_ends_with_the_session() {
+fn stuck_downgrade_ends_with_the_session() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join_for(&zk, Duration::from_millis(800));
     let writer = fixture.sharing().write().unwrap();
     fixture.client.swallow_next(SimOperation::Create, Effect::After);
     let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error().is_session_lost(), "{failed}");
+    assert!(failed.error.is_session_lost(), "{failed}");
     fixture.client.release();
 }
 
 #[test]
-fn a_downgraded_reader_is_told_of_its_loss_like_any_other() {
+fn loss_of_a_downgraded_reader_is_reported() {
     let (downgrade, writer) = DowngradeFixture::new();
     let reader = writer.downgrade().unwrap();
     downgrade.fixture.client.disconnect();
     assert!(reader.is_owner(), "the lease runs on");
     downgrade.fixture.client.reconnect();
-    eventually("the session is back", || downgrade.fixture.session.state() == SessionState::Connected);
+    eventually("the session is connected", || downgrade.fixture.session.state() == SessionState::Connected);
     assert!(reader.is_owner());
     downgrade.zk.delete(reader.id());
     assert_eq!(next(reader.lost()), LossReason::NodeDeleted);
@@ -244,18 +244,18 @@ fn a_downgraded_reader_is_told_of_its_loss_like_any_other() {
 }
 
 #[test]
-fn a_downgraded_readers_fencing_token_is_smaller_than_that_of_any_later_owner() {
+fn downgraded_reader_keeps_the_writers_fencing_token() {
     let (downgrade, writer) = DowngradeFixture::new();
     let token = downgrade.zk.stat(writer.id()).unwrap().czxid;
     let reader = writer.downgrade().unwrap();
-    assert_eq!(reader.fencing_token().unwrap(), token, "the writer's");
+    assert_eq!(reader.fencing_token().unwrap(), token, "it is the writer's");
     reader.unlock().unwrap();
     eventually("the next writer owns", || downgrade.next.is_owner());
-    assert!(downgrade.next.fencing_token().unwrap() > token, "although its znode is older than the reader's");
+    assert!(downgrade.next.fencing_token().unwrap() > token, "its znode is older than the reader's");
 }
 
 #[test]
-fn a_downgrade_at_the_last_number_of_the_counter_works_as_ever() {
+fn downgrade_works_at_the_end_of_the_counter() {
     for end in [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes] {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
@@ -266,14 +266,14 @@ fn a_downgrade_at_the_last_number_of_the_counter_works_as_ever() {
         assert!(reader.is_owner() && reader.id().ends_with("-2147483647"));
         fixture.client.disconnect();
         fixture.client.reconnect();
-        eventually("the session is back", || fixture.session.state() == SessionState::Connected);
+        eventually("the session is connected", || fixture.session.state() == SessionState::Connected);
         assert!(reader.is_owner());
         reader.unlock().unwrap();
     }
 }
 
 #[test]
-fn downgrades_leave_nothing_on_their_session() {
+fn downgrades_leave_no_registration() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let lock = fixture.sharing();
@@ -281,6 +281,6 @@ fn downgrades_leave_nothing_on_their_session() {
         lock.write().unwrap().downgrade().unwrap().unlock().unwrap();
     }
     eventually("no znode is left", || zk.children(DIR).is_empty());
-    eventually("nobody is left to be woken", || fixture.session.core().registry().is_empty());
+    eventually("no registration is left", || fixture.session.core().registry().is_empty());
     assert_eq!(format!("{:?}", fixture.session.core().registry()), "Registry { all: 0, watched_paths: 0 }");
 }

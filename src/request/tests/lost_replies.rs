@@ -1,4 +1,4 @@
-//! Replies lost, at every step.
+//! Lost replies, at every step.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,8 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Event, Observer, Request};
 
-/// Has one call fail in one way while a lock is acquired behind another and released, and checks that nothing of it shows.
+/// Makes one call fail in one way while a lock is acquired behind another and released, and checks
+/// that the outcome is the same as without the fault.
 fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
     for operation in STEPS {
         for when in [Effect::Before, Effect::After] {
@@ -16,7 +17,7 @@ fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
             zk.create(DIR, b"");
             let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
             let fixture = Fixture::join(&zk);
-            let _mending = fixture.mend();
+            let _reconnecting = fixture.reconnect_on_loss();
             let (lock, calls) = fixture.listening();
             fault(&fixture.client, operation, when);
             assert!(!lock.lock().unwrap(), "{operation:?} {when:?}");
@@ -24,17 +25,17 @@ fn assert_no_trace_of(fault: impl Fn(&SimulatedClient, SimOperation, Effect)) {
             zk.delete(&ahead);
             assert_eq!(next(&calls), Call::Acquired, "{operation:?} {when:?}");
             assert_eq!(zk.children(DIR).len(), 1);
-            // A deletion whose reply was lost is pending.
+            // A deletion whose reply was lost is pending, which is no error.
             lock.unlock().unwrap();
             assert_eq!(next(&calls), Call::Released);
             eventually("the znode is gone", || zk.children(DIR).is_empty());
-            assert_eq!(fixture.client.pending_faults(), 0, "the fault struck: {operation:?} {when:?}");
+            assert_eq!(fixture.client.pending_faults(), 0, "the fault occurred: {operation:?} {when:?}");
         }
     }
 }
 
 #[test]
-fn a_call_that_fails_at_any_step_leaves_no_trace() {
+fn connection_loss_of_a_call_at_any_step_leaves_no_trace() {
     assert_no_trace_of(|client, operation, when| client.fail_next(operation, when, ZkError::ConnectionLoss));
 }
 
@@ -49,7 +50,7 @@ fn a_client_that_panics_at_any_step_leaves_no_trace() {
 }
 
 #[test]
-fn a_client_that_always_panics_fails_the_call_after_its_attempts() {
+fn lock_fails_after_its_attempts_when_the_client_always_panics() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);
@@ -74,7 +75,7 @@ impl Observer for PanicsOnce {
 }
 
 #[test]
-fn a_request_goes_on_after_a_step_that_panics() {
+fn request_continues_after_a_step_that_panics() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
@@ -86,11 +87,11 @@ fn a_request_goes_on_after_a_step_that_panics() {
     eventually("it owns", || request.is_owner());
     zk.delete(request.znode().unwrap().as_str());
     eventually("the owner looks at its znode", || request.has_ended());
-    eventually("nobody is left to be woken", || fixture.session.core().registry().is_empty());
+    eventually("no registration is left", || fixture.session.core().registry().is_empty());
 }
 
 #[test]
-fn a_keep_alive_that_panics_is_made_again() {
+fn keep_alive_is_repeated_after_a_panic() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join_for(&zk, Duration::from_millis(600));
     let guard = fixture.blocking().lock().unwrap();
@@ -104,7 +105,7 @@ fn a_keep_alive_that_panics_is_made_again() {
 }
 
 #[test]
-fn a_create_that_came_through_is_found_again_not_repeated() {
+fn create_with_a_lost_reply_is_found_and_not_repeated() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);
@@ -117,7 +118,7 @@ fn a_create_that_came_through_is_found_again_not_repeated() {
 }
 
 #[test]
-fn a_create_that_comes_through_after_its_repetition_blocks_nobody() {
+fn late_create_after_its_repetition_is_deleted_with_the_request() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);
@@ -131,7 +132,7 @@ fn a_create_that_comes_through_after_its_repetition_blocks_nobody() {
 }
 
 #[test]
-fn a_second_znode_ahead_of_the_own_one_is_deleted() {
+fn second_znode_ahead_of_the_own_one_is_deleted() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);
@@ -148,7 +149,7 @@ fn a_second_znode_ahead_of_the_own_one_is_deleted() {
 }
 
 #[test]
-fn a_request_that_cannot_be_made_is_given_up_after_its_attempts() {
+fn lock_fails_after_its_attempts_when_every_create_fails() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);

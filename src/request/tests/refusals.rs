@@ -1,4 +1,4 @@
-//! What the server refuses.
+//! Calls that the server refuses.
 
 use std::error::Error;
 
@@ -27,7 +27,7 @@ fn a_refused_listing_leaves_no_znode() {
 }
 
 #[test]
-fn a_refused_deletion_is_returned_and_tried_again_until_it_works() {
+fn refused_deletion_is_returned_and_retried_until_it_succeeds() {
     let refusals = [ZkError::NoAuth, ZkError::NotEmpty, ZkError::Unimplemented];
     let zk = SimulatedZooKeeper::new();
     for refusal in refusals {
@@ -40,15 +40,15 @@ fn a_refused_deletion_is_returned_and_tried_again_until_it_works() {
         let others = Fixture::join(&zk).blocking();
         assert!(others.try_lock_for(deadline()).unwrap().is_some(), "{refusal:?}");
         assert_eq!(fixture.client.pending_faults(), 0, "{refusal:?}");
-        eventually("nothing is left to be removed", || fixture.session.core().registry().is_empty());
+        eventually("no deletion is pending", || fixture.session.core().registry().is_empty());
     }
 }
 
 #[test]
-fn a_refused_deletion_is_tried_again_after_a_reconnect() {
+fn refused_deletion_is_retried_after_a_reconnect() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
-    // The fourth retry would come after four seconds only.
+    // The fourth attempt would come only after four seconds.
     for _ in 0..3 {
         fixture.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
     }
@@ -62,7 +62,7 @@ fn a_refused_deletion_is_tried_again_after_a_reconnect() {
 }
 
 #[test]
-fn a_throttled_request_is_tried_again_as_often_as_the_policy_says() {
+fn throttled_request_is_retried_as_the_policy_says() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);
@@ -80,7 +80,7 @@ fn a_throttled_request_is_tried_again_as_often_as_the_policy_says() {
 }
 
 #[test]
-fn a_request_in_the_queue_goes_on_when_its_looks_are_throttled() {
+fn queued_request_continues_when_its_looks_are_throttled() {
     for operation in [SimOperation::GetChildren, SimOperation::GetData] {
         let zk = SimulatedZooKeeper::new();
         let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
@@ -92,13 +92,13 @@ fn a_request_in_the_queue_goes_on_when_its_looks_are_throttled() {
         zk.delete(&ahead);
         assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
         // The owner looks at its znode, too.
-        eventually("the fault strikes", || fixture.client.pending_faults() == 0);
+        eventually("the fault occurs", || fixture.client.pending_faults() == 0);
         assert!(lock.is_owner() && calls.is_empty(), "{operation:?}");
     }
 }
 
 #[test]
-fn a_deletion_that_is_refused_is_an_error() {
+fn unlock_fails_when_the_deletion_is_refused() {
     let zk = SimulatedZooKeeper::new();
     let acl = Permissions::CREATE | Permissions::READ;
     zk.create_with_acl(DIR, b"", &[Acl::new(acl, "world", "anyone")]);
@@ -106,5 +106,5 @@ fn a_deletion_that_is_refused_is_an_error() {
     let error = fixture.blocking().lock().unwrap().unlock().unwrap_err();
     assert!(error.is_access_denied() && error.to_string().contains("DELETE"), "{error}");
     fixture.session.close();
-    assert!(zk.children(DIR).is_empty(), "it goes with the session");
+    assert!(zk.children(DIR).is_empty(), "the znode is deleted with the session");
 }

@@ -1,4 +1,4 @@
-//! Attempts, and the time between them.
+//! Attempts, and the delays between them.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn with_retry(session: &Session, policy: RetryPolicy) -> ProtocolSupport {
 }
 
 #[test]
-fn an_operation_is_tried_ten_times_and_its_first_error_returned() {
+fn operation_is_tried_ten_times_and_returns_the_first_error() {
     let zk = SimulatedZooKeeper::new();
     let support = with_retry(&Fixture::join(&zk).session, RetryPolicy::linear(Duration::from_micros(1)));
     let mut attempts = 0;
@@ -27,7 +27,7 @@ fn an_operation_is_tried_ten_times_and_its_first_error_returned() {
 }
 
 #[test]
-fn an_operation_that_succeeds_or_is_refused_is_not_tried_again() {
+fn successful_or_refused_operation_is_not_retried() {
     let zk = SimulatedZooKeeper::new();
     let support = ProtocolSupport::new(&Fixture::join(&zk).session);
     assert_eq!(support.retry_operation(|| Ok(7)).unwrap(), 7);
@@ -42,7 +42,7 @@ fn an_operation_that_succeeds_or_is_refused_is_not_tried_again() {
 }
 
 #[test]
-fn closing_ends_the_waiting_for_the_next_attempt() {
+fn close_interrupts_the_delay_before_the_next_attempt() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let policy = RetryPolicy::linear(Duration::from_secs(3600));
@@ -56,7 +56,7 @@ fn closing_ends_the_waiting_for_the_next_attempt() {
             Err::<(), _>(LockError::ConnectionLoss { operation: "test", path: "/".into(), source })
         })
     });
-    // The second attempt comes at once, the third after the delay.
+    // The second attempt is immediate, the third waits for the delay.
     next(&attempts);
     next(&attempts);
     support.close();
@@ -64,7 +64,7 @@ fn closing_ends_the_waiting_for_the_next_attempt() {
 }
 
 #[test]
-fn a_lock_retries_by_its_policy() {
+fn lock_retries_by_its_policy() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);
@@ -87,7 +87,7 @@ fn a_lock_retries_by_its_policy() {
 }
 
 #[test]
-fn the_total_time_is_counted_from_the_first_failure() {
+fn total_time_counts_from_the_first_failure() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);
@@ -102,7 +102,7 @@ fn the_total_time_is_counted_from_the_first_failure() {
 }
 
 #[test]
-fn a_path_is_ensured_over_a_lost_reply() {
+fn path_is_ensured_despite_a_lost_reply() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let support = with_retry(&fixture.session, RetryPolicy::linear(Duration::from_millis(1)));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_session_that_ends_at_any_step_fails_the_call_and_hangs_nobody() {
+fn call_fails_when_the_session_ends_at_any_step() {
     for operation in [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData] {
         for before in [true, false] {
             let zk = SimulatedZooKeeper::new();
@@ -24,7 +24,7 @@ fn a_session_that_ends_at_any_step_fails_the_call_and_hangs_nobody() {
 }
 
 #[test]
-fn an_expiry_that_is_noticed_late_is_told_once() {
+fn expiry_noticed_late_is_reported_once() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let (lock, calls) = fixture.listening();
@@ -41,7 +41,7 @@ fn an_expiry_that_is_noticed_late_is_told_once() {
 }
 
 #[test]
-fn a_lock_on_an_ended_session_makes_no_request() {
+fn lock_on_an_ended_session_makes_no_request() {
     for closed in [false, true] {
         let zk = SimulatedZooKeeper::new();
         let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
@@ -54,12 +54,12 @@ fn a_lock_on_an_ended_session_makes_no_request() {
         zk.clear_log();
         let error = lock.lock().unwrap_err();
         assert!(if closed { error.is_closed() } else { error.is_session_lost() }, "{error}");
-        assert!(calls.is_empty() && zk.log().is_empty(), "there is nothing to drop");
+        assert!(calls.is_empty() && zk.log().is_empty(), "no request was made");
     }
 }
 
 #[test]
-fn a_lease_ends_by_the_clock_when_nothing_is_heard() {
+fn lease_ends_by_the_clock_without_contact() {
     let zk = SimulatedZooKeeper::new();
     let timeout = Duration::from_millis(800);
     let fixture = Fixture::join_for(&zk, timeout);
@@ -80,7 +80,7 @@ fn a_lease_ends_by_the_clock_when_nothing_is_heard() {
 }
 
 #[test]
-fn a_session_lives_on_while_it_is_idle() {
+fn idle_session_stays_alive() {
     let zk = SimulatedZooKeeper::new();
     let timeout = Duration::from_secs(32);
     let (client, runtime, session) = open_on_manual_runtime(&zk, timeout);
@@ -94,7 +94,7 @@ fn a_session_lives_on_while_it_is_idle() {
 }
 
 #[test]
-fn an_owner_whose_lease_ended_has_lost_even_if_the_session_comes_back() {
+fn lock_is_lost_after_its_lease_ended_even_if_the_session_survives() {
     let zk = SimulatedZooKeeper::new();
     let timeout = Duration::from_secs(32);
     let (client, runtime, session) = open_on_manual_runtime(&zk, timeout);

@@ -10,18 +10,18 @@ impl Fixture {
     }
 
     pub(super) fn listening_to_read(&self) -> (ReadLock, Receiver<Call>) {
-        let (calls, taken) = unbounded();
-        (self.sharing().read_lock(Notes(calls)), taken)
+        let (sender, calls) = unbounded();
+        (self.sharing().read_lock(RecordingListener(sender)), calls)
     }
 
     pub(super) fn listening_to_write(&self) -> (WriteLock, Receiver<Call>) {
-        let (calls, taken) = unbounded();
-        (self.sharing().write_lock(Notes(calls)), taken)
+        let (sender, calls) = unbounded();
+        (self.sharing().write_lock(RecordingListener(sender)), calls)
     }
 }
 
 #[test]
-fn readers_hold_at_once_and_a_writer_alone() {
+fn readers_share_and_a_writer_owns_alone() {
     let zk = SimulatedZooKeeper::new();
     let (ours, theirs) = (Fixture::join(&zk), Fixture::join(&zk));
     let readers =
@@ -39,13 +39,13 @@ fn readers_hold_at_once_and_a_writer_alone() {
 }
 
 #[test]
-fn what_was_refused_stands_in_nobodys_way() {
+fn refused_try_lock_leaves_no_znode() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let _reading = fixture.sharing().read().unwrap();
-    let (_never, slowly) = unbounded::<()>();
+    let (_sender, receiver) = unbounded::<()>();
     fixture.client.before_next(SimOperation::Delete, move || {
-        let _ = slowly.recv_timeout(Duration::from_millis(50));
+        let _ = receiver.recv_timeout(Duration::from_millis(50));
     });
     assert!(fixture.sharing().try_write().unwrap().is_none());
     assert!(fixture.sharing().try_read().unwrap().is_some());
@@ -56,9 +56,9 @@ fn unlocking_a_write_guard_waits_for_the_deletion_and_returns_its_error() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let lock = fixture.sharing();
-    let (_never, slowly) = unbounded::<()>();
+    let (_sender, receiver) = unbounded::<()>();
     fixture.client.before_next(SimOperation::Delete, move || {
-        let _ = slowly.recv_timeout(Duration::from_millis(50));
+        let _ = receiver.recv_timeout(Duration::from_millis(50));
     });
     lock.write().unwrap().unlock().unwrap();
     assert!(zk.children(DIR).is_empty());
@@ -68,7 +68,7 @@ fn unlocking_a_write_guard_waits_for_the_deletion_and_returns_its_error() {
 }
 
 #[test]
-fn a_free_lock_is_acquired_before_a_deadline_and_a_held_one_is_not() {
+fn try_lock_until_a_deadline_acquires_only_a_free_lock() {
     let zk = SimulatedZooKeeper::new();
     let lock = Fixture::join(&zk).sharing();
     let (far, near) = (Instant::now() + deadline(), Instant::now() + Duration::from_millis(10));
@@ -81,7 +81,7 @@ fn a_free_lock_is_acquired_before_a_deadline_and_a_held_one_is_not() {
 }
 
 #[test]
-fn a_read_lock_has_the_fencing_token_of_its_znode() {
+fn fencing_token_of_a_read_lock_is_that_of_its_znode() {
     let zk = SimulatedZooKeeper::new();
     let (reading, _calls) = Fixture::join(&zk).listening_to_read();
     assert!(matches!(reading.fencing_token(), Err(LockError::NotOwner { .. })));
@@ -91,21 +91,21 @@ fn a_read_lock_has_the_fencing_token_of_its_znode() {
 }
 
 #[test]
-fn a_read_lock_has_the_listener_that_was_set_last() {
+fn read_lock_calls_the_listener_set_last() {
     let zk = SimulatedZooKeeper::new();
     let (reading, first_calls) = Fixture::join(&zk).listening_to_read();
     let first = reading.lock_listener().unwrap();
     first.lock_acquired();
     assert_eq!(next(&first_calls), Call::Acquired);
-    let (calls, taken) = unbounded();
-    reading.set_lock_listener(Notes(calls));
+    let (sender, calls) = unbounded();
+    reading.set_lock_listener(RecordingListener(sender));
     assert!(reading.lock().unwrap());
-    assert_eq!(next(&taken), Call::Acquired);
+    assert_eq!(next(&calls), Call::Acquired);
     assert!(first_calls.is_empty());
 }
 
 #[test]
-fn an_exclusive_lock_on_the_directory_is_a_writer() {
+fn exclusive_lock_on_the_directory_counts_as_a_writer() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let exclusive = fixture.blocking().lock().unwrap();
@@ -117,7 +117,7 @@ fn an_exclusive_lock_on_the_directory_is_a_writer() {
 }
 
 #[test]
-fn a_release_wakes_those_alone_who_may_go() {
+fn release_wakes_only_requests_that_can_acquire() {
     let zk = SimulatedZooKeeper::new();
     let (first, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let writer = first.sharing().write().unwrap();
@@ -147,7 +147,7 @@ fn a_release_wakes_those_alone_who_may_go() {
 }
 
 #[test]
-fn a_reader_goes_on_waiting_when_only_the_nearest_writer_leaves() {
+fn reader_keeps_waiting_when_only_the_nearest_writer_leaves() {
     let zk = SimulatedZooKeeper::new();
     let (holder, waiting) = (Fixture::join(&zk), Fixture::join(&zk));
     let writer = holder.sharing().write().unwrap();
@@ -163,7 +163,7 @@ fn a_reader_goes_on_waiting_when_only_the_nearest_writer_leaves() {
 }
 
 #[test]
-fn a_queue_of_readers_and_writers_is_served_in_its_order_across_zero() {
+fn readers_and_writers_are_served_in_order_across_zero() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     zk.set_sequence(DIR, -2);
@@ -187,7 +187,7 @@ fn a_queue_of_readers_and_writers_is_served_in_its_order_across_zero() {
 }
 
 #[test]
-fn readers_at_the_end_of_the_counter_share_and_refuse_writers() {
+fn readers_share_at_the_end_of_the_counter_and_writers_are_refused() {
     for end in [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes] {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
@@ -211,15 +211,15 @@ fn readers_at_the_end_of_the_counter_share_and_refuse_writers() {
 }
 
 #[test]
-fn a_listening_lock_has_the_options_of_the_lock_that_made_it() {
+fn listening_lock_inherits_the_options() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let acl =
         vec![Acl::new(Permissions::ALL, "world", "anyone"), Acl::new(Permissions::READ, "ip", "10.0.0.1")];
     let options = LockOptions::new().acl(acl.clone()).naming(NamingScheme::Curator).data("who");
     let lock = ReadWriteLock::with_options(&fixture.session, DIR, options).unwrap();
-    let (calls, _taken) = unbounded();
-    let reading = lock.read_lock(Notes(calls.clone()));
+    let (sender, _calls) = unbounded();
+    let reading = lock.read_lock(RecordingListener(sender.clone()));
     assert!(reading.lock().unwrap());
     let id = reading.id().unwrap();
     assert!(id.contains("-__READ__"), "{id}");
@@ -227,19 +227,18 @@ fn a_listening_lock_has_the_options_of_the_lock_that_made_it() {
     reading.close();
     assert!(reading.lock().unwrap_err().is_closed());
     eventually("the znode is gone", || zk.children(DIR).is_empty());
-    let writing = lock.write_lock(Notes(calls));
-    assert!(writing.lock().unwrap(), "closing the one closes no other");
+    let writing = lock.write_lock(RecordingListener(sender));
+    assert!(writing.lock().unwrap(), "closing one lock closes no other");
     assert!(writing.id().unwrap().contains("-__WRIT__"));
 }
 
 #[test]
-fn a_closed_lock_makes_no_request_and_keeps_its_guards() {
+fn closed_lock_makes_no_request_and_keeps_its_guards() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let lock = fixture.sharing();
     let held = lock.read().unwrap();
     lock.close();
-    assert!(lock.is_closed());
     for error in [lock.read().unwrap_err(), lock.try_read().unwrap_err(), lock.try_write().unwrap_err()] {
         assert!(error.is_closed() && error.to_string().contains(DIR), "{error}");
     }

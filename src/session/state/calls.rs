@@ -1,4 +1,5 @@
-//! The calls that are made to a client on behalf of its session. They may block, so only workers make them.
+//! The calls that are made to a client on behalf of its session. They may block, so only workers
+//! make them.
 
 use std::sync::Arc;
 
@@ -11,15 +12,15 @@ use crate::recipe::path::ZNodePath;
 use crate::session::lease::Sending;
 use crate::session::registry::{Notification, ParticipantId};
 
-/// What came of an attempt to watch a znode.
+/// The outcome of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WatchOutcome {
-    /// It is there with these data, which were written so many times since its creation. A
+    /// It exists with these data, which were written `version` times since its creation. A
     /// persistent one stays when its creator's session ends.
     Watched { data: Vec<u8>, version: i32, is_persistent: bool },
-    /// It is there, but READ is denied: servers since 3.8.4 set the watch and then tell nothing of it.
+    /// It exists, but READ is denied: servers since 3.8.4 set the watch and never report its event.
     Unreadable,
-    /// It is not there, and no watch was left where READ is granted.
+    /// It does not exist, and no watch was left where READ is granted.
     Gone,
 }
 
@@ -39,8 +40,8 @@ impl Core {
         result
     }
 
-    /// Lists a directory as it is after everything that this session has sent before, on whichever connection: a read alone
-    /// may be answered by a server that lags behind.
+    /// Lists a directory as it is after everything that this session has sent before, on whichever
+    /// connection: a read alone may be answered by a server that lags behind.
     pub(crate) fn list_after_write(self: &Arc<Self>, dir: &ZNodePath) -> ZkResult<Vec<String>> {
         self.prove_life()?;
         self.read(|client| client.get_children(dir.as_str(), false))
@@ -77,7 +78,8 @@ impl Core {
         }
     }
 
-    /// On a session that has ended there is nothing left to call for but the deletion of what outlives it here.
+    /// On a session that has ended, the only calls left are deletions of znodes that outlive it
+    /// here.
     fn check_alive(&self) -> ZkResult<()> {
         let has_ended = self.end_reason().is_some();
         if has_ended && !self.outlives_us() { Err(ZkError::SessionExpired) } else { Ok(()) }
@@ -89,13 +91,13 @@ impl Core {
         }
     }
 
-    /// Creates a persistent znode, and those above it that are missing. One that is there already is fine.
+    /// Creates a persistent znode and its missing parents. Does nothing if it exists.
     pub(crate) fn ensure_path(self: &Arc<Self>, path: &ZNodePath, acl: &[Acl]) -> ZkResult<()> {
         let mut missing = vec![path.clone()];
         while let Some(next) = missing.last() {
             match self.write(|client| client.create(next.as_str(), &[], acl, CreateMode::Persistent)) {
                 Ok(_) | Err(ZkError::NodeExists) => drop(missing.pop()),
-                // A parent that is deleted again and again makes this go on, a step for each deletion.
+                // A parent that is deleted repeatedly prolongs the loop by one step per deletion.
                 Err(ZkError::NoNode) => match next.parent() {
                     Some(parent) => missing.push(parent),
                     None => return Err(ZkError::NoNode),
@@ -121,7 +123,7 @@ impl Core {
             }
             Err(ZkError::NoNode) => Ok(WatchOutcome::Gone),
             Err(ZkError::NoAuth) => match self.read(|client| client.exists(path.as_str(), true)) {
-                // Servers since 3.8.4 refuse this too when it is there.
+                // Servers since 3.8.4 refuse this too if it exists.
                 Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(WatchOutcome::Unreadable),
                 Ok(None) => Ok(WatchOutcome::Gone),
                 Err(error) => Err(error),

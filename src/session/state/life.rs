@@ -12,23 +12,23 @@ use crate::session::clock::Moment;
 use crate::session::registry::Notification;
 use crate::session::runtime::Priority;
 
-/// The path of the write that proves the session alive. It changes nothing: the znode does not exist, and if it did,
-/// not at this version. A read would prove less (see the lease).
+/// The path of the write that proves the session alive. It changes nothing: the znode does not
+/// exist, and if it did, not at this version. A read would prove less (see the lease).
 pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 
-/// How soon a proof is tried again that failed although there seems to be contact.
+/// The delay before a failed proof is repeated in contact.
 const PROOF_RETRY: Duration = Duration::from_millis(100);
 
 impl Core {
     /// Makes the requests, on the calling worker, that help to prove that the session lives.
     pub(crate) fn prove_life(self: &Arc<Self>) -> ZkResult<()> {
         let mut proof = Proof { core: self, was_answered: false };
-        let term = self.current_epoch();
+        let epoch = self.current_epoch();
         let result = self.touch_and_write();
         let recheck = {
             let mut status = self.status.lock();
-            // An answer from before a disconnect says nothing of what came after it.
-            let is_of_this_contact = Arc::ptr_eq(&term, status.lease.current());
+            // An answer from before a disconnect proves nothing about the time after it.
+            let is_of_this_contact = Arc::ptr_eq(&epoch, status.lease.current());
             was_answered(&result) && is_of_this_contact && status.proven()
         };
         if recheck {
@@ -41,7 +41,8 @@ impl Core {
         if proof.was_answered { Ok(()) } else { result }
     }
 
-    /// A write that changes nothing, and where the lease asks for pairs of requests, a read before it.
+    /// A write that changes nothing, and where the lease asks for pairs of requests, a read before
+    /// it.
     fn touch_and_write(self: &Arc<Self>) -> ZkResult<()> {
         if self.status.lock().lease.needs_pairs() {
             self.read(|client| client.exists(KEEP_ALIVE_PATH, false))?;
@@ -49,8 +50,8 @@ impl Core {
         self.write(|client| client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX)).map(drop))
     }
 
-    /// Does what the time demands (a keep-alive, telling owners that their lease has ended, giving the session up) and
-    /// sees to it that it is called again when the time demands more.
+    /// Does what is due (a keep-alive, notifying owners that their lease has ended, giving the
+    /// session up) and schedules the next tick.
     pub(super) fn tick(self: &Arc<Self>) {
         let due = self.update(|status, now| self.take_what_is_due(status, now));
         match due {
@@ -59,7 +60,7 @@ impl Core {
             Due::Work { proof, lease_ended } => {
                 if proof {
                     self.submit_as(Priority::Session, |core| {
-                        // A failure is tried again by the clock.
+                        // A failed proof is repeated by the clock.
                         let _ = core.prove_life();
                     });
                 }
@@ -114,14 +115,15 @@ impl Core {
         }
     }
 
-    /// Ends the session for good: owners are told, waiters get an error, threads go.
+    /// Ends the session for good: owners are notified, waiters get an error, threads end.
     pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
         let is_first = self.update(|status, _now| status.end(reason));
         if !is_first {
             return;
         }
         self.runtime.abandon();
-        // On a worker: this may be a thread of the client's, with its locks held, and what is told may drop foreign things.
+        // On a worker: this may be a thread of the client's, with its locks held, and a
+        // notification may drop what is the application's.
         self.submit_as(Priority::Session, move |core| core.complete_end(reason));
     }
 
@@ -134,7 +136,7 @@ impl Core {
         if !self.outlives_us() {
             return self.finish();
         }
-        // The last deletion finishes the session, or the time by which the server must have ended it.
+        // The last deletion finishes the session, or the time by which the server has ended it.
         self.at(self.now().after(self.session_timeout()), Core::finish);
         self.status.lock().linger();
         if self.registry.is_empty() {
@@ -142,7 +144,7 @@ impl Core {
         }
     }
 
-    /// Whether the session may go on living on the server without us, with the znodes that we leave there.
+    /// Whether the session may live on at the server without us, with the znodes that we leave.
     pub(crate) fn outlives_us(&self) -> bool {
         self.end_reason() != Some(LossReason::SessionExpired) && !self.client.owns_session()
     }
@@ -157,7 +159,7 @@ impl Core {
     }
 }
 
-/// What the time demands.
+/// What is due.
 enum Due {
     Nothing,
     /// The session has been silent for too long.
@@ -168,7 +170,8 @@ enum Due {
     },
 }
 
-/// A proof under way. When it goes, by a panic too, the next may begin: when it is due, or soon after one that failed.
+/// A proof under way. When it goes, by a panic too, the next may begin: when it is due, or soon
+/// after one that failed.
 struct Proof<'a> {
     core: &'a Arc<Core>,
     was_answered: bool,

@@ -1,7 +1,7 @@
 //! The core of a session: its state, its lease, and the calls made on its behalf.
 //!
-//! Events of the client come in on the client's own threads, so everything done there is short and makes no call; what
-//! may block is submitted to the runtime.
+//! Events of the client come in on the client's own threads, so everything done there is short and
+//! makes no call; what may block is submitted to the runtime.
 
 mod calls;
 mod life;
@@ -30,7 +30,7 @@ use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
-    Mutex, assert_none_held,
+    self, Mutex,
     rank::{MENTIONED, ORPHANS, STATUS},
 };
 use crate::logging;
@@ -46,21 +46,22 @@ const MAX_MENTIONED: usize = 1000;
 
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
-    /// What the client said when it was taken: it is not called back from its events.
+    /// The client's answers when it was taken: it is not called back from its events.
     min_idle_for_ping: Duration,
     runtime: Arc<dyn Runtime>,
-    /// The process that opened the session. One that it forks has a copy of everything but the threads.
+    /// The process that opened the session. One that it forks has a copy of everything but the
+    /// threads.
     process: u32,
     status: Mutex<STATUS, Status>,
     registry: Registry,
     listings: Listings,
-    /// Znodes that the log has mentioned, for what it says once.
+    /// Znodes that the log has mentioned, for messages that are logged once.
     mentioned: Mutex<MENTIONED, HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
     orphans: Mutex<ORPHANS, Vec<Target>>,
     /// Disconnected when the session has ended, for those who wait for something else meanwhile.
     ended: Receiver<Infallible>,
-    /// Disconnected when the client has been let go and the threads are ending.
+    /// Disconnected when the client has been dropped and the threads are ending.
     finished: Receiver<Infallible>,
 }
 
@@ -97,32 +98,36 @@ impl Core {
 
     fn listen(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
+        let before = self.runtime.now();
         let in_contact = self.client.subscribe(Arc::new(move |event| {
             if let Some(core) = weak.upgrade() {
                 core.on_event(event);
             }
         }));
-        let first = in_contact.then(|| ClientEvent::Connected(granted_by(&*self.client)));
-        // Events that come meanwhile queue up behind it.
+        let first = in_contact.then(|| (ClientEvent::Connected(granted_by(&*self.client)), before));
+        // Events that arrive meanwhile queue behind it.
         let next_early = || self.status.lock().next_early();
         let mut next = first.or_else(next_early);
-        while let Some(event) = next {
-            self.handle(event);
+        while let Some((event, at)) = next {
+            self.handle(event, at);
             next = next_early();
         }
     }
 
     fn on_event(self: &Arc<Self>, event: ClientEvent) {
-        let event = self.status.lock().keep_if_early(event);
+        let at = self.runtime.now();
+        let event = self.status.lock().keep_if_early(event, at);
         if let Some(event) = event {
-            self.handle(event);
+            self.handle(event, at);
         }
     }
 
-    fn handle(self: &Arc<Self>, event: ClientEvent) {
+    /// Handles an event of this moment. It counts when it happened: a server may take the session up
+    /// again right after a disconnect.
+    fn handle(self: &Arc<Self>, event: ClientEvent, at: Moment) {
         match event {
-            ClientEvent::Connected(granted) => self.on_connect(granted),
-            ClientEvent::Disconnected => self.on_disconnect(),
+            ClientEvent::Connected(granted) => self.on_connect(granted, at),
+            ClientEvent::Disconnected => self.on_disconnect(at),
             ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
             ClientEvent::NodeChanged { path } => {
                 let path = ZNodePath::from_server(path);
@@ -133,10 +138,10 @@ impl Core {
         }
     }
 
-    fn on_connect(self: &Arc<Self>, granted: Granted) {
-        let (has_ended, terms_end) =
-            self.update(|status, now| (status.has_ended(), status.connected(granted, now)));
-        if let Some(end) = terms_end {
+    fn on_connect(self: &Arc<Self>, granted: Granted, at: Moment) {
+        let (has_ended, epochs_end) =
+            self.update(|status, _now| (status.has_ended(), status.connected(granted, at)));
+        if let Some(end) = epochs_end {
             self.at(end, |core| core.notify_all_participants(Notification::CheckLease));
         }
         if has_ended {
@@ -148,10 +153,10 @@ impl Core {
         }
     }
 
-    fn on_disconnect(self: &Arc<Self>) {
-        let old_term = self.update(Status::disconnected);
-        if let Some(old_term) = old_term {
-            self.at(old_term.end(), |core| core.notify_all_participants(Notification::CheckLease));
+    fn on_disconnect(self: &Arc<Self>, at: Moment) {
+        let former = self.update(|status, _now| status.disconnected(at));
+        if let Some(former) = former {
+            self.at(former.end(), |core| core.notify_all_participants(Notification::CheckLease));
             // Not on the client's thread: each of them writes to the log.
             self.submit(|core| core.notify_all_participants(Notification::Suspended));
         }
@@ -159,9 +164,11 @@ impl Core {
 
     /// Changes the status, and sends the subscribers the state that follows from that.
     fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut Status, Moment) -> T) -> T {
-        let now = self.runtime.now();
         let (changed, announced) = {
             let mut status = self.status.lock();
+            // Under the mutex: a thread that is paused here must not act on a time that others have
+            // left behind.
+            let now = self.runtime.now();
             let changed = change(&mut status, now);
             (changed, status.announce(now))
         };
@@ -176,8 +183,8 @@ impl Core {
         changed
     }
 
-    /// Writes to the log on a worker. This may be a thread of the client's, which holds locks of its own, and a logger is
-    /// code of the application's, which may block, or call in here.
+    /// Writes to the log on a worker. This may be a thread of the client's, which holds the
+    /// client's locks, and the logger is the application's: it may block, or call in here.
     pub(super) fn log_soon(self: &Arc<Self>, log: impl FnOnce() + Send + 'static) {
         self.submit_as(Priority::Session, move |_| log());
     }
@@ -196,7 +203,7 @@ impl Core {
         self.status.lock().in_contact()
     }
 
-    /// When the server was last heard of.
+    /// The time of the last contact with the server.
     pub(crate) fn last_contact(&self) -> Moment {
         self.status.lock().lease.last_contact()
     }
@@ -209,9 +216,9 @@ impl Core {
         Arc::clone(self.status.lock().lease.current())
     }
 
-    /// Whether a lock may be taken under the term.
-    pub(crate) fn admits_owners(&self, term: &LeaseEpoch) -> bool {
-        self.status.lock().lease.admits_owners(term, self.runtime.now())
+    /// Whether a lock may be taken under the epoch.
+    pub(crate) fn admits_owners(&self, epoch: &LeaseEpoch) -> bool {
+        self.status.lock().lease.admits_owners(epoch, self.runtime.now())
     }
 
     /// Whether this is the process that opened the session, and not one that it has forked.
@@ -227,10 +234,10 @@ impl Core {
         &self.runtime
     }
 
-    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the deadline if none is
-    /// ready.
+    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the
+    /// deadline if none is ready.
     pub(crate) fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
-        assert_none_held();
+        lock_order::assert_none_held();
         self.runtime.wait(signals, deadline)
     }
 
@@ -238,9 +245,9 @@ impl Core {
         self.runtime.new_guid()
     }
 
-    /// A number between 0 and 1, drawn by chance.
+    /// A random number between 0 and 1.
     pub(crate) fn random_unit(&self) -> f64 {
-        // The first 32 bits of a GUID are drawn, and say nothing of its kind.
+        // The first 32 bits of a GUID are random and do not depend on its version.
         let (drawn, ..) = self.new_guid().as_fields();
         f64::from(drawn) / f64::from(u32::MAX)
     }
@@ -265,15 +272,16 @@ impl Core {
         self.status.lock().subscribe(subscriber);
     }
 
-    /// Subscribes one who has not heard of the present state; `false` when nobody listens there any more.
-    pub(super) fn tell_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
+    /// Sends the present state to a new subscriber; `false` if the receiver is gone.
+    pub(super) fn announce_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
         let mut status = self.status.lock();
         let listens = subscriber.send(status.announced()).is_ok();
         status.subscribe(subscriber);
         listens
     }
 
-    /// Runs a job, if the session still lives at that moment, on the timer's thread: it must not block.
+    /// Runs a job, if the session still lives at that moment, on the timer's thread: it must not
+    /// block.
     pub(crate) fn at(self: &Arc<Self>, moment: Moment, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
         let weak = Arc::downgrade(self);
         self.runtime.at(
@@ -304,10 +312,11 @@ impl Core {
         self.runtime.submit_callback(Box::new(callback));
     }
 
-    /// Runs a call on a worker and waits for what it returns, but not beyond the end of the session.
+    /// Runs a call on a worker and waits for what it returns, but not beyond the end of the
+    /// session.
     ///
     /// # Errors
-    /// `SessionLost` or `Closed` when the session ends meanwhile, whatever becomes of the call.
+    /// `SessionLost` or `Closed` if the session ends meanwhile, whatever the outcome of the call.
     pub(crate) fn call<T: Send + 'static>(
         self: &Arc<Self>,
         operation: Operation,
@@ -319,7 +328,8 @@ impl Core {
         self.receive(operation, path, &answered)
     }
 
-    /// Waits for the next answer of jobs that were submitted, but not beyond the end of the session.
+    /// Waits for the next answer of jobs that were submitted, but not beyond the end of the
+    /// session.
     ///
     /// # Errors
     /// `SessionLost` or `Closed` when the session ends meanwhile.
@@ -333,7 +343,7 @@ impl Core {
         answers.try_recv().map_err(|_| self.end_error(operation, path))
     }
 
-    /// Fails when the session has ended, and says how.
+    /// Fails if the session has ended, with the reason.
     pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
         if self.end_reason().is_some() { Err(self.end_error(operation, path)) } else { Ok(()) }
     }
@@ -357,7 +367,7 @@ impl Core {
 
     // ---- participants
 
-    /// Adds a participant, which hears at once if the session has ended meanwhile.
+    /// Adds a participant, which is notified at once if the session has ended meanwhile.
     pub(crate) fn join(&self, id: ParticipantId, participant: Arc<dyn Participant>) {
         self.registry.add(id, Arc::clone(&participant));
         if let Some(reason) = self.end_reason() {
@@ -373,8 +383,8 @@ impl Core {
         }
     }
 
-    /// Deletes a znode of this session, trying again until it is gone or the session has ended. The first outcome is
-    /// told to `first`.
+    /// Deletes a znode of this session, trying again until it is gone or the session has ended. The
+    /// first outcome is sent to `first`.
     pub(crate) fn remove(self: &Arc<Self>, target: Target, first: Option<Sender<ZkResult<()>>>) {
         Removal::start(self, target, first);
     }
@@ -388,13 +398,14 @@ impl Core {
     }
 
     fn notify_all_participants(&self, why: Notification) {
+        lock_order::assert_none_held();
         for participant in self.registry.everybody() {
             participant.notify(why);
         }
     }
 }
 
-/// What the client says of its present connection.
+/// What the client reports of its current connection.
 fn granted_by(client: &dyn ZooKeeperClient) -> Granted {
     Granted::new(client.session_timeout()).with_report_delay(client.report_delay())
 }

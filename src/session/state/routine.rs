@@ -30,8 +30,8 @@ impl Core {
         });
     }
 
-    /// Looks together with the next keep-alive. None may come for long where other requests keep the
-    /// session alive: then it looks after a session timeout.
+    /// Looks together with the next keep-alive. None may come for long where other requests keep
+    /// the session alive: then it looks after a session timeout.
     fn look_beside_keep_alive(self: &Arc<Self>) {
         let latest = self.now().after(self.session_timeout());
         self.status.lock().routine_look_due = true;

@@ -1,11 +1,11 @@
-//! [`Status`]: what a session knows of itself, as state machines that change under one mutex.
+//! [`Status`]: the state of a session, as state machines under one mutex.
 //!
 //! [`Life`], whether the session has ended, moves in one direction:
 //!
 //! | state | event | next state |
 //! |---|---|---|
-//! | `Open` | it is closed, it is lost, or nothing was heard for a session timeout | `Ending` |
-//! | `Ending` | every participant was notified; the session lives on at the server without us | `Lingering` |
+//! | `Open` | it is closed, it is lost, or there was no contact for a session timeout | `Ending` |
+//! | `Ending` | every participant was notified, and the session lives on without us | `Lingering` |
 //! | `Ending` | every participant was notified, otherwise | `Finished` |
 //! | `Lingering` | the last deletion is done, or a session timeout has passed | `Finished` |
 //!
@@ -18,8 +18,9 @@
 //! | `Lost` | `Regained`: a proof is due at once | | |
 //! | `Regained` | | `Lost` | `Present`: every participant looks again |
 //!
-//! The two are independent: a session that lingers deletes its znodes after a reconnect. Both together, with the age of
-//! the last answered write, make the [`SessionState`] that subscribers see:
+//! The two are independent: a session that lingers deletes its znodes after a reconnect. Both
+//! together, with the age of the last answered write, make the [`SessionState`] that subscribers
+//! see:
 //!
 //! | `Life` | `Contact` | last answered write | `SessionState` |
 //! |---|---|---|---|
@@ -45,8 +46,8 @@ pub(super) struct Status {
     life: Life,
     contact: Contact,
     pub(super) lease: Lease,
-    /// Events that came before the client had said whether there is contact; `None` once it has.
-    early: Option<Vec<ClientEvent>>,
+    /// Events from before the client's first report of contact; `None` after it.
+    early: Option<Vec<(ClientEvent, Moment)>>,
     pub(super) proof_under_way: bool,
     /// Whether a routine look is due that waits for the next keep-alive.
     pub(super) routine_look_due: bool,
@@ -56,7 +57,8 @@ pub(super) struct Status {
     subscribers: Vec<Sender<SessionState>>,
 }
 
-/// The senders are dropped to signal [`Core::ended`](super::Core::ended) and [`Core::finished`](super::Core::finished).
+/// The senders are dropped to signal [`Core::ended`](super::Core::ended) and
+/// [`Core::finished`](super::Core::finished).
 #[derive(Debug)]
 enum Life {
     Open {
@@ -74,7 +76,7 @@ enum Life {
         reason: LossReason,
         finish: Sender<Infallible>,
     },
-    /// The client is let go and the threads end.
+    /// The client is dropped and the threads end.
     Finished {
         reason: LossReason,
     },
@@ -90,7 +92,8 @@ enum Contact {
     Lost {
         at: Moment,
     },
-    /// Contact is back, but nothing shows yet that the session lives: the participants look again when it is proven.
+    /// Contact is back, but nothing shows yet that the session lives: the participants look again
+    /// when it is proven.
     Regained,
 }
 
@@ -117,10 +120,10 @@ impl Status {
     // ---- the client's first events
 
     /// Keeps an event that came too early; returns any other.
-    pub(super) fn keep_if_early(&mut self, event: ClientEvent) -> Option<ClientEvent> {
+    pub(super) fn keep_if_early(&mut self, event: ClientEvent, at: Moment) -> Option<ClientEvent> {
         match &mut self.early {
             Some(early) => {
-                early.push(event);
+                early.push((event, at));
                 None
             }
             None => Some(event),
@@ -128,7 +131,7 @@ impl Status {
     }
 
     /// Takes the next event that came too early. When there is none, no later one is kept.
-    pub(super) fn next_early(&mut self) -> Option<ClientEvent> {
+    pub(super) fn next_early(&mut self) -> Option<(ClientEvent, Moment)> {
         match &mut self.early {
             Some(early) if !early.is_empty() => Some(early.remove(0)),
             _ => {
@@ -149,7 +152,8 @@ impl Status {
         matches!(self.contact, Contact::Regained)
     }
 
-    /// Contact has begun. Returns the moment at which former leases end now, if that may be earlier than before.
+    /// Contact has begun. Returns the moment at which former leases end now, if that may be earlier
+    /// than before.
     pub(super) fn connected(&mut self, granted: Granted, now: Moment) -> Option<Moment> {
         let (contact, taken_up_after) = match self.contact {
             Contact::NotYet { opened_after } => (Contact::Present, opened_after),
@@ -161,7 +165,8 @@ impl Status {
         self.lease.connected(granted, taken_up_after, now)
     }
 
-    /// Contact was lost. Returns the lease that was current until now; `None` when there was no contact before either.
+    /// Contact was lost. Returns the lease that was current until now; `None` when there was no
+    /// contact before either.
     pub(super) fn disconnected(&mut self, now: Moment) -> Option<Arc<LeaseEpoch>> {
         if !self.in_contact() {
             return None;
@@ -172,7 +177,8 @@ impl Status {
         Some(former)
     }
 
-    /// The session is proven alive on the present connection. Returns whether the participants must look again.
+    /// The session is proven alive on the present connection. Returns whether the participants must
+    /// look again.
     pub(super) fn proven(&mut self) -> bool {
         let must_look = self.has_regained_contact();
         if must_look {
@@ -224,7 +230,8 @@ impl Status {
         });
     }
 
-    /// Nothing is left to do. Returns what signals it when it is dropped; `None` when that was so before.
+    /// Nothing is left to do. Returns what signals it when it is dropped; `None` when that was so
+    /// before.
     pub(super) fn finish(&mut self) -> Option<Sender<Infallible>> {
         let mut finished = None;
         self.linger();
@@ -271,7 +278,8 @@ impl Status {
         self.announced
     }
 
-    /// Does nothing for a subscriber that has subscribed before, as two threads may do it when a session is replaced.
+    /// Does nothing for a subscriber that has subscribed before, as two threads may do it when a
+    /// session is replaced.
     pub(super) fn subscribe(&mut self, subscriber: Sender<SessionState>) {
         if !self.subscribers.iter().any(|other| other.same_channel(&subscriber)) {
             self.subscribers.push(subscriber);

@@ -1,4 +1,4 @@
-//! What the core promises a client, and what it makes of contact and proof.
+//! The core's calls to its client, and its conclusions from contact and proof.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::testing::{
 };
 use crate::{BlockingWriteLock, Session, SessionState};
 
-/// A client that tells its events under a lock of its own, which its other calls take too.
+/// A client that reports its events under a mutex, which its other calls take, too.
 struct LockedClient {
     simulated: Arc<SimulatedClient>,
     lock: Arc<Mutex<()>>,
@@ -81,7 +81,7 @@ impl ZooKeeperClient for LockedClient {
 }
 
 #[test]
-fn a_client_that_tells_an_event_is_not_called_back() {
+fn client_is_not_called_back_during_an_event() {
     let simulated = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
     let client = Arc::new(LockedClient {
         simulated: Arc::clone(&simulated),
@@ -94,10 +94,10 @@ fn a_client_that_tells_an_event_is_not_called_back() {
     assert!(!client.was_called_back.load(Ordering::SeqCst));
 }
 
-/// A client of which contact is lost while somebody subscribes to its events.
-struct Unsteady(Arc<SimulatedClient>);
+/// A client that loses contact while a session subscribes to its events.
+struct LosesContact(Arc<SimulatedClient>);
 
-impl ZooKeeperClient for Unsteady {
+impl ZooKeeperClient for LosesContact {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
         self.0.create(path, data, acl, mode)
     }
@@ -138,14 +138,79 @@ impl ZooKeeperClient for Unsteady {
 }
 
 #[test]
-fn contact_that_is_lost_while_a_session_subscribes_counts_as_lost() {
+fn contact_lost_during_subscription_is_noticed() {
     let simulated = SimulatedZooKeeper::new().connect(Duration::from_secs(1));
-    let refused = Session::from_client(Arc::new(Unsteady(simulated)));
-    assert!(refused.is_err(), "without contact no session is opened: {refused:?}");
+    let refused = Session::from_client(Arc::new(LosesContact(simulated)));
+    assert!(refused.is_err(), "no session is opened without contact: {refused:?}");
+}
+
+/// Contact is lost and regained during the subscription, which takes some time.
+struct SubscribesSlowly {
+    simulated: Arc<SimulatedClient>,
+    runtime: Arc<ManualRuntime>,
+}
+
+impl SubscribesSlowly {
+    const TIME: Duration = Duration::from_secs(3);
+}
+
+impl ZooKeeperClient for SubscribesSlowly {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        self.simulated.create(path, data, acl, mode)
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.simulated.delete(path, version)
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.simulated.exists(path, watch)
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.simulated.get_children(path, watch)
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.simulated.get_data(path, watch)
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.simulated.set_data(path, data, version)
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        let in_contact = self.simulated.subscribe(sink);
+        self.simulated.disconnect();
+        self.simulated.reconnect();
+        self.runtime.advance(Self::TIME);
+        in_contact
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.simulated.session_timeout()
+    }
+
+    fn close(&self) {
+        self.simulated.close();
+    }
 }
 
 #[test]
-fn a_session_of_unknown_age_is_opened_without_a_proof_that_its_lease_needs() {
+fn a_reconnect_during_subscription_counts_from_its_own_disconnect() {
+    let runtime = Arc::new(ManualRuntime::default());
+    let simulated = SimulatedZooKeeper::new().connect(TIMEOUT);
+    simulated.grant(Granted::new(TIMEOUT));
+    let opened = runtime.now();
+    let client = Arc::new(SubscribesSlowly { simulated, runtime: Arc::clone(&runtime) });
+    let contact = FirstContact::by(opened, TIMEOUT, "the simulation");
+    let session = Session::open(Ok(client), runtime, None, &contact).unwrap();
+    let end = session.core().current_epoch().end();
+    assert!(opened < end && end <= opened.after(TIMEOUT), "{:?} after it", end.since(opened));
+}
+
+#[test]
+fn session_of_unknown_age_opens_before_its_lease_is_proven() {
     let zookeeper = SimulatedZooKeeper::new();
     let client = zookeeper.connect(Duration::from_secs(3600));
     client.grant(Granted::new(Duration::from_secs(3600)));
@@ -156,14 +221,14 @@ fn a_session_of_unknown_age_is_opened_without_a_proof_that_its_lease_needs() {
 }
 
 #[test]
-fn a_session_that_took_long_to_open_is_not_suspended_after_it() {
+fn session_that_opened_slowly_is_not_suspended() {
     let timeout = Duration::from_secs(2);
     let zookeeper = SimulatedZooKeeper::new();
     let client = zookeeper.connect(timeout);
     client.grant(Granted::new(timeout));
     let threads = Threads::start().unwrap();
     let contact = FirstContact::by(threads.now(), timeout, "the simulation");
-    // Opened so long ago that its lease ends before a proof can extend it.
+    // It was opened so long ago that its lease ends before a proof can extend it.
     let opened_after = threads.now().before(timeout * 9 / 10);
     let session = Session::open(Ok(client), threads, Some(opened_after), &contact).unwrap();
     let states = session.subscribe();
@@ -180,7 +245,7 @@ fn a_session_that_took_long_to_open_is_not_suspended_after_it() {
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 #[test]
-fn a_session_whose_reads_are_answered_and_whose_writes_fail_is_suspended() {
+fn session_is_suspended_when_writes_fail_although_reads_succeed() {
     let zookeeper = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
     let states = session.subscribe();
@@ -199,13 +264,13 @@ fn a_session_whose_reads_are_answered_and_whose_writes_fail_is_suspended() {
 }
 
 #[test]
-fn a_pending_deletion_makes_no_calls_until_there_is_contact() {
+fn pending_deletion_makes_no_calls_without_contact() {
     let zookeeper = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
     let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
     client.disconnect();
     drop(guard);
-    assert_eq!(zookeeper.calls(SimOperation::Delete), 1, "the one that fails");
+    assert_eq!(zookeeper.calls(SimOperation::Delete), 1, "the failed one");
     zookeeper.clear_log();
     for _ in 0..10 {
         runtime.advance(TIMEOUT / 16);
@@ -216,12 +281,12 @@ fn a_pending_deletion_makes_no_calls_until_there_is_contact() {
 }
 
 #[test]
-fn closing_without_contact_does_not_wait_for_the_server() {
+fn close_without_contact_does_not_wait_for_the_server() {
     let zookeeper = SimulatedZooKeeper::new();
     let client = zookeeper.connect(Duration::from_secs(30));
     let session = Session::from_client(client.clone()).unwrap();
     client.disconnect();
-    // The session hears of nothing that follows, and its client cannot be closed.
+    // The session gets no further events, and its client cannot be closed.
     client.subscribe(Arc::new(|_| {}));
     client.reconnect();
     client.swallow();
@@ -232,10 +297,10 @@ fn closing_without_contact_does_not_wait_for_the_server() {
 }
 
 #[test]
-fn a_call_that_panics_has_an_unknown_outcome() {
+fn panicking_call_has_an_unknown_outcome() {
     let session = Session::from_client(SimulatedZooKeeper::new().connect(Duration::from_secs(30))).unwrap();
     let path = ZNodePath::parse("/a").unwrap();
-    // Without the hook, which would print it.
+    // Without the panic hook, which would print it.
     let panics = |_: &Arc<Core>| std::panic::resume_unwind(Box::new("on purpose"));
     let error = session.core().call::<()>(Operation::LOCK, &path, panics).unwrap_err();
     assert!(error.is_connection_loss(), "{error}");
@@ -248,7 +313,7 @@ fn close_returns_after_the_server_has_ended_the_session() {
     let session = Session::from_client(client.clone()).unwrap();
     let (returned, has_returned) = bounded(1);
     client.before_next(SimOperation::Close, move || {
-        // A close that does not wait has returned by then.
+        // By then, a close that does not wait would have returned.
         let _ = has_returned.recv_timeout(MAX_CLOSE_SILENCE / 10);
     });
     let left = in_background(move || {
@@ -260,8 +325,8 @@ fn close_returns_after_the_server_has_ended_the_session() {
     assert_eq!(next(&left), 0);
 }
 
-/// Lets time pass in small steps, and returns those in which the owner of `znode` looked, and of
-/// these the ones with a keep-alive.
+/// Lets time pass in small steps. Returns the number of steps in which the owner of `znode` looked,
+/// and how many of them had a keep-alive, too.
 fn looks(zookeeper: &SimulatedZooKeeper, znode: &str, mut step: impl FnMut()) -> (usize, usize) {
     let (mut looks, mut beside_keep_alives) = (0, 0);
     for _ in 0..1000 {
@@ -284,11 +349,11 @@ fn open_on_quiet_client(zookeeper: &SimulatedZooKeeper) -> (Arc<ManualRuntime>, 
 }
 
 #[test]
-fn routine_looks_come_beside_keep_alives_where_the_client_wants_quiet() {
+fn routine_looks_accompany_keep_alives_where_the_client_wants_quiet() {
     let zookeeper = SimulatedZooKeeper::new();
     let (runtime, session) = open_on_quiet_client(&zookeeper);
     let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
-    // The first look, which is to watch the znode, comes soon after the acquisition.
+    // The first look, which sets the watch, comes soon after the acquisition.
     runtime.advance(Duration::from_secs(1));
     let (looks, beside_keep_alives) = looks(&zookeeper, guard.id(), || runtime.advance(STEP));
     assert!((1..=4).contains(&looks), "{looks} in {:?}", 1000 * STEP);
@@ -296,7 +361,7 @@ fn routine_looks_come_beside_keep_alives_where_the_client_wants_quiet() {
 }
 
 #[test]
-fn routine_looks_come_without_keep_alives_where_other_requests_keep_the_session_alive() {
+fn routine_looks_happen_without_keep_alives_on_a_busy_session() {
     let zookeeper = SimulatedZooKeeper::new();
     let (runtime, session) = open_on_quiet_client(&zookeeper);
     let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();

@@ -22,6 +22,7 @@ pub struct Listening {
 
 struct Elected {
     lock: WriteLock,
+    session: Session,
     callbacks: Receiver<()>,
     listener: Arc<RecordingListener>,
 }
@@ -37,7 +38,7 @@ impl Listening {
 
     fn take(&mut self, session: &Session, lock: usize) -> Elected {
         let kept = self.locks[lock].take();
-        kept.filter(|kept| kept.lock.session().state() != SessionState::Lost)
+        kept.filter(|kept| kept.session.state() != SessionState::Lost)
             .unwrap_or_else(|| self.make(session, lock))
     }
 
@@ -46,7 +47,7 @@ impl Listening {
         let (journal, thread) = (Arc::clone(&self.journal), self.thread);
         let listener = Arc::new(RecordingListener { sender, record: Mutex::default(), journal, thread });
         let lock = WriteLock::with_listener(session, LOCKS[lock], Arc::clone(&listener));
-        Elected { lock: lock.expect("the path is fine"), callbacks, listener }
+        Elected { lock: lock.expect("the path is fine"), session: session.clone(), callbacks, listener }
     }
 }
 

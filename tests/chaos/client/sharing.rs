@@ -72,9 +72,9 @@ impl Contender {
                 self.release(guard, ReadGuard::unlock);
             }
             Err(failed) => {
-                self.note(&format!("no-downgrade error={}", class_of(failed.error())));
-                let was_lost = matches!(failed.error(), LockError::NotOwner { .. });
-                let guard = failed.into_guard();
+                self.note(&format!("no-downgrade error={}", class_of(&failed.error)));
+                let was_lost = matches!(failed.error, LockError::NotOwner { .. });
+                let guard = *failed.guard;
                 if was_lost && guard.is_owner() {
                     self.note(&format!("violation kind=owner-not-owner lock={lock}"));
                 }

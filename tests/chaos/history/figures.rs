@@ -78,7 +78,7 @@ fn readers_at_once(history: &History) -> usize {
     (0..LOCKS.len()).map(of_lock).sum()
 }
 
-/// From the release of an exclusive holder to the first sight of the next owner, if that one was
+/// From the release of an exclusive holder to the first sight of the next owner, if the latter was
 /// waiting at the release. After the release of a reader, there may be others to wait for.
 fn handovers(history: &History) -> Vec<f64> {
     let mut times = Vec::new();

@@ -1,4 +1,5 @@
-//! The read-write lock under faults: connections cut and silent, sessions that end, processes that are killed.
+//! Read-write locks under faults: connections cut and silent, sessions that end, processes that are
+//! killed.
 
 use std::sync::Arc;
 use std::thread;
@@ -7,14 +8,14 @@ use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{LossReason, Session, SessionState};
 
 use super::{Waiting, lock_on};
-use crate::fixtures::{ErrorVariant, LONG, Onlooker, SHORT, connect, next, session, unique_dir};
+use crate::child_test::ChildTest;
+use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, next, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::eventually;
-use crate::twin::Twin;
 
 #[test]
-fn readers_and_writers_hold_and_wait_on_through_a_reconnect() {
+fn readers_and_writers_survive_a_reconnect() {
     let dir = unique_dir("shared-reconnect");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), LONG);
@@ -32,7 +33,7 @@ fn readers_and_writers_hold_and_wait_on_through_a_reconnect() {
     reconnect();
     assert!(reading.is_owner() && !writer.is_owner() && !reader.is_owner());
     reading.unlock().unwrap();
-    assert!(!writer.is_owner(), "the near one still reads");
+    assert!(!writer.is_owner(), "the near reader still owns");
     // The watch on it was set on the connection that was cut.
     also.unlock().unwrap();
     writer.await_acquired();
@@ -43,7 +44,7 @@ fn readers_and_writers_hold_and_wait_on_through_a_reconnect() {
 }
 
 #[test]
-fn a_reader_whose_session_expires_is_told_and_lets_the_writer_in() {
+fn writer_acquires_after_a_readers_session_expired() {
     let dir = unique_dir("reader-expires");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), SHORT);
@@ -55,8 +56,8 @@ fn a_reader_whose_session_expires_is_told_and_lets_the_writer_in() {
     relay.swallow();
     assert_eq!(next(lost.lost()), LossReason::LeaseExpired);
     assert!(!lost.is_owner() && kept.is_owner());
-    Onlooker::at(server::shared()).await_children(&dir, 2);
-    assert!(!writer.is_owner(), "the other one still reads");
+    Observer::at(server::shared()).await_children(&dir, 2);
+    assert!(!writer.is_owner(), "the other reader still owns");
     kept.unlock().unwrap();
     writer.await_acquired();
     relay.restore();
@@ -64,7 +65,7 @@ fn a_reader_whose_session_expires_is_told_and_lets_the_writer_in() {
 }
 
 #[test]
-fn a_writer_in_a_silent_partition_stops_owning_before_a_reader_begins() {
+fn writer_in_a_silent_partition_stops_before_a_reader_acquires() {
     let dir = unique_dir("writer-expires");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), SHORT);
@@ -75,26 +76,25 @@ fn a_writer_in_a_silent_partition_stops_owning_before_a_reader_begins() {
     eventually("the readers read", || {
         let owned = writing.is_owner();
         let read = readers.iter().any(Waiting::is_owner);
-        // In this order: what was true of the writer before was true of no reader then.
-        assert!(!(owned && read && writing.is_owner()), "both at once");
+        // If the writer owns before and after, it owned when the readers were asked.
+        assert!(!(owned && read && writing.is_owner()), "two owners at once");
         readers.iter().all(Waiting::is_owner)
     });
     assert!(!writing.is_owner());
     relay.restore();
     assert!(
-        writing.downgrade().unwrap_err().error().is_session_lost()
-            || !far.state().eq(&SessionState::Connected)
+        writing.downgrade().unwrap_err().error.is_session_lost() || !far.state().eq(&SessionState::Connected)
     );
 }
 
-/// Runs itself in a process of its own, which reads and is then killed.
+/// Runs itself in another process, which reads and is then killed.
 #[test]
-fn a_reader_that_is_killed_lets_the_writer_in_after_its_session_and_disturbs_no_other_reader() {
-    const NAME: &str = "sharing::faults::a_reader_that_is_killed_lets_the_writer_in_after_its_session_and_disturbs_no_other_reader";
-    if let Some((connect_string, dir)) = Twin::place() {
+fn writer_acquires_after_the_session_of_a_killed_reader() {
+    const NAME: &str = "sharing::faults::writer_acquires_after_the_session_of_a_killed_reader";
+    if let Some((connect_string, dir)) = ChildTest::arguments() {
         let session = connect(&connect_string, SHORT);
         let reading = lock_on(&session, &dir).read().unwrap();
-        Twin::say(reading.id());
+        ChildTest::send(reading.id());
         loop {
             thread::park();
         }
@@ -103,43 +103,43 @@ fn a_reader_that_is_killed_lets_the_writer_in_after_its_session_and_disturbs_no_
     let dir = unique_dir("reader-killed");
     let session = session(server::shared());
     let lock = lock_on(&session, &dir);
-    let mut twin = Twin::start(NAME, &dir);
-    let onlooker = Onlooker::at(server::shared());
-    assert!(onlooker.exists(&twin.hear()));
+    let mut child = ChildTest::start(NAME, &dir);
+    let observer = Observer::at(server::shared());
+    assert!(observer.exists(&child.receive()));
     let kept = lock.read().unwrap();
     let writer = Waiting::join(&lock, false);
-    twin.kill();
+    child.kill();
     kept.fencing_token().unwrap();
     assert!(kept.is_owner());
     kept.unlock().unwrap();
     writer.await_acquired();
-    onlooker.await_children(&dir, 1);
+    observer.await_children(&dir, 1);
 }
 
 #[test]
-fn a_downgrade_whose_reply_is_lost_is_made_all_the_same() {
+fn downgrade_with_a_lost_reply_succeeds() {
     let dir = unique_dir("downgrade-lost-reply");
     let relay = Relay::to(server::shared().connect_string());
     let far = connect(&relay.connect_string(), LONG);
     let near = session(server::shared());
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let writing = lock_on(&far, &dir).write().unwrap();
     let writer = Waiting::join(&lock_on(&near, &dir), false);
     thread::scope(|scope| {
         relay.hold_replies();
         let downgrading = scope.spawn(|| writing.downgrade());
-        onlooker.await_children(&dir, 3);
+        observer.await_children(&dir, 3);
         relay.cut();
         let reading = downgrading.join().unwrap().unwrap();
         assert!(reading.is_owner() && !writer.is_owner());
-        onlooker.await_children(&dir, 2);
+        observer.await_children(&dir, 2);
         reading.unlock().unwrap();
         writer.await_acquired();
     });
 }
 
 #[test]
-fn a_downgrade_under_way_when_the_session_is_closed_leaves_nothing_on_the_applications_handle() {
+fn downgrade_during_close_leaves_no_znode_on_a_borrowed_handle() {
     let dir = unique_dir("downgrade-closed");
     let relay = Relay::to(server::shared().connect_string());
     let handle = Arc::new(ZooKeeper::connect(&relay.connect_string(), LONG, |_| {}).unwrap());
@@ -148,13 +148,13 @@ fn a_downgrade_under_way_when_the_session_is_closed_leaves_nothing_on_the_applic
     relay.swallow();
     thread::scope(|scope| {
         let downgrading = scope.spawn(|| writing.downgrade().map(drop));
-        eventually("the create is on its way", || relay.bytes_held() > 0);
+        eventually("the create is sent", || relay.bytes_held() > 0);
         session.close();
         let failed = downgrading.join().unwrap().unwrap_err();
-        assert!(failed.error().is_closed(), "{failed}");
+        assert!(failed.error.is_closed(), "{failed}");
     });
     relay.restore();
     // The reader's znode is created before the writer's is deleted.
-    Onlooker::at(server::shared()).await_children(&dir, 0);
-    assert!(handle.exists("/", false).is_ok(), "the handle is the application's");
+    Observer::at(server::shared()).await_children(&dir, 0);
+    assert!(handle.exists("/", false).is_ok(), "the handle belongs to the application");
 }

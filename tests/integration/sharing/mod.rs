@@ -1,4 +1,5 @@
-//! The read-write lock on a real server: readers share, writers exclude, and nobody is passed over.
+//! Read-write locks on a real server: readers share, writers exclude, and requests keep their
+//! order.
 
 mod faults;
 mod names;
@@ -12,7 +13,7 @@ use zookeeper_recipes_lock::{
     BlockingWriteLock, CancelToken, LockError, LossReason, ReadLock, ReadWriteLock, Session, Wait, WriteLock,
 };
 
-use crate::fixtures::{Call, Notes, Onlooker, next, session, unique_dir};
+use crate::fixtures::{Call, Observer, RecordingListener, next, session, unique_dir};
 use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually, scaled};
 
@@ -20,7 +21,7 @@ fn lock_on(session: &Session, dir: &str) -> ReadWriteLock {
     ReadWriteLock::new(session, dir).unwrap()
 }
 
-/// Counts who is inside.
+/// Counts the readers and writers that hold the lock.
 #[derive(Default)]
 struct Room {
     readers: AtomicUsize,
@@ -31,25 +32,25 @@ struct Room {
 impl Room {
     fn read(&self) {
         let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
-        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a writer is inside");
+        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a writer owns");
         self.most_readers.fetch_max(readers, Ordering::SeqCst);
         thread::yield_now();
         self.readers.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn write(&self) {
-        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "another writer is inside");
-        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader is inside");
+        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "another writer owns");
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader owns");
         thread::yield_now();
-        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader came in");
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader has acquired");
         self.writers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-// ---- sharing and excluding
+// ---- exclusion
 
 #[test]
-fn readers_and_writers_of_many_sessions_exclude_one_another_as_they_should() {
+fn readers_share_and_writers_exclude_across_sessions() {
     let dir = unique_dir("mixed");
     let room = Room::default();
     thread::scope(|scope| {
@@ -83,11 +84,11 @@ fn readers_and_writers_of_many_sessions_exclude_one_another_as_they_should() {
             });
         }
     });
-    Onlooker::at(server::shared()).await_children(&dir, 0);
+    Observer::at(server::shared()).await_children(&dir, 0);
 }
 
 #[test]
-fn a_hundred_readers_hold_at_once() {
+fn many_readers_own_at_once() {
     let dir = unique_dir("hundred");
     let sessions = [(); 4].map(|()| session(server::shared()));
     let locks = sessions.each_ref().map(|session| lock_on(session, &dir));
@@ -99,7 +100,7 @@ fn a_hundred_readers_hold_at_once() {
 }
 
 #[test]
-fn what_is_tried_is_acquired_or_refused_at_once() {
+fn try_methods_return_at_once() {
     let (ours, theirs) = (session(server::shared()), session(server::shared()));
     let dir = unique_dir("try-shared");
     let (ours, theirs) = (lock_on(&ours, &dir), lock_on(&theirs, &dir));
@@ -107,15 +108,15 @@ fn what_is_tried_is_acquired_or_refused_at_once() {
     assert!(theirs.try_write().unwrap().is_none());
     let also = theirs.try_read().unwrap().expect("readers share");
     drop((reading, also));
-    let writing = ours.try_write_for(deadline()).unwrap().expect("the readers have gone");
+    let writing = ours.try_write_for(deadline()).unwrap().expect("the readers have released");
     assert!(theirs.try_read().unwrap().is_none());
     assert!(theirs.try_write().unwrap().is_none());
     writing.unlock().unwrap();
-    Onlooker::at(server::shared()).await_children(&dir, 0);
+    Observer::at(server::shared()).await_children(&dir, 0);
 }
 
 #[test]
-fn deadlines_and_cancelling_end_the_waiting_of_readers_and_writers() {
+fn readers_and_writers_time_out_and_are_cancelled() {
     let session = session(server::shared());
     let dir = unique_dir("impatient");
     let lock = lock_on(&session, &dir);
@@ -132,31 +133,31 @@ fn deadlines_and_cancelling_end_the_waiting_of_readers_and_writers() {
 
     let cancel = CancelToken::new();
     let wait = Wait::forever().cancelled_by(&cancel);
-    let onlooker = Onlooker::at(server::shared());
-    onlooker.await_children(&dir, 1);
+    let observer = Observer::at(server::shared());
+    observer.await_children(&dir, 1);
     thread::scope(|scope| {
         let writer = scope.spawn(|| lock.try_write_for(&wait).map(|guard| guard.is_some()));
-        onlooker.await_children(&dir, 2);
+        observer.await_children(&dir, 2);
         let reader = scope.spawn(|| lock.try_read_for(&wait).map(|guard| guard.is_some()));
-        onlooker.await_children(&dir, 3);
+        observer.await_children(&dir, 3);
         cancel.cancel();
         assert!(matches!(writer.join().unwrap(), Err(LockError::Cancelled { .. })));
         assert!(matches!(reader.join().unwrap(), Err(LockError::Cancelled { .. })));
     });
-    onlooker.await_children(&dir, 1);
+    observer.await_children(&dir, 1);
     assert!(reading.is_owner());
 }
 
 #[test]
-fn a_path_that_breaks_a_rule_is_refused() {
+fn invalid_path_is_refused() {
     let session = session(server::shared());
     let error = ReadWriteLock::new(&session, "/a//b").unwrap_err();
     assert!(matches!(error, LockError::InvalidPath { .. }), "{error}");
 }
 
-// ---- the order
+// ---- order
 
-/// A lock in the queue, with what its listener was told.
+/// A waiting lock with the calls of its listener.
 enum Waiting {
     Reader(ReadLock, Receiver<Call>),
     Writer(WriteLock, Receiver<Call>),
@@ -164,13 +165,13 @@ enum Waiting {
 
 impl Waiting {
     fn join(lock: &ReadWriteLock, reads: bool) -> Waiting {
-        let (notes, calls) = Notes::new();
+        let (listener, calls) = RecordingListener::new();
         if reads {
-            let reader = lock.read_lock(notes);
+            let reader = lock.read_lock(listener);
             reader.lock().unwrap();
             Waiting::Reader(reader, calls)
         } else {
-            let writer = lock.write_lock(notes);
+            let writer = lock.write_lock(listener);
             writer.lock().unwrap();
             Waiting::Writer(writer, calls)
         }
@@ -201,7 +202,7 @@ impl Waiting {
 }
 
 #[test]
-fn readers_and_writers_acquire_in_the_order_in_which_they_came() {
+fn readers_and_writers_acquire_in_the_order_of_their_requests() {
     let dir = unique_dir("fifo-shared");
     let sessions = [(); 3].map(|()| session(server::shared()));
     let locks = sessions.each_ref().map(|session| lock_on(session, &dir));
@@ -214,14 +215,14 @@ fn readers_and_writers_acquire_in_the_order_in_which_they_came() {
     for owners in queue.chunk_by(|one, other| one.reads() && other.reads()) {
         owners.iter().for_each(Waiting::await_acquired);
         let count = queue.iter().filter(|waiting| waiting.is_owner()).count();
-        assert_eq!(count, owners.len(), "nobody else owns");
+        assert_eq!(count, owners.len(), "there is no other owner");
         owners.iter().for_each(Waiting::unlock);
     }
-    Onlooker::at(server::shared()).await_children(&dir, 0);
+    Observer::at(server::shared()).await_children(&dir, 0);
 }
 
 #[test]
-fn a_release_of_a_writer_wakes_the_readers_behind_it_and_nobody_else() {
+fn release_of_a_writer_wakes_only_the_readers_behind_it() {
     let server = Server::start();
     let (holder, waiting) = (session(&server), session(&server));
     let dir = unique_dir("woken");
@@ -235,7 +236,8 @@ fn a_release_of_a_writer_wakes_the_readers_behind_it_and_nobody_else() {
         let paths = server.four_letter("wchp");
         paths.lines().filter(|line| line.starts_with(&dir)).map(str::to_owned).collect()
     };
-    // The holder's znode, by the holder and by its readers; the last reader before the writer; the writer; none on the directory.
+    // Watches: on the holder's znode, by the holder and its readers; on the last reader before the
+    // writer; on the writer. None is on the directory.
     assert!(watched().contains(&id) && !watched().contains(&dir), "{:?}", watched());
     assert_eq!(watched().len(), 3, "{:?}", watched());
     writing.unlock().unwrap();
@@ -250,7 +252,7 @@ fn a_release_of_a_writer_wakes_the_readers_behind_it_and_nobody_else() {
 }
 
 #[test]
-fn a_stream_of_readers_keeps_no_writer_waiting_for_ever() {
+fn stream_of_readers_does_not_starve_a_writer() {
     let dir = unique_dir("readers-stream");
     let sessions = [(); 2].map(|()| session(server::shared()));
     let (readers, writers) = (lock_on(&sessions[0], &dir), lock_on(&sessions[1], &dir));
@@ -261,7 +263,7 @@ fn a_stream_of_readers_keeps_no_writer_waiting_for_ever() {
             scope.spawn(|| {
                 let mut held = readers.read().unwrap();
                 while !stop.load(Ordering::SeqCst) {
-                    // The next one is asked for before the last one goes.
+                    // The next request is made before the last one ends.
                     let next = readers.try_read_for(Duration::from_millis(50)).unwrap();
                     drop(held);
                     reads.fetch_add(1, Ordering::SeqCst);
@@ -281,7 +283,7 @@ fn a_stream_of_readers_keeps_no_writer_waiting_for_ever() {
 }
 
 #[test]
-fn a_stream_of_writers_keeps_no_reader_waiting_for_ever() {
+fn stream_of_writers_does_not_starve_a_reader() {
     let dir = unique_dir("writers-stream");
     let sessions = [(); 2].map(|()| session(server::shared()));
     let (writers, readers) = (lock_on(&sessions[0], &dir), lock_on(&sessions[1], &dir));
@@ -307,7 +309,7 @@ fn a_stream_of_writers_keeps_no_reader_waiting_for_ever() {
 // ---- downgrades
 
 #[test]
-fn a_downgrade_lets_the_readers_behind_in_and_no_writer() {
+fn downgrade_admits_the_readers_behind_and_no_writer() {
     let dir = unique_dir("downgrade");
     let (ours, theirs) = (session(server::shared()), session(server::shared()));
     let (ours, theirs) = (lock_on(&ours, &dir), lock_on(&theirs, &dir));
@@ -332,16 +334,16 @@ fn a_downgrade_lets_the_readers_behind_in_and_no_writer() {
 }
 
 #[test]
-fn a_downgrade_of_a_writer_whose_znode_is_gone_fails() {
+fn downgrade_fails_when_the_writers_znode_is_gone() {
     let dir = unique_dir("downgrade-deleted");
     let session = session(server::shared());
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     let writing = lock_on(&session, &dir).write().unwrap();
-    onlooker.delete(writing.id());
+    observer.delete(writing.id());
     let failed = writing.downgrade().unwrap_err();
-    assert!(matches!(failed.error(), LockError::NotOwner { .. }), "{failed}");
-    let guard = failed.into_guard();
+    assert!(matches!(failed.error, LockError::NotOwner { .. }), "{failed}");
+    let guard = failed.guard;
     assert!(!guard.is_owner());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
-    onlooker.await_children(&dir, 0);
+    observer.await_children(&dir, 0);
 }

@@ -1,30 +1,30 @@
-//! The read-write lock beside requests of other libraries, by the names that those make.
+//! Read-write locks and requests of other libraries, which are known by their names.
 
 use zookeeper::{Acl, CreateMode};
 use zookeeper_recipes_lock::{LockOptions, NamingScheme, ReadWriteLock, WriteLock};
 
 use super::{Waiting, lock_on};
-use crate::fixtures::{Onlooker, session, unique_dir};
+use crate::fixtures::{Observer, session, unique_dir};
 use crate::support::server;
 use crate::support::wait::{deadline, eventually};
 
-/// Each scheme, with names of a reader and of a writer as its library makes them, up to the number.
+/// Each scheme, with the prefixes of its readers' and writers' names.
 const SCHEMES: [(NamingScheme, &str, &str); 3] = [
     (NamingScheme::Recipe, "read-", "write-"),
     (NamingScheme::Curator, "_c_0b2e4f8a-__READ__", "_c_0b2e4f8a-__WRIT__"),
     (NamingScheme::Kazoo, "00ff17__rlock__", "00ff17__lock__"),
 ];
 
-/// Another library's request of this name.
-fn foreign(onlooker: &Onlooker, dir: &str, prefix: &str) -> String {
-    onlooker.create_persistent(dir);
+/// A request of another library with this prefix.
+fn request_of_another_library(observer: &Observer, dir: &str, prefix: &str) -> String {
+    observer.create_persistent(dir);
     let path = format!("{dir}/{prefix}");
     let acl = Acl::open_unsafe().clone();
-    onlooker.zk().create(&path, Vec::new(), acl, CreateMode::EphemeralSequential).unwrap()
+    observer.zk().create(&path, Vec::new(), acl, CreateMode::EphemeralSequential).unwrap()
 }
 
 #[test]
-fn requests_bear_the_names_of_their_scheme() {
+fn requests_have_the_names_of_their_scheme() {
     let session = session(server::shared());
     let dir = unique_dir("scheme");
     let markers = ["read-", "write-", "-__READ__", "-__WRIT__", "__rlock__", "__lock__"];
@@ -38,43 +38,43 @@ fn requests_bear_the_names_of_their_scheme() {
 }
 
 #[test]
-fn readers_share_with_other_libraries_readers_and_wait_for_their_writers() {
+fn readers_share_with_readers_of_other_libraries_and_wait_for_their_writers() {
     let session = session(server::shared());
-    let onlooker = Onlooker::at(server::shared());
+    let observer = Observer::at(server::shared());
     for (scheme, reader, writer) in SCHEMES {
-        let dir = unique_dir("foreign-shared");
+        let dir = unique_dir("peer-shared");
         let lock = ReadWriteLock::with_options(&session, &dir, LockOptions::new().naming(scheme)).unwrap();
-        let theirs = foreign(&onlooker, &dir, reader);
+        let theirs = request_of_another_library(&observer, &dir, reader);
         assert!(lock.try_read().unwrap().is_some(), "{scheme:?}");
         assert!(lock.try_write().unwrap().is_none(), "{scheme:?}");
-        onlooker.delete(&theirs);
-        let theirs = foreign(&onlooker, &dir, writer);
+        observer.delete(&theirs);
+        let theirs = request_of_another_library(&observer, &dir, writer);
         assert!(lock.try_read().unwrap().is_none(), "{scheme:?}");
-        onlooker.delete(&theirs);
+        observer.delete(&theirs);
         assert!(lock.try_write_for(deadline()).unwrap().is_some(), "{scheme:?}");
     }
 }
 
 #[test]
-fn whatever_is_not_known_as_a_reader_is_waited_for() {
+fn requests_of_unknown_kind_count_as_writers() {
     let session = session(server::shared());
-    let onlooker = Onlooker::at(server::shared());
-    let dir = unique_dir("foreign-unknown");
+    let observer = Observer::at(server::shared());
+    let dir = unique_dir("peer-unknown");
     let lock = lock_on(&session, &dir);
     for name in ["x-72057594037927936-", "_c_0b2e-lock-", "_c_0b2e-__READ__", "00ff__rlock__", "00ff__lock__"]
     {
-        let theirs = foreign(&onlooker, &dir, name);
+        let theirs = request_of_another_library(&observer, &dir, name);
         assert!(lock.try_read().unwrap().is_none(), "{name}");
-        onlooker.delete(&theirs);
+        observer.delete(&theirs);
         assert!(lock.try_read_for(deadline()).unwrap().is_some(), "{name}");
-        onlooker.await_children(&dir, 0);
+        observer.await_children(&dir, 0);
     }
-    onlooker.create_persistent(&format!("{dir}/config"));
+    observer.create_persistent(&format!("{dir}/config"));
     assert!(lock.try_read().unwrap().is_some());
 }
 
 #[test]
-fn an_exclusive_lock_on_the_directory_counts_as_a_writer() {
+fn exclusive_lock_on_the_directory_counts_as_a_writer() {
     let session = session(server::shared());
     let dir = unique_dir("exclusive-shared");
     let (shared, exclusive) = (lock_on(&session, &dir), WriteLock::new(&session, &dir).unwrap());

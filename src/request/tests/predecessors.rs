@@ -1,10 +1,10 @@
-//! Races with the one ahead in the queue.
+//! Races with the predecessor in the queue.
 
 use super::*;
 use crate::fake::SequenceEnd;
 
 #[test]
-fn a_predecessor_that_vanishes_between_listing_and_watch_is_noticed() {
+fn predecessor_deleted_between_listing_and_watch_is_noticed() {
     for operation in [SimOperation::GetData, SimOperation::GetChildren] {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
@@ -19,14 +19,14 @@ fn a_predecessor_that_vanishes_between_listing_and_watch_is_noticed() {
         lock.lock().unwrap();
         assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
         assert!(lock.is_owner());
-        // With the watch of an owner on its own znode.
+        // Removes also the owner's watch on its own znode.
         lock.unlock().unwrap();
-        assert_eq!(zk.watch_count(), 0, "a watch on a znode that is gone would stay");
+        assert_eq!(zk.watch_count(), 0, "a watch on a missing znode would stay");
     }
 }
 
 #[test]
-fn a_predecessor_that_vanishes_as_soon_as_it_is_watched_is_noticed() {
+fn predecessor_deleted_right_after_the_watch_is_noticed() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
@@ -37,7 +37,7 @@ fn a_predecessor_that_vanishes_as_soon_as_it_is_watched_is_noticed() {
 }
 
 #[test]
-fn a_change_of_the_predecessors_data_is_no_release() {
+fn write_to_the_predecessor_is_no_release() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
@@ -54,13 +54,13 @@ fn a_change_of_the_predecessors_data_is_no_release() {
     assert_eq!(next(&calls), Call::Acquired);
 }
 
-/// Denies everybody READ.
+/// Denies READ to everyone.
 fn hide(zk: &SimulatedZooKeeper, znode: &str) {
     zk.set_acl(znode, &[Acl::new(Permissions::DELETE, "world", "anyone")]);
 }
 
 #[test]
-fn a_waiter_notices_a_release_of_which_no_event_comes() {
+fn waiter_notices_a_release_without_an_event() {
     for read_checks in [ReadChecks::Events, ReadChecks::EventsAndExists] {
         let zk = SimulatedZooKeeper::new();
         zk.set_read_checks(read_checks);
@@ -78,7 +78,7 @@ fn a_waiter_notices_a_release_of_which_no_event_comes() {
 }
 
 #[test]
-fn an_owner_notices_a_deletion_of_which_no_event_comes() {
+fn owner_notices_a_deletion_without_an_event() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let guard = fixture.blocking().lock().unwrap();
@@ -90,7 +90,7 @@ fn an_owner_notices_a_deletion_of_which_no_event_comes() {
 }
 
 #[test]
-fn a_routine_look_of_a_waiter_is_one_read_of_its_predecessor() {
+fn routine_look_of_a_waiter_is_one_read_of_its_predecessor() {
     let zk = SimulatedZooKeeper::new();
     zk.create_sequential(DIR, "x-other-lock-", None);
     let fixture = Fixture::join(&zk);
@@ -98,12 +98,12 @@ fn a_routine_look_of_a_waiter_is_one_read_of_its_predecessor() {
     assert!(!lock.lock().unwrap());
     zk.clear_log();
     fixture.session.core().look_routinely();
-    eventually("it looks", || operations(&zk) == [SimOperation::GetData]);
+    eventually("the waiter looks", || operations(&zk) == [SimOperation::GetData]);
     assert_eq!(zk.watch_count(), 1);
 }
 
 #[test]
-fn a_watch_that_fires_after_the_unlock_acquires_nothing() {
+fn watch_that_fires_after_unlock_acquires_nothing() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
@@ -113,13 +113,13 @@ fn a_watch_that_fires_after_the_unlock_acquires_nothing() {
     lock.unlock().unwrap();
     zk.delete(&ahead);
     let other = fixture.blocking();
-    assert!(other.try_lock_for(deadline()).unwrap().is_some(), "nobody is in the queue");
+    assert!(other.try_lock_for(deadline()).unwrap().is_some(), "the queue is empty");
     assert!(!lock.is_owner());
     assert!(calls.try_recv().is_err());
 }
 
 #[test]
-fn a_queue_at_the_end_of_the_counter_takes_one_request_beyond_it() {
+fn queue_at_the_end_of_the_counter_accepts_one_request_beyond_it() {
     for end in [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes] {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
@@ -136,14 +136,14 @@ fn a_queue_at_the_end_of_the_counter_takes_one_request_beyond_it() {
             assert!(matches!(refusal, Err(LockError::SequenceExhausted { .. })), "{end:?}: {refusal:?}");
             assert_eq!(next(calls), Call::Dropped(LossReason::Refused));
         }
-        eventually("the refused are gone", || zk.children(DIR).len() == queued.len());
+        eventually("the refused requests are gone", || zk.children(DIR).len() == queued.len());
         assert_owns_in_turn(queued);
-        assert!(refused[0].0.lock().unwrap(), "{end:?}: a request that is alone owns");
+        assert!(refused[0].0.lock().unwrap(), "{end:?}: a lone request owns");
     }
 }
 
 #[test]
-fn a_queue_across_the_way_from_negative_numbers_to_positive_ones_stays_in_order() {
+fn queue_stays_in_order_from_negative_to_positive_numbers() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     zk.set_sequence(DIR, -3);

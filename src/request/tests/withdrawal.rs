@@ -1,4 +1,4 @@
-//! Requests given up, at every step.
+//! Requests that are withdrawn or cancelled, at every step.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::MultiLock;
 
 #[test]
-fn a_request_withdrawn_at_any_step_leaves_no_znode_and_calls_nobody_unpaired() {
+fn request_withdrawn_at_any_step_leaves_no_znode_and_pairs_its_calls() {
     for operation in STEPS {
         for before in [true, false] {
             let zk = SimulatedZooKeeper::new();
@@ -16,7 +16,7 @@ fn a_request_withdrawn_at_any_step_leaves_no_znode_and_calls_nobody_unpaired() {
             let (lock, calls) = fixture.listening();
             let lock = Arc::new(lock);
             let at_step = Arc::clone(&lock);
-            // On the worker that makes the call, as a listener would.
+            // On the worker that makes the call.
             let withdraw = move || at_step.close();
             match before {
                 true => fixture.client.before_next(operation, withdraw),
@@ -27,35 +27,35 @@ fn a_request_withdrawn_at_any_step_leaves_no_znode_and_calls_nobody_unpaired() {
             lock.close();
             eventually("no znode is left", || zk.children(DIR).is_empty());
             drop(lock);
-            let told: Vec<Call> = calls.try_iter().collect();
+            let reported: Vec<Call> = calls.try_iter().collect();
             assert!(
-                matches!(told.as_slice(), [] | [Call::Acquired, Call::Released]),
-                "{operation:?} before={before}: {told:?}"
+                matches!(reported.as_slice(), [] | [Call::Acquired, Call::Released]),
+                "{operation:?} before={before}: {reported:?}"
             );
         }
     }
 }
 
 #[test]
-fn a_request_withdrawn_while_its_create_hangs_is_undone_when_it_comes_back() {
+fn request_withdrawn_while_its_create_hangs_is_deleted_later() {
     for lost in [false, true] {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
         let fixture = Fixture::join(&zk);
         fixture.client.swallow_next(SimOperation::Create, Effect::After);
         assert!(fixture.blocking().try_lock_for(Duration::from_millis(20)).unwrap().is_none());
-        eventually("the create has come through", || zk.children(DIR).len() == 1);
+        eventually("the create has taken effect", || zk.children(DIR).len() == 1);
         if lost {
             fixture.client.disconnect();
             fixture.client.reconnect();
         }
         fixture.client.release();
-        eventually("it is undone", || zk.children(DIR).is_empty());
+        eventually("the znode is deleted", || zk.children(DIR).is_empty());
     }
 }
 
 #[test]
-fn a_request_given_up_at_any_moment_of_its_retries_leaves_no_znode() {
+fn request_timed_out_during_its_retries_leaves_no_znode() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);
@@ -68,7 +68,7 @@ fn a_request_given_up_at_any_moment_of_its_retries_leaves_no_znode() {
 }
 
 #[test]
-fn a_znode_that_may_not_be_read_is_waited_for_whatever_the_server_checks() {
+fn waiter_acquires_after_a_predecessor_without_read_permission() {
     for read_checks in [ReadChecks::ReadsOnly, ReadChecks::Events, ReadChecks::EventsAndExists] {
         let zk = SimulatedZooKeeper::new();
         zk.set_read_checks(read_checks);
@@ -88,7 +88,7 @@ fn a_znode_that_may_not_be_read_is_waited_for_whatever_the_server_checks() {
     }
 }
 
-/// Has a call of this kind cancelled at each of its steps while it waits behind another.
+/// Cancels a call at each of its steps while it waits behind another request.
 fn assert_cancellable<G: fmt::Debug>(call: impl Fn(&Fixture, &Wait) -> Result<Option<G>, LockError>) {
     for step in [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData] {
         for after in [false, true] {
@@ -96,30 +96,30 @@ fn assert_cancellable<G: fmt::Debug>(call: impl Fn(&Fixture, &Wait) -> Result<Op
             let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
             let fixture = Fixture::join(&zk);
             let cancel = CancelToken::new();
-            let pull = {
+            let cancel_at_step = {
                 let cancel = cancel.clone();
                 move || cancel.cancel()
             };
             match after {
-                false => fixture.client.before_next(step, pull),
-                true => fixture.client.after_next(step, pull),
+                false => fixture.client.before_next(step, cancel_at_step),
+                true => fixture.client.after_next(step, cancel_at_step),
             }
             let wait = Wait::timeout(deadline()).cancelled_by(&cancel);
             let outcome = call(&fixture, &wait);
             assert!(matches!(outcome, Err(LockError::Cancelled { .. })), "{step:?} {after}: {outcome:?}");
-            // The create may be on its way still.
-            eventually("only the one ahead is left", || {
+            // The create may still be running.
+            eventually("only the request ahead is left", || {
                 zk.calls(SimOperation::Delete) == 1 && zk.children(DIR).len() == 1
             });
             zk.delete(&ahead);
             assert!(matches!(call(&fixture, &wait), Err(LockError::Cancelled { .. })));
-            assert!(zk.children(DIR).is_empty(), "nothing was asked for");
+            assert!(zk.children(DIR).is_empty(), "no request was made");
         }
     }
 }
 
 #[test]
-fn a_call_cancelled_at_any_step_leaves_no_znode() {
+fn call_cancelled_at_any_step_leaves_no_znode() {
     assert_cancellable(|fixture, wait| fixture.blocking().try_lock_for(wait));
     assert_cancellable(|fixture, wait| fixture.sharing().try_read_for(wait));
     assert_cancellable(|fixture, wait| fixture.sharing().try_write_for(wait));
@@ -127,7 +127,7 @@ fn a_call_cancelled_at_any_step_leaves_no_znode() {
 }
 
 #[test]
-fn a_lock_closed_while_another_thread_locks_it_leaves_nothing_on_its_session() {
+fn lock_closed_during_lock_leaves_no_znode_and_no_registration() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);
@@ -139,11 +139,11 @@ fn a_lock_closed_while_another_thread_locks_it_leaves_nothing_on_its_session() {
         });
     }
     eventually("no znode is left", || zk.children(DIR).is_empty());
-    eventually("nobody is left to be woken", || fixture.session.core().registry().is_empty());
+    eventually("no registration is left", || fixture.session.core().registry().is_empty());
 }
 
 #[test]
-fn a_deletion_that_fails_at_unlock_is_repeated_after_a_reconnect() {
+fn deletion_failed_at_unlock_is_repeated_after_a_reconnect() {
     for when in [Effect::Before, Effect::After] {
         let zk = SimulatedZooKeeper::new();
         let fixture = Fixture::join(&zk);

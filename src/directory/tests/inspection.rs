@@ -1,8 +1,9 @@
-//! Who holds a lock, and who waits.
+//! Contenders and owners.
 
 use crossbeam_channel::{bounded, unbounded};
 
 use super::*;
+use crate::Wait;
 use crate::client::ZkError;
 use crate::directory::reading::READERS;
 use crate::fake::Effect;
@@ -11,25 +12,25 @@ use crate::{BlockingWriteLock, LockKind, LockOptions, WriteLock};
 // ---- contenders
 
 #[test]
-fn contenders_stand_in_the_order_of_the_queue_with_what_each_wrote() {
+fn contenders_are_in_queue_order_with_their_data() {
     let fixture = Fixture::with_directory();
     let first = fixture.request("z-lock-", b"host/1");
     let second = fixture.request("_c_a-__READ__", b"");
-    let third = fixture.left_over("a__lock__");
+    let third = fixture.persistent_request("a__lock__");
     let contenders = fixture.contenders();
     assert_eq!(paths(&contenders), [&first, &second, &third]);
-    assert_eq!(contenders[0].data(), Some(&b"host/1"[..]));
+    assert_eq!(contenders[0].data.as_deref(), Some(&b"host/1"[..]));
     assert_eq!(
-        contenders.iter().map(LockInfo::kind).collect::<Vec<_>>(),
+        contenders.iter().map(|request| request.kind).collect::<Vec<_>>(),
         [LockKind::Exclusive, LockKind::Read, LockKind::Exclusive]
     );
-    let sessions: Vec<_> = contenders.iter().map(LockInfo::ephemeral_owner).collect();
-    assert_eq!(sessions, [Some(STRANGER), Some(STRANGER), None]);
-    assert_eq!(contenders[0].czxid(), fixture.zk.stat(&first).map(|stat| stat.czxid));
+    let sessions: Vec<_> = contenders.iter().map(|request| request.ephemeral_owner).collect();
+    assert_eq!(sessions, [Some(OTHER_SESSION), Some(OTHER_SESSION), None]);
+    assert_eq!(contenders[0].czxid, fixture.zk.stat(&first).map(|stat| stat.czxid));
 }
 
 #[test]
-fn contenders_are_the_locks_of_this_crate_with_the_data_set() {
+fn contenders_of_this_crate_have_the_data_option() {
     let fixture = Fixture::new();
     let new_lock = |options| WriteLock::with_options(fixture.session(), DIR, options, ()).unwrap();
     let locks = [LockOptions::new(), LockOptions::new().data("mine"), LockOptions::new()].map(new_lock);
@@ -41,11 +42,11 @@ fn contenders_are_the_locks_of_this_crate_with_the_data_set() {
     assert_eq!(paths(&contenders), ids);
     assert_eq!(contenders[1].data_lossy(), "mine");
     assert!(contenders[0].data_lossy().ends_with(&format!("/{}", std::process::id())));
-    assert_eq!(contenders[0].ephemeral_owner(), Some(fixture.client.session_id()));
+    assert_eq!(contenders[0].ephemeral_owner, Some(fixture.client.session_id()));
 }
 
 #[test]
-fn a_directory_that_is_missing_empty_or_of_others_has_no_contenders() {
+fn missing_empty_or_unrelated_directory_has_no_contenders() {
     let fixture = Fixture::new();
     assert!(fixture.contenders().is_empty());
     fixture.zk.create(DIR, b"");
@@ -58,7 +59,7 @@ fn a_directory_that_is_missing_empty_or_of_others_has_no_contenders() {
 }
 
 #[test]
-fn a_request_that_goes_between_the_listing_and_its_reading_is_left_out() {
+fn request_deleted_after_the_listing_is_left_out() {
     let fixture = Fixture::with_directory();
     let requests: Vec<String> = (0..3).map(|_| fixture.request("x-lock-", b"")).collect();
     let (zk, gone) = (fixture.zk.clone(), requests[1].clone());
@@ -67,18 +68,7 @@ fn a_request_that_goes_between_the_listing_and_its_reading_is_left_out() {
 }
 
 #[test]
-fn a_visitor_sees_each_request_in_the_order_of_the_queue() {
-    let fixture = Fixture::with_directory();
-    for data in [b"a", b"b", b"c"] {
-        fixture.request("x-lock-", data);
-    }
-    let mut seen = Vec::new();
-    fixture.directory.visit(|request| seen.push(request.data_lossy().into_owned())).unwrap();
-    assert_eq!(seen, ["a", "b", "c"]);
-}
-
-#[test]
-fn a_request_that_may_not_be_read_has_its_name_alone() {
+fn request_without_read_permission_has_only_its_name() {
     for read_checks in [ReadChecks::ReadsOnly, ReadChecks::Events, ReadChecks::EventsAndExists] {
         let fixture = Fixture::with_directory();
         fixture.zk.set_read_checks(read_checks);
@@ -86,25 +76,25 @@ fn a_request_that_may_not_be_read_has_its_name_alone() {
         fixture.zk.create_with_acl(&format!("{DIR}/x-b-lock-0000000001"), b"secret", &nobody_may_read());
         let contenders = fixture.contenders();
         assert_eq!(names(&contenders), ["x-a-lock-0000000000", "x-b-lock-0000000001"]);
-        assert_eq!(contenders[1].data(), None);
+        assert_eq!(contenders[1].data, None);
         let is_known = read_checks != ReadChecks::EventsAndExists;
-        assert_eq!(contenders[1].czxid().is_some(), is_known, "{read_checks:?}");
+        assert_eq!(contenders[1].czxid.is_some(), is_known, "{read_checks:?}");
         assert!(contenders[1].to_string().contains("READ denied"));
     }
 }
 
 #[test]
-fn a_directory_that_may_not_be_read_is_an_error_that_names_the_permission() {
+fn directory_without_read_permission_is_an_error_that_names_it() {
     let fixture = Fixture::new();
     fixture.zk.create_with_acl(DIR, b"", &nobody_may_read());
     let errors = [
         fixture.directory.contenders().unwrap_err(),
         fixture.directory.current_owner().unwrap_err(),
         fixture.directory.current_owners().unwrap_err(),
-        fixture.directory.reap_all().unwrap_err(),
+        fixture.directory.reap_expired(Duration::ZERO).unwrap_err(),
         fixture.directory.remove_if_empty().unwrap_err(),
-        fixture.directory.watch_leader().unwrap_err(),
-        fixture.directory.watch_queue().unwrap_err(),
+        fixture.directory.watch_leader(Wait::forever()).unwrap_err(),
+        fixture.directory.watch_queue(Wait::forever()).unwrap_err(),
     ];
     for error in errors {
         assert!(error.is_access_denied() && error.to_string().contains("READ"), "{error}");
@@ -112,12 +102,12 @@ fn a_directory_that_may_not_be_read_is_an_error_that_names_the_permission() {
 }
 
 #[test]
-fn a_thousand_contenders_are_read_in_order_and_leave_workers_for_others() {
+fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
     let fixture = Fixture::with_directory();
     let requests: Vec<String> =
         (0..1000).map(|number| fixture.request(&format!("x-{}-lock-", number % 7), b"")).collect();
     let lock = BlockingWriteLock::new(fixture.session(), "/locks/other").unwrap();
-    // As many readers as there may be are held up, each in a call.
+    // The maximum number of readers, each blocked in a call.
     let (go, held_up) = bounded::<()>(0);
     let (began, reading) = unbounded();
     for _ in 0..READERS {
@@ -139,7 +129,7 @@ fn a_thousand_contenders_are_read_in_order_and_leave_workers_for_others() {
 }
 
 #[test]
-fn a_call_whose_connection_is_lost_fails_and_the_next_succeeds() {
+fn call_fails_on_connection_loss_and_the_next_succeeds() {
     for (operation, when) in [
         (SimOperation::GetChildren, Effect::Before),
         (SimOperation::GetChildren, Effect::After),
@@ -156,13 +146,13 @@ fn a_call_whose_connection_is_lost_fails_and_the_next_succeeds() {
 }
 
 #[test]
-fn a_session_that_ends_ends_every_call() {
+fn every_call_fails_when_the_session_ends() {
     for operation in [SimOperation::GetChildren, SimOperation::GetData, SimOperation::Delete] {
         let fixture = Fixture::with_directory();
-        (0..100).for_each(|_| drop(fixture.left_over("x-lock-")));
+        (0..100).for_each(|_| drop(fixture.persistent_request("x-lock-")));
         let expiring = Arc::clone(&fixture.client);
         fixture.client.before_next(operation, move || expiring.expire());
-        let error = fixture.directory.reap_all().unwrap_err();
+        let error = fixture.directory.reap_expired(Duration::ZERO).unwrap_err();
         assert!(error.is_session_lost(), "{operation:?}: {error}");
         assert!(fixture.directory.contenders().unwrap_err().is_session_lost());
     }
@@ -173,7 +163,7 @@ fn a_session_that_ends_ends_every_call() {
 }
 
 #[test]
-fn a_call_that_is_stuck_ends_with_the_session() {
+fn stuck_call_ends_with_the_session() {
     let zk = SimulatedZooKeeper::new();
     let client = zk.connect(Duration::from_millis(600));
     let session = Session::from_client(client.clone()).unwrap();
@@ -188,17 +178,17 @@ fn a_call_that_is_stuck_ends_with_the_session() {
 // ---- owners
 
 #[test]
-fn the_first_request_that_is_still_there_is_the_owner() {
+fn the_first_existing_request_is_the_owner() {
     let fixture = Fixture::with_directory();
     let requests: Vec<String> = (0..50).map(|_| fixture.request("x-lock-", b"")).collect();
     fixture.zk.clear_log();
-    assert_eq!(fixture.directory.current_owner().unwrap().unwrap().path(), requests[0]);
-    assert_eq!(fixture.zk.calls(SimOperation::GetData), 1, "nobody else is read");
+    assert_eq!(fixture.directory.current_owner().unwrap().unwrap().path, requests[0]);
+    assert_eq!(fixture.zk.calls(SimOperation::GetData), 1, "no other request is read");
     let (zk, gone) = (fixture.zk.clone(), requests.clone());
     fixture.client.after_next(SimOperation::GetChildren, move || {
         gone[..2].iter().for_each(|path| zk.delete(path));
     });
-    assert_eq!(fixture.directory.current_owner().unwrap().unwrap().path(), requests[2]);
+    assert_eq!(fixture.directory.current_owner().unwrap().unwrap().path, requests[2]);
 }
 
 #[test]
@@ -213,7 +203,7 @@ fn readers_before_the_first_writer_own_together() {
 }
 
 #[test]
-fn owners_that_go_while_they_are_read_make_room_for_the_next() {
+fn owners_deleted_while_read_are_replaced_by_the_next() {
     let fixture = Fixture::with_directory();
     let writer = fixture.request("write-a-", b"");
     let readers = [fixture.request("read-b-", b""), fixture.request("read-c-", b"")];

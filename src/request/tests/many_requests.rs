@@ -35,7 +35,7 @@ fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
     }
     fixture.client.disconnect();
     zk.clear_log();
-    // The first one lists the queue for itself alone, as the others have not asked yet.
+    // The first waiter lists the queue before the others have asked for a listing.
     let (release, held) = crossbeam_channel::bounded::<()>(0);
     fixture.client.before_next(SimOperation::GetChildren, move || assert!(held.recv().is_err()));
     fixture.client.reconnect();

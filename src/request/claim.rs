@@ -1,0 +1,29 @@
+//! [`Claim`]: a hold on a request.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::Request;
+
+/// A hold on a request. Dropping it withdraws the request.
+pub(crate) struct Claim(Arc<Request>);
+
+impl Claim {
+    pub(crate) fn on(request: Arc<Request>) -> Claim {
+        Claim(request)
+    }
+}
+
+impl Deref for Claim {
+    type Target = Arc<Request>;
+
+    fn deref(&self) -> &Arc<Request> {
+        &self.0
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.withdraw(None);
+    }
+}

@@ -1,0 +1,362 @@
+//! The lease, by the clock.
+
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(32);
+const REPORT: Duration = Duration::from_secs(2);
+const QUIET: Duration = Duration::from_secs(20);
+
+fn second(seconds: u64) -> Moment {
+    Moment::from_nanos(0).after(Duration::from_secs(100 + seconds))
+}
+
+fn granted(session_timeout: Duration, report_delay: Duration) -> Granted {
+    Granted::new(session_timeout).with_report_delay(report_delay)
+}
+
+/// A lease on a server that leads, so that nothing has to be reported.
+fn of_the_leader() -> Lease {
+    let mut lease = Lease::unproven(granted(TIMEOUT, Duration::ZERO), second(0));
+    lease.connected(granted(TIMEOUT, Duration::ZERO), None, second(0));
+    lease
+}
+
+/// A lease of a session that was opened at second 0, where a write was answered.
+fn opened() -> (Lease, Arc<LeaseEpoch>) {
+    let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
+    lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(0));
+    lease.write(second(0), second(0));
+    let epoch = Arc::clone(lease.current());
+    (lease, epoch)
+}
+
+impl Lease {
+    /// A write that is sent and answered on the present connection.
+    fn write(&mut self, sent: Moment, answered: Moment) -> bool {
+        let sending = self.sending(sent);
+        self.write_answered(sending, answered)
+    }
+
+    fn read(&mut self, sent: Moment, answered: Moment) {
+        let sending = self.sending(sent);
+        self.read_answered(sending, answered);
+    }
+
+    /// What a session does to prove that it lives.
+    fn read_and_write(&mut self, sent: Moment, answered: Moment) -> bool {
+        self.read(sent, answered);
+        self.write(answered, answered)
+    }
+}
+
+#[test]
+fn nothing_is_owned_before_the_first_proof() {
+    let lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
+    assert!(!lease.current().covers(second(0)));
+    assert!(lease.keep_alive_due(QUIET) <= second(0));
+}
+
+#[test]
+fn a_lease_ends_a_margin_before_the_session_timeout() {
+    let (lease, epoch) = opened();
+    assert!(epoch.covers(second(30)));
+    assert!(!epoch.covers(second(31)));
+    assert_eq!(lease.given_up_at(), second(32));
+}
+
+#[test]
+fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
+    let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
+    lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(1));
+    lease.read(second(2), second(2));
+    assert!(!lease.current().covers(second(2)), "a leader that was deposed answers reads");
+    let sent_before = lease.sending(second(2));
+    lease.disconnected(second(3));
+    lease.connected(granted(TIMEOUT, REPORT), Some(second(3)), second(4));
+    lease.write_answered(sent_before, second(5));
+    assert!(!lease.current().covers(second(5)), "that write was on the connection before");
+    lease.write(second(6), second(7));
+    assert_eq!(lease.current().end(), second(3 + 31));
+}
+
+#[test]
+fn answers_before_the_grant_of_a_reconnect_is_known_prove_nothing() {
+    let (mut lease, epoch) = opened();
+    lease.disconnected(second(10));
+    // The client has a connection already, and does not report it yet.
+    lease.read_and_write(second(11), second(11));
+    lease.read_and_write(second(20), second(20));
+    assert!(!lease.current().covers(second(20)), "the server may grant much less than the last one");
+    lease.connected(granted(TIMEOUT / 8, REPORT), Some(second(10)), second(21));
+    assert!(epoch.end() <= second(10).after(TIMEOUT / 8));
+    lease.write(second(22), second(22));
+    assert!(!lease.current().covers(second(22)), "the shorter timeout counts from the disconnect");
+}
+
+#[test]
+fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
+    let (mut lease, epoch) = opened();
+    lease.read_and_write(second(10), second(11));
+    assert_eq!(epoch.end(), second(31), "a follower may die before it reports this");
+    lease.write(second(12), second(12));
+    assert_eq!(epoch.end(), second(31), "too soon to know of the report");
+    lease.read(second(15), second(15));
+    assert_eq!(epoch.end(), second(31), "a read confirms nothing");
+    lease.write(second(13), second(20));
+    assert_eq!(epoch.end(), second(10 + 31));
+}
+
+#[test]
+fn a_single_request_before_the_report_extends_no_lease() {
+    let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
+    lease.connected(granted(TIMEOUT, REPORT), None, second(0));
+    lease.write(second(1), second(1));
+    lease.write(second(9), second(9));
+    assert!(!lease.current().covers(second(9)), "the mark that the first one left may be lost");
+    lease.write(second(12), second(12));
+    assert_eq!(lease.current().end(), second(1 + 31), "of two requests one is reported");
+}
+
+#[test]
+fn a_request_counts_from_its_sending_not_from_its_answer() {
+    let mut lease = of_the_leader();
+    let epoch = Arc::clone(lease.current());
+    lease.write(second(1), second(9));
+    assert_eq!(epoch.end(), second(32));
+}
+
+#[test]
+fn an_older_proof_never_shortens_an_epoch() {
+    let mut lease = of_the_leader();
+    let epoch = Arc::clone(lease.current());
+    lease.write(second(4), second(5));
+    lease.write(second(1), second(6));
+    assert_eq!(epoch.end(), second(4 + 31));
+}
+
+#[test]
+fn a_keep_alive_is_due_after_the_quiet_time_and_its_confirmation_after_the_report() {
+    let (mut lease, epoch) = opened();
+    assert_eq!(lease.keep_alive_due(QUIET), second(20));
+    lease.read_and_write(second(20), second(21));
+    assert!(lease.await_confirmation(second(21)));
+    assert_eq!(lease.keep_alive_due(QUIET), second(23));
+    lease.read_and_write(second(23), second(24));
+    assert_eq!(epoch.end(), second(20 + 31));
+    assert_eq!(lease.keep_alive_due(QUIET), second(24 + 20), "quiet counts from the answer");
+}
+
+#[test]
+fn a_confirmation_that_is_awaited_is_not_put_off_by_later_requests() {
+    let (mut lease, epoch) = opened();
+    lease.read_and_write(second(20), second(21));
+    assert!(lease.await_confirmation(second(21)));
+    lease.write(second(22), second(22));
+    assert_eq!(lease.keep_alive_due(QUIET), second(23));
+    assert!(!lease.await_confirmation(second(23)), "it is due");
+    drop(epoch);
+}
+
+#[test]
+fn a_keep_alive_comes_in_time_even_if_that_breaks_the_quiet() {
+    let (lease, _) = opened();
+    assert_eq!(lease.keep_alive_due(Duration::from_secs(100)), second(31 - 2 - 2));
+}
+
+#[test]
+fn writes_need_no_keep_alive() {
+    let (mut lease, epoch) = opened();
+    for now in 1..100 {
+        lease.write(second(now), second(now));
+        assert!(lease.keep_alive_due(QUIET) > second(now));
+    }
+    assert_eq!(epoch.end(), second(96 + 31), "a pair, and a report delay before the last write");
+    assert!(lease.unconfirmed.len() <= 5, "{:?}", lease.unconfirmed);
+}
+
+#[test]
+fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
+    let (mut lease, epoch) = opened();
+    lease.write(second(26), second(26));
+    // It makes a pair with the request that opened the session, which a confirmation would not
+    // extend.
+    assert!(lease.keep_alive_due(QUIET) > second(26));
+    assert!(!lease.await_confirmation(second(27)), "{lease:?}");
+    lease.read_and_write(second(27), second(27));
+    assert!(lease.await_confirmation(second(28)));
+    lease.read_and_write(second(29), second(29));
+    assert_eq!(epoch.end(), second(27 + 31));
+}
+
+#[test]
+fn single_writes_do_not_put_a_keep_alive_off_where_the_report_delay_is_long() {
+    let half = granted(TIMEOUT, TIMEOUT / 2);
+    let mut lease = Lease::unproven(half, second(0));
+    lease.connected(half, Some(second(0)), second(0));
+    lease.read_and_write(second(0), second(0));
+    let epoch = Arc::clone(lease.current());
+    for now in 1..100 {
+        if now % 5 == 0 {
+            lease.write(second(now), second(now));
+        }
+        if lease.keep_alive_due(QUIET) <= second(now) && !lease.await_confirmation(second(now)) {
+            lease.read_and_write(second(now), second(now));
+        }
+        assert!(lease.admits_owners(&epoch, second(now)), "second {now}: {lease:?}");
+    }
+}
+
+#[test]
+fn reads_alone_do_not_put_a_keep_alive_off() {
+    for report_delay in [REPORT, TIMEOUT / 2] {
+        let mut lease = Lease::unproven(granted(TIMEOUT, report_delay), second(0));
+        lease.connected(granted(TIMEOUT, report_delay), Some(second(0)), second(0));
+        lease.read_and_write(second(0), second(0));
+        let busy = (1..31).find(|now| {
+            lease.read(second(*now), second(*now));
+            let is_due = lease.keep_alive_due(QUIET) <= second(*now);
+            is_due && !lease.await_confirmation(second(*now))
+        });
+        assert!(busy.is_some(), "no keep-alive is due although no write comes: {lease:?}");
+    }
+}
+
+#[test]
+fn an_epoch_that_has_ended_is_final_and_a_late_proof_starts_another() {
+    let mut lease = of_the_leader();
+    let old = Arc::clone(lease.current());
+    lease.write(second(0), second(0));
+    assert!(lease.write(second(6), second(40)));
+    assert!(!old.covers(second(33)));
+    assert!(lease.current().covers(second(33)));
+}
+
+#[test]
+fn after_a_disconnect_the_old_epoch_runs_on_and_proof_goes_to_the_new_one() {
+    let (mut lease, old) = opened();
+    lease.read_and_write(second(1), second(1));
+    lease.disconnected(second(2));
+    let new = Arc::clone(lease.current());
+    assert!(old.covers(second(30)) && !new.covers(second(2)));
+    lease.connected(granted(TIMEOUT, REPORT), Some(second(2)), second(8));
+    lease.write(second(9), second(9));
+    assert_eq!(new.end(), second(2 + 31));
+    assert_eq!(old.end(), second(31));
+    assert_eq!(lease.given_up_at(), second(9 + 32));
+    // What was sent on the old connection is confirmed by nothing on the new one.
+    lease.write(second(10), second(10));
+    assert_eq!(new.end(), second(2 + 31));
+}
+
+#[test]
+fn a_shorter_timeout_that_a_reconnect_brings_ends_the_old_epochs_sooner() {
+    let (mut lease, old) = opened();
+    lease.disconnected(second(10));
+    let shorter = granted(Duration::from_secs(8), REPORT);
+    let end = second(10).after(Duration::from_millis(7750));
+    assert_eq!(lease.connected(shorter, Some(second(10)), second(12)), Some(end));
+    assert_eq!(old.end(), end);
+    lease.write(second(13), second(13));
+    assert_eq!(lease.current().end(), end);
+    assert_eq!(lease.given_up_at(), second(13 + 8));
+}
+
+#[test]
+fn a_longer_timeout_that_a_reconnect_brings_leaves_the_old_epochs_alone() {
+    let (mut lease, old) = opened();
+    lease.disconnected(second(10));
+    let longer = granted(2 * TIMEOUT, REPORT);
+    assert_eq!(lease.connected(longer, Some(second(10)), second(12)), None);
+    assert_eq!(old.end(), second(31));
+    lease.write(second(13), second(13));
+    assert_eq!(lease.current().end(), second(10 + 62));
+}
+
+#[test]
+fn an_epoch_that_ends_before_it_can_be_extended_admits_no_owners() {
+    let (mut lease, epoch) = opened();
+    lease.write(second(0), second(0));
+    assert!(lease.admits_owners(&epoch, second(28)));
+    lease.unconfirmed.clear();
+    assert!(epoch.covers(second(29)) && !lease.admits_owners(&epoch, second(29)));
+    lease.read_and_write(second(27), second(28));
+    assert!(lease.admits_owners(&epoch, second(29)), "a write sent at second 30 confirms it in time");
+    assert!(lease.admits_owners(&epoch, second(30)));
+    assert!(!lease.admits_owners(&epoch, second(31)));
+}
+
+#[test]
+fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
+    let (mut lease, _) = opened();
+    lease.read_and_write(second(1), second(1));
+    assert!(lease.write(second(20), second(31)));
+    let late = Arc::clone(lease.current());
+    assert!(late.covers(second(31)) && !lease.admits_owners(&late, second(31)));
+}
+
+/// Keeps the lease of an idle session as its core does, on a network with these round trips.
+/// Returns the least time that was left of it.
+fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_trip: Duration) -> Duration {
+    let mut lease = Lease::unproven(granted(timeout, report), second(0));
+    lease.connected(granted(timeout, report), Some(second(0)), second(0));
+    let mut now = second(0).after(round_trip);
+    lease.read_and_write(second(0), now);
+    let epoch = Arc::clone(lease.current());
+    let mut least = timeout;
+    while now < second(0).after(10 * timeout) {
+        now = lease.keep_alive_due(quiet).max(now);
+        if !lease.await_confirmation(now) {
+            lease.read(now, now.after(round_trip));
+            let sent = now.after(round_trip);
+            now = sent.after(round_trip);
+            let left = epoch.end().since(now);
+            assert!(lease.admits_owners(&epoch, now), "{left:?} left, {lease:?}");
+            least = least.min(left);
+            lease.write(sent, now);
+        }
+        assert!(lease.admits_owners(&epoch, now), "{lease:?}");
+    }
+    least
+}
+
+#[test]
+fn an_idle_session_admits_owners_at_any_time() {
+    for timeout in [1, 2, 4, 6, 10, 20, 40, 60, 120].map(Duration::from_secs) {
+        let quiet = timeout * 2 / 3 + Duration::from_millis(200);
+        let ticks = [100, 500, 2000, 10_000].map(|tick| Duration::from_millis(tick).min(timeout / 2));
+        let of_adapter = ticks.map(|tick| (tick * 11 / 10, quiet));
+        for (report, quiet) in of_adapter.into_iter().chain([(timeout / 2, Duration::ZERO)]) {
+            // Three round trips, and what delays a timer, fit into the slack of a sixteenth.
+            assert!(keep_when_idle(timeout, report, quiet, timeout / 80) >= timeout / 160);
+        }
+    }
+}
+
+#[test]
+fn a_report_that_never_comes_is_waited_for_without_an_overflow() {
+    let lease = Lease::unproven(granted(TIMEOUT, Duration::MAX), second(0));
+    assert!(lease.keep_alive_due(QUIET) <= second(0));
+}
+
+#[test]
+fn a_finished_lease_takes_no_more_proof() {
+    let (mut lease, epoch) = opened();
+    lease.finish();
+    assert!(!epoch.covers(second(1)));
+    assert!(!lease.write(second(1), second(4)));
+    lease.connected(granted(TIMEOUT, REPORT), Some(second(5)), second(5));
+    lease.write(second(5), second(5));
+    assert!(!lease.current().covers(second(5)));
+}
+
+#[test]
+fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
+    let (mut lease, first) = opened();
+    lease.disconnected(second(1));
+    lease.connected(granted(TIMEOUT, REPORT), Some(second(1)), second(2));
+    lease.write(second(2), second(2));
+    let second_epoch = Arc::clone(lease.current());
+    lease.disconnected(second(3));
+    lease.finish();
+    assert!(!first.covers(second(4)) && !second_epoch.covers(second(4)));
+}

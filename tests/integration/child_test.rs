@@ -1,0 +1,76 @@
+//! [`ChildTest`]: runs the same test again in another process, which the test may kill or stop.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Lines};
+use std::process::{self, Child, ChildStdout, Command, Stdio};
+use std::thread;
+
+use crate::support::process::Process;
+use crate::support::server;
+
+const VARIABLE: &str = "ZK_TEST_CHILD";
+const PREFIX: &str = "child: ";
+
+/// The process; it is killed when this is dropped, also when the test fails.
+pub struct ChildTest {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl ChildTest {
+    /// In the child: the connect string and the directory from the parent; `None` in the parent.
+    /// The child ends with the parent's process.
+    pub fn arguments() -> Option<(String, String)> {
+        let arguments = env::var(VARIABLE).ok()?;
+        thread::spawn(|| {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            process::exit(1);
+        });
+        let (connect_string, dir) = arguments.split_once(' ').expect("written by a test");
+        Some((connect_string.to_owned(), dir.to_owned()))
+    }
+
+    /// In the child: sends a line to the parent.
+    pub fn send(line: &str) {
+        // The test runner may have printed an unfinished line.
+        println!("\n{PREFIX}{line}");
+    }
+
+    /// Starts the test with this name in a child process, with the shared server.
+    pub fn start(test: &str, dir: &str) -> ChildTest {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(VARIABLE, format!("{} {dir}", server::shared().connect_string()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        ChildTest { child, lines }
+    }
+
+    /// The next line that the child sends.
+    pub fn receive(&mut self) -> String {
+        let mut lines = self.lines.by_ref().map_while(Result::ok);
+        lines.find_map(|line| line.strip_prefix(PREFIX).map(str::to_owned)).expect("the child has ended")
+    }
+
+    pub fn process(&self) -> Process {
+        Process::of(&self.child)
+    }
+
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for ChildTest {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
