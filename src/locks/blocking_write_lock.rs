@@ -16,7 +16,7 @@ use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::session::Session;
+use crate::session::{Core, Session};
 use crate::wait::Wait;
 
 /// An exclusive lock that blocks until it is acquired.
@@ -148,8 +148,9 @@ impl BlockingWriteLock {
         self.lock.support().close();
     }
 
-    pub(crate) fn session(&self) -> &Session {
-        self.lock.session()
+    /// The core of the present session.
+    pub(crate) fn core(&self) -> Arc<Core> {
+        self.lock.session().core()
     }
 
     pub(crate) fn dir(&self) -> &str {

@@ -108,7 +108,7 @@ impl Candidate {
         let (running, ended) = bounded(0);
         let mut campaign = Campaign { shared: Arc::clone(&shared), election, lead: Box::new(lead) };
         let of_thread = Arc::clone(&shared);
-        let runtime = Arc::clone(campaign.election.session().core().runtime());
+        let runtime = Arc::clone(campaign.election.core().runtime());
         let body = Box::new(move || {
             let outcome = campaign.run();
             // Before the end is visible, as it holds the application's values.
@@ -205,7 +205,7 @@ impl Campaign {
     fn run(&mut self) -> Result<()> {
         let stop = self.shared.stop.clone();
         loop {
-            let earliest = self.election.session().core().now().after(MIN_REJOIN_INTERVAL);
+            let earliest = self.election.core().now().after(MIN_REJOIN_INTERVAL);
             match self.election.try_lock_for(Wait::forever().cancelled_by(&stop)) {
                 Ok(Some(guard)) => self.lead(guard)?,
                 // Stopped: this wait ends in no other way.
@@ -213,7 +213,7 @@ impl Campaign {
                 Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
-            self.election.session().core().wait(&[&stop.cancelled()], Some(earliest));
+            self.election.core().wait(&[&stop.cancelled()], Some(earliest));
         }
     }
 

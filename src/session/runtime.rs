@@ -49,7 +49,8 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the
     /// deadline if none is ready.
     ///
-    /// Every blocking call of the library waits here, even after [`shut_down`](Runtime::shut_down).
+    /// Every blocking call of the library waits here, even after
+    /// [`shut_down`](Runtime::shut_down).
     fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool;
 
     /// Abandons the workers that are busy now, as they may be stuck for ever, and starts others.

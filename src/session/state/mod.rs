@@ -30,7 +30,7 @@ use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
-    self, Mutex, assert_none_held,
+    self, Mutex,
     rank::{MENTIONED, ORPHANS, STATUS},
 };
 use crate::logging;
@@ -234,10 +234,10 @@ impl Core {
         &self.runtime
     }
 
-    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the deadline if none is
-    /// ready.
+    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the
+    /// deadline if none is ready.
     pub(crate) fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
-        assert_none_held();
+        lock_order::assert_none_held();
         self.runtime.wait(signals, deadline)
     }
 
