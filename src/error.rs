@@ -81,7 +81,9 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// The session ended, and with it every lock and every request on it. Connect a new session and
+    /// The session ended, and with it every lock and every request on it; or, with the reason
+    /// [`LeaseExpired`](LossReason::LeaseExpired), this lock's lease ended on a session that may
+    /// live on ([`Session::state`](crate::Session::state) shows which). Connect a new session and
     /// lock again.
     #[error("{operation} '{path}': the session is lost ({reason}); connect a new one")]
     #[non_exhaustive]
@@ -383,7 +385,8 @@ pub enum LossReason {
     /// The server ended the session, or the client library gave it up.
     SessionExpired,
     /// No proof of the session's life arrived in time, so the server may have given the lock to
-    /// another client.
+    /// another client. The session itself may live on, and
+    /// [`Session::state`](crate::Session::state) shows whether it does.
     LeaseExpired,
     /// Another client deleted the znode.
     NodeDeleted,

@@ -7,8 +7,8 @@
 //! # What it cannot promise
 //! No lock service can stop a process that has lost its lock from acting: a thread may be paused
 //! between [`is_owner`](LockGuard::is_owner) and the action. Where the action reaches a resource
-//! outside ZooKeeper, pass the [`fencing_token`](LockGuard::fencing_token) along and let the resource
-//! refuse older ones.
+//! outside ZooKeeper, pass the [`fencing_token`](LockGuard::fencing_token) along and let the
+//! resource refuse older ones.
 //!
 //! # Example
 //! ```no_run
@@ -28,15 +28,16 @@
 //! ```
 //!
 //! # Blocking or with a listener
-//! - [`BlockingWriteLock`] blocks until it is acquired and returns a [`LockGuard`]. For scoped code.
+//! - [`BlockingWriteLock`] blocks until it is acquired and returns a [`LockGuard`]. For scoped
+//!   code.
 //! - [`WriteLock`] joins the queue and returns. A [`LockListener`] is notified when the lock is
 //!   acquired or lost. For leader election, and for many locks in one process: a waiting one needs no
 //!   thread.
 //! - [`ReadWriteLock`] is held by many readers or by one writer, in both ways.
 //! - [`Candidate`] stands for election on its own thread, and runs a closure whenever it leads.
 //!
-//! Any number of locks share a [`Session`], which is one connection. [`LockOptions`] set the ACL, the
-//! data and the retries of a lock.
+//! Any number of locks share a [`Session`], which is one connection. [`LockOptions`] set the ACL,
+//! the data and the retries of a lock.
 //!
 //! [`MultiLock`] acquires several locks at once. The holder of a [`ReentrantLock`] may acquire it
 //! again. [`NamedLocks`] finds a lock by the name of a resource. [`RecoverableZooKeeper`] reads and
@@ -45,8 +46,8 @@
 //! # Observing
 //! - [`LockDirectory`] shows who holds a lock and who waits for it, whichever library they use, and
 //!   deletes old requests.
-//! - [`LeaderWatch`] shows a follower who leads, and reports changes. [`QueueWatch`] reports everybody
-//!   who joins and leaves.
+//! - [`LeaderWatch`] shows a follower who leads, and reports changes. [`QueueWatch`] reports
+//!   everybody who joins and leaves.
 //! - [`NodeTracker`] keeps the current data of any znode.
 //!
 //! # What happens on failures
@@ -62,30 +63,30 @@
 //! decision.
 //!
 //! # Differences from the Java recipe
-//! - A request is named by a GUID, not by the session: two threads on one session can contend for one
-//!   lock.
+//! - A request is named by a GUID, not by the session: two threads on one session can contend for
+//!   one lock.
 //! - Only the sequence numbers determine the order (ZOOKEEPER-2931).
-//! - A predecessor that is deleted between the listing and the watch is noticed. The Java recipe waits
-//!   for ever.
+//! - A predecessor that is deleted between the listing and the watch is noticed. The Java recipe
+//!   waits for ever.
 //! - A wait survives a reconnect. So does an unlock during an outage: its znode is deleted later.
 //! - Ownership ends with the lease, and a loss is reported.
 //! - Listeners are called without any mutex held, in order. Errors are returned, not logged.
 //!
 //! # Features
-//! - `zookeeper` (default): [`Session::connect`] and [`Session::from_zookeeper`], on the crate of that
-//!   name.
+//! - `zookeeper` (default): [`Session::connect`] and [`Session::from_zookeeper`], on the crate of
+//!   that name.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command.
 //!
 //! # Logging
-//! The crate logs through [`log`], always with the znode or the directory: `debug` for steps, `info`
-//! for acquired, released and the session's states, `warn` for what an operator should see. While no
-//! server can be reached, the client library logs thousands of lines a second under the target
-//! `zookeeper::`. With `env_logger`, `RUST_LOG=info,zookeeper::=off` silences it. Keep both colons:
-//! the filter matches prefixes, and would silence this crate too.
+//! The crate logs through [`log`], always with the znode or the directory: `debug` for steps,
+//! `info` for acquired, released and the session's states, `warn` for what an operator should see.
+//! While no server can be reached, the client library logs thousands of lines a second under the
+//! target `zookeeper::`. With `env_logger`, `RUST_LOG=info,zookeeper::=off` silences it. Keep both
+//! colons: the filter matches prefixes, and would silence this crate too.
 //!
 //! The logger is called on the threads of the session and of the callers, without any mutex of this
-//! crate held, so it may call this crate. It should not wait for a lock, as that blocks a thread of the
-//! session. A panic of the logger is caught.
+//! crate held, so it may call this crate. It should not wait for a lock, as that blocks a thread of
+//! the session. A panic of the logger is caught.
 
 #![forbid(unsafe_code)]
 #![warn(

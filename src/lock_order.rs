@@ -10,8 +10,8 @@
 //! calls.
 //!
 //! Other mutexes have no rank. Those of a candidate and of a reentrant lock are taken before all in
-//! the list. Those of a cancel token and of the client's adapter are taken last, and no other mutex is
-//! taken while they are held.
+//! the list. Those of a cancel token and of the client's adapter are taken last, and no other mutex
+//! is taken while they are held.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

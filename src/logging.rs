@@ -1,4 +1,5 @@
-//! The macros by which this crate logs: those of [`log`](mod@log), with a panic of the logger contained.
+//! The macros by which this crate logs: those of [`log`](mod@log), with a panic of the logger
+//! contained.
 //!
 //! The logger belongs to the application. Like all external code, it is called under no lock. It
 //! may panic (`println!` does when the pipe behind it is closed), which does not affect the locks.

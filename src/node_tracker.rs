@@ -125,8 +125,8 @@ impl NodeData {
     /// [`RecoverableZooKeeper`](crate::RecoverableZooKeeper) writes in front of it; all of the data
     /// if there is no mark.
     ///
-    /// Use it only for znodes that a `RecoverableZooKeeper` writes: other data may begin like a mark
-    /// by chance.
+    /// Use it only for znodes that a `RecoverableZooKeeper` writes: other data may begin like a
+    /// mark by chance.
     #[must_use]
     pub fn unmarked_data(&self) -> &[u8] {
         unmarked(&self.data)

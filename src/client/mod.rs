@@ -68,8 +68,8 @@ impl Granted {
     }
 
     /// Sets the report delay for servers with ticks of this length: a full tick, and a tenth of one
-    /// for late timers. Servers grant no session timeout below two ticks, so a longer tick counts as
-    /// half of the session timeout.
+    /// for late timers. Servers grant no session timeout below two ticks, so a longer tick counts
+    /// as half of the session timeout.
     pub(crate) fn with_tick(self, tick: Duration) -> Granted {
         self.with_report_delay(tick.min(self.session_timeout / 2) * 11 / 10)
     }

@@ -28,7 +28,7 @@ use crate::wait::Wait;
 /// use zookeeper_recipes_lock::{LockDirectory, Session};
 ///
 /// # fn send_requests_to(address: Option<&str>) {}
-/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let watch = LockDirectory::new(&session, "/election")?.watch_leader(Duration::from_secs(30))?;
 /// loop {
 ///     let leader = watch.leader()?;

@@ -78,8 +78,8 @@ impl LockInfo {
         String::from_utf8_lossy(self.data.as_deref().unwrap_or_default())
     }
 
-    /// Returns the part of a queue that holds the lock: the first request, or all readers before the
-    /// first other request.
+    /// Returns the part of a queue that holds the lock: the first request, or all readers before
+    /// the first other request.
     ///
     /// `queue` is the result of [`contenders`](crate::LockDirectory::contenders).
     #[must_use]

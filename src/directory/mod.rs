@@ -46,7 +46,7 @@ use crate::wait::Wait;
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{LockDirectory, Session};
 ///
-/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// for request in LockDirectory::new(&session, "/locks/report")?.contenders()? {
 ///     println!("{request}");
 /// }
@@ -125,8 +125,8 @@ impl LockDirectory {
 
     /// Watches the first request in the queue: in an election, the leader.
     ///
-    /// Blocks until the server has answered, or until the wait times out. The watch survives the loss
-    /// of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
+    /// Blocks until the server has answered, or until the wait times out. The watch survives the
+    /// loss of a session that [is replaced](crate::SessionBuilder::replace_lost_sessions), but not
     /// [closing](Session::close).
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl LockDirectory {
     /// ```no_run
     /// # use std::time::Duration;
     /// # use zookeeper_recipes_lock::{LockDirectory, Session};
-    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// let directory = LockDirectory::new(&session, "/locks/report")?;
     /// let a_day = Duration::from_secs(24 * 60 * 60);
     /// for request in directory.reap_expired(a_day)? {

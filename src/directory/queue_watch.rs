@@ -23,7 +23,7 @@ use crate::wait::Wait;
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{LockDirectory, Session};
 ///
-/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let directory = LockDirectory::new(&session, "/locks/report")?;
 /// let watch = directory.watch_queue(Duration::from_secs(30))?;
 /// while watch.changes().recv().is_ok() {

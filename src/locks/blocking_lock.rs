@@ -47,8 +47,8 @@ impl BlockingLock {
         match attempt.claim.wait_until_placed()? {
             Some(QueuePosition::Owner) => attempt.into_guard().map(Some),
             _ => {
-                // Waits for the deletion, so that this request is not in the way of the next attempt.
-                // A deletion that fails continues in the background.
+                // Waits for the deletion, so that this request is not in the way of the next
+                // attempt. A deletion that fails continues in the background.
                 let _ = locking::release(&attempt.claim);
                 Ok(None)
             }
@@ -59,8 +59,8 @@ impl BlockingLock {
         over_losses(&self.support, &self.dir, wait, || self.wait(wait, &GuardSignals::of(1)))
     }
 
-    /// Waits for the lock. The loss of the session, or of another lock on the same signals, ends the
-    /// wait.
+    /// Waits for the lock. The loss of the session, or of another lock on the same signals, ends
+    /// the wait.
     pub(crate) fn wait(&self, wait: &Wait, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         if wait.is_cancelled() {
             return Err(cancelled(&self.dir));
@@ -128,8 +128,8 @@ pub(crate) fn over_losses<T>(
         let replaced = replacement.next();
         let core = session.core();
         match attempt() {
-            // Of several locks, one lost its lease while this waited for another. The session lives,
-            // so there is no replacement to wait for.
+            // Of several locks, one lost its lease while this waited for another. The session
+            // lives, so there is no replacement to wait for.
             Err(error) if error.is_session_lost() && core.end_reason().is_none() => {}
             Err(error) if error.is_session_lost() => {
                 match wait.wait_for_or(&**core.runtime(), &replaced, [support.closed(), &never()]) {

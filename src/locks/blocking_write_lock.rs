@@ -49,7 +49,7 @@ impl BlockingWriteLock {
     /// request creates the directory if it is missing.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath).
+    /// [`InvalidPath`](crate::LockError::InvalidPath).
     pub fn new(session: &Session, dir: &str) -> Result<BlockingWriteLock> {
         BlockingWriteLock::with_options(session, dir, LockOptions::new())
     }
@@ -57,8 +57,8 @@ impl BlockingWriteLock {
     /// As [`new`](BlockingWriteLock::new), with other options.
     ///
     /// # Errors
-    /// [`InvalidPath`](LockError::InvalidPath), and [`InvalidArgument`](LockError::InvalidArgument)
-    /// for more than about 1 MiB of data.
+    /// [`InvalidPath`](crate::LockError::InvalidPath), and
+    /// [`InvalidArgument`](crate::LockError::InvalidArgument) for more than about 1 MiB of data.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<BlockingWriteLock> {
         let dir = ZNodePath::parse(dir)?;
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
@@ -72,12 +72,13 @@ impl BlockingWriteLock {
     /// Blocks until the lock is acquired.
     ///
     /// # Errors
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss): the request could not be created within the
-    ///   retries. Once it is in the queue, the call waits through losses of contact.
-    /// - [`SessionLost`](LockError::SessionLost): the session ended during the wait.
-    /// - [`RequestDeleted`](LockError::RequestDeleted): another client deleted the request's znode.
-    /// - [`AccessDenied`](LockError::AccessDenied), or another refusal of the server.
-    /// - [`Closed`](LockError::Closed): the lock or the session was closed.
+    /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the request could not be created
+    ///   within the retries. Once it is in the queue, the call waits through losses of contact.
+    /// - [`SessionLost`](crate::LockError::SessionLost): the session ended during the wait.
+    /// - [`RequestDeleted`](crate::LockError::RequestDeleted): another client deleted the request's
+    ///   znode.
+    /// - [`AccessDenied`](crate::LockError::AccessDenied), or another refusal of the server.
+    /// - [`Closed`](crate::LockError::Closed): the lock or the session was closed.
     ///
     /// After an error no request is left in the queue.
     pub fn lock(&self) -> Result<LockGuard> {
@@ -85,7 +86,7 @@ impl BlockingWriteLock {
     }
 
     /// Acquires the lock if it is free, and returns `None` if somebody holds it or waits for it.
-    /// Blocks only for the server's answers.
+    /// Blocks only for the server's answers: during an outage, through all retries.
     ///
     /// # Errors
     /// As [`lock`](BlockingWriteLock::lock).
@@ -109,13 +110,13 @@ impl BlockingWriteLock {
     ///     let wait = Wait::forever().cancelled_by(&shutdown);
     ///     let waiter = scope.spawn(|| lock.try_lock_for(wait).map(drop));
     ///     shutdown.cancel();
-    ///     assert!(matches!(waiter.join().unwrap(), Ok(()) | Err(LockError::Cancelled { .. })));
+    ///     assert!(matches!(waiter.join().unwrap(), Ok(()) | Err(crate::LockError::Cancelled { .. })));
     /// });
     /// # Ok::<(), LockError>(())
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock), and [`Cancelled`](LockError::Cancelled).
+    /// As [`lock`](BlockingWriteLock::lock), and [`Cancelled`](crate::LockError::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<LockGuard>> {
         self.lock.try_lock_for(&wait.into())
     }
@@ -134,16 +135,16 @@ impl BlockingWriteLock {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](BlockingWriteLock::lock) before the operation. Afterwards, instead of the result:
-    /// the lock was lost while the operation ran. To keep the result even then, use `lock`.
+    /// As [`lock`](BlockingWriteLock::lock) before the operation. Afterwards, instead of the
+    /// result: the lock was lost while the operation ran. To keep the result even then, use `lock`.
     pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);
         result_after(result, guard.unlock())
     }
 
-    /// Closes the lock: threads that wait for it fail with [`Closed`](LockError::Closed), and so
-    /// does every later call. Guards and the session stay. Idempotent.
+    /// Closes the lock: threads that wait for it fail with [`Closed`](crate::LockError::Closed),
+    /// and so does every later call. Guards and the session stay. Idempotent.
     pub fn close(&self) {
         self.lock.support().close();
     }

@@ -28,8 +28,8 @@ const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
 /// it leads.
 ///
 /// The closure receives the [`Leadership`] and leads until it returns. It should return soon when
-/// [`should_stop`](Leadership::should_stop) is `true`, as nothing can stop it from outside. Then the
-/// candidate steps down and stands again, behind those who wait.
+/// [`should_stop`](Leadership::should_stop) is `true`, as nothing can stop it from outside. Then
+/// the candidate steps down and stands again, behind those who wait.
 ///
 /// | the closure | the candidate |
 /// |---|---|
@@ -54,17 +54,12 @@ const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
 /// use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, LockOptions, Session};
 ///
 /// # fn balance_shards(_token: i64) {}
-/// let session = Session::builder("zk1:2181,zk2:2181,zk3:2181").replace_lost_sessions(true).connect()?;
-/// // The data show who leads.
-/// let options = LockOptions::new().data("10.0.0.7:8080");
-/// let election = BlockingWriteLock::with_options(&session, "/election", options)?;
-/// let candidate = Candidate::start(election, |leadership| {
-///     let token = leadership.fencing_token()?;
-///     while leadership.wait(Duration::from_secs(1)) {
-///         balance_shards(token);
-///     }
-///     Ok(())
-/// })?;
+/// let session =
+/// Session::builder("zk1:2181,zk2:2181,zk3:2181").replace_lost_sessions(true).connect()?; // The
+/// data show who leads. let options = LockOptions::new().data("10.0.0.7:8080"); let election =
+/// BlockingWriteLock::with_options(&session, "/election", options)?; let candidate =
+/// Candidate::start(election, |leadership| { let token = leadership.fencing_token()?; while
+/// leadership.wait(Duration::from_secs(1)) { balance_shards(token); } Ok(()) })?;
 ///
 /// // At the end of the process:
 /// candidate.stop();
@@ -270,8 +265,8 @@ mod tests {
         (client, BlockingWriteLock::new(&session, "/election").unwrap())
     }
 
-    /// A candidate whose closure leads until it must stop, and a channel that receives a message when
-    /// it starts to lead.
+    /// A candidate whose closure leads until it must stop, and a channel that receives a message
+    /// when it starts to lead.
     fn start_candidate(election: BlockingWriteLock) -> (Candidate, Receiver<()>) {
         let (leading, leads) = unbounded();
         let candidate = Candidate::start(election, move |leadership| {

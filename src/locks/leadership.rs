@@ -17,12 +17,14 @@ use crate::wait::CancelToken;
 /// The leadership that a [`Candidate`](crate::Candidate) lends to its closure. It ends when the
 /// closure returns.
 ///
-/// The call of the closure alone does not prove leadership: the session may be lost at any time. Ask
-/// [`is_leader`](Leadership::is_leader) before each action that only the leader may take. For an
-/// action on a resource outside this process, pass the [`fencing_token`](LockGuard::fencing_token)
-/// along. `Send` and `Sync`: threads of a [scope](std::thread::scope) may ask too.
+/// The call of the closure alone does not prove leadership: the session may be lost at any time.
+/// Ask [`is_leader`](Leadership::is_leader) before each action that only the leader may take. For
+/// an action on a resource outside this process, pass the
+/// [`fencing_token`](LockGuard::fencing_token) along. `Send` and `Sync`: threads of a
+/// [scope](std::thread::scope) may ask too.
 ///
-/// It derefs to the [`LockGuard`] of the leader's lock, with its channels for a loss and a revocation.
+/// It derefs to the [`LockGuard`] of the leader's lock, with its channels for a loss and a
+/// revocation.
 pub struct Leadership {
     guard: LockGuard,
     stop: CancelToken,

@@ -51,7 +51,8 @@ impl LockInner {
             let spec = locking::spec(&self.dir, &self.support, self.access);
             let observer = Arc::<ListenerSlot>::clone(&self.listener);
             let request = Request::new(self.support.session(), spec, observer);
-            // The former request is dropped outside the mutex, as it may be the last handle of a client.
+            // The former request is dropped outside the mutex, as it may be the last handle of a
+            // client.
             let ended = current.replace(Arc::clone(&request));
             (request, ended)
         };
@@ -108,8 +109,8 @@ impl ListeningLock {
     /// # Errors
     /// - [`ConnectionLoss`](LockError::ConnectionLoss): the request could not be created within the
     ///   retries. It is withdrawn; a znode that may exist is deleted in the background.
-    /// - [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed) for a closed lock or
-    ///   session.
+    /// - [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed) for a closed lock
+    ///   or session.
     /// - [`RequestDeleted`](LockError::RequestDeleted): another client deleted the znode meanwhile.
     /// - [`AccessDenied`](LockError::AccessDenied), or another refusal of the server.
     pub fn lock(&self) -> Result<bool> {
@@ -181,8 +182,9 @@ impl ListeningLock {
     /// request owns the lock.
     ///
     /// # Errors
-    /// [`NotOwner`](LockError::NotOwner) without a request, or if its znode does not exist any more;
-    /// [`SessionLost`](LockError::SessionLost); [`ConnectionLoss`](LockError::ConnectionLoss).
+    /// [`NotOwner`](LockError::NotOwner) without a request, or if its znode does not exist any
+    /// more; [`SessionLost`](LockError::SessionLost);
+    /// [`ConnectionLoss`](LockError::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
         let current = self.inner.current.lock().clone();
         match current.filter(|request| !request.has_ended()) {
@@ -227,7 +229,8 @@ impl ListeningLock {
         self.inner.listener.get()
     }
 
-    /// Replaces the listener. The new one receives later events only.
+    /// Replaces the listener. The new one receives all events that the former one has not yet
+    /// received: perhaps a release without the acquisition before it.
     pub fn set_lock_listener(&self, listener: impl LockListener + 'static) {
         self.inner.listener.set(Some(Arc::new(listener)));
     }

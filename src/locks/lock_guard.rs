@@ -113,7 +113,9 @@ impl LockGuard {
     ///
     /// # Errors
     /// [`NotOwner`](LockError::NotOwner) if the znode does not exist any more,
-    /// [`SessionLost`](LockError::SessionLost), [`ConnectionLoss`](LockError::ConnectionLoss).
+    /// [`AccessDenied`](LockError::AccessDenied) without READ on newer servers,
+    /// [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed),
+    /// [`ConnectionLoss`](LockError::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
         self.claim.fencing_token()
     }

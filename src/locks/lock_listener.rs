@@ -34,8 +34,9 @@ pub trait LockListener: Send + Sync {
     fn lock_released(&self);
 
     /// The lock was taken away: the session has ended or can no longer be proven alive, or another
-    /// client deleted the znode. The process must already have stopped doing what only the owner
-    /// may do. Calls [`lock_released`](LockListener::lock_released) unless overridden.
+    /// client deleted the znode. [`is_owner`](crate::ListeningLock::is_owner) is already false:
+    /// stop at once what only the owner may do. Calls
+    /// [`lock_released`](LockListener::lock_released) unless overridden.
     fn lock_lost(&self, reason: LossReason) {
         let _ = reason;
         self.lock_released();

@@ -15,7 +15,7 @@ use crate::request::{Downgrade, Observer, Request, RequestSpec};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Released {
-    /// The znode is deleted, and the next in the queue can acquire the lock.
+    /// The znode is deleted, if there was one, and the next in the queue can acquire the lock.
     Deleted,
     /// Contact was lost. The lock is released here, and the znode is deleted in the background as
     /// soon as a server can be reached, at the end of the session if not before.

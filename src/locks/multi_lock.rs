@@ -1,7 +1,7 @@
 //! [`MultiLock`]: several exclusive locks at once, all of them or none.
 //!
-//! Origin: Curator's `InterProcessMultiLock`, which acquires in the caller's order. Here the order is
-//! the same everywhere.
+//! Origin: Curator's `InterProcessMultiLock`, which acquires in the caller's order. Here the order
+//! is the same everywhere.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::wait::Wait;
 ///
 /// They are acquired one after the other, in the order of their directories' names, so that two of
 /// these never wait for each other for ever. Each one is the lock that a
-/// [`BlockingWriteLock`](crate::BlockingWriteLock) on the directory is, so both contend. As with any
-/// lock, do not request these while holding one of them, nor while holding another lock that
+/// [`BlockingWriteLock`](crate::BlockingWriteLock) on the directory is, so both contend. As with
+/// any lock, do not request these while holding one of them, nor while holding another lock that
 /// somebody requests while holding one of these.
 ///
-/// The first locks are held during the wait for the others. If that takes too long for others, use a
-/// [time limit](MultiLock::try_lock_for).
+/// The first locks are held during the wait for the others. If that takes too long for others, use
+/// a [time limit](MultiLock::try_lock_for).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -85,7 +85,8 @@ impl MultiLock {
     ///
     /// # Errors
     /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock), for any of the locks. Also
-    /// when an acquired lock was lost before the last one was acquired. After an error none is held.
+    /// when an acquired lock was lost before the last one was acquired. After an error none is
+    /// held.
     pub fn lock(&self) -> Result<MultiGuard> {
         match self.try_lock_for(Wait::forever())? {
             Some(guard) => Ok(guard),
@@ -95,7 +96,7 @@ impl MultiLock {
     }
 
     /// Acquires all locks if they are free, and returns `None` if somebody holds one or waits for
-    /// one. Blocks only for the server's answers.
+    /// one. Blocks only for the server's answers: during an outage, through all retries.
     ///
     /// # Errors
     /// As [`lock`](MultiLock::lock).

@@ -11,11 +11,11 @@ use crate::locks::locking::Released;
 /// also during a panic.
 ///
 /// It derefs to [`LockGuard`]. Its [`fencing_token`](LockGuard::fencing_token) is larger than that
-/// of every writer before it and smaller than that of every writer after it. Among readers the order
-/// has no meaning.
+/// of every writer before it and smaller than that of every writer after it. Among readers the
+/// order has no meaning.
 ///
-/// A read lock cannot become a write lock: two readers that both tried would wait for each other for
-/// ever. Unlock, request the write lock, and read again what may have changed in between.
+/// A read lock cannot become a write lock: two readers that both tried would wait for each other
+/// for ever. Unlock, request the write lock, and read again what may have changed in between.
 ///
 /// `Send` and `Sync`; any thread may drop it.
 #[must_use = "the lock is released at once when the guard is not kept"]

@@ -27,11 +27,12 @@ use crate::wait::Wait;
 ///
 /// All wait in one queue, first come, first served: a reader waits for the writers ahead of it, a
 /// writer for everybody ahead of it. So a stream of readers does not starve a writer, nor the other
-/// way round. When a writer releases, the readers behind it acquire together, up to the next writer.
+/// way round. When a writer releases, the readers behind it acquire together, up to the next
+/// writer.
 ///
 /// Each call makes a new request, so any number of threads may share one `ReadWriteLock`. It is not
-/// reentrant: a thread that requests the write lock while it holds a read lock waits for itself, and
-/// so does one that reads twice when a writer has joined in between. A write lock can be
+/// reentrant: a thread that requests the write lock while it holds a read lock waits for itself,
+/// and so does one that reads twice when a writer has joined in between. A write lock can be
 /// [downgraded](WriteGuard::downgrade). A read lock cannot be upgraded, as two readers that both
 /// tried would wait for each other for ever.
 ///
@@ -99,7 +100,8 @@ impl ReadWriteLock {
         Ok(ReadWriteLock { readers, writers })
     }
 
-    /// Blocks until the read lock is acquired: until no writer that came before holds the lock or waits for it.
+    /// Blocks until the read lock is acquired: until no writer that came before holds the lock or
+    /// waits for it.
     ///
     /// # Errors
     /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
@@ -107,8 +109,8 @@ impl ReadWriteLock {
         self.readers.lock().map(ReadGuard::new)
     }
 
-    /// Acquires the read lock if no writer holds it or waits for it, and returns `None` otherwise. Blocks only for the
-    /// server's answers.
+    /// Acquires the read lock if no writer holds it or waits for it, and returns `None` otherwise.
+    /// Blocks only for the server's answers: during an outage, through all retries.
     ///
     /// # Errors
     /// As [`read`](ReadWriteLock::read).
@@ -137,7 +139,8 @@ impl ReadWriteLock {
         result_after(result, guard.unlock())
     }
 
-    /// Blocks until the write lock is acquired: until nobody who came before holds the lock or waits for it.
+    /// Blocks until the write lock is acquired: until nobody who came before holds the lock or
+    /// waits for it.
     ///
     /// # Errors
     /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
@@ -145,8 +148,8 @@ impl ReadWriteLock {
         self.writers.lock().map(|guard| self.writing(guard))
     }
 
-    /// Acquires the write lock if nobody holds the lock or waits for it, and returns `None` otherwise. Blocks only for the
-    /// server's answers.
+    /// Acquires the write lock if nobody holds the lock or waits for it, and returns `None`
+    /// otherwise. Blocks only for the server's answers: during an outage, through all retries.
     ///
     /// # Errors
     /// As [`write`](ReadWriteLock::write).
@@ -154,7 +157,8 @@ impl ReadWriteLock {
         Ok(self.writers.try_lock()?.map(|guard| self.writing(guard)))
     }
 
-    /// Blocks until the write lock is acquired, or until the wait times out: then it returns `None`.
+    /// Blocks until the write lock is acquired, or until the wait times out: then it returns
+    /// `None`.
     ///
     /// The time holds even if the network swallows every packet.
     ///

@@ -77,7 +77,7 @@ impl ReentrantLock {
     }
 
     /// Acquires the lock if this thread holds it or if it is free, and returns `None` otherwise.
-    /// Blocks only for the server's answers.
+    /// Blocks only for the server's answers: during an outage, through all retries.
     ///
     /// # Errors
     /// As [`lock`](ReentrantLock::lock).

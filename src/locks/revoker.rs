@@ -39,7 +39,7 @@ use crate::tracking::DeletionWatch;
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{LockDirectory, Revocation, Revoker, Session};
 ///
-/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// if let Some(holder) = LockDirectory::new(&session, "/locks/report")?.current_owner()? {
 ///     let revoker = Revoker::new(&session);
 ///     match revoker.force_revocation_after(&holder.path, Duration::from_secs(30))? {

@@ -32,11 +32,12 @@ impl WriteGuard {
     /// Downgrades the write lock to a read lock. Other readers may acquire, and no writer gets in
     /// between.
     ///
-    /// The lock is never free meanwhile, so what was written can be read on. The readers behind this
-    /// one acquire, up to the next writer. Blocks until the server has created the reader's znode
-    /// and confirmed that the writer's still exists. The writer's znode is then deleted in the
-    /// background. The read lock keeps the writer's [`fencing_token`](LockGuard::fencing_token). A
-    /// pending [revocation](LockGuard::revocation) of the writer is dropped.
+    /// The lock is never free meanwhile, so what was written can be read on. The readers behind
+    /// this one acquire, up to the next writer. Blocks until the server has created the reader's
+    /// znode and confirmed that the writer's still exists. The writer's znode is then deleted in
+    /// the background. The read lock keeps the writer's
+    /// [`fencing_token`](LockGuard::fencing_token). A pending [revocation](LockGuard::revocation)
+    /// of the writer is dropped.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -54,10 +55,10 @@ impl WriteGuard {
     /// ```
     ///
     /// # Errors
-    /// The error contains the guard, which still holds the write lock unless it was lost. Converting
-    /// the error to a [`LockError`], by `?` for example, drops the guard.
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss) within all retries. A reader's znode that may
-    ///   have been created is deleted in the background.
+    /// The error contains the guard, which still holds the write lock unless it was lost.
+    /// Converting the error to a [`LockError`], by `?` for example, drops the guard.
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss) within all retries. A reader's znode that
+    ///   may have been created is deleted in the background.
     /// - [`NotOwner`](LockError::NotOwner): the lock was lost before; see
     ///   [`loss`](LockGuard::loss).
     /// - [`SessionLost`](LockError::SessionLost) or [`Closed`](LockError::Closed) during the call.

@@ -18,8 +18,8 @@ use crate::session::Session;
 /// in any process, one at a time is the owner, first come, first served.
 ///
 /// `lock` joins the queue and returns. A [`LockListener`] is notified when the lock is acquired or
-/// lost, and [`is_owner`](ListeningLock::is_owner) can be asked at any time. To block until the lock
-/// is acquired, use a [`BlockingWriteLock`](crate::BlockingWriteLock).
+/// lost, and [`is_owner`](ListeningLock::is_owner) can be asked at any time. To block until the
+/// lock is acquired, use a [`BlockingWriteLock`](crate::BlockingWriteLock).
 ///
 /// It derefs to [`ListeningLock`], which has the methods. `Send` and `Sync`; dropping it closes it.
 /// [`ReadWriteLock::write_lock`](crate::ReadWriteLock::write_lock) makes one for a queue with

@@ -80,7 +80,7 @@ use crate::session::{Core, Session};
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{Acl, CreateMode, RecoverableZooKeeper, RetryPolicy, Session};
 ///
-/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(10))?;
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let delay = Duration::from_millis(100);
 /// let policy = RetryPolicy::bounded_exponential(delay, Duration::from_secs(2));
 /// let zookeeper = RecoverableZooKeeper::new(&session, policy);

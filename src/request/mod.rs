@@ -18,20 +18,22 @@
 //! 5. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
 //!
 //! From a watch event to the next owner:
-//! 1. `client`: the predecessor's znode is deleted, and the client reports `NodeChanged`.
-//! 2. `session/registry.rs` finds who watches this path: one request. Its `notify` submits its
-//!    task.
-//! 3. `steps.rs`: `evaluate` lists the queue again; then as above, from step 3 on.
+//! 1. `client`: the predecessor's znode is deleted, and the client reports `NodeChanged` to
+//!    `session/state/mod.rs`.
+//! 2. `session/registry.rs` finds the participants that watch this path: one waiter, or the readers
+//!    behind a writer. `notify` wakes the task of each (`session/runner.rs`) on a worker.
+//! 3. `steps.rs`: `evaluate` lists the queue again, together with others of its session
+//!    (`session/listings.rs`); then as above, from step 3 on.
 //!
-//! Why that is safe: only sequence numbers decide, and a listing sent after the own znode was
-//! created holds every request ahead of it. `is_owner()` asks the lease, which ends before the
-//! server can end the session. `docs/design.md` has the proofs.
+//! Why that is safe: only sequence numbers decide, and a listing that contains the own znode
+//! contains every older request that still exists. `is_owner()` asks the lease, which ends before
+//! the server can end the session. `docs/design.md` has the proofs.
 //!
 //! # States
 //! | phase | means | leaves it by |
 //! |---|---|---|
 //! | `Joining` | the znode is being created, or the reply was lost | created, refused, given up |
-//! | `Queued` | the znode is behind another | its turn has come, or the znode is gone |
+//! | `Queued` | the znode exists; its turn has not come, or is unknown | its turn has come, or the znode is gone |
 //! | `Owner` | the lock is held, while the lease lasts | withdrawn, lease over, or znode gone |
 //! | `Ended` | final | |
 //!

@@ -280,7 +280,7 @@ impl Request {
         }
     }
 
-    /// Watches the request ahead, and no other: one release wakes one waiter.
+    /// Watches only the request ahead: a release wakes one waiter, or the readers behind a writer.
     fn wait_for(self: &Arc<Self>, ahead: &ZNodePath) -> Next {
         let sight = match self.watch(ahead) {
             Ok(sight) => sight,

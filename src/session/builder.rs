@@ -65,8 +65,8 @@ impl SessionBuilder {
     /// most.
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::LockError::InvalidArgument): the connect string is malformed, or
-    ///   the timeout is shorter than 100 ms or longer than a day.
+    /// - [`InvalidArgument`](crate::LockError::InvalidArgument): the connect string is malformed,
+    ///   or the timeout is shorter than 100 ms or longer than a day.
     /// - [`Connect`](crate::LockError::Connect): no server answered. The message has the result for
     ///   each one.
     /// - [`Thread`](crate::LockError::Thread): no thread could be started.

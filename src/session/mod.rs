@@ -84,11 +84,16 @@ pub enum SessionState {
 /// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to
 /// contend again, is the application's decision.
 ///
+/// **A busy session loses all its locks at the first disconnect**, as the crate `zookeeper` gives a
+/// session up if it has not pinged for a session timeout, and it pings only when idle. Hold a lock
+/// that must survive a disconnect on a session that does nothing else, with a session timeout of at
+/// least ten ticks of the servers (20 s by default).
+///
 /// ```no_run
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 ///
-/// let session = Session::connect("zk1:2181,zk2:2181,zk3:2181/app", Duration::from_secs(10))?;
+/// let session = Session::connect("zk1:2181,zk2:2181,zk3:2181/app", Duration::from_secs(30))?;
 /// let lock = BlockingWriteLock::new(&session, "/locks/report")?;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
@@ -99,7 +104,7 @@ pub struct Session {
 
 /// Ends the session with the last handle.
 pub(super) struct Handle {
-    /// One for all time, unless it is replaced.
+    /// Changes only when a lost session is replaced.
     core: Mutex<SESSION, Arc<Core>>,
     replacement: Option<Replacement>,
 }

@@ -79,8 +79,8 @@ impl World {
         Some(format!("lock {number} lost ownership without a notification"))
     }
 
-    /// What currently reports ownership of a directory, and its znode: locks with a listener, guards
-    /// and leaderships.
+    /// What currently reports ownership of a directory, and its znode: locks with a listener,
+    /// guards and leaderships.
     pub(super) fn owning_requests(&self, dir: &str) -> Vec<(String, Option<String>)> {
         let holds: Vec<(usize, Arc<Request>)> = {
             let state = self.state();

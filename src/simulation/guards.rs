@@ -1,4 +1,5 @@
-//! The users of blocking locks: threads that wait for guards, hold them, downgrade and release them.
+//! The users of blocking locks: threads that wait for guards, hold them, downgrade and release
+//! them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,14 +6,14 @@
 //! to ZooKeeper, each callback and each wait it returns the [baton](baton), and the
 //! [scheduler](scheduler) randomly chooses the next step: another thread's next step, a worker's
 //! job, an event, a timer, the expiry of a session, the passing of time, a user's action, or a
-//! [fault](faults). Half of the runs have readers and writers among the locks. In most runs, threads
-//! [use](guards) blocking, multiple and reentrant locks, downgrade, [stand](elections) for election
-//! and revoke. The [promises](checks) are checked after every step. When the faults have stopped,
-//! every waiter must own in turn, and nothing may be left at the end.
+//! [fault](faults). Half of the runs have readers and writers among the locks. In most runs,
+//! threads [use](guards) blocking, multiple and reentrant locks, downgrade, [stand](elections) for
+//! election and revoke. The [promises](checks) are checked after every step. When the faults have
+//! stopped, every waiter must own in turn, and nothing may be left at the end.
 //!
 //! The library waits through its [runtime](runtime), so the scheduler knows what each thread waits
-//! for. While a thread could return from a call whose deadline is reached, or that was cancelled, no
-//! time passes. So such a call must return at that very moment.
+//! for. While a thread could return from a call whose deadline is reached, or that was cancelled,
+//! no time passes. So such a call must return at that very moment.
 //!
 //! A failure prints its seed and the last steps. `SIMULATION_SEED=<seed>` runs that seed alone and
 //! prints every step. `SIMULATION_RUNS=<number>` sets the number of runs, starting with that seed

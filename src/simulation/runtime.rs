@@ -1,4 +1,5 @@
-//! [`SimulatedRuntime`]: time, threads, waits and timers of one session, controlled by the scheduler.
+//! [`SimulatedRuntime`]: time, threads, waits and timers of one session, controlled by the
+//! scheduler.
 
 use std::fmt;
 use std::io;

@@ -122,8 +122,8 @@ impl Core {
         }
     }
 
-    /// Handles an event of this moment. It counts when it happened: a server may take the session up
-    /// again right after a disconnect.
+    /// Handles an event of this moment. It counts when it happened: a server may take the session
+    /// up again right after a disconnect.
     fn handle(self: &Arc<Self>, event: ClientEvent, at: Moment) {
         match event {
             ClientEvent::Connected(granted) => self.on_connect(granted, at),
