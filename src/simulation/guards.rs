@@ -419,7 +419,7 @@ impl User {
     /// faults, or the workers are busy.
     fn check_that_nothing_is_held(&self, tag: &str) {
         let profile = &self.world.profile;
-        if !profile.is_calm() || profile.is_busy || self.world.in_trouble() && profile.unreadable {
+        if !profile.is_calm() || profile.is_busy {
             return;
         }
         let soon = self.world.now().after(Duration::from_nanos(1));
