@@ -80,8 +80,7 @@ impl ProtocolSupport {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), zookeeper_recipes_lock::LockError> {
-    /// # let session = zookeeper_recipes_lock::Session::connect("127.0.0.1",
-    /// std::time::Duration::from_secs(30))?;
+    /// # let session = zookeeper_recipes_lock::Session::connect("127.0.0.1", std::time::Duration::from_secs(30))?;
     /// # fn migrate() -> Result<u32, zookeeper_recipes_lock::LockError> { Ok(1) }
     /// let support = zookeeper_recipes_lock::ProtocolSupport::new(&session);
     /// let migrated = support.retry_operation(|| migrate())?;

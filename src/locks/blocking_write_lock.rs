@@ -110,7 +110,7 @@ impl BlockingWriteLock {
     ///     let wait = Wait::forever().cancelled_by(&shutdown);
     ///     let waiter = scope.spawn(|| lock.try_lock_for(wait).map(drop));
     ///     shutdown.cancel();
-    ///     assert!(matches!(waiter.join().unwrap(), Ok(()) | Err(crate::LockError::Cancelled { .. })));
+    ///     assert!(matches!(waiter.join().unwrap(), Ok(()) | Err(LockError::Cancelled { .. })));
     /// });
     /// # Ok::<(), LockError>(())
     /// ```

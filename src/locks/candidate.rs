@@ -54,12 +54,17 @@ const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
 /// use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, LockOptions, Session};
 ///
 /// # fn balance_shards(_token: i64) {}
-/// let session =
-/// Session::builder("zk1:2181,zk2:2181,zk3:2181").replace_lost_sessions(true).connect()?; // The
-/// data show who leads. let options = LockOptions::new().data("10.0.0.7:8080"); let election =
-/// BlockingWriteLock::with_options(&session, "/election", options)?; let candidate =
-/// Candidate::start(election, |leadership| { let token = leadership.fencing_token()?; while
-/// leadership.wait(Duration::from_secs(1)) { balance_shards(token); } Ok(()) })?;
+/// let session = Session::builder("zk1:2181,zk2:2181,zk3:2181").replace_lost_sessions(true).connect()?;
+/// // The data show who leads.
+/// let options = LockOptions::new().data("10.0.0.7:8080");
+/// let election = BlockingWriteLock::with_options(&session, "/election", options)?;
+/// let candidate = Candidate::start(election, |leadership| {
+///     let token = leadership.fencing_token()?;
+///     while leadership.wait(Duration::from_secs(1)) {
+///         balance_shards(token);
+///     }
+///     Ok(())
+/// })?;
 ///
 /// // At the end of the process:
 /// candidate.stop();
