@@ -135,7 +135,7 @@ pub(crate) fn over_losses<T>(
                 match wait.wait_for_or(&**core.runtime(), &replaced, [support.closed(), &never()]) {
                     Waited::TimedOut => return Ok(None),
                     Waited::Cancelled => return Err(cancelled(dir)),
-                    _ if replacement.is_closed() => return Err(error),
+                    _ if replacement.is_closed() => return Err(LockError::closed(Operation::LOCK, dir)),
                     _ => {}
                 }
             }

@@ -210,6 +210,7 @@ impl Campaign {
                 Ok(Some(guard)) => self.lead(guard)?,
                 // Stopped: this wait ends in no other way.
                 Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
+                Err(_) if stop.is_cancelled() => return Ok(()),
                 Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }

@@ -33,20 +33,19 @@ struct LockInner {
 impl LockInner {
     /// The request in the queue, or a new one, started. `None` if the lock is closed.
     fn current_or_new(&self) -> Option<Arc<Request>> {
-        self.renew(|current| current.is_none_or(Request::has_ended))?;
-        self.current.lock().clone()
+        self.renew(|current| current.is_none_or(Request::has_ended))
     }
 
-    /// Makes and starts a new request if `is_wanted` approves for the current one. `None` if the
-    /// lock is closed.
-    fn renew(&self, is_wanted: impl FnOnce(Option<&Request>) -> bool) -> Option<()> {
+    /// Makes and starts a new request if `is_wanted` approves for the current one. Returns the
+    /// current request then: `None` if there is none, or if the lock is closed.
+    fn renew(&self, is_wanted: impl FnOnce(Option<&Request>) -> bool) -> Option<Arc<Request>> {
         let (request, _ended) = {
             let mut current = self.current.lock();
             if self.support.is_closed() {
                 return None;
             }
             if !is_wanted(current.as_deref()) {
-                return Some(());
+                return current.clone();
             }
             let spec = locking::spec(&self.dir, &self.support, self.access);
             let observer = Arc::<ListenerSlot>::clone(&self.listener);
@@ -58,7 +57,7 @@ impl LockInner {
         };
         // Outside the mutex: on a worker, the request begins on this thread.
         self.start(&request);
-        Some(())
+        Some(request)
     }
 
     /// Starts a request. If its session was lost and replaced before, nobody else makes it again.

@@ -85,8 +85,10 @@ pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
     request.core().wait(&[&outcome, request.core().ended()], None);
     let error = match outcome.try_recv() {
         Ok(Err(error)) => error,
-        // Without an outcome there was no znode to delete.
-        Ok(Ok(())) | Err(TryRecvError::Disconnected) => return Ok(Released::Deleted),
+        Ok(Ok(())) => return Ok(Released::Deleted),
+        // Nothing to delete; or a create is under way, which its worker undoes.
+        Err(TryRecvError::Disconnected) if request.znode().is_some() => return Ok(Released::Deleted),
+        Err(TryRecvError::Disconnected) => return Ok(Released::Pending),
         // The server deletes the znode with the session.
         Err(TryRecvError::Empty) => return Ok(Released::Pending),
     };

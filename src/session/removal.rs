@@ -132,7 +132,11 @@ impl Task for Removal {
                 }
                 self.end();
             }
-            Err(ZkError::SessionExpired) => self.end(),
+            // The session may have ended for this process alone, with the znode left on the server.
+            Err(ZkError::SessionExpired) => {
+                self.core.leave_behind(self.target.clone());
+                self.end();
+            }
             Err(error) => self.failed(error),
         }
     }

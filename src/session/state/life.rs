@@ -65,7 +65,7 @@ impl Core {
                     });
                 }
                 if lease_ended {
-                    self.notify_all_participants(Notification::CheckLease);
+                    self.check_leases();
                 }
             }
         }

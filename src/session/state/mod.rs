@@ -142,7 +142,7 @@ impl Core {
         let (has_ended, epochs_end) =
             self.update(|status, _now| (status.has_ended(), status.connected(granted, at)));
         if let Some(end) = epochs_end {
-            self.at(end, |core| core.notify_all_participants(Notification::CheckLease));
+            self.at(end, |core| core.check_leases());
         }
         if has_ended {
             // Only deletions on a session that outlives us are left; no proof is needed for those.
@@ -156,10 +156,16 @@ impl Core {
     fn on_disconnect(self: &Arc<Self>, at: Moment) {
         let former = self.update(|status, _now| status.disconnected(at));
         if let Some(former) = former {
-            self.at(former.end(), |core| core.notify_all_participants(Notification::CheckLease));
+            self.at(former.end(), |core| core.check_leases());
             // Not on the client's thread: each of them writes to the log.
             self.submit(|core| core.notify_all_participants(Notification::Suspended));
         }
+    }
+
+    /// Has the owners whose lease has ended report that. On a worker, as each of them writes to the
+    /// log: this may be the timer's thread or one of the client's.
+    pub(super) fn check_leases(self: &Arc<Self>) {
+        self.submit_as(Priority::Session, |core| core.notify_all_participants(Notification::CheckLease));
     }
 
     /// Changes the status, and sends the subscribers the state that follows from that.
