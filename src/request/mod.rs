@@ -65,8 +65,7 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::{
-    Core, LeaseEpoch, Listing, ListingReader, Notification, Participant, ParticipantId, Runner, Session,
-    Target, Task,
+    Core, LeaseEpoch, Listing, Notification, Participant, ParticipantId, Runner, Session, Target, Task,
 };
 
 pub(crate) use claim::Claim;
@@ -489,19 +488,6 @@ impl Participant for Request {
             }
             Notification::SessionEnded(reason) => self.lose(reason),
         }
-    }
-}
-
-impl ListingReader for Request {
-    fn take(self: Arc<Self>, listing: &Arc<Listing>) {
-        {
-            let mut state = self.state.lock();
-            if !matches!(state.phase, Phase::Queued { .. }) {
-                return;
-            }
-            state.listing = Some(Arc::clone(listing));
-        }
-        self.wake();
     }
 }
 

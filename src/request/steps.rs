@@ -14,7 +14,9 @@ use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
-use crate::session::{Core, LeaseEpoch, Listing, Listings, Priority, Runner, Target, Task, WatchOutcome};
+use crate::session::{
+    Core, LeaseEpoch, Listing, ListingReader, Listings, Priority, Runner, Target, Task, WatchOutcome,
+};
 
 /// How long a lock must be held before its own znode is watched. This saves a short hold a round
 /// trip. A deletion by another client is noticed after this delay plus one server notification.
@@ -418,5 +420,18 @@ impl Request {
             let observer = Arc::clone(&self.observer);
             self.core.submit_callback(move || observer.deliver());
         }
+    }
+}
+
+impl ListingReader for Request {
+    fn take(self: Arc<Self>, listing: &Arc<Listing>) {
+        {
+            let mut state = self.state.lock();
+            if !matches!(state.phase, Phase::Queued { .. }) {
+                return;
+            }
+            state.listing = Some(Arc::clone(listing));
+        }
+        self.wake();
     }
 }

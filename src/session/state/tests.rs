@@ -20,6 +20,35 @@ use crate::testing::{
 };
 use crate::{BlockingWriteLock, Session, SessionState};
 
+/// The calls of a client that passes them on to the one in this field.
+macro_rules! delegate_calls {
+    ($field:tt) => {
+        fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+            self.$field.create(path, data, acl, mode)
+        }
+
+        fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+            self.$field.delete(path, version)
+        }
+
+        fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+            self.$field.exists(path, watch)
+        }
+
+        fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+            self.$field.get_children(path, watch)
+        }
+
+        fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+            self.$field.get_data(path, watch)
+        }
+
+        fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+            self.$field.set_data(path, data, version)
+        }
+    };
+}
+
 /// A client that reports its events under a mutex, which its other calls take, too.
 struct LockedClient {
     simulated: Arc<SimulatedClient>,
@@ -28,29 +57,7 @@ struct LockedClient {
 }
 
 impl ZooKeeperClient for LockedClient {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        self.simulated.create(path, data, acl, mode)
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.simulated.delete(path, version)
-    }
-
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.simulated.exists(path, watch)
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
-        self.simulated.get_children(path, watch)
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        self.simulated.get_data(path, watch)
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        self.simulated.set_data(path, data, version)
-    }
+    delegate_calls!(simulated);
 
     fn subscribe(&self, sink: EventSink) -> bool {
         let lock = Arc::clone(&self.lock);
@@ -98,29 +105,7 @@ fn client_is_not_called_back_during_an_event() {
 struct LosesContact(Arc<SimulatedClient>);
 
 impl ZooKeeperClient for LosesContact {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        self.0.create(path, data, acl, mode)
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.0.delete(path, version)
-    }
-
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.0.exists(path, watch)
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
-        self.0.get_children(path, watch)
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        self.0.get_data(path, watch)
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        self.0.set_data(path, data, version)
-    }
+    delegate_calls!(0);
 
     fn subscribe(&self, sink: EventSink) -> bool {
         let in_contact = self.0.subscribe(sink);
@@ -155,29 +140,7 @@ impl SubscribesSlowly {
 }
 
 impl ZooKeeperClient for SubscribesSlowly {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        self.simulated.create(path, data, acl, mode)
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.simulated.delete(path, version)
-    }
-
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.simulated.exists(path, watch)
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
-        self.simulated.get_children(path, watch)
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        self.simulated.get_data(path, watch)
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        self.simulated.set_data(path, data, version)
-    }
+    delegate_calls!(simulated);
 
     fn subscribe(&self, sink: EventSink) -> bool {
         let in_contact = self.simulated.subscribe(sink);
