@@ -25,7 +25,7 @@ pub(crate) enum OpCode {
 }
 
 impl OpCode {
-    const ALL: [OpCode; 17] = [
+    pub(super) const ALL: [OpCode; 17] = [
         OpCode::Create,
         OpCode::Delete,
         OpCode::Exists,
