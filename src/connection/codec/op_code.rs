@@ -3,7 +3,7 @@
 /// An operation of a client, with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OpCode {
-    /// Replies without a `Stat`. Never requested, but a result of it within a multi is understood.
+    /// Never requested, but servers reply with it to `Create2` within a multi, without a `Stat`.
     Create = 1,
     Delete = 2,
     Exists = 3,

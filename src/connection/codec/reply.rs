@@ -47,7 +47,8 @@ pub(crate) enum Reply {
     },
     /// The names of the children.
     Children(Vec<String>),
-    /// Of `Sync`, and of `Create` within a multi.
+    /// Of `Sync`. Within a multi also that of `Create`, unless the znode is a container: Apache's
+    /// servers do not return a `Stat` there.
     Path(String),
     /// The results of a multi, in order. If one failed, none took effect, and
     /// [`multi_failure`](Reply::multi_failure) returns it.
