@@ -1,5 +1,5 @@
-//! The bytes of a connection, split anywhere: frames are found, and whatever can be decoded survives
-//! a copy.
+//! The bytes of a connection, split anywhere: the frames are the same, and what can be decoded
+//! survives a copy.
 
 #![no_main]
 

@@ -58,8 +58,8 @@ fn read_frames<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>,
     (read, None)
 }
 
-/// Whatever can be decoded survives being encoded and decoded again, and cannot be decoded without
-/// its end.
+/// What can be decoded survives being encoded and decoded again, and cannot be decoded without its
+/// end.
 pub fn check_frame(frame: &[u8]) {
     check_handshake(frame);
     check_request(frame);

@@ -54,7 +54,7 @@ fn accepted(read_only: bool) -> ConnectAnswer {
 
 #[test]
 fn connect_answer_of_37_bytes_ends_with_whether_the_server_is_read_only() {
-    for (last, read_only) in [("00", false), ("01", true)] {
+    for (last, read_only) in [("00", false), ("01", true), ("02", true)] {
         let frame = bytes(&format!("{ACCEPTED} {last}"));
         assert_eq!(frame.len(), 37);
         assert_eq!(decode_connect_answer(&frame), Ok(accepted(read_only)));
@@ -83,6 +83,16 @@ fn connect_answer_of_16_bytes_is_a_reply_header() {
     assert_eq!(decode_connect_answer(&read_only), Ok(ConnectAnswer::ReadOnlyServer));
     let other = bytes("00000000 0000000000000000 ffffff84");
     assert_eq!(decode_connect_answer(&other), Err(DecodeError::ConnectError(-124)));
+}
+
+#[test]
+fn password_may_have_256_bytes() {
+    let frame = format!("00000000 00000fa0 0000000000000001 00000100 {} 00", "ab".repeat(256));
+    let Ok(ConnectAnswer::Accepted(response)) = decode_connect_answer(&bytes(&frame)) else {
+        panic!("not accepted");
+    };
+    assert_eq!(response.password, Password::new([0xab; 256]));
+    assert_eq!(response.password.as_bytes().len(), 256);
 }
 
 #[test]
