@@ -64,6 +64,7 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::codec::DEFAULT_MAX_FRAME;
 
     #[test]
     fn length_over_the_bound_is_an_error_before_the_frame_arrives() {
@@ -79,6 +80,13 @@ mod tests {
         frames.push(&100_i32.to_be_bytes());
         frames.push(&[7; 100]);
         assert_eq!(frames.next(), Ok(Some(&[7; 100][..])));
+        assert_eq!(frames.next(), Ok(None));
+    }
+
+    #[test]
+    fn listing_of_a_hundred_thousand_locks_is_within_the_default_bound() {
+        let mut frames = Frames::new(DEFAULT_MAX_FRAME);
+        frames.push(&[0x00, 0x60, 0x00, 0x00]);
         assert_eq!(frames.next(), Ok(None));
     }
 

@@ -63,16 +63,20 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.buffer()?).map_err(|_| DecodeError::NotUtf8)
     }
 
-    /// Reads a vector whose items take at least `min_size` bytes each, which is not zero.
+    /// The count of items that take at least `min_size` bytes each, above zero. Fails if the bytes
+    /// that are left cannot hold them, so as many may be reserved.
+    fn count(&mut self, min_size: usize) -> Result<usize, DecodeError> {
+        let count = self.length()?;
+        if count > self.0.len() / min_size.max(1) { Err(DecodeError::Truncated) } else { Ok(count) }
+    }
+
+    /// Reads a vector whose items take at least `min_size` bytes each, above zero.
     pub(super) fn vector<T>(
         &mut self,
         min_size: usize,
         mut item: impl FnMut(&mut Self) -> Result<T, DecodeError>,
     ) -> Result<Vec<T>, DecodeError> {
-        let count = self.length()?;
-        if count > self.0.len() / min_size.max(1) {
-            return Err(DecodeError::Truncated);
-        }
+        let count = self.count(min_size)?;
         let mut items = Vec::with_capacity(count);
         for _ in 0..count {
             items.push(item(self)?);
@@ -99,5 +103,18 @@ impl<'a> Reader<'a> {
             num_children: self.i32()?,
             pzxid: self.i64()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn count_is_bounded_by_the_bytes_that_are_left() {
+        for (count, outcome) in [(0, Ok(0)), (3, Ok(3)), (4, Err(DecodeError::Truncated))] {
+            let bytes = [&[0, 0, 0, count][..], &[0; 14]].concat();
+            assert_eq!(Reader::new(&bytes).count(4), outcome);
+        }
     }
 }

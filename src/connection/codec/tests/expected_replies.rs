@@ -3,8 +3,8 @@
 use super::{bytes, framed};
 use crate::client::{Stat, ZkError};
 use crate::connection::codec::{
-    ConnectAnswer, ConnectResponse, DecodeError, EventKind, OpCode, Password, Reply, ReplyHeader, WatchEvent,
-    XID_EVENT, decode_connect_answer,
+    ConnectAnswer, ConnectResponse, DecodeError, EventKind, MAX_REQUEST, OpCode, Password, Reply,
+    ReplyHeader, Request, WatchEvent, XID_EVENT, decode_connect_answer,
 };
 
 /// A `Stat` with a different number in each field.
@@ -230,8 +230,23 @@ fn malformed_multi_is_an_error() {
     assert_malformed(OpCode::Multi, "00000008 00 00000000", DecodeError::UnknownOperation(8));
     assert_malformed(OpCode::Multi, "0000000e 00 00000000", DecodeError::UnknownOperation(14));
     assert_malformed(OpCode::Multi, "ffffffff 01 ffffffff 00", DecodeError::TrailingBytes);
-    let endless = "00000002 00 00000000".repeat(70_000);
-    assert_malformed(OpCode::Multi, &endless, DecodeError::TooLong);
+}
+
+#[test]
+fn multi_has_no_more_results_than_a_request_has_steps() {
+    let step = Request::Delete { path: "".into(), version: -1 };
+    let mut one = Vec::new();
+    Request::Multi(vec![step.clone()]).encode(1, &mut one);
+    let mut two = Vec::new();
+    Request::Multi(vec![step.clone(), step]).encode(1, &mut two);
+    let max = MAX_REQUEST / (two.len() - one.len());
+
+    let decode = |count| {
+        let body = [bytes("00000002 00 00000000").repeat(count), bytes("ffffffff 01 ffffffff")].concat();
+        Reply::decode(OpCode::Multi, &body)
+    };
+    assert_eq!(decode(max), Ok(Reply::Multi(vec![Ok(Reply::Empty); max])));
+    assert_eq!(decode(max + 1), Err(DecodeError::TooLong));
 }
 
 #[test]
