@@ -1,3 +1,5 @@
 //! The crate's ZooKeeper connection.
 
 pub(crate) mod codec;
+pub(crate) mod credential;
+pub(crate) mod machine;
