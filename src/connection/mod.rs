@@ -1,0 +1,3 @@
+//! The crate's ZooKeeper connection.
+
+pub(crate) mod codec;
