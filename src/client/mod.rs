@@ -6,7 +6,6 @@
 mod acl;
 #[cfg(feature = "zookeeper")]
 mod adapter;
-#[cfg(feature = "zookeeper")]
 pub(crate) mod connect_string;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod handshake;
