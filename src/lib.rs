@@ -132,6 +132,9 @@ mod wait;
 pub use client::{
     Acl, ClientEvent, CreateMode, EventSink, Granted, Permissions, Stat, ZkError, ZkResult, ZooKeeperClient,
 };
+#[cfg(any(test, feature = "test-util"))]
+#[doc(hidden)]
+pub use connection::codec::laws as codec_laws;
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{LockError, LossReason, Result};
 pub use error_kind::ErrorKind;

@@ -187,6 +187,46 @@ mod tests {
     use super::*;
 
     #[test]
+    fn codes_are_those_of_the_protocol() {
+        let errors = [
+            (-4, ZkError::ConnectionLoss),
+            (-5, ZkError::MarshallingError),
+            (-6, ZkError::Unimplemented),
+            (-7, ZkError::OperationTimeout),
+            (-8, ZkError::BadArguments),
+            (-101, ZkError::NoNode),
+            (-102, ZkError::NoAuth),
+            (-103, ZkError::BadVersion),
+            (-108, ZkError::NoChildrenForEphemerals),
+            (-110, ZkError::NodeExists),
+            (-111, ZkError::NotEmpty),
+            (-112, ZkError::SessionExpired),
+            (-114, ZkError::InvalidAcl),
+            (-115, ZkError::AuthFailed),
+            (-118, ZkError::SessionMoved),
+            (-119, ZkError::NotReadOnly),
+            (-125, ZkError::QuotaExceeded),
+            (-127, ZkError::Throttled),
+        ];
+        for (code, error) in errors {
+            assert_eq!((ZkError::from_code(code), error.code()), (error, code));
+        }
+        for (code, error) in
+            [(-12, ZkError::SessionExpired), (-122, ZkError::OperationTimeout), (-124, ZkError::AuthFailed)]
+        {
+            assert_eq!(ZkError::from_code(code), error);
+        }
+    }
+
+    #[test]
+    fn unknown_code_is_kept() {
+        for code in [0, 1, -1, -2, -3, -13, -14, -100, -113, -120, -121, -123, -126, -128, i32::MIN, i32::MAX]
+        {
+            assert_eq!((ZkError::from_code(code), ZkError::Other(code).code()), (ZkError::Other(code), code));
+        }
+    }
+
+    #[test]
     fn a_transient_error_is_a_lost_reply_or_declined_and_no_answer() {
         for error in [ZkError::ConnectionLoss, ZkError::OperationTimeout, ZkError::SessionMoved] {
             assert!(error.is_transient() && error.is_reply_lost() && !error.is_declined(), "{error:?}");

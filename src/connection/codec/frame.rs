@@ -60,3 +60,76 @@ impl Frames {
         Ok(frame)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn length_over_the_bound_is_an_error_before_the_frame_arrives() {
+        let mut frames = Frames::new(100);
+        frames.push(&101_i32.to_be_bytes());
+        assert_eq!(frames.next(), Err(DecodeError::TooLong));
+        assert_eq!(frames.next(), Err(DecodeError::TooLong));
+    }
+
+    #[test]
+    fn length_at_the_bound_is_accepted() {
+        let mut frames = Frames::new(100);
+        frames.push(&100_i32.to_be_bytes());
+        frames.push(&[7; 100]);
+        assert_eq!(frames.next(), Ok(Some(&[7; 100][..])));
+        assert_eq!(frames.next(), Ok(None));
+    }
+
+    #[test]
+    fn negative_length_is_an_error() {
+        let mut frames = Frames::new(usize::MAX);
+        frames.push(&(-1_i32).to_be_bytes());
+        assert_eq!(frames.next(), Err(DecodeError::NegativeLength));
+    }
+
+    #[test]
+    fn frame_may_be_empty() {
+        let mut frames = Frames::new(0);
+        frames.push(&[0; 8]);
+        assert_eq!(frames.next(), Ok(Some(&[][..])));
+        assert_eq!(frames.next(), Ok(Some(&[][..])));
+        assert_eq!(frames.next(), Ok(None));
+    }
+
+    #[test]
+    fn claimed_length_reserves_nothing() {
+        let mut frames = Frames::new(usize::MAX);
+        frames.push(&i32::MAX.to_be_bytes());
+        assert_eq!(frames.next(), Ok(None));
+        assert!(frames.buffer.capacity() < 1024);
+    }
+
+    #[test]
+    fn memory_of_a_large_frame_is_given_back() {
+        let mut frames = Frames::new(usize::MAX);
+        let length = 16 * KEPT_CAPACITY;
+        frames.push(&i32::try_from(length).unwrap().to_be_bytes());
+        frames.push(&vec![0; length]);
+        assert_eq!(frames.next().unwrap().map(<[u8]>::len), Some(length));
+        frames.push(&[0, 0]);
+        assert_eq!(frames.next(), Ok(None));
+        assert!(frames.buffer.capacity() <= KEPT_CAPACITY);
+        frames.push(&[0, 1, 9]);
+        assert_eq!(frames.next(), Ok(Some(&[9][..])));
+    }
+
+    #[test]
+    fn read_frames_do_not_accumulate() {
+        let mut frames = Frames::new(100);
+        for _ in 0..10_000 {
+            // Each push ends one frame and starts another.
+            frames.push(&[0, 0, 0, 2, 1, 2, 0]);
+            while frames.next().is_ok_and(|frame| frame.is_some()) {}
+            frames.push(&[0, 0, 1, 1]);
+            while frames.next().is_ok_and(|frame| frame.is_some()) {}
+        }
+        assert!(frames.buffer.capacity() < 1024);
+    }
+}

@@ -12,12 +12,16 @@
 
 mod connect;
 mod frame;
+#[cfg(any(test, feature = "test-util"))]
+pub mod laws;
 mod op_code;
 mod reader;
 mod reply;
 mod request;
 #[cfg(any(test, feature = "test-util"))]
 mod server;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub(crate) use connect::{ConnectAnswer, ConnectRequest, ConnectResponse, Password, decode_connect_answer};
@@ -58,8 +62,8 @@ pub(crate) enum DecodeError {
     TrailingBytes,
     #[error("unknown operation {0}")]
     UnknownOperation(i32),
-    #[error("an unknown number stands for one of a few values")]
+    #[error("{0} is none of the numbers that are possible here")]
     UnknownValue(i32),
-    #[error("the server refuses the connection with error code {0}")]
+    #[error("the server answers the handshake with error code {0}")]
     ConnectError(i32),
 }

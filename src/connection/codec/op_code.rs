@@ -3,7 +3,7 @@
 /// An operation of a client, with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OpCode {
-    /// Replies without a `Stat`. Never requested, but a result of it within a multi is understood.
+    /// Never requested, but servers reply with it to `Create2` within a multi, without a `Stat`.
     Create = 1,
     Delete = 2,
     Exists = 3,
@@ -25,7 +25,7 @@ pub(crate) enum OpCode {
 }
 
 impl OpCode {
-    const ALL: [OpCode; 17] = [
+    pub(super) const ALL: [OpCode; 17] = [
         OpCode::Create,
         OpCode::Delete,
         OpCode::Exists,

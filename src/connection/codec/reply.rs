@@ -2,8 +2,12 @@
 
 use super::reader::Reader;
 use super::request::MULTI_END;
-use super::{DecodeError, OpCode};
+use super::{DecodeError, MAX_REQUEST, OpCode};
 use crate::client::{Stat, ZkError};
+
+/// No multi has more requests: each takes at least 17 bytes, a header and an empty path with a
+/// version.
+const MAX_RESULTS: usize = MAX_REQUEST / 17;
 
 /// The start of every frame of a server but the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +47,8 @@ pub(crate) enum Reply {
     },
     /// The names of the children.
     Children(Vec<String>),
-    /// Of `Sync`, and of `Create` within a multi.
+    /// Of `Sync`. Within a multi also that of `Create`, unless the znode is a container: Apache's
+    /// servers do not return a `Stat` there.
     Path(String),
     /// The results of a multi, in order. If one failed, none took effect, and
     /// [`multi_failure`](Reply::multi_failure) returns it.
@@ -100,6 +105,9 @@ fn decode_multi(reader: &mut Reader<'_>) -> Result<Vec<Result<Reply, ZkError>>, 
         let _error = reader.i32()?;
         if is_end {
             return Ok(results);
+        }
+        if results.len() == MAX_RESULTS {
+            return Err(DecodeError::TooLong);
         }
         if number == MULTI_END {
             results.push(Err(ZkError::from_code(reader.i32()?)));
