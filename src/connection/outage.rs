@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::session::Moment;
 
 /// The log mentions an outage after these times, then once in each of the last.
-const MENTIONED_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
+const MENTIONED_AFTER: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
 const MENTIONED_EVERY: Duration = Duration::from_secs(60);
 
 /// The time without a connection.

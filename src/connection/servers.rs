@@ -74,7 +74,9 @@ struct Host {
     lookup: Resolving,
     /// As known at present.
     addresses: Vec<SocketAddr>,
-    /// The last failure since there was a session.
+    /// An attempt was made since there was a session.
+    is_tried: bool,
+    /// The last failure since then.
     failure: Option<String>,
 }
 
@@ -123,6 +125,9 @@ impl Servers {
             None => return Next::Nothing,
         };
         self.lap = Some(lap);
+        if let Next::Try(target) = next {
+            self.hosts[target.server].is_tried = true; // the position is that of a host
+        }
         next
     }
 
@@ -169,6 +174,7 @@ impl Servers {
         self.lap = None;
         self.last = Some(target);
         for host in &mut self.hosts {
+            host.is_tried = false;
             host.failure = None;
         }
     }
@@ -240,6 +246,7 @@ impl Host {
             port,
             lookup: if literal.is_some() { Resolving::Never } else { Resolving::Later },
             addresses: literal.into_iter().collect(),
+            is_tried: false,
             failure: None,
         }
     }
@@ -252,7 +259,8 @@ impl Host {
         match &self.failure {
             Some(failure) => failure,
             None if self.addresses.is_empty() => "its name was not resolved in time",
-            None => "no answer",
+            None if self.is_tried => "no answer",
+            None => "not tried",
         }
     }
 }
@@ -265,4 +273,186 @@ fn literal(host: &str, port: u16) -> Option<SocketAddr> {
     let (address, zone) = host.split_once('%')?;
     let (address, zone) = (address.parse::<Ipv6Addr>().ok()?, zone.parse().ok()?);
     Some(SocketAddrV6::new(address, port, 0, zone).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const MAX_WAIT: Duration = Duration::from_millis(250);
+
+    fn servers(list: &[&str], seed: u64) -> Servers {
+        let list: Vec<String> = list.iter().map(|&server| server.to_owned()).collect();
+        Servers::new(&list, MAX_WAIT, seed)
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(1_000_000_000).after(Duration::from_millis(millis))
+    }
+
+    fn address(number: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, number], 2181))
+    }
+
+    fn tried(next: Next) -> SocketAddr {
+        match next {
+            Next::Try(target) => target.address,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn lookups(servers: &mut Servers) -> Vec<String> {
+        std::iter::from_fn(|| servers.next_lookup()).map(|lookup| lookup.host).collect()
+    }
+
+    fn no_such_name() -> io::Error {
+        io::Error::other("no such name")
+    }
+
+    #[test]
+    fn lap_tries_every_address_once_in_an_order_that_the_seed_decides() {
+        let all: Vec<String> = (1..=5).map(|number| address(number).to_string()).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let mut orders = HashSet::new();
+        for seed in 0..50 {
+            let mut servers = servers(&all, seed);
+            for _ in 0..3 {
+                let lap: Vec<_> = (0..5).map(|_| tried(servers.next(at(0)))).collect();
+                assert_eq!(lap.iter().collect::<HashSet<_>>().len(), 5, "{lap:?}");
+                orders.insert(lap);
+            }
+        }
+        assert!(orders.len() > 50, "{}", orders.len());
+    }
+
+    #[test]
+    fn literals_are_not_resolved() {
+        let expected = ["10.0.0.1:1", "[::1]:2", "[fe80::1%7]:3"];
+        let mut literals = servers(&expected, 1);
+        let lap: HashSet<_> = (0..3).map(|_| tried(literals.next(at(0))).to_string()).collect();
+        assert_eq!(lap, expected.into_iter().map(str::to_owned).collect());
+        assert!(lookups(&mut literals).is_empty());
+        let mut names = servers(&["[fe80::1%eth0]:4"], 1);
+        assert_eq!(names.next(at(0)), Next::Wait(None));
+        assert_eq!(lookups(&mut names), ["fe80::1%eth0"], "the system knows the zone's number");
+    }
+
+    #[test]
+    fn first_lap_waits_for_all_names_and_later_ones_do_not() {
+        let mut servers = servers(&["zk1:2181", "zk2:2181"], 1);
+        assert_eq!(servers.next(at(0)), Next::Wait(None));
+        assert_eq!(lookups(&mut servers), ["zk1", "zk2"]);
+        servers.resolved(0, Ok(vec![address(1)]));
+        assert_eq!(servers.next(at(1)), Next::Wait(Some(at(250))));
+        servers.resolved(1, Ok(vec![address(2)]));
+        let first = [tried(servers.next(at(2))), tried(servers.next(at(2)))];
+        assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
+        // The second lap.
+        tried(servers.next(at(1000)));
+        assert_eq!(lookups(&mut servers), ["zk1", "zk2"]);
+    }
+
+    #[test]
+    fn name_without_an_answer_delays_the_others_by_no_more_than_the_maximum() {
+        let mut servers = servers(&["zk1:2181", "zk2:2181"], 1);
+        servers.next(at(0));
+        lookups(&mut servers);
+        servers.resolved(1, Ok(vec![address(2)]));
+        assert_eq!(servers.next(at(249)), Next::Wait(Some(at(250))));
+        assert_eq!(tried(servers.next(at(250))), address(2));
+        for lap in 1..5 {
+            assert_eq!(tried(servers.next(at(lap * 1000))), address(2));
+            assert_eq!(lookups(&mut servers), if lap == 1 { vec!["zk2"] } else { vec![] }, "one at a time");
+        }
+        servers.resolved(0, Ok(vec![address(1)]));
+        assert_eq!(tried(servers.next(at(5000))), address(1), "it joins the lap");
+    }
+
+    #[test]
+    fn name_that_cannot_be_resolved_spoils_no_other() {
+        let mut servers = servers(&["bad:2181", "zk2:2181"], 1);
+        servers.next(at(0));
+        lookups(&mut servers);
+        servers.resolved(0, Err(no_such_name()));
+        servers.resolved(1, Ok(vec![address(2)]));
+        assert_eq!(tried(servers.next(at(0))), address(2));
+        assert_eq!(tried(servers.next(at(1))), address(2));
+        assert_eq!(servers.outcomes(), "bad:2181 (no such name), zk2:2181 (no answer)");
+    }
+
+    #[test]
+    fn without_any_address_the_lap_ends_when_the_names_are_answered() {
+        let mut servers = servers(&["zk1:2181"], 1);
+        assert_eq!(servers.next(at(0)), Next::Wait(None));
+        assert_eq!(servers.next(at(60_000)), Next::Wait(None), "nothing else can be tried");
+        lookups(&mut servers);
+        servers.resolved(0, Ok(vec![]));
+        assert_eq!(servers.outcomes(), "zk1:2181 (the name has no address)");
+        assert_eq!(servers.next(at(60_000)), Next::Wait(None), "a new lap");
+        assert_eq!(lookups(&mut servers), ["zk1"]);
+    }
+
+    #[test]
+    fn changed_addresses_take_the_place_of_the_former_ones_within_the_lap() {
+        let mut servers = servers(&["zk:2181"], 1);
+        servers.next(at(0));
+        lookups(&mut servers);
+        servers.resolved(0, Ok(vec![address(1), address(2), address(1)]));
+        assert_eq!(servers.address_count(), 2);
+        let first = [tried(servers.next(at(0))), tried(servers.next(at(0)))];
+        assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
+        let second = tried(servers.next(at(0)));
+        lookups(&mut servers);
+        servers.resolved(0, Ok(vec![second, address(3)]));
+        assert_eq!(tried(servers.next(at(0))), address(3));
+        assert_eq!(servers.address_count(), 2);
+    }
+
+    #[test]
+    fn addresses_known_before_remain_while_the_name_service_fails() {
+        let mut servers = servers(&["zk:2181"], 1);
+        servers.next(at(0));
+        lookups(&mut servers);
+        servers.resolved(0, Ok(vec![address(1)]));
+        for lap in 0..3 {
+            assert_eq!(tried(servers.next(at(lap * 1000))), address(1));
+            lookups(&mut servers);
+            servers.resolved(0, Err(no_such_name()));
+        }
+    }
+
+    #[test]
+    fn server_of_the_last_session_is_tried_last() {
+        for seed in 0..50 {
+            let mut servers = servers(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"], seed);
+            let Next::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
+            servers.succeeded(target);
+            servers.failed(target, "gone".to_owned());
+            let lap: Vec<_> = (0..3).map(|_| tried(servers.next(at(0)))).collect();
+            assert_eq!(lap[2], target.address, "{lap:?}");
+            assert_eq!(lap.iter().collect::<HashSet<_>>().len(), 3, "{lap:?}");
+        }
+    }
+
+    #[test]
+    fn outcome_is_the_last_failure_since_the_last_session() {
+        let mut servers = servers(&["10.0.0.1:1"], 1);
+        assert_eq!(servers.outcomes(), "10.0.0.1:1 (not tried)");
+        let Next::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
+        assert_eq!(servers.outcomes(), "10.0.0.1:1 (no answer)");
+        servers.failed(target, "first".to_owned());
+        servers.failed(target, "second".to_owned());
+        assert_eq!(servers.outcomes(), "10.0.0.1:1 (second)");
+        servers.succeeded(target);
+        assert_eq!(servers.outcomes(), "10.0.0.1:1 (not tried)");
+    }
+
+    #[test]
+    fn description_has_the_name_and_the_address() {
+        let servers = servers(&["zk:2181", "10.0.0.2:2181"], 1);
+        assert_eq!(servers.describe(Target { server: 0, address: address(1) }), "zk:2181 (10.0.0.1:2181)");
+        assert_eq!(servers.describe(Target { server: 1, address: address(2) }), "10.0.0.2:2181");
+        assert_eq!(servers.host(Target { server: 0, address: address(1) }), "zk");
+    }
 }

@@ -2,8 +2,6 @@
 //! encrypted stream.
 
 mod stream;
-#[cfg(test)]
-mod tests;
 mod unnamed;
 
 use std::path::{Path, PathBuf};
@@ -159,7 +157,8 @@ impl TlsConfig {
     }
 
     fn files(&self) -> impl Iterator<Item = &Path> {
-        let identity = self.identity.iter().flat_map(|identity| [&identity.certificate_file, &identity.key_file]);
+        let identity =
+            self.identity.iter().flat_map(|identity| [&identity.certificate_file, &identity.key_file]);
         self.ca_files.iter().chain(identity).map(PathBuf::as_path)
     }
 
@@ -182,7 +181,8 @@ impl Identity {
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<_, _>>);
+    let certificates =
+        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<_, _>>);
     let certificates: Vec<_> = certificates.map_err(|error| refused_file(file, describe(error)))?;
     if certificates.is_empty() {
         return Err(refused_file(file, "it has no certificate in PEM format"));
