@@ -27,7 +27,7 @@ use super::shared::{Contact, Shared};
 #[cfg(feature = "tls")]
 use super::tls::TlsClient;
 use super::transport::{Security, Transport};
-use crate::client::{ClientEvent, Granted};
+use crate::client::{ClientEvent, EventSink, Granted};
 use crate::panics;
 use crate::session::{Clock, Moment, SystemClock};
 
@@ -90,7 +90,7 @@ impl Driver {
         if let Some(first_contact) = self.first_contact.take() {
             let _ = first_contact.send(Err("the connection has ended"));
         }
-        // Not reported yet if the thread ends by an error of its own.
+        // Not reported yet if the thread ends by an error.
         let is_reported = matches!(self.shared.lock().status.contact, Contact::Lost | Contact::Closed);
         if !is_reported {
             self.report(Contact::Lost, ClientEvent::SessionLost);
@@ -271,11 +271,12 @@ impl Driver {
             let mut io = self.shared.lock();
             // Otherwise that transport is lost already.
             let target = io.target().filter(|_| io.link_number() == number);
-            let server = target.map_or_else(String::new, |target| io.servers.describe(target));
+            if let Some(target) = target {
+                io.status.server = io.servers.describe(target);
+            }
             io.status.granted = granted;
             io.status.session_id = session_id;
-            io.status.server.clone_from(&server);
-            (target, server)
+            (target, io.status.server.clone())
         };
         self.report(Contact::Connected, ClientEvent::Connected(granted));
         if let Some(first_contact) = self.first_contact.take() {
@@ -320,18 +321,23 @@ impl Driver {
 
     /// Changes the state that the application sees, and reports the event.
     fn report(&self, contact: Contact, event: ClientEvent) {
-        {
+        let sink = {
             let mut io = self.shared.lock();
             if io.status.contact == Contact::Closed {
                 return;
             }
             io.status.contact = contact;
-        }
-        self.send(event);
+            io.status.sink.clone()
+        };
+        self.send_to(sink, event);
     }
 
     fn send(&self, event: ClientEvent) {
         let sink = self.shared.lock().status.sink.clone();
+        self.send_to(sink, event);
+    }
+
+    fn send_to(&self, sink: Option<EventSink>, event: ClientEvent) {
         if let Some(sink) = sink {
             self.contain("the receiver of the events", || sink(event));
         }
@@ -359,19 +365,17 @@ impl Driver {
     /// Reports the grant again, with the report delay of the known tick.
     fn report_tick(&mut self) {
         let Some(tick) = self.watch.longest_tick else { return };
-        let changed = {
+        let (sink, granted) = {
             let mut io = self.shared.lock();
             let status = &mut io.status;
             let granted = status.granted.with_tick(tick);
-            let is_news = status.contact == Contact::Connected && granted != status.granted;
-            if is_news {
-                status.granted = granted;
+            if status.contact != Contact::Connected || granted == status.granted {
+                return;
             }
-            is_news.then_some(granted)
+            status.granted = granted;
+            (status.sink.clone(), granted)
         };
-        if let Some(granted) = changed {
-            self.send(ClientEvent::Connected(granted));
-        }
+        self.send_to(sink, ClientEvent::Connected(granted));
     }
 
     fn drop_probe(&mut self) {

@@ -302,13 +302,13 @@ impl ZooKeeperClient for Connection {
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
-        let contact = {
-            let mut io = self.shared.lock();
-            if io.status.contact != Contact::Closed {
-                io.status.sink = Some(Arc::clone(&sink));
-            }
-            io.status.contact
+        let (contact, former) = {
+            let status = &mut self.shared.lock().status;
+            let is_closed = status.contact == Contact::Closed;
+            let new = (!is_closed).then(|| Arc::clone(&sink));
+            (status.contact, std::mem::replace(&mut status.sink, new))
         };
+        drop(former);
         if contact == Contact::Lost {
             sink(ClientEvent::SessionLost);
         }

@@ -333,10 +333,10 @@ impl Io {
                     self.collect("it refused the connection, or is no ZooKeeper server");
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return match link.write_error.take() {
-                        Some(error) => self.lose_link(&error.to_string()),
-                        None => {}
-                    };
+                    if let Some(error) = link.write_error.take() {
+                        self.lose_link(&error.to_string());
+                    }
+                    return;
                 }
                 Err(error) => return self.lose_link(&error.to_string()),
             }

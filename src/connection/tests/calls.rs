@@ -113,9 +113,9 @@ fn requests_of_many_threads_are_answered_while_the_socket_is_full() {
         client.serve_by(|xid, request| match request {
             // As long as the request.
             Request::SetData { data, .. } => {
-                let names = vec!["x".repeat(data.len())];
+                let path = "x".repeat(data.len());
                 let mut bytes = answer(xid, request);
-                WatchEvent { kind: EventKind::Created, path: &names[0] }.encode(9, &mut bytes);
+                WatchEvent { kind: EventKind::Created, path: &path }.encode(9, &mut bytes);
                 bytes
             }
             request => answer(xid, request),

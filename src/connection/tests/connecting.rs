@@ -73,7 +73,7 @@ fn error_has_the_outcome_of_every_server() {
         (unused, "Connection refused"),
     ];
     let list: Vec<_> = servers.iter().map(|(address, _)| address.as_str()).collect();
-    let error = connect_error(&list.join(","), 5 * short());
+    let error = connect_error(&list.join(","), 3 * short());
     for (address, outcome) in servers {
         assert!(error.contains(&format!("{address} ({outcome}")), "{outcome}: {error}");
     }
@@ -98,7 +98,7 @@ fn one_good_server_suffices() {
     let good = Server::start();
     let servers = format!("{},{},{silent},{}", unused_address(), bad.address(), good.address());
     for _ in 0..5 {
-        let connection = connect_with(&servers, &ConnectionOptions::new(10 * short())).unwrap();
+        let connection = connect_with(&servers, &ConnectionOptions::new(4 * short())).unwrap();
         assert_eq!(connection.server(), good.address());
         connection.close();
     }

@@ -60,7 +60,7 @@ fn call_without_a_reply_fails_after_the_disconnect_was_reported() {
 fn call_without_a_connection_waits_for_the_next_one() {
     let server = Server::start();
     let connection = connect(&server.address());
-    for _ in 0..20 {
+    for _ in 0..6 {
         server.disconnect();
         // Under way when the connection is lost, or kept for the next.
         let result = connection.exists("/a", false);

@@ -150,7 +150,7 @@ impl Client {
 
     /// Accepts a session and answers its requests.
     pub(super) fn serve(&mut self) {
-        self.serve_by(|xid, request| answer(xid, request));
+        self.serve_by(answer);
     }
 
     /// Accepts a session and answers its requests in this way.
