@@ -75,6 +75,7 @@
 //! # Features
 //! - `zookeeper` (default): [`Session::connect`] and [`Session::from_zookeeper`], on the crate of
 //!   that name.
+//! - `tls`: encrypted connections, by rustls.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command.
 //!
 //! # Logging
@@ -132,6 +133,8 @@ mod wait;
 pub use client::{
     Acl, ClientEvent, CreateMode, EventSink, Granted, Permissions, Stat, ZkError, ZkResult, ZooKeeperClient,
 };
+#[cfg(feature = "tls")]
+pub use connection::TlsConfig;
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
 pub use connection::codec::laws as codec_laws;

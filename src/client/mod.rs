@@ -6,7 +6,8 @@
 mod acl;
 #[cfg(feature = "zookeeper")]
 mod adapter;
-#[cfg(feature = "zookeeper")]
+// Not in use yet without that feature.
+#[cfg_attr(not(feature = "zookeeper"), allow(dead_code))]
 pub(crate) mod connect_string;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod handshake;

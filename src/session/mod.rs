@@ -34,7 +34,7 @@ use crate::lock_order::{Mutex, rank::SESSION};
 
 #[cfg(feature = "zookeeper")]
 pub use self::builder::SessionBuilder;
-pub(crate) use self::clock::Moment;
+pub(crate) use self::clock::{Clock, Moment, SystemClock};
 #[cfg(test)]
 pub(crate) use self::job::Job;
 pub(crate) use self::lease::LeaseEpoch;

@@ -298,14 +298,14 @@ impl<C> Machine<C> {
     }
 
     fn lose_session(&mut self, loss: SessionLoss) {
-        if matches!(self.phase, Phase::Ended) {
-            return;
-        }
         self.post(Event::SessionLost(loss));
         self.end();
     }
 
     fn end(&mut self) {
+        if matches!(self.phase, Phase::Ended) {
+            return;
+        }
         let had_transport = self.has_transport();
         self.phase = Phase::Ended;
         self.outgoing.clear();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::connection::random::SplitMix64;
 use crate::session::Moment;
 
 /// Pings are sent at this part of the session timeout, whatever other traffic exists: two of them
@@ -41,7 +42,7 @@ pub(super) struct Pacing {
 
 impl Pacing {
     pub(super) fn new(session_timeout: Duration, seed: u64) -> Pacing {
-        Pacing { session_timeout, addresses: 1, failures: 0, random: SplitMix64(seed) }
+        Pacing { session_timeout, addresses: 1, failures: 0, random: SplitMix64::new(seed) }
     }
 
     pub(super) fn set_session_timeout(&mut self, session_timeout: Duration) {
@@ -93,7 +94,13 @@ impl Pacing {
         }
         let longest = (self.session_timeout / MAX_PAUSE_DIVISOR).min(MAX_PAUSE);
         let doubled = FIRST_PAUSE * (1 << (self.laps() - 1).min(10));
-        now.after(self.random.part_of(doubled.min(longest)))
+        now.after(self.jittered(doubled.min(longest)))
+    }
+
+    /// Returns between half of a duration and all of it.
+    fn jittered(&mut self, duration: Duration) -> Duration {
+        let half = duration / 2;
+        half + half * u32::from(self.random.next() as u16) / u32::from(u16::MAX)
     }
 
     /// A connection has ended that served for this long. One that served for a while shows that the
@@ -104,26 +111,6 @@ impl Pacing {
             return now;
         }
         self.attempt_failed(now)
-    }
-}
-
-/// The generator SplitMix64 of Steele, Lea and Flood: small and good enough to spread clients.
-#[derive(Debug)]
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Between half of the duration and all of it.
-    fn part_of(&mut self, duration: Duration) -> Duration {
-        let half = duration / 2;
-        half + half * u32::from(self.next() as u16) / u32::from(u16::MAX)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::session::Moment;
 /// The requests that are under way, and those that wait for a connection.
 #[derive(Debug)]
 pub(super) struct Traffic<C> {
-    last_xid: i32,
+    pub(super) last_xid: i32,
     /// In the order in which their replies come.
     sent: VecDeque<Sent<C>>,
     unsent: VecDeque<Unsent<C>>,
@@ -103,6 +103,12 @@ impl<C> Traffic<C> {
             outgoing.extend_from_slice(&frame);
             self.sent.push_back(Sent { xid, operation, watch, purpose: Purpose::Caller(continuation) });
         }
+    }
+
+    /// The number of the next reply.
+    #[cfg(test)]
+    pub(super) fn next_reply(&self) -> Option<i32> {
+        self.sent.front().map(|sent| sent.xid)
     }
 
     pub(super) fn oldest_unsent(&self) -> Option<Moment> {
