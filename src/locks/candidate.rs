@@ -18,7 +18,7 @@ use crate::locks::lock_guard::LockGuard;
 use crate::logging;
 use crate::panics::contain;
 use crate::request::Request;
-use crate::session::Runtime;
+use crate::session::{Process, Runtime};
 use crate::wait::{CancelToken, Wait, Waited};
 
 /// Minimum interval between joins.
@@ -74,6 +74,7 @@ const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
 /// ```
 pub struct Candidate {
     shared: Arc<Shared>,
+    process: Process,
     runtime: Arc<dyn Runtime>,
     ended: Receiver<Infallible>,
 }
@@ -108,7 +109,8 @@ impl Candidate {
         let (running, ended) = bounded(0);
         let mut campaign = Campaign { shared: Arc::clone(&shared), election, lead: Box::new(lead) };
         let of_thread = Arc::clone(&shared);
-        let runtime = Arc::clone(campaign.election.core().runtime());
+        let core = campaign.election.core();
+        let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
         let body = Box::new(move || {
             let outcome = campaign.run();
             // Before the end is visible, as it holds the application's values.
@@ -119,13 +121,16 @@ impl Candidate {
             drop(running);
         });
         runtime.spawn("zk-lock-leader", body).map_err(LockError::thread)?;
-        Ok(Candidate { shared, runtime, ended })
+        Ok(Candidate { shared, process, runtime, ended })
     }
 
     /// Returns whether this candidate leads, proven up to now. Does no I/O and does not block.
+    /// Always `false` in a forked child.
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        self.shared.leading.lock().as_ref().is_some_and(|request| request.is_owner())
+        // The process before the mutex, whose holder may not exist in a forked child.
+        self.process.is_current()
+            && self.shared.leading.lock().as_ref().is_some_and(|request| request.holds_lease())
     }
 
     /// Stops the candidate without blocking: it leaves the queue, or steps down when its closure

@@ -11,7 +11,7 @@ use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Observer, QueuePosition, Request};
-use crate::session::{OnNewSession, Session};
+use crate::session::{OnNewSession, Process, Session};
 
 /// A lock that joins the queue without blocking, and notifies a [`LockListener`].
 ///
@@ -26,6 +26,7 @@ struct LockInner {
     dir: ZNodePath,
     access: Access,
     listener: Arc<ListenerSlot>,
+    process: Process,
     /// The request in the queue. An ended one stays until the next call.
     current: lock_order::Mutex<LOCK, Option<Arc<Request>>>,
 }
@@ -84,6 +85,7 @@ impl ListeningLock {
     ) -> ListeningLock {
         let is_replaced = support.session().replacement().is_some();
         let inner = Arc::new(LockInner {
+            process: support.session().core().process(),
             support,
             dir,
             access,
@@ -160,12 +162,14 @@ impl ListeningLock {
 
     /// Returns whether this lock is held, proven up to now. A read lock may be held beside others.
     ///
-    /// Does no I/O and does not block. Ask it before each action that only the owner may take. It
-    /// becomes `false` at the end of the lease, even before the loss of contact was noticed, and
+    /// Does no I/O and does not block. Ask it before each action that only the owner may take.
+    /// Always `false` in a forked child of the holder. It becomes `false` at the end of the lease, even before the loss of contact was noticed, and
     /// stays `false` until the lock is acquired again.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.inner.current.lock().as_ref().is_some_and(|request| request.is_owner())
+        // The process before the mutex, whose holder may not exist in a forked child.
+        self.inner.process.is_current()
+            && self.inner.current.lock().as_ref().is_some_and(|request| request.holds_lease())
     }
 
     /// Returns the full path of the request's znode; `None` without a request in the queue.

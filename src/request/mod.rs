@@ -213,11 +213,12 @@ impl Request {
     // ---- queries of the lock
 
     pub(crate) fn is_owner(&self) -> bool {
-        // Before any mutex: in a forked child, its holder may be a thread that does not exist
-        // there.
-        if !self.core.is_in_its_process() {
-            return false;
-        }
+        // Before any mutex, whose holder may not exist in a forked child.
+        self.core.process().is_current() && self.holds_lease()
+    }
+
+    /// As [`is_owner`](Request::is_owner), for callers that have checked the process.
+    pub(crate) fn holds_lease(&self) -> bool {
         let held_under = self.held_under.lock();
         held_under.as_ref().is_some_and(|epoch| epoch.covers(self.core.now()))
     }

@@ -23,6 +23,7 @@ use super::SessionState;
 use super::clock::Moment;
 use super::lease::{Lease, LeaseEpoch};
 use super::listings::Listings;
+use super::process::Process;
 use super::registry::{Notification, Participant, ParticipantId, Registry};
 use super::removal::{Removal, Target};
 use super::runtime::{Priority, Runtime, Signal};
@@ -49,9 +50,7 @@ pub(crate) struct Core {
     /// The client's answers when it was taken: it is not called back from its events.
     min_idle_for_ping: Duration,
     runtime: Arc<dyn Runtime>,
-    /// The process that opened the session. One that it forks has a copy of everything but the
-    /// threads.
-    process: u32,
+    process: Process,
     status: Mutex<STATUS, Status>,
     registry: Registry,
     listings: Listings,
@@ -82,7 +81,7 @@ impl Core {
             min_idle_for_ping: client.min_idle_for_ping(),
             client,
             runtime,
-            process: std::process::id(),
+            process: Process::current(),
             status: Mutex::new(status),
             registry: Registry::default(),
             listings: Listings::default(),
@@ -227,9 +226,9 @@ impl Core {
         self.status.lock().lease.admits_owners(epoch, self.runtime.now())
     }
 
-    /// Whether this is the process that opened the session, and not one that it has forked.
-    pub(crate) fn is_in_its_process(&self) -> bool {
-        std::process::id() == self.process
+    /// The process that opened the session.
+    pub(crate) fn process(&self) -> Process {
+        self.process
     }
 
     pub(crate) fn now(&self) -> Moment {
