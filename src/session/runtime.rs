@@ -123,7 +123,10 @@ impl Threads {
     pub(crate) fn start() -> Result<Arc<Threads>> {
         let workers = Workers::start().map_err(LockError::thread)?;
         match Timer::start() {
-            Ok(timer) => Ok(Arc::new(Threads { workers, callbacks: Callbacks::new(), timer })),
+            Ok(timer) => {
+                let callbacks = Callbacks::new(timer.clone());
+                Ok(Arc::new(Threads { workers, callbacks, timer }))
+            }
             Err(error) => {
                 workers.shut_down();
                 Err(LockError::thread(error))
@@ -169,6 +172,7 @@ impl Runtime for Threads {
     }
 
     fn shut_down(&self) {
+        // The timer before the callbacks, which it may start late.
         self.timer.shut_down();
         self.workers.shut_down();
         self.callbacks.shut_down();

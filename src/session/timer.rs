@@ -17,6 +17,8 @@ use crate::lock_order::{Mutex, rank::TIMER};
 /// How late a job may be after the machine has slept.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
+/// A handle to the thread.
+#[derive(Clone)]
 pub(crate) struct Timer {
     shared: Arc<Shared>,
 }
