@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crossbeam_channel::never;
+
 use crate::error::{LockError, Operation, Result};
 use crate::lock_order::{self, rank::LOCK};
 use crate::locks::lock_listener::{ListenerSlot, LockListener};
@@ -124,7 +126,8 @@ impl ListeningLock {
             self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
         let request = self.inner.current_or_new().ok_or_else(closed)?;
-        match request.wait_until_placed() {
+        // A close withdraws the request.
+        match request.wait_until_placed([&never(), &never()]) {
             // The next session makes the request again.
             Err(error) if is_replaced && error.is_session_lost() => Ok(false),
             Ok(None) if self.is_closed() => Err(closed()),

@@ -66,6 +66,7 @@ use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::{
     Core, LeaseEpoch, Listing, Notification, Participant, ParticipantId, Runner, Session, Target, Task,
+    is_disconnected,
 };
 
 pub(crate) use claim::Claim;
@@ -264,8 +265,11 @@ impl Request {
     }
 
     /// Waits until the request owns the lock or is known to be behind another; `None` if it was
-    /// withdrawn meanwhile.
-    pub(crate) fn wait_until_placed(&self) -> Result<Option<QueuePosition>> {
+    /// withdrawn or a channel was disconnected meanwhile.
+    pub(crate) fn wait_until_placed(
+        &self,
+        [end, other_end]: [&Receiver<Infallible>; 2],
+    ) -> Result<Option<QueuePosition>> {
         loop {
             let placed = {
                 let mut state = self.state.lock();
@@ -279,7 +283,10 @@ impl Request {
                     }
                 }
             };
-            self.core.wait(&[&placed], None);
+            if is_disconnected(end) || is_disconnected(other_end) {
+                return Ok(None);
+            }
+            self.core.wait(&[&placed, end, other_end], None);
         }
     }
 
