@@ -6,16 +6,12 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use parking_lot::Condvar;
 
-use super::clock::{Clock, Moment, SystemClock};
+use super::clock::{Clock, MAX_SLEEP, Moment, SystemClock};
 use super::job::{Job, run_guarded};
 use crate::lock_order::{Mutex, rank::TIMER};
-
-/// How late a job may be after the machine has slept.
-const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// A handle to the thread.
 #[derive(Clone)]
@@ -96,9 +92,7 @@ impl Shared {
                 None => schedule.wait(&self.changed),
                 Some(due) if due <= now => return schedule.entries.pop().map(|Reverse(entry)| entry.job),
                 Some(due) => {
-                    // The waiting does not count the time for which the machine sleeps, as the
-                    // clock does.
-                    schedule.wait_for(&self.changed, due.since(now).min(MAX_WAIT));
+                    schedule.wait_for(&self.changed, due.since(now).min(MAX_SLEEP));
                 }
             }
         }
@@ -128,6 +122,8 @@ impl Ord for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
     use crossbeam_channel::unbounded;
 
     use crate::testing::{deadline, next};
