@@ -225,9 +225,7 @@ impl Outage {
 }
 
 fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<Arc<Core>> {
-    for target in lost.take_orphans() {
-        core.remove(target, None);
-    }
+    lost.pass_orphans_to(&core);
     let replaced = handle.upgrade().filter(|handle| handle.replace(Arc::clone(&core)));
     let Some(handle) = replaced else {
         // Closed, or dropped, while the factory was at work.

@@ -73,6 +73,66 @@ fn znodes_of_a_lost_session_are_deleted_on_the_next() {
     assert!(!zk.exists(&left));
 }
 
+/// Waits until a session follows the one of this moment.
+fn await_replacement(session: &Session, lose: impl FnOnce()) {
+    let replaced = session.replacement().unwrap().next();
+    lose();
+    assert!(replaced.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
+}
+
+#[test]
+fn create_under_way_at_the_loss_of_the_session_is_undone_on_the_next() {
+    for returns_late in [false, true] {
+        let zk = SimulatedZooKeeper::new();
+        zk.create(DIR, b"");
+        let (session, clients) = replacing_session(&zk);
+        let client = next(&clients);
+        let (release, held) = crossbeam_channel::bounded::<()>(0);
+        // The client gives up before the reply. The session lives on for its timeout.
+        let gives_up = Arc::clone(&client);
+        client.after_next(SimOperation::Create, move || {
+            gives_up.give_up();
+            if returns_late {
+                let _ = held.recv();
+            }
+        });
+        await_replacement(&session, || {
+            let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+            assert!(lock.try_lock().unwrap_err().is_session_lost());
+        });
+        assert_eq!(zk.sessions().len(), 2);
+        drop(release);
+        eventually("the znode is deleted", || zk.children(DIR).is_empty());
+        assert_eq!(zk.sessions().len(), 2, "the deletion was not the server's");
+    }
+}
+
+#[test]
+fn create_that_succeeds_after_the_session_was_replaced_is_undone() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let (made, clients) = unbounded();
+    let of_factory = zk.clone();
+    let session = Session::from_client_factory(move || {
+        let client = of_factory.connect(Duration::from_millis(800));
+        let _ = made.send(Arc::clone(&client));
+        Ok(client)
+    });
+    let session = session.unwrap();
+    let client = next(&clients);
+    // The lease ends in a partition, and the server does not get the close.
+    client.fail_next(SimOperation::Close, Effect::Before, ZkError::ConnectionLoss);
+    client.swallow_next(SimOperation::Create, Effect::After);
+    await_replacement(&session, || {
+        let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+        assert!(lock.try_lock().unwrap_err().is_session_lost());
+    });
+    assert_eq!(zk.children(DIR).len(), 1);
+    client.release();
+    eventually("the znode is deleted", || zk.children(DIR).is_empty());
+    assert!(zk.sessions().contains(&client.session_id()), "the deletion was not the server's");
+}
+
 #[test]
 fn close_ends_the_replacement_of_lost_sessions() {
     let zk = SimulatedZooKeeper::new();

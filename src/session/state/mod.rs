@@ -13,7 +13,7 @@ mod tests;
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -57,7 +57,7 @@ pub(crate) struct Core {
     /// Znodes that the log has mentioned, for messages that are logged once.
     mentioned: Mutex<MENTIONED, HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
-    orphans: Mutex<ORPHANS, Vec<Target>>,
+    orphans: Mutex<ORPHANS, Orphans>,
     /// Disconnected when the session has ended, for those who wait for something else meanwhile.
     ended: Receiver<Infallible>,
     /// Disconnected when the client has been dropped and the threads are ending.
@@ -86,7 +86,7 @@ impl Core {
             registry: Registry::default(),
             listings: Listings::default(),
             mentioned: Mutex::default(),
-            orphans: Mutex::default(),
+            orphans: Mutex::new(Orphans::Kept(Vec::new())),
             ended,
             finished,
         });
@@ -394,12 +394,26 @@ impl Core {
         Removal::start(self, target, first);
     }
 
+    /// Leaves a deletion to the session that follows, if there is one. A call that was under way at
+    /// the end of this session may return after the next has begun.
     pub(super) fn leave_behind(&self, target: Target) {
-        self.orphans.lock().push(target);
+        let successor = match &mut *self.orphans.lock() {
+            Orphans::Kept(targets) => return targets.push(target),
+            Orphans::PassedOn(successor) => successor.upgrade(),
+        };
+        if let Some(successor) = successor {
+            successor.remove(target, None);
+        }
     }
 
-    pub(super) fn take_orphans(&self) -> Vec<Target> {
-        std::mem::take(&mut self.orphans.lock())
+    /// Passes the deletions that are left to the session that follows, and those to come.
+    pub(super) fn pass_orphans_to(&self, successor: &Arc<Core>) {
+        let passed_on = Orphans::PassedOn(Arc::downgrade(successor));
+        let former = std::mem::replace(&mut *self.orphans.lock(), passed_on);
+        let Orphans::Kept(targets) = former else { return };
+        for target in targets {
+            successor.remove(target, None);
+        }
     }
 
     fn notify_all_participants(&self, why: Notification) {
@@ -408,6 +422,12 @@ impl Core {
             participant.notify(why);
         }
     }
+}
+
+/// The deletions that a session has left.
+enum Orphans {
+    Kept(Vec<Target>),
+    PassedOn(Weak<Core>),
 }
 
 /// What the client reports of its current connection.
