@@ -279,6 +279,10 @@ impl Handle {
     }
 
     /// Ends the replacement, if there is any, and returns the core that is the last one.
+    ///
+    /// The replacement is closed first, and the core is read under the mutex under which
+    /// [`replace`](Handle::replace) checks for that. So a core that is installed meanwhile is
+    /// either the one returned, or refused by `replace`, and ended in both cases.
     fn close(&self) -> Arc<Core> {
         if let Some(replacement) = &self.replacement {
             replacement.close();
@@ -289,6 +293,7 @@ impl Handle {
     /// Replaces a lost core by a new one; `false` if the session was closed meanwhile.
     fn replace(&self, core: Arc<Core>) -> bool {
         let mut current = self.core.lock();
+        // Under the mutex: see `close`.
         if self.replacement.as_ref().is_none_or(Replacement::is_closed) {
             return false;
         }

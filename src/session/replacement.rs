@@ -241,35 +241,94 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
 
     use crossbeam_channel::unbounded;
 
     use crate::Session;
-    use crate::fake::{SimOperation, SimulatedZooKeeper};
+    use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::testing::{deadline, eventually, next};
 
     const LONG: Duration = Duration::from_secs(30);
 
     #[test]
-    fn a_session_that_is_dropped_while_the_factory_is_at_work_leaves_nothing_open() {
-        let server = SimulatedZooKeeper::new();
+    fn a_session_that_is_dropped_or_closed_while_the_factory_is_at_work_leaves_nothing_open() {
+        for closed in [false, true] {
+            let server = SimulatedZooKeeper::new();
+            let (made, clients) = unbounded();
+            let (go, may_go) = unbounded();
+            let of_factory = server.clone();
+            go.send(()).unwrap();
+            let session = Session::from_client_factory(move || {
+                let client = of_factory.connect(LONG);
+                let _ = made.send(Arc::clone(&client));
+                let _ = may_go.recv_timeout(deadline());
+                Ok(client)
+            });
+            let session = session.unwrap();
+            next(&clients).expire();
+            let second = next(&clients);
+            if closed {
+                session.close();
+            }
+            // Dropped after the other thread is done with it, or before.
+            let _held = closed.then_some(session);
+            go.send(()).unwrap();
+            eventually("the second session is closed", || !server.sessions().contains(&second.session_id()));
+            assert_eq!(server.calls(SimOperation::Close), 1);
+        }
+    }
+
+    /// Closes the session when it has been replaced.
+    struct ClosesNext(Session);
+
+    impl OnNewSession for ClosesNext {
+        fn new_session(&self) {
+            self.0.close();
+        }
+    }
+
+    /// A session whose lost clients are replaced, and a channel of its clients.
+    fn replacing_session(server: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
         let (made, clients) = unbounded();
-        let (go, may_go) = unbounded();
-        let of_factory = server.clone();
-        go.send(()).unwrap();
+        let server = server.clone();
         let session = Session::from_client_factory(move || {
-            let client = of_factory.connect(LONG);
+            let client = server.connect(LONG);
             let _ = made.send(Arc::clone(&client));
-            let _ = may_go.recv_timeout(deadline());
             Ok(client)
         });
-        let session = session.unwrap();
+        (session.unwrap(), clients)
+    }
+
+    #[test]
+    fn close_by_a_participant_that_is_notified_of_the_new_session_leaves_nothing_open() {
+        let server = SimulatedZooKeeper::new();
+        let (session, clients) = replacing_session(&server);
+        let participant: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
+        session.replacement().unwrap().register(Arc::downgrade(&participant));
         next(&clients).expire();
-        let second = next(&clients);
-        drop(session);
-        go.send(()).unwrap();
-        eventually("the second session is closed", || !server.sessions().contains(&second.session_id()));
-        assert_eq!(server.calls(SimOperation::Close), 1);
+        next(&clients);
+        eventually("the second session is closed", || server.sessions().is_empty());
+        assert_eq!(session.state(), SessionState::Lost);
+    }
+
+    #[test]
+    fn close_at_any_moment_of_a_replacement_leaves_nothing_open() {
+        let server = SimulatedZooKeeper::new();
+        for round in 0..300 {
+            let (session, clients) = replacing_session(&server);
+            next(&clients).expire();
+            // From before the factory is asked to after the new session is installed.
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(2 * round) {
+                std::hint::spin_loop();
+            }
+            session.close();
+            // Keeps the last handle until the replacing thread, which has the factory, has ended.
+            while clients.recv_timeout(deadline()).is_ok() {}
+            eventually("every session is closed", || server.sessions().is_empty());
+            assert_eq!(session.state(), SessionState::Lost);
+        }
     }
 
     #[test]
