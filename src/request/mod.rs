@@ -32,10 +32,13 @@
 //! # States
 //! | phase | means | leaves it by |
 //! |---|---|---|
-//! | `Joining` | the znode is being created, or the reply was lost | created, refused, given up |
-//! | `Queued` | the znode exists; its turn has not come, or is unknown | its turn has come, or the znode is gone |
-//! | `Owner` | the lock is held, while the lease lasts | withdrawn, lease over, or znode gone |
+//! | `Joining` | the znode is being created, or the reply was lost | created, or out of retries |
+//! | `Queued` | the znode exists; its turn has not come, or is unknown | its turn has come and the lease admits it; znode gone; numbers exhausted |
+//! | `Owner` | the lock is held, while the lease lasts | lease over, or znode gone |
 //! | `Ended` | final | |
+//!
+//! Each phase but the last also ends when the request is withdrawn, when the server refuses a call
+//! that the request needs, and with the session. A [downgrade](Downgrade) begins as an `Owner`.
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose steps are `join` and `evaluate`
 //! here.

@@ -68,7 +68,8 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// In contact, and a write that was sent within the last session timeout was answered.
+    /// In contact, and a write was answered that was sent less than 31/32 of the session timeout
+    /// ago.
     Connected,
     /// Out of contact, or no write was answered for too long. The session may live; locks held are
     /// still owned until their lease ends.
