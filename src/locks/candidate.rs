@@ -262,10 +262,10 @@ mod tests {
 
     use crossbeam_channel::{RecvTimeoutError, unbounded};
 
-    use crate::Session;
     use crate::client::{Acl, Permissions, ZkError};
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-    use crate::testing::{deadline, eventually, next};
+    use crate::testing::{deadline, eventually, next, open_on_manual_runtime};
+    use crate::{LossReason, Session};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -307,6 +307,27 @@ mod tests {
         assert!(!candidate.is_leader());
         assert!(candidate.error().is_none());
         assert!(server.children("/election").is_empty());
+    }
+
+    #[test]
+    fn candidate_whose_session_is_closed_after_a_stop_ends_without_an_error() {
+        let server = SimulatedZooKeeper::new();
+        let (client, _runtime, session) = open_on_manual_runtime(&server, LONG);
+        let election = BlockingWriteLock::new(&session, "/election").unwrap();
+        let (joining, joins) = unbounded();
+        let (go, may_go) = unbounded::<()>();
+        // On the candidate's thread, which finds both when it waits.
+        client.before_next(SimOperation::Create, move || {
+            joining.send(()).unwrap();
+            let _ = may_go.recv_timeout(deadline());
+            session.core().end(LossReason::SessionClosed);
+        });
+        let candidate = Candidate::start(election, |_| Ok(())).unwrap();
+        next(&joins);
+        candidate.stop();
+        go.send(()).unwrap();
+        assert!(candidate.wait(deadline()));
+        assert!(candidate.error().is_none(), "{candidate:?}");
     }
 
     #[test]

@@ -280,7 +280,7 @@ mod tests {
 
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::recipe::naming_scheme::NamingScheme;
-    use crate::testing::{deadline, eventually, next};
+    use crate::testing::{deadline, eventually, next, open_on_manual_runtime};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -381,6 +381,22 @@ mod tests {
             closed.lock.close();
             closed.lock.unlock().unwrap();
         }
+    }
+
+    #[test]
+    fn lock_that_is_unlocked_meanwhile_is_not_owned() {
+        let server = SimulatedZooKeeper::new();
+        let (client, _runtime, session) = open_on_manual_runtime(&server, LONG);
+        let dir = ZNodePath::parse("/locks/it").unwrap();
+        let lock = ListeningLock::new(ProtocolSupport::new(&session), dir, Access::Exclusive, None);
+        let lock = Arc::new(lock);
+        let at_step = Arc::clone(&lock);
+        // The request begins within the call that makes it.
+        client.before_next(SimOperation::Create, move || {
+            at_step.unlock().unwrap();
+        });
+        assert!(!lock.lock().unwrap());
+        assert!(lock.lock().unwrap(), "it may lock again");
     }
 
     #[test]

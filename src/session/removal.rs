@@ -182,6 +182,25 @@ impl std::fmt::Display for Target {
 mod tests {
     use super::*;
 
+    use crate::BlockingWriteLock;
+    use crate::fake::{SimOperation, SimulatedZooKeeper};
+    use crate::testing::open_on_manual_runtime;
+
+    #[test]
+    fn deletion_under_way_when_the_client_gives_up_is_left_to_the_next_session() {
+        let zookeeper = SimulatedZooKeeper::new();
+        let timeout = Duration::from_secs(30);
+        let (client, _runtime, session) = open_on_manual_runtime(&zookeeper, timeout);
+        let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
+        let gives_up = Arc::clone(&client);
+        client.before_next(SimOperation::Delete, move || gives_up.give_up());
+        drop(guard);
+        assert_eq!(zookeeper.children("/lock").len(), 1, "the session lives on at the server");
+        let (_client, _runtime, next) = open_on_manual_runtime(&zookeeper, timeout);
+        session.core().pass_orphans_to(&next.core());
+        assert!(zookeeper.children("/lock").is_empty());
+    }
+
     #[test]
     fn the_delay_doubles_with_each_failure_up_to_half_a_minute() {
         let mut attempts = Attempts::default();

@@ -1,6 +1,7 @@
 //! Sessions that are replaced when they are lost.
 
 use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A session whose lost clients are replaced, and a channel of its clients.
 fn replacing_session(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
@@ -150,4 +151,30 @@ fn close_ends_the_replacement_of_lost_sessions() {
     next(&clients);
     assert!(clients.recv_timeout(deadline()).is_err(), "the factory is dropped and made no other client");
     assert_eq!(session.state(), SessionState::Lost);
+}
+
+#[test]
+fn close_between_two_sessions_ends_a_wait_with_closed() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    zk.create_sequential(DIR, "x-other-lock-", None);
+    let (made, clients) = unbounded();
+    let (of_factory, is_first) = (zk.clone(), AtomicBool::new(true));
+    let session = Session::from_client_factory(move || {
+        if is_first.swap(false, Ordering::SeqCst) {
+            let client = of_factory.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            return Ok(client);
+        }
+        Err(LockError::Connect { tried: "a server".to_owned(), timeout: LONG })
+    });
+    let session = session.unwrap();
+    let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+    let waiting = in_background(move || lock.lock().map(drop));
+    eventually("it is in the queue", || zk.children(DIR).len() == 2);
+    next(&clients).expire();
+    eventually("the loss is noticed", || session.state() == SessionState::Lost);
+    session.close();
+    let error = next(&waiting).unwrap_err();
+    assert!(error.is_closed(), "{error}");
 }
