@@ -214,14 +214,12 @@ impl LockDirectory {
     /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
     pub fn remove_if_empty(&self) -> Result<bool> {
         let core = self.session.core();
-        core.check_open(Operation::DELETE, &self.dir)?;
         let dir = self.dir.clone();
         core.call(Operation::DELETE, &self.dir, move |core| remove_if_empty(core, &dir))?
     }
 
     /// The paths of the requests, in the order of the queue.
     fn list(&self, core: &Arc<Core>) -> Result<Vec<ZNodePath>> {
-        core.check_open(Operation::LIST, &self.dir)?;
         let dir = self.dir.clone();
         let listed = core.call(Operation::LIST, &self.dir, move |core| {
             core.read(|client| client.get_children(dir.as_str(), false))

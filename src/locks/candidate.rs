@@ -219,7 +219,7 @@ impl Campaign {
                 Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
-            self.election.core().wait(&[&stop.cancelled()], Some(earliest));
+            self.election.core().wait(&[stop.cancelled()], Some(earliest));
         }
     }
 

@@ -182,7 +182,6 @@ impl Revoker {
         calls: impl FnOnce(&Arc<Core>, &ZNodePath) -> ZkResult<T> + Send + 'static,
     ) -> Result<T> {
         let core = self.support.session().core();
-        core.check_open(operation, znode)?;
         let path = znode.clone();
         core.call(operation, znode, move |core| calls(core, &path))?
             .map_err(|error| LockError::client(operation, znode, error))

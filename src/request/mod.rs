@@ -231,7 +231,6 @@ impl Request {
         let not_owner =
             |path: &str| LockError::NotOwner { operation: Operation::FENCE.name, path: path.to_owned() };
         let Some(znode) = self.znode() else { return Err(not_owner(self.spec.dir.as_str())) };
-        self.core.check_open(Operation::FENCE, &znode)?;
         let path = znode.clone();
         let stat = self
             .core

@@ -85,6 +85,12 @@ impl Removal {
         }
     }
 
+    /// Ends, and leaves the deletion to the session that follows.
+    fn leave_behind(&self) {
+        self.core.leave_behind(self.target.clone());
+        self.end();
+    }
+
     fn end(&self) {
         self.with_runner(Runner::stop);
         self.core.leave(self.id);
@@ -133,10 +139,7 @@ impl Task for Removal {
                 self.end();
             }
             // The session may have ended for this process alone, with the znode left on the server.
-            Err(ZkError::SessionExpired) => {
-                self.core.leave_behind(self.target.clone());
-                self.end();
-            }
+            Err(ZkError::SessionExpired) => self.leave_behind(),
             Err(error) => self.failed(error),
         }
     }
@@ -161,10 +164,7 @@ impl Participant for Removal {
             Notification::LookAgain => self.wake(),
             Notification::Routine | Notification::CheckLease | Notification::Suspended => {}
             Notification::SessionEnded(_) if self.core.outlives_us() => self.wake(),
-            Notification::SessionEnded(_) => {
-                self.core.leave_behind(self.target.clone());
-                self.end();
-            }
+            Notification::SessionEnded(_) => self.leave_behind(),
         }
     }
 }

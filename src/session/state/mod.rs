@@ -321,13 +321,15 @@ impl Core {
     /// session.
     ///
     /// # Errors
-    /// `SessionLost` or `Closed` if the session ends meanwhile, whatever the outcome of the call.
+    /// `SessionLost` or `Closed` if the session has ended, or ends meanwhile, whatever the outcome
+    /// of the call.
     pub(crate) fn call<T: Send + 'static>(
         self: &Arc<Self>,
         operation: Operation,
         path: &ZNodePath,
         call: impl FnOnce(&Arc<Core>) -> T + Send + 'static,
     ) -> Result<T> {
+        self.check_open(operation, path)?;
         let (answer, answered) = bounded(1);
         self.submit(move |core| drop(answer.send(call(core))));
         self.receive(operation, path, &answered)
