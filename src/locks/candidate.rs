@@ -216,7 +216,8 @@ impl Campaign {
                 // Stopped: this wait ends in no other way.
                 Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
                 Err(_) if stop.is_cancelled() => return Ok(()),
-                Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
+                Err(error @ LockError::RequestDeleted { .. }) => logging::warn!("{error}"),
+                Err(error) if error.is_recoverable() => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
             self.election.core().wait(&[stop.cancelled()], Some(earliest));
@@ -249,10 +250,6 @@ impl Campaign {
             _ => Ok(()),
         }
     }
-}
-
-fn is_deletion(error: &LockError) -> bool {
-    matches!(error, LockError::RequestDeleted { .. })
 }
 
 #[cfg(test)]

@@ -34,11 +34,6 @@ struct LockInner {
 }
 
 impl LockInner {
-    /// The request in the queue, or a new one, started. `None` if the lock is closed.
-    fn current_or_new(&self) -> Option<Arc<Request>> {
-        self.renew(|current| current.is_none_or(Request::has_ended))
-    }
-
     /// Makes and starts a new request if `is_wanted` approves for the current one. Returns the
     /// current request then: `None` if there is none, or if the lock is closed.
     fn renew(&self, is_wanted: impl FnOnce(Option<&Request>) -> bool) -> Option<Arc<Request>> {
@@ -125,7 +120,8 @@ impl ListeningLock {
         if !is_replaced {
             self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
-        let request = self.inner.current_or_new().ok_or_else(closed)?;
+        let request = self.inner.renew(|current| current.is_none_or(Request::has_ended));
+        let request = request.ok_or_else(closed)?;
         // A close withdraws the request.
         match request.wait_until_placed([&never(), &never()]) {
             // The next session makes the request again.

@@ -1,7 +1,6 @@
 //! The timer thread: runs short jobs at their time.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -26,13 +25,10 @@ struct Shared {
 
 #[derive(Default)]
 struct Schedule {
-    entries: BinaryHeap<Reverse<Entry>>,
+    /// By their times, and then in the order in which they were submitted.
+    entries: BTreeMap<(Moment, u64), Job>,
+    submitted: u64,
     closed: bool,
-}
-
-struct Entry {
-    due: Moment,
-    job: Job,
 }
 
 impl Timer {
@@ -48,8 +44,10 @@ impl Timer {
         if schedule.closed {
             return;
         }
-        let is_next = schedule.entries.peek().is_none_or(|Reverse(next)| due < next.due);
-        schedule.entries.push(Reverse(Entry { due, job }));
+        let is_next = schedule.entries.first_key_value().is_none_or(|((next, _), _)| due < *next);
+        schedule.submitted += 1;
+        let number = schedule.submitted;
+        schedule.entries.insert((due, number), job);
         if is_next {
             self.shared.changed.notify_one();
         }
@@ -88,34 +86,14 @@ impl Shared {
                 return None;
             }
             let now = SystemClock.now();
-            match schedule.entries.peek().map(|Reverse(next)| next.due) {
+            match schedule.entries.first_key_value().map(|((due, _), _)| *due) {
                 None => schedule.wait(&self.changed),
-                Some(due) if due <= now => return schedule.entries.pop().map(|Reverse(entry)| entry.job),
+                Some(due) if due <= now => return schedule.entries.pop_first().map(|(_, job)| job),
                 Some(due) => {
                     schedule.wait_for(&self.changed, due.since(now).min(MAX_SLEEP));
                 }
             }
         }
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
-        self.due == other.due
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Entry) -> Ordering {
-        self.due.cmp(&other.due)
     }
 }
 
