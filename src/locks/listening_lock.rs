@@ -276,7 +276,7 @@ mod tests {
 
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::recipe::naming_scheme::NamingScheme;
-    use crate::testing::{deadline, eventually, next, open_on_manual_runtime};
+    use crate::testing::{deadline, eventually, next, open_on_manual_runtime, replacing_session};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -398,14 +398,7 @@ mod tests {
     #[test]
     fn request_started_after_its_session_was_replaced_is_made_again() {
         let server = SimulatedZooKeeper::new();
-        let (made, clients) = unbounded();
-        let of_factory = server.clone();
-        let session = Session::from_client_factory(move || {
-            let client = of_factory.connect(LONG);
-            let _ = made.send(Arc::clone(&client));
-            Ok(client)
-        });
-        let session = session.unwrap();
+        let (session, clients) = replacing_session(&server, LONG);
         let dir = ZNodePath::parse("/locks/it").unwrap();
         let support = ProtocolSupport::new(&session);
         let lock = ListeningLock::new(support, dir, Access::Exclusive, None);

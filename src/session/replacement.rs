@@ -246,8 +246,8 @@ mod tests {
     use crossbeam_channel::unbounded;
 
     use crate::Session;
-    use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
-    use crate::testing::{deadline, eventually, next};
+    use crate::fake::{SimOperation, SimulatedZooKeeper};
+    use crate::testing::{deadline, eventually, next, replacing_session};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -288,22 +288,10 @@ mod tests {
         }
     }
 
-    /// A session whose lost clients are replaced, and a channel of its clients.
-    fn replacing_session(server: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
-        let (made, clients) = unbounded();
-        let server = server.clone();
-        let session = Session::from_client_factory(move || {
-            let client = server.connect(LONG);
-            let _ = made.send(Arc::clone(&client));
-            Ok(client)
-        });
-        (session.unwrap(), clients)
-    }
-
     #[test]
     fn close_by_a_participant_that_is_notified_of_the_new_session_leaves_nothing_open() {
         let server = SimulatedZooKeeper::new();
-        let (session, clients) = replacing_session(&server);
+        let (session, clients) = replacing_session(&server, LONG);
         let participant: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
         session.replacement().unwrap().register(Arc::downgrade(&participant));
         next(&clients).expire();
@@ -316,7 +304,7 @@ mod tests {
     fn close_at_any_moment_of_a_replacement_leaves_nothing_open() {
         let server = SimulatedZooKeeper::new();
         for round in 0..300 {
-            let (session, clients) = replacing_session(&server);
+            let (session, clients) = replacing_session(&server, LONG);
             next(&clients).expire();
             // From before the factory is asked to after the new session is installed.
             let begun = Instant::now();

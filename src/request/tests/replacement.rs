@@ -3,24 +3,14 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A session whose lost clients are replaced, and a channel of its clients.
-fn replacing_session(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
-    let (made, clients) = unbounded();
-    let zk = zk.clone();
-    let session = Session::from_client_factory(move || {
-        let client = zk.connect(LONG);
-        let _ = made.send(Arc::clone(&client));
-        Ok(client)
-    });
-    (session.unwrap(), clients)
-}
+use crate::testing::replacing_session;
 
 #[test]
 fn waiters_keep_waiting_on_the_replaced_session() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
-    let (session, clients) = replacing_session(&zk);
+    let (session, clients) = replacing_session(&zk, LONG);
     let (sender, calls) = unbounded();
     let listening = WriteLock::with_listener(&session, DIR, RecordingListener(sender)).unwrap();
     assert!(!listening.lock().unwrap());
@@ -41,7 +31,7 @@ fn waiters_keep_waiting_on_the_replaced_session() {
 #[test]
 fn holder_loses_the_lock_when_its_session_is_replaced() {
     let zk = SimulatedZooKeeper::new();
-    let (session, clients) = replacing_session(&zk);
+    let (session, clients) = replacing_session(&zk, LONG);
     let states = session.subscribe();
     let (sender, calls) = unbounded();
     let lock = WriteLock::with_listener(&session, DIR, RecordingListener(sender)).unwrap();
@@ -59,7 +49,7 @@ fn holder_loses_the_lock_when_its_session_is_replaced() {
 #[test]
 fn znodes_of_a_lost_session_are_deleted_on_the_next() {
     let zk = SimulatedZooKeeper::new();
-    let (session, clients) = replacing_session(&zk);
+    let (session, clients) = replacing_session(&zk, LONG);
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let guard = lock.lock().unwrap();
     let left = guard.id().to_owned();
@@ -86,7 +76,7 @@ fn create_under_way_at_the_loss_of_the_session_is_undone_on_the_next() {
     for returns_late in [false, true] {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
-        let (session, clients) = replacing_session(&zk);
+        let (session, clients) = replacing_session(&zk, LONG);
         let client = next(&clients);
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         // The client gives up before the reply. The session lives on for its timeout.
@@ -112,14 +102,7 @@ fn create_under_way_at_the_loss_of_the_session_is_undone_on_the_next() {
 fn create_that_succeeds_after_the_session_was_replaced_is_undone() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let (made, clients) = unbounded();
-    let of_factory = zk.clone();
-    let session = Session::from_client_factory(move || {
-        let client = of_factory.connect(Duration::from_millis(800));
-        let _ = made.send(Arc::clone(&client));
-        Ok(client)
-    });
-    let session = session.unwrap();
+    let (session, clients) = replacing_session(&zk, Duration::from_millis(800));
     let client = next(&clients);
     // The lease ends in a partition, and the server does not get the close.
     client.fail_next(SimOperation::Close, Effect::Before, ZkError::ConnectionLoss);
@@ -139,7 +122,7 @@ fn close_ends_the_replacement_of_lost_sessions() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     zk.create_sequential(DIR, "x-other-lock-", None);
-    let (session, clients) = replacing_session(&zk);
+    let (session, clients) = replacing_session(&zk, LONG);
     let lock = Arc::new(BlockingWriteLock::new(&session, DIR).unwrap());
     let of_thread = Arc::clone(&lock);
     let waiting = in_background(move || of_thread.lock().map(drop));
