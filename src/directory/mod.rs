@@ -272,8 +272,7 @@ fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
     }
 }
 
-/// Whether a znode can be a lock directory. A container has an owner that is no session id.
+/// Whether a znode can be a lock directory.
 fn is_directory(stat: &Stat) -> bool {
-    const CONTAINER: i64 = i64::MIN;
-    stat.data_length == 0 && matches!(stat.ephemeral_owner, 0 | CONTAINER)
+    stat.data_length == 0 && stat.session().is_none()
 }
