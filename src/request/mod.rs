@@ -55,7 +55,6 @@ mod steps;
 mod tests;
 
 use std::convert::Infallible;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -392,14 +391,5 @@ impl Participant for Request {
             }
             Notification::SessionEnded(reason) => self.lose(reason),
         }
-    }
-}
-
-impl fmt::Debug for Request {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request")
-            .field("dir", &self.spec.dir)
-            .field("znode", &self.znode())
-            .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,6 @@
 //! decision. Here it has decided so for requests that wait, and for nothing else.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -116,12 +115,6 @@ impl Replacement {
         for waiting in waiting {
             waiting.new_session();
         }
-    }
-}
-
-impl fmt::Debug for Replacement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replacement").field("closed", &self.is_closed()).finish_non_exhaustive()
     }
 }
 
