@@ -7,8 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
+use crossbeam_channel::Receiver;
 
 use crate::client::{Acl, CreateMode, ZkError};
 use crate::error::{LockError, Operation, Result};
@@ -18,6 +17,7 @@ use crate::operation::ZooKeeperOperation;
 use crate::recipe::path::ZNodePath;
 use crate::retry::RetryCounter;
 use crate::session::Session;
+use crate::wait::CancelToken;
 
 /// Retries after a lost connection, and znodes that must exist.
 ///
@@ -25,9 +25,8 @@ use crate::session::Session;
 pub struct ProtocolSupport {
     session: Session,
     options: LockOptions,
-    /// Dropped to close, which ends every pause between two attempts.
-    open: Mutex<Option<Sender<Infallible>>>,
-    closed: Receiver<Infallible>,
+    /// Ends every pause between two attempts.
+    closed: CancelToken,
 }
 
 impl ProtocolSupport {
@@ -49,8 +48,7 @@ impl ProtocolSupport {
 
     /// Makes one with options that come from another lock.
     pub(crate) fn with_checked_options(session: &Session, options: LockOptions) -> ProtocolSupport {
-        let (open, closed) = bounded(0);
-        ProtocolSupport { session: session.clone(), options, open: Mutex::new(Some(open)), closed }
+        ProtocolSupport { session: session.clone(), options, closed: CancelToken::new() }
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -63,16 +61,16 @@ impl ProtocolSupport {
 
     /// A channel that is disconnected when this is closed.
     pub(crate) fn closed(&self) -> &Receiver<Infallible> {
-        &self.closed
+        self.closed.cancelled()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.open.lock().is_none()
+        self.closed.is_cancelled()
     }
 
     /// Closes: no operation begins any more, and one that waits for its next attempt fails.
     pub(crate) fn close(&self) {
-        *self.open.lock() = None;
+        self.closed.cancel();
     }
 
     /// Executes an operation, and repeats it after each connection loss as the
@@ -144,7 +142,6 @@ impl ProtocolSupport {
             });
         }
         self.retry(Operation::CREATE.name, &path, || {
-            self.session.core().check_open(Operation::CREATE, &path)?;
             let (znode, data, acl, parents_acl) =
                 (path.clone(), data.to_vec(), acl.to_vec(), Arc::clone(self.options.shared_acl()));
             let created = self.session.core().call(Operation::CREATE, &path, move |core| {
@@ -177,7 +174,7 @@ impl ProtocolSupport {
             return;
         }
         let core = self.session.core();
-        core.wait(&[&self.closed, core.ended()], Some(core.now().after(delay)));
+        core.wait(&[self.closed(), core.ended()], Some(core.now().after(delay)));
     }
 }
 

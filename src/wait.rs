@@ -98,7 +98,7 @@ impl Wait {
         channel: &Receiver<T>,
         [end, other_end]: [&Receiver<Infallible>; 2],
     ) -> Waited<T> {
-        let cancelled = self.token.as_ref().map_or_else(never, CancelToken::cancelled);
+        let cancelled = self.token.as_ref().map_or_else(never, |token| token.cancelled().clone());
         let deadline = self.moment(runtime);
         loop {
             match channel.try_recv() {
@@ -184,8 +184,8 @@ impl CancelToken {
     }
 
     /// A channel that is disconnected when the token is cancelled.
-    pub(crate) fn cancelled(&self) -> Receiver<Infallible> {
-        self.signal.cancelled.clone()
+    pub(crate) fn cancelled(&self) -> &Receiver<Infallible> {
+        &self.signal.cancelled
     }
 }
 

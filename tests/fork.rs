@@ -4,30 +4,81 @@
 #![cfg(unix)]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::fake::SimulatedZooKeeper;
-use zookeeper_recipes_lock::{BlockingWriteLock, Session};
+use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Session, WriteLock};
+
+/// Enough that at some fork a thread holds the mutex behind the answer.
+const FORKS: usize = 50;
+
+/// A child that takes longer than this waits for a thread that does not exist.
+const MAX_CHILD_SECONDS: u32 = 10;
 
 fn main() {
     let zookeeper = SimulatedZooKeeper::new();
     let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
-    let lock = BlockingWriteLock::new(&session, "/locks/forked").expect("the path is valid");
-    let guard = lock.lock().expect("the lock is free");
-    assert!(guard.is_owner());
-    let child = fork();
-    if child == 0 {
-        exit(i32::from(guard.is_owner()));
+    let blocking = |dir: &str| BlockingWriteLock::new(&session, dir).expect("the path is valid");
+
+    let guard = blocking("/locks/forked").lock().expect("the lock is free");
+    assert_only_the_parent_owns("a guard", || guard.is_owner());
+
+    let lock = WriteLock::with_listener(&session, "/locks/listening", ()).expect("the path is valid");
+    assert!(lock.lock().expect("the lock is free"));
+    assert_only_the_parent_owns("a listening lock", || lock.is_owner());
+
+    let candidate = Candidate::start(blocking("/locks/election"), |leadership| {
+        while leadership.wait(Duration::from_secs(60)) {}
+        Ok(())
+    })
+    .expect("a thread can be started");
+    let begun = Instant::now();
+    while !candidate.is_leader() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it leads");
+        thread::yield_now();
     }
-    assert_eq!(wait_for(child), 0, "the child considers itself the owner");
-    assert!(guard.is_owner(), "the parent keeps the lock");
+    assert_only_the_parent_owns("a candidate", || candidate.is_leader());
     println!("test forked_child_does_not_own_the_lock ... ok");
+}
+
+/// Forks while other threads ask the same.
+fn assert_only_the_parent_owns(what: &str, is_owner: impl Fn() -> bool + Sync) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    assert!(is_owner(), "{what}: the parent owns");
+                }
+            });
+        }
+        let failed = (0..FORKS).find_map(|_| {
+            let child = fork();
+            if child == 0 {
+                kill_after(MAX_CHILD_SECONDS);
+                exit(i32::from(is_owner()));
+            }
+            Some(wait_for(child)).filter(|status| *status != 0)
+        });
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(failed, None, "{what}: the child considers itself the owner, or hangs");
+    });
+    assert!(is_owner(), "{what}: the parent keeps the lock");
 }
 
 #[allow(unsafe_code, reason = "no safe function forks")]
 fn fork() -> libc::pid_t {
-    // SAFETY: the child calls only `is_owner` and `_exit`, which take no mutex of another thread.
+    // SAFETY: the child calls only `alarm`, `is_owner` and `_exit`, which take no mutex of another
+    // thread.
     unsafe { libc::fork() }
+}
+
+#[allow(unsafe_code, reason = "no safe function sets an alarm")]
+fn kill_after(seconds: u32) {
+    // SAFETY: it only sets a timer of the process, whose signal ends it.
+    unsafe { libc::alarm(seconds) };
 }
 
 #[allow(unsafe_code, reason = "the exit handlers of the parent's libraries must not run")]
@@ -36,12 +87,12 @@ fn exit(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Returns the exit status of the child.
+/// Returns how the child ended: 0 if it exited with 0.
 #[allow(unsafe_code, reason = "no safe function waits for a process that was not spawned")]
 fn wait_for(child: libc::pid_t) -> i32 {
     let mut status = 0;
     // SAFETY: the pointer is valid during the call.
     let waited = unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(waited, child);
-    libc::WEXITSTATUS(status)
+    status
 }

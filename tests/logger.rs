@@ -19,9 +19,9 @@ use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, LeaderWatch, Leadership, LockDirectory, LockError, LockGuard, LockOptions,
-    MultiLock, NodeTracker, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock, RetryPolicy, Revoker,
-    Session, SessionState, Wait, WriteLock, ZkError, ZooKeeperClient,
+    BlockingWriteLock, Candidate, Granted, LeaderWatch, Leadership, LockDirectory, LockError, LockGuard,
+    LockOptions, MultiLock, NodeTracker, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock, RetryPolicy,
+    Revoker, Session, SessionState, Wait, WriteLock, ZkError, ZooKeeperClient,
 };
 
 const DIR: &str = "/locks/it";
@@ -407,6 +407,45 @@ fn persistent_predecessor_is_logged_once_per_session() {
         let lines: Vec<String> = logged.try_iter().collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines.iter().all(|line| line.contains(&backup) && !line.contains(&ephemeral)), "{lines:?}");
+    });
+}
+
+#[test]
+fn loss_is_logged_on_a_worker() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            if record.args().to_string().starts_with("lost /locks/logged/") {
+                let _ = log.send(thread::current().name().map(str::to_owned));
+            }
+        });
+        let owner = |session_timeout| {
+            let client = server.connect(session_timeout);
+            let session = Session::from_client(client.clone()).unwrap();
+            let lock = BlockingWriteLock::new(&session, "/locks/logged").unwrap();
+            let guard = lock.lock().unwrap();
+            (client, session, guard)
+        };
+        let worker = Some("zk-lock-worker".to_owned());
+
+        // The timer notices that the lease has ended.
+        let (client, session, guard) = owner(Duration::from_millis(800));
+        client.swallow();
+        assert_eq!(logged.recv_timeout(LONG).unwrap(), worker);
+        client.release();
+        drop(guard);
+        session.close();
+
+        // A reconnect, which this thread reports, ends the lease.
+        let (client, session, guard) = owner(LONG);
+        client.disconnect();
+        thread::sleep(Duration::from_millis(200));
+        client.grant(Granted::new(Duration::from_millis(100)));
+        client.reconnect();
+        assert_eq!(logged.recv_timeout(LONG).unwrap(), worker);
+        drop((guard, session));
+        drop(reacting);
     });
 }
 

@@ -48,3 +48,12 @@ pub struct Stat {
     /// The transaction that last created or deleted a child.
     pub pzxid: i64,
 }
+
+impl Stat {
+    /// The session of an ephemeral znode. The server marks a container by an owner that cannot be a
+    /// session.
+    pub(crate) fn session(&self) -> Option<i64> {
+        const CONTAINER: i64 = i64::MIN;
+        Some(self.ephemeral_owner).filter(|owner| !matches!(*owner, 0 | CONTAINER))
+    }
+}

@@ -55,17 +55,14 @@ impl LockInfo {
 
     /// A request without READ permission. Servers since 3.8.4 and 3.9.2 deny the metadata too.
     pub(super) fn unreadable(path: &ZNodePath, stat: Option<&Stat>) -> LockInfo {
-        /// The owner that the server gives to a container. It is no session id.
-        const CONTAINER: i64 = i64::MIN;
-        let owner = stat.map(|stat| stat.ephemeral_owner);
-        let session = owner.filter(|owner| !matches!(*owner, 0 | CONTAINER));
+        let session = stat.and_then(Stat::session);
         LockInfo {
             path: path.to_string(),
             kind: LockKind::of(path.name()).unwrap_or(LockKind::Other),
             sequence: generated_sequence(path.name()).unwrap_or_default(),
             data: None,
             ephemeral_owner: session,
-            is_persistent: owner.is_some() && session.is_none(),
+            is_persistent: stat.is_some() && session.is_none(),
             czxid: stat.map(|stat| stat.czxid),
             created: stat.map(|stat| time_of(stat.ctime)),
             version: stat.map(|stat| stat.version),

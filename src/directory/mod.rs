@@ -214,14 +214,12 @@ impl LockDirectory {
     /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
     pub fn remove_if_empty(&self) -> Result<bool> {
         let core = self.session.core();
-        core.check_open(Operation::DELETE, &self.dir)?;
         let dir = self.dir.clone();
         core.call(Operation::DELETE, &self.dir, move |core| remove_if_empty(core, &dir))?
     }
 
     /// The paths of the requests, in the order of the queue.
     fn list(&self, core: &Arc<Core>) -> Result<Vec<ZNodePath>> {
-        core.check_open(Operation::LIST, &self.dir)?;
         let dir = self.dir.clone();
         let listed = core.call(Operation::LIST, &self.dir, move |core| {
             core.read(|client| client.get_children(dir.as_str(), false))
@@ -274,8 +272,7 @@ fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
     }
 }
 
-/// Whether a znode can be a lock directory. A container has an owner that is no session id.
+/// Whether a znode can be a lock directory.
 fn is_directory(stat: &Stat) -> bool {
-    const CONTAINER: i64 = i64::MIN;
-    stat.data_length == 0 && matches!(stat.ephemeral_owner, 0 | CONTAINER)
+    stat.data_length == 0 && stat.session().is_none()
 }

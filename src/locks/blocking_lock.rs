@@ -44,9 +44,12 @@ impl BlockingLock {
     /// locks may share.
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         let attempt = self.start(signals)?;
-        match attempt.claim.wait_until_placed()? {
+        match attempt.claim.wait_until_placed([signals.broken(), self.support.closed()])? {
             Some(QueuePosition::Owner) => attempt.into_guard().map(Some),
-            _ => {
+            None if self.support.is_closed() => Err(LockError::closed(Operation::LOCK, &self.dir)),
+            // Another lock was lost, which its holder reports.
+            None => Ok(None),
+            Some(QueuePosition::Queued) => {
                 // Waits for the deletion, so that this request is not in the way of the next
                 // attempt. A deletion that fails continues in the background.
                 let _ = locking::release(&attempt.claim);
@@ -66,7 +69,7 @@ impl BlockingLock {
             return Err(cancelled(&self.dir));
         }
         let attempt = self.start(signals)?;
-        let ends = [&signals.broken(), self.support.closed()];
+        let ends = [signals.broken(), self.support.closed()];
         match wait.wait_for_or(&**attempt.claim.core().runtime(), &attempt.events, ends) {
             Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
             // This lock itself was lost right after it was acquired.

@@ -18,7 +18,7 @@ use crate::locks::lock_guard::LockGuard;
 use crate::logging;
 use crate::panics::contain;
 use crate::request::Request;
-use crate::session::Runtime;
+use crate::session::{Process, Runtime};
 use crate::wait::{CancelToken, Wait, Waited};
 
 /// Minimum interval between joins.
@@ -74,6 +74,7 @@ const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
 /// ```
 pub struct Candidate {
     shared: Arc<Shared>,
+    process: Process,
     runtime: Arc<dyn Runtime>,
     ended: Receiver<Infallible>,
 }
@@ -108,7 +109,8 @@ impl Candidate {
         let (running, ended) = bounded(0);
         let mut campaign = Campaign { shared: Arc::clone(&shared), election, lead: Box::new(lead) };
         let of_thread = Arc::clone(&shared);
-        let runtime = Arc::clone(campaign.election.core().runtime());
+        let core = campaign.election.core();
+        let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
         let body = Box::new(move || {
             let outcome = campaign.run();
             // Before the end is visible, as it holds the application's values.
@@ -119,13 +121,16 @@ impl Candidate {
             drop(running);
         });
         runtime.spawn("zk-lock-leader", body).map_err(LockError::thread)?;
-        Ok(Candidate { shared, runtime, ended })
+        Ok(Candidate { shared, process, runtime, ended })
     }
 
     /// Returns whether this candidate leads, proven up to now. Does no I/O and does not block.
+    /// Always `false` in a forked child.
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        self.shared.leading.lock().as_ref().is_some_and(|request| request.is_owner())
+        // The process before the mutex, whose holder may not exist in a forked child.
+        self.process.is_current()
+            && self.shared.leading.lock().as_ref().is_some_and(|request| request.holds_lease())
     }
 
     /// Stops the candidate without blocking: it leaves the queue, or steps down when its closure
@@ -211,10 +216,11 @@ impl Campaign {
                 // Stopped: this wait ends in no other way.
                 Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
                 Err(_) if stop.is_cancelled() => return Ok(()),
-                Err(error) if error.is_recoverable() || is_deletion(&error) => logging::warn!("{error}"),
+                Err(error @ LockError::RequestDeleted { .. }) => logging::warn!("{error}"),
+                Err(error) if error.is_recoverable() => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
-            self.election.core().wait(&[&stop.cancelled()], Some(earliest));
+            self.election.core().wait(&[stop.cancelled()], Some(earliest));
         }
     }
 
@@ -246,10 +252,6 @@ impl Campaign {
     }
 }
 
-fn is_deletion(error: &LockError) -> bool {
-    matches!(error, LockError::RequestDeleted { .. })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,10 +259,10 @@ mod tests {
 
     use crossbeam_channel::{RecvTimeoutError, unbounded};
 
-    use crate::Session;
     use crate::client::{Acl, Permissions, ZkError};
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-    use crate::testing::{deadline, eventually, next};
+    use crate::testing::{deadline, eventually, next, open_on_manual_runtime};
+    use crate::{LossReason, Session};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -302,6 +304,27 @@ mod tests {
         assert!(!candidate.is_leader());
         assert!(candidate.error().is_none());
         assert!(server.children("/election").is_empty());
+    }
+
+    #[test]
+    fn candidate_whose_session_is_closed_after_a_stop_ends_without_an_error() {
+        let server = SimulatedZooKeeper::new();
+        let (client, _runtime, session) = open_on_manual_runtime(&server, LONG);
+        let election = BlockingWriteLock::new(&session, "/election").unwrap();
+        let (joining, joins) = unbounded();
+        let (go, may_go) = unbounded::<()>();
+        // On the candidate's thread, which finds both when it waits.
+        client.before_next(SimOperation::Create, move || {
+            joining.send(()).unwrap();
+            let _ = may_go.recv_timeout(deadline());
+            session.core().end(LossReason::SessionClosed);
+        });
+        let candidate = Candidate::start(election, |_| Ok(())).unwrap();
+        next(&joins);
+        candidate.stop();
+        go.send(()).unwrap();
+        assert!(candidate.wait(deadline()));
+        assert!(candidate.error().is_none(), "{candidate:?}");
     }
 
     #[test]

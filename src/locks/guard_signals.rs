@@ -13,48 +13,35 @@ use crate::wait::CancelToken;
 /// What is reported to a guard, or to several that are held together.
 #[derive(Debug)]
 pub(crate) struct GuardSignals {
-    lost: Channel<LossReason>,
-    revocation: Channel<()>,
+    lost: (Sender<LossReason>, Receiver<LossReason>),
+    revocation: (Sender<()>, Receiver<()>),
     /// Cancelled by the first loss.
     broken: CancelToken,
-}
-
-#[derive(Debug)]
-struct Channel<T> {
-    sender: Sender<T>,
-    receiver: Receiver<T>,
 }
 
 impl GuardSignals {
     /// Has room for all events of so many locks, so that sending never waits.
     pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
-        let (lost, revocation) = (Channel::with_room_for(locks), Channel::with_room_for(locks));
+        let (lost, revocation) = (bounded(locks), bounded(locks));
         Arc::new(GuardSignals { lost, revocation, broken: CancelToken::new() })
     }
 
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
-        &self.lost.receiver
+        &self.lost.1
     }
 
     pub(crate) fn revocation(&self) -> &Receiver<()> {
-        &self.revocation.receiver
+        &self.revocation.1
     }
 
     /// Disconnected once a lock is lost.
-    pub(crate) fn broken(&self) -> Receiver<Infallible> {
+    pub(crate) fn broken(&self) -> &Receiver<Infallible> {
         self.broken.cancelled()
     }
 
     fn report_loss(&self, reason: LossReason) {
-        let _ = self.lost.sender.try_send(reason);
+        let _ = self.lost.0.try_send(reason);
         self.broken.cancel();
-    }
-}
-
-impl<T> Channel<T> {
-    fn with_room_for(messages: usize) -> Channel<T> {
-        let (sender, receiver) = bounded(messages);
-        Channel { sender, receiver }
     }
 }
 
@@ -77,7 +64,7 @@ impl Observer for WaitObserver {
     fn post(&self, event: Event) {
         match event {
             Event::Acquired | Event::Dropped(_) => drop(self.events.try_send(event)),
-            Event::RevocationRequested => drop(self.signals.revocation.sender.try_send(())),
+            Event::RevocationRequested => drop(self.signals.revocation.0.try_send(())),
             Event::Lost(reason) => self.signals.report_loss(reason),
             Event::Released => {}
         }

@@ -33,7 +33,7 @@ pub struct Leadership {
 
 impl Leadership {
     pub(crate) fn new(guard: LockGuard, stop: &CancelToken) -> Leadership {
-        Leadership { guard, stop: stop.clone(), stop_requested: stop.cancelled() }
+        Leadership { guard, stop: stop.clone(), stop_requested: stop.cancelled().clone() }
     }
 
     /// Returns whether this process still leads, proven up to now. Does no I/O and does not block.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crossbeam_channel::never;
+
 use crate::error::{LockError, Operation, Result};
 use crate::lock_order::{self, rank::LOCK};
 use crate::locks::lock_listener::{ListenerSlot, LockListener};
@@ -11,7 +13,7 @@ use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Observer, QueuePosition, Request};
-use crate::session::{OnNewSession, Session};
+use crate::session::{OnNewSession, Process, Session};
 
 /// A lock that joins the queue without blocking, and notifies a [`LockListener`].
 ///
@@ -26,16 +28,12 @@ struct LockInner {
     dir: ZNodePath,
     access: Access,
     listener: Arc<ListenerSlot>,
+    process: Process,
     /// The request in the queue. An ended one stays until the next call.
     current: lock_order::Mutex<LOCK, Option<Arc<Request>>>,
 }
 
 impl LockInner {
-    /// The request in the queue, or a new one, started. `None` if the lock is closed.
-    fn current_or_new(&self) -> Option<Arc<Request>> {
-        self.renew(|current| current.is_none_or(Request::has_ended))
-    }
-
     /// Makes and starts a new request if `is_wanted` approves for the current one. Returns the
     /// current request then: `None` if there is none, or if the lock is closed.
     fn renew(&self, is_wanted: impl FnOnce(Option<&Request>) -> bool) -> Option<Arc<Request>> {
@@ -84,6 +82,7 @@ impl ListeningLock {
     ) -> ListeningLock {
         let is_replaced = support.session().replacement().is_some();
         let inner = Arc::new(LockInner {
+            process: support.session().core().process(),
             support,
             dir,
             access,
@@ -121,8 +120,10 @@ impl ListeningLock {
         if !is_replaced {
             self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
-        let request = self.inner.current_or_new().ok_or_else(closed)?;
-        match request.wait_until_placed() {
+        let request = self.inner.renew(|current| current.is_none_or(Request::has_ended));
+        let request = request.ok_or_else(closed)?;
+        // A close withdraws the request.
+        match request.wait_until_placed([&never(), &never()]) {
             // The next session makes the request again.
             Err(error) if is_replaced && error.is_session_lost() => Ok(false),
             Ok(None) if self.is_closed() => Err(closed()),
@@ -160,12 +161,14 @@ impl ListeningLock {
 
     /// Returns whether this lock is held, proven up to now. A read lock may be held beside others.
     ///
-    /// Does no I/O and does not block. Ask it before each action that only the owner may take. It
-    /// becomes `false` at the end of the lease, even before the loss of contact was noticed, and
+    /// Does no I/O and does not block. Ask it before each action that only the owner may take.
+    /// Always `false` in a forked child of the holder. It becomes `false` at the end of the lease, even before the loss of contact was noticed, and
     /// stays `false` until the lock is acquired again.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.inner.current.lock().as_ref().is_some_and(|request| request.is_owner())
+        // The process before the mutex, whose holder may not exist in a forked child.
+        self.inner.process.is_current()
+            && self.inner.current.lock().as_ref().is_some_and(|request| request.holds_lease())
     }
 
     /// Returns the full path of the request's znode; `None` without a request in the queue.
@@ -273,7 +276,7 @@ mod tests {
 
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::recipe::naming_scheme::NamingScheme;
-    use crate::testing::{deadline, eventually, next};
+    use crate::testing::{deadline, eventually, next, open_on_manual_runtime, replacing_session};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -377,16 +380,25 @@ mod tests {
     }
 
     #[test]
+    fn lock_that_is_unlocked_meanwhile_is_not_owned() {
+        let server = SimulatedZooKeeper::new();
+        let (client, _runtime, session) = open_on_manual_runtime(&server, LONG);
+        let dir = ZNodePath::parse("/locks/it").unwrap();
+        let lock = ListeningLock::new(ProtocolSupport::new(&session), dir, Access::Exclusive, None);
+        let lock = Arc::new(lock);
+        let at_step = Arc::clone(&lock);
+        // The request begins within the call that makes it.
+        client.before_next(SimOperation::Create, move || {
+            at_step.unlock().unwrap();
+        });
+        assert!(!lock.lock().unwrap());
+        assert!(lock.lock().unwrap(), "it may lock again");
+    }
+
+    #[test]
     fn request_started_after_its_session_was_replaced_is_made_again() {
         let server = SimulatedZooKeeper::new();
-        let (made, clients) = unbounded();
-        let of_factory = server.clone();
-        let session = Session::from_client_factory(move || {
-            let client = of_factory.connect(LONG);
-            let _ = made.send(Arc::clone(&client));
-            Ok(client)
-        });
-        let session = session.unwrap();
+        let (session, clients) = replacing_session(&server, LONG);
         let dir = ZNodePath::parse("/locks/it").unwrap();
         let support = ProtocolSupport::new(&session);
         let lock = ListeningLock::new(support, dir, Access::Exclusive, None);

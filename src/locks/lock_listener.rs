@@ -1,6 +1,5 @@
 //! [`LockListener`]: the callbacks of a lock; and [`ListenerSlot`], the only code that calls them.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::error::LossReason;
@@ -147,12 +146,6 @@ impl Observer for ListenerSlot {
 
     fn deliver(&self) {
         self.events.deliver(|event| self.call(event));
-    }
-}
-
-impl fmt::Debug for ListenerSlot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListenerSlot").field("set", &self.get().is_some()).finish_non_exhaustive()
     }
 }
 

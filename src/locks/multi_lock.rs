@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use crate::client::{Acl, Permissions};
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-    use crate::testing::{eventually, in_background, next};
+    use crate::testing::{eventually, in_background, next, replacing_session};
     use crate::{CancelToken, LossReason};
 
     const LONG: Duration = Duration::from_secs(30);
@@ -387,14 +387,7 @@ mod tests {
     #[test]
     fn acquisition_starts_again_on_each_replaced_session() {
         let fixture = Fixture::new();
-        let (made, clients) = crossbeam_channel::unbounded();
-        let server = fixture.server.clone();
-        let session = Session::from_client_factory(move || {
-            let client = server.connect(LONG);
-            let _ = made.send(Arc::clone(&client));
-            Ok(client)
-        });
-        let session = session.unwrap();
+        let (session, clients) = replacing_session(&fixture.server, LONG);
         let ahead = fixture.occupy(DIRS[1]);
         let lock = MultiLock::new(&session, DIRS).unwrap();
         let waiting = in_background(move || lock.lock());

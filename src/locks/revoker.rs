@@ -10,7 +10,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Stat, ZkError, ZkResult};
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::logging;
@@ -182,7 +182,6 @@ impl Revoker {
         calls: impl FnOnce(&Arc<Core>, &ZNodePath) -> ZkResult<T> + Send + 'static,
     ) -> Result<T> {
         let core = self.support.session().core();
-        core.check_open(operation, znode)?;
         let path = znode.clone();
         core.call(operation, znode, move |core| calls(core, &path))?
             .map_err(|error| LockError::client(operation, znode, error))
@@ -207,7 +206,8 @@ fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<Answer> {
     core.prove_life()?;
     match core.read(|client| client.exists(znode.as_str(), false))? {
         None => return Ok(Answer::Gone),
-        Some(stat) if !belongs_to_a_session(&stat) => return Ok(Answer::NoRequest),
+        // A directory, which may be a container: Curator makes those.
+        Some(stat) if stat.session().is_none() => return Ok(Answer::NoRequest),
         Some(_) => {}
     }
     match core.write(|client| client.set_data(znode.as_str(), revocation::MESSAGE, None)) {
@@ -230,10 +230,4 @@ fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64) -> ZkResult<bool> {
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Whether a znode belongs to a session, as requests do and directories do not. Curator makes
-/// directories that are containers: their owner is the smallest number.
-fn belongs_to_a_session(stat: &Stat) -> bool {
-    !matches!(stat.ephemeral_owner, 0 | i64::MIN)
 }

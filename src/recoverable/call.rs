@@ -145,13 +145,11 @@ impl Call for Create {
     }
 }
 
-/// The server marks a container by an owner that cannot be a session. A server without containers
-/// creates persistent znodes.
+/// A server without containers creates persistent znodes in their place.
 fn is_of_mode(stat: &Stat, mode: CreateMode) -> bool {
-    const CONTAINER: i64 = i64::MIN;
     match mode {
-        CreateMode::Ephemeral => !matches!(stat.ephemeral_owner, 0 | CONTAINER),
-        CreateMode::Container => matches!(stat.ephemeral_owner, 0 | CONTAINER),
+        CreateMode::Ephemeral => stat.session().is_some(),
+        CreateMode::Container => stat.session().is_none(),
         _ => stat.ephemeral_owner == 0,
     }
 }

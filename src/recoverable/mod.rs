@@ -262,7 +262,6 @@ impl RecoverableZooKeeper {
         let attempt = Arc::new(attempt);
         self.support.retry(operation.name, &path, || {
             let attempt = Arc::clone(&attempt);
-            core.check_open(operation, &path)?;
             core.call(operation, &path, move |core| attempt(core))?
         })
     }

@@ -25,6 +25,9 @@
 //! 3. `steps.rs`: `evaluate` lists the queue again, together with others of its session
 //!    (`session/listings.rs`); then as above, from step 3 on.
 //!
+//! Whatever ends a request goes through `ending.rs`, which leaves its znode to a deletion in the
+//! background (`session/removal.rs`).
+//!
 //! Why that is safe: only sequence numbers decide, and a listing that contains the own znode
 //! contains every older request that still exists. `is_owner()` asks the lease, which ends before
 //! the server can end the session. `docs/design.md` has the proofs.
@@ -32,29 +35,31 @@
 //! # States
 //! | phase | means | leaves it by |
 //! |---|---|---|
-//! | `Joining` | the znode is being created, or the reply was lost | created, refused, given up |
-//! | `Queued` | the znode exists; its turn has not come, or is unknown | its turn has come, or the znode is gone |
-//! | `Owner` | the lock is held, while the lease lasts | withdrawn, lease over, or znode gone |
+//! | `Joining` | the znode is being created, or the reply was lost | created, or out of retries |
+//! | `Queued` | the znode exists; its turn has not come, or is unknown | its turn has come and the lease admits it; znode gone; numbers exhausted |
+//! | `Owner` | the lock is held, while the lease lasts | lease over, or znode gone |
 //! | `Ended` | final | |
+//!
+//! Each phase but the last also ends when the request is withdrawn, when the server refuses a call
+//! that the request needs, and with the session. A [downgrade](Downgrade) begins as an `Owner`.
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose steps are `join` and `evaluate`
 //! here.
 
 mod claim;
 mod downgrade;
+mod ending;
 mod observer;
 mod steps;
 #[cfg(test)]
 mod tests;
 
 use std::convert::Infallible;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use log::Level;
 
-use crate::client::{Acl, ZkResult};
+use crate::client::Acl;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
     Mutex,
@@ -65,7 +70,8 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::{
-    Core, LeaseEpoch, Listing, Notification, Participant, ParticipantId, Runner, Session, Target, Task,
+    Core, LeaseEpoch, Listing, Notification, Participant, ParticipantId, Runner, Session, Task,
+    is_disconnected,
 };
 
 pub(crate) use claim::Claim;
@@ -155,13 +161,6 @@ enum Ending {
     Dropped(LossReason),
 }
 
-/// The work left after the end of a request.
-struct Cleanup {
-    left_behind: Option<Target>,
-    /// Whether a worker is moving it.
-    still_moving: bool,
-}
-
 /// The position of a request that has been started.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum QueuePosition {
@@ -213,11 +212,12 @@ impl Request {
     // ---- queries of the lock
 
     pub(crate) fn is_owner(&self) -> bool {
-        // Before any mutex: in a forked child, its holder may be a thread that does not exist
-        // there.
-        if !self.core.is_in_its_process() {
-            return false;
-        }
+        // Before any mutex, whose holder may not exist in a forked child.
+        self.core.process().is_current() && self.holds_lease()
+    }
+
+    /// As [`is_owner`](Request::is_owner), for callers that have checked the process.
+    pub(crate) fn holds_lease(&self) -> bool {
         let held_under = self.held_under.lock();
         held_under.as_ref().is_some_and(|epoch| epoch.covers(self.core.now()))
     }
@@ -230,7 +230,6 @@ impl Request {
         let not_owner =
             |path: &str| LockError::NotOwner { operation: Operation::FENCE.name, path: path.to_owned() };
         let Some(znode) = self.znode() else { return Err(not_owner(self.spec.dir.as_str())) };
-        self.core.check_open(Operation::FENCE, &znode)?;
         let path = znode.clone();
         let stat = self
             .core
@@ -263,8 +262,11 @@ impl Request {
     }
 
     /// Waits until the request owns the lock or is known to be behind another; `None` if it was
-    /// withdrawn meanwhile.
-    pub(crate) fn wait_until_placed(&self) -> Result<Option<QueuePosition>> {
+    /// withdrawn or a channel was disconnected meanwhile.
+    pub(crate) fn wait_until_placed(
+        &self,
+        [end, other_end]: [&Receiver<Infallible>; 2],
+    ) -> Result<Option<QueuePosition>> {
         loop {
             let placed = {
                 let mut state = self.state.lock();
@@ -278,7 +280,10 @@ impl Request {
                     }
                 }
             };
-            self.core.wait(&[&placed], None);
+            if is_disconnected(end) || is_disconnected(other_end) {
+                return Ok(None);
+            }
+            self.core.wait(&[&placed, end, other_end], None);
         }
     }
 
@@ -345,92 +350,6 @@ impl Request {
         self.observer.deliver();
     }
 
-    // ---- ending
-
-    /// Ends the request and deletes its znode, in the background if need be. The first outcome of
-    /// the deletion is sent to `first`. Does nothing when the request has ended.
-    ///
-    /// The caller [delivers](Request::deliver) the event, when it holds no lock.
-    pub(crate) fn withdraw(self: &Arc<Self>, first: Option<Sender<ZkResult<()>>>) {
-        let mut state = self.state.lock();
-        let was_owner = matches!(state.phase, Phase::Owner { .. });
-        if was_owner && !self.is_owner() {
-            // The lease ended before the withdrawal, and no thread has noticed yet.
-            drop(state);
-            return self.lose_lease();
-        }
-        let Some(cleanup) = self.end(&mut state, Ending::Withdrawn) else { return };
-        if was_owner {
-            self.observer.post(Event::Released);
-        }
-        let name = self.name_of(&state);
-        drop(state);
-        self.clean_up(cleanup, first);
-        if was_owner {
-            logging::info!("released {name}");
-        }
-    }
-
-    /// Ends the request because the lock, or the place in the queue, was taken away.
-    fn lose(self: &Arc<Self>, reason: LossReason) {
-        self.end_unasked(reason, None);
-    }
-
-    /// Ends the request because its lease has ended. The end of the session ends the lease too,
-    /// before it is notified.
-    fn lose_lease(self: &Arc<Self>) {
-        self.lose(self.core.end_reason().unwrap_or(LossReason::LeaseExpired));
-    }
-
-    /// Ends the request because the server refuses a call that it needs.
-    fn fail(self: &Arc<Self>, error: LockError) {
-        self.end_unasked(LossReason::Refused, Some(error));
-    }
-
-    fn end_unasked(self: &Arc<Self>, reason: LossReason, error: Option<LockError>) {
-        let mut state = self.state.lock();
-        let was_owner = matches!(state.phase, Phase::Owner { .. });
-        // Until the request is placed, its caller waits for it and gets the error.
-        let was_placed = state.phase.is_placed();
-        let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
-        let Some(cleanup) = self.end(&mut state, how) else { return };
-        self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
-        let name = self.name_of(&state);
-        let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-        state.error = error;
-        drop(state);
-        self.deliver_soon();
-        self.clean_up(cleanup, None);
-        let what = if was_owner { "lost" } else { "dropped from the queue:" };
-        let level = match reason {
-            _ if !was_placed => Level::Debug,
-            LossReason::SessionClosed => Level::Info,
-            _ => Level::Warn,
-        };
-        logging::log!(level, "{what} {name}: {reason}{cause}");
-    }
-
-    /// Ends the request and returns the work left; `None` if it had ended before.
-    fn end(&self, state: &mut State, how: Ending) -> Option<Cleanup> {
-        let (left_behind, znode) = match &state.phase {
-            Phase::Ended { .. } => return None,
-            // A worker that is creating the znode sees the end when the call returns, and deletes
-            // it.
-            Phase::Joining(_) => (state.reply_lost.then(|| self.all_znodes()), None),
-            Phase::Queued { znode, .. } | Phase::Owner { znode, .. } => {
-                // A create that seemed lost may have taken effect beside its repetition.
-                let target = if state.reply_lost { self.all_znodes() } else { Target::ZNode(znode.clone()) };
-                (Some(target), Some(znode.clone()))
-            }
-        };
-        *self.held_under.lock() = None;
-        state.phase = Phase::Ended { znode, how };
-        state.listing = None;
-        self.forget_watch(state);
-        state.awaited = None;
-        Some(Cleanup { left_behind, still_moving: state.runner.stop() })
-    }
-
     fn forget_watch(&self, state: &mut State) {
         if let Some(watched) = state.watched.take() {
             self.core.registry().unwatch(&watched, self.id);
@@ -447,22 +366,6 @@ impl Request {
             true => logging::warn!("suspended {znode}: no contact, owned until the lease ends"),
             false => logging::info!("suspended {znode}: no contact, waiting for it"),
         }
-    }
-
-    fn clean_up(&self, cleanup: Cleanup, first: Option<Sender<ZkResult<()>>>) {
-        if let Some(target) = cleanup.left_behind {
-            self.core.remove(target, first);
-        }
-        // Last: a lingering session is finished when the last participant has left. A worker that
-        // moves the request may have a deletion to add, so it leaves for the request.
-        if !cleanup.still_moving {
-            self.core.leave(self.id);
-        }
-    }
-
-    /// Every znode that this request has created, whether or not a reply named it.
-    fn all_znodes(&self) -> Target {
-        Target::Children { dir: self.spec.dir.clone(), prefix: self.spec.prefix.clone() }
     }
 }
 
@@ -488,14 +391,5 @@ impl Participant for Request {
             }
             Notification::SessionEnded(reason) => self.lose(reason),
         }
-    }
-}
-
-impl fmt::Debug for Request {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request")
-            .field("dir", &self.spec.dir)
-            .field("znode", &self.znode())
-            .finish_non_exhaustive()
     }
 }

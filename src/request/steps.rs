@@ -176,11 +176,8 @@ impl Request {
     }
 
     fn join_failed(self: &Arc<Self>, operation: Operation, error: ZkError) -> Next {
-        if error == ZkError::SessionExpired {
-            // The end of the session ends the request, and gives the reason.
-            return Next::Park;
-        }
-        if !error.is_transient() {
+        let is_over = error == ZkError::SessionExpired;
+        if !is_over && !error.is_transient() {
             self.fail(LockError::client(operation, &self.spec.dir, error));
             return Next::Park;
         }
@@ -193,6 +190,11 @@ impl Request {
             return Next::Park;
         };
         joining.unconfirmed = true;
+        if is_over {
+            // The end of the session ends the request, and gives the reason. It may have ended for
+            // this process alone, with the znode left on the server.
+            return Next::Park;
+        }
         let error = LockError::client(operation, &self.spec.dir, error);
         let message = error.to_string();
         let next = joining.failed.failed(error, &self.spec.retry, &self.core);

@@ -7,6 +7,11 @@
 use std::fmt;
 use std::time::Duration;
 
+/// The longest time that a thread sleeps before it reads this clock again. A sleep does not count
+/// the time in which the machine is suspended, so a deadline that passes meanwhile is noticed this
+/// late. Waking up once a second costs next to nothing.
+pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
+
 /// A point in time, in nanoseconds since an origin that the process does not choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);

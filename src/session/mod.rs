@@ -11,6 +11,7 @@ mod job;
 mod lease;
 mod listings;
 mod mailbox;
+mod process;
 mod registry;
 mod removal;
 mod replacement;
@@ -40,6 +41,7 @@ pub(crate) use self::job::Job;
 pub(crate) use self::lease::LeaseEpoch;
 pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
+pub(crate) use self::process::Process;
 pub(crate) use self::registry::{Notification, Participant, ParticipantId};
 pub(crate) use self::removal::Target;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
@@ -66,7 +68,8 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// In contact, and a write that was sent within the last session timeout was answered.
+    /// In contact, and a write was answered that was sent less than 31/32 of the session timeout
+    /// ago.
     Connected,
     /// Out of contact, or no write was answered for too long. The session may live; locks held are
     /// still owned until their lease ends.
@@ -277,6 +280,10 @@ impl Handle {
     }
 
     /// Ends the replacement, if there is any, and returns the core that is the last one.
+    ///
+    /// The replacement is closed first, and the core is read under the mutex under which
+    /// [`replace`](Handle::replace) checks for that. So a core that is installed meanwhile is
+    /// either the one returned, or refused by `replace`, and ended in both cases.
     fn close(&self) -> Arc<Core> {
         if let Some(replacement) = &self.replacement {
             replacement.close();
@@ -287,6 +294,7 @@ impl Handle {
     /// Replaces a lost core by a new one; `false` if the session was closed meanwhile.
     fn replace(&self, core: Arc<Core>) -> bool {
         let mut current = self.core.lock();
+        // Under the mutex: see `close`.
         if self.replacement.as_ref().is_none_or(Replacement::is_closed) {
             return false;
         }

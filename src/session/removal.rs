@@ -85,6 +85,12 @@ impl Removal {
         }
     }
 
+    /// Ends, and leaves the deletion to the session that follows.
+    fn leave_behind(&self) {
+        self.core.leave_behind(self.target.clone());
+        self.end();
+    }
+
     fn end(&self) {
         self.with_runner(Runner::stop);
         self.core.leave(self.id);
@@ -133,10 +139,7 @@ impl Task for Removal {
                 self.end();
             }
             // The session may have ended for this process alone, with the znode left on the server.
-            Err(ZkError::SessionExpired) => {
-                self.core.leave_behind(self.target.clone());
-                self.end();
-            }
+            Err(ZkError::SessionExpired) => self.leave_behind(),
             Err(error) => self.failed(error),
         }
     }
@@ -161,10 +164,7 @@ impl Participant for Removal {
             Notification::LookAgain => self.wake(),
             Notification::Routine | Notification::CheckLease | Notification::Suspended => {}
             Notification::SessionEnded(_) if self.core.outlives_us() => self.wake(),
-            Notification::SessionEnded(_) => {
-                self.core.leave_behind(self.target.clone());
-                self.end();
-            }
+            Notification::SessionEnded(_) => self.leave_behind(),
         }
     }
 }
@@ -181,6 +181,25 @@ impl std::fmt::Display for Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::BlockingWriteLock;
+    use crate::fake::{SimOperation, SimulatedZooKeeper};
+    use crate::testing::open_on_manual_runtime;
+
+    #[test]
+    fn deletion_under_way_when_the_client_gives_up_is_left_to_the_next_session() {
+        let zookeeper = SimulatedZooKeeper::new();
+        let timeout = Duration::from_secs(30);
+        let (client, _runtime, session) = open_on_manual_runtime(&zookeeper, timeout);
+        let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
+        let gives_up = Arc::clone(&client);
+        client.before_next(SimOperation::Delete, move || gives_up.give_up());
+        drop(guard);
+        assert_eq!(zookeeper.children("/lock").len(), 1, "the session lives on at the server");
+        let (_client, _runtime, next) = open_on_manual_runtime(&zookeeper, timeout);
+        session.core().pass_orphans_to(&next.core());
+        assert!(zookeeper.children("/lock").is_empty());
+    }
 
     #[test]
     fn the_delay_doubles_with_each_failure_up_to_half_a_minute() {

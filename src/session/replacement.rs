@@ -4,7 +4,6 @@
 //! decision. Here it has decided so for requests that wait, and for nothing else.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -119,12 +118,6 @@ impl Replacement {
     }
 }
 
-impl fmt::Debug for Replacement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replacement").field("closed", &self.is_closed()).finish_non_exhaustive()
-    }
-}
-
 /// Makes a core on a new client.
 pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
     let runtime = (factory.runtime)()?;
@@ -225,9 +218,7 @@ impl Outage {
 }
 
 fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<Arc<Core>> {
-    for target in lost.take_orphans() {
-        core.remove(target, None);
-    }
+    lost.pass_orphans_to(&core);
     let replaced = handle.upgrade().filter(|handle| handle.replace(Arc::clone(&core)));
     let Some(handle) = replaced else {
         // Closed, or dropped, while the factory was at work.
@@ -243,35 +234,82 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
 
     use crossbeam_channel::unbounded;
 
     use crate::Session;
     use crate::fake::{SimOperation, SimulatedZooKeeper};
-    use crate::testing::{deadline, eventually, next};
+    use crate::testing::{deadline, eventually, next, replacing_session};
 
     const LONG: Duration = Duration::from_secs(30);
 
     #[test]
-    fn a_session_that_is_dropped_while_the_factory_is_at_work_leaves_nothing_open() {
+    fn a_session_that_is_dropped_or_closed_while_the_factory_is_at_work_leaves_nothing_open() {
+        for closed in [false, true] {
+            let server = SimulatedZooKeeper::new();
+            let (made, clients) = unbounded();
+            let (go, may_go) = unbounded();
+            let of_factory = server.clone();
+            go.send(()).unwrap();
+            let session = Session::from_client_factory(move || {
+                let client = of_factory.connect(LONG);
+                let _ = made.send(Arc::clone(&client));
+                let _ = may_go.recv_timeout(deadline());
+                Ok(client)
+            });
+            let session = session.unwrap();
+            next(&clients).expire();
+            let second = next(&clients);
+            if closed {
+                session.close();
+            }
+            // Dropped after the other thread is done with it, or before.
+            let _held = closed.then_some(session);
+            go.send(()).unwrap();
+            eventually("the second session is closed", || !server.sessions().contains(&second.session_id()));
+            assert_eq!(server.calls(SimOperation::Close), 1);
+        }
+    }
+
+    /// Closes the session when it has been replaced.
+    struct ClosesNext(Session);
+
+    impl OnNewSession for ClosesNext {
+        fn new_session(&self) {
+            self.0.close();
+        }
+    }
+
+    #[test]
+    fn close_by_a_participant_that_is_notified_of_the_new_session_leaves_nothing_open() {
         let server = SimulatedZooKeeper::new();
-        let (made, clients) = unbounded();
-        let (go, may_go) = unbounded();
-        let of_factory = server.clone();
-        go.send(()).unwrap();
-        let session = Session::from_client_factory(move || {
-            let client = of_factory.connect(LONG);
-            let _ = made.send(Arc::clone(&client));
-            let _ = may_go.recv_timeout(deadline());
-            Ok(client)
-        });
-        let session = session.unwrap();
+        let (session, clients) = replacing_session(&server, LONG);
+        let participant: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
+        session.replacement().unwrap().register(Arc::downgrade(&participant));
         next(&clients).expire();
-        let second = next(&clients);
-        drop(session);
-        go.send(()).unwrap();
-        eventually("the second session is closed", || !server.sessions().contains(&second.session_id()));
-        assert_eq!(server.calls(SimOperation::Close), 1);
+        next(&clients);
+        eventually("the second session is closed", || server.sessions().is_empty());
+        assert_eq!(session.state(), SessionState::Lost);
+    }
+
+    #[test]
+    fn close_at_any_moment_of_a_replacement_leaves_nothing_open() {
+        let server = SimulatedZooKeeper::new();
+        for round in 0..300 {
+            let (session, clients) = replacing_session(&server, LONG);
+            next(&clients).expire();
+            // From before the factory is asked to after the new session is installed.
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(2 * round) {
+                std::hint::spin_loop();
+            }
+            session.close();
+            // Keeps the last handle until the replacing thread, which has the factory, has ended.
+            while clients.recv_timeout(deadline()).is_ok() {}
+            eventually("every session is closed", || server.sessions().is_empty());
+            assert_eq!(session.state(), SessionState::Lost);
+        }
     }
 
     #[test]

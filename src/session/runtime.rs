@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Select, TryRecvError};
 use uuid::Uuid;
 
 use super::callbacks::Callbacks;
-use super::clock::{Clock, Moment, SystemClock};
+use super::clock::{Clock, MAX_SLEEP, Moment, SystemClock};
 use super::job::Job;
 use super::timer::Timer;
 use super::workers::Workers;
@@ -110,6 +110,24 @@ fn select_of<'a>(signals: &[&'a dyn Signal]) -> Select<'a> {
     select
 }
 
+/// [Waits](Runtime::wait) by this clock.
+fn wait_by(clock: &dyn Clock, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
+    let mut select = select_of(signals);
+    // A wait may end without a ready signal: another thread was faster to take the message.
+    while select.try_ready().is_err() {
+        let Some(deadline) = deadline else {
+            select.ready();
+            continue;
+        };
+        let left = deadline.since(clock.now());
+        if left.is_zero() {
+            return false;
+        }
+        let _ = select.ready_timeout(left.min(MAX_SLEEP));
+    }
+    true
+}
+
 /// The runtime of a session in use: a few workers, one timer thread, and threads for callbacks
 /// while there are any.
 #[derive(Debug)]
@@ -123,7 +141,10 @@ impl Threads {
     pub(crate) fn start() -> Result<Arc<Threads>> {
         let workers = Workers::start().map_err(LockError::thread)?;
         match Timer::start() {
-            Ok(timer) => Ok(Arc::new(Threads { workers, callbacks: Callbacks::new(), timer })),
+            Ok(timer) => {
+                let callbacks = Callbacks::new(timer.clone());
+                Ok(Arc::new(Threads { workers, callbacks, timer }))
+            }
             Err(error) => {
                 workers.shut_down();
                 Err(LockError::thread(error))
@@ -154,14 +175,7 @@ impl Runtime for Threads {
     }
 
     fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
-        let mut select = select_of(signals);
-        match deadline {
-            Some(deadline) => select.ready_timeout(deadline.since(self.now())).is_ok(),
-            None => {
-                select.ready();
-                true
-            }
-        }
+        wait_by(&SystemClock, signals, deadline)
     }
 
     fn abandon(&self) {
@@ -169,8 +183,74 @@ impl Runtime for Threads {
     }
 
     fn shut_down(&self) {
+        // The timer before the callbacks, which it may start late.
         self.timer.shut_down();
         self.workers.shut_down();
         self.callbacks.shut_down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use crossbeam_channel::unbounded;
+
+    use crate::testing::{in_background, next};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// The machine is suspended for two hours right after the first reading.
+    #[derive(Debug, Default)]
+    struct Suspended(AtomicBool);
+
+    impl Clock for Suspended {
+        fn now(&self) -> Moment {
+            let begun = Moment::from_nanos(0);
+            if self.0.swap(true, Ordering::SeqCst) { begun.after(2 * HOUR) } else { begun }
+        }
+    }
+
+    #[test]
+    fn a_deadline_that_passes_while_the_machine_is_suspended_ends_a_wait() {
+        let (_open, receiver) = unbounded::<()>();
+        let deadline = Moment::from_nanos(0).after(HOUR);
+        let waiting = in_background(move || wait_by(&Suspended::default(), &[&receiver], Some(deadline)));
+        assert!(!next(&waiting));
+    }
+
+    #[test]
+    fn a_message_that_another_thread_takes_does_not_end_a_wait() {
+        const TIME: Duration = Duration::from_millis(50);
+        let (sender, receiver) = unbounded();
+        let waits_to_the_end = || {
+            let waiter = receiver.clone();
+            let deadline = SystemClock.now().after(2 * TIME);
+            let waiting = in_background(move || wait_by(&SystemClock, &[&waiter], Some(deadline)));
+            while SystemClock.now() < deadline.before(TIME) {
+                thread::sleep(TIME / 10);
+                sender.send(()).unwrap();
+                // The waiter is notified, but needs longer to wake up.
+                let _ = receiver.try_recv();
+            }
+            !next(&waiting)
+        };
+        assert!((0..20).any(|_| waits_to_the_end()), "each message has ended a wait");
+    }
+
+    #[test]
+    fn a_wait_ends_with_a_message_or_a_disconnect() {
+        for deadline in [None, Some(SystemClock.now().after(HOUR))] {
+            let (sender, receiver) = unbounded();
+            let waiter = receiver.clone();
+            let waiting = in_background(move || wait_by(&SystemClock, &[&waiter], deadline));
+            sender.send(()).unwrap();
+            assert!(next(&waiting));
+            receiver.recv().unwrap();
+            let waiting = in_background(move || wait_by(&SystemClock, &[&receiver], deadline));
+            drop(sender);
+            assert!(next(&waiting));
+        }
     }
 }

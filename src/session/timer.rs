@@ -1,22 +1,19 @@
 //! The timer thread: runs short jobs at their time.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use parking_lot::Condvar;
 
-use super::clock::{Clock, Moment, SystemClock};
+use super::clock::{Clock, MAX_SLEEP, Moment, SystemClock};
 use super::job::{Job, run_guarded};
 use crate::lock_order::{Mutex, rank::TIMER};
 
-/// How late a job may be after the machine has slept.
-const MAX_WAIT: Duration = Duration::from_secs(1);
-
+/// A handle to the thread.
+#[derive(Clone)]
 pub(crate) struct Timer {
     shared: Arc<Shared>,
 }
@@ -28,13 +25,10 @@ struct Shared {
 
 #[derive(Default)]
 struct Schedule {
-    entries: BinaryHeap<Reverse<Entry>>,
+    /// By their times, and then in the order in which they were submitted.
+    entries: BTreeMap<(Moment, u64), Job>,
+    submitted: u64,
     closed: bool,
-}
-
-struct Entry {
-    due: Moment,
-    job: Job,
 }
 
 impl Timer {
@@ -50,8 +44,10 @@ impl Timer {
         if schedule.closed {
             return;
         }
-        let is_next = schedule.entries.peek().is_none_or(|Reverse(next)| due < next.due);
-        schedule.entries.push(Reverse(Entry { due, job }));
+        let is_next = schedule.entries.first_key_value().is_none_or(|((next, _), _)| due < *next);
+        schedule.submitted += 1;
+        let number = schedule.submitted;
+        schedule.entries.insert((due, number), job);
         if is_next {
             self.shared.changed.notify_one();
         }
@@ -90,42 +86,22 @@ impl Shared {
                 return None;
             }
             let now = SystemClock.now();
-            match schedule.entries.peek().map(|Reverse(next)| next.due) {
+            match schedule.entries.first_key_value().map(|((due, _), _)| *due) {
                 None => schedule.wait(&self.changed),
-                Some(due) if due <= now => return schedule.entries.pop().map(|Reverse(entry)| entry.job),
+                Some(due) if due <= now => return schedule.entries.pop_first().map(|(_, job)| job),
                 Some(due) => {
-                    // The waiting does not count the time for which the machine sleeps, as the
-                    // clock does.
-                    schedule.wait_for(&self.changed, due.since(now).min(MAX_WAIT));
+                    schedule.wait_for(&self.changed, due.since(now).min(MAX_SLEEP));
                 }
             }
         }
     }
 }
 
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
-        self.due == other.due
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Entry) -> Ordering {
-        self.due.cmp(&other.due)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
     use crossbeam_channel::unbounded;
 
     use crate::testing::{deadline, next};

@@ -11,9 +11,14 @@ mod tests;
 pub(crate) mod wait;
 mod watchdog;
 
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, bounded, unbounded};
+
+use crate::Session;
+use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 
 pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};
 pub(crate) use self::wait::{deadline, eventually};
@@ -23,6 +28,21 @@ pub(crate) use self::wait::{deadline, eventually};
 pub(crate) fn begin() {
     panics::watch();
     watchdog::watch_this_test();
+}
+
+/// A session whose lost clients are replaced, and a channel of its clients.
+pub(crate) fn replacing_session(
+    zookeeper: &SimulatedZooKeeper,
+    session_timeout: Duration,
+) -> (Session, Receiver<Arc<SimulatedClient>>) {
+    let (made, clients) = unbounded();
+    let zookeeper = zookeeper.clone();
+    let session = Session::from_client_factory(move || {
+        let client = zookeeper.connect(session_timeout);
+        let _ = made.send(Arc::clone(&client));
+        Ok(client)
+    });
+    (session.unwrap(), clients)
 }
 
 /// Makes a call that may block forever on another thread, and returns a channel for its outcome.

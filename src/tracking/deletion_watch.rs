@@ -1,7 +1,6 @@
 //! [`DeletionWatch`]: waits until a znode is deleted, over reconnects, and costs no thread
 //! meanwhile.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -63,12 +62,6 @@ impl Subject for Deletion {
             WatchOutcome::Unreadable => return Err(ZkError::NoAuth),
         }
         Ok(Fetched::Seen(()))
-    }
-}
-
-impl fmt::Debug for DeletionWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeletionWatch").finish_non_exhaustive()
     }
 }
 

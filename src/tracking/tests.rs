@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, unbounded};
-
 use crate::client::{Acl, CreateMode, Permissions, ZkError};
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{deadline, eventually, in_background, next};
+use crate::testing::{deadline, eventually, in_background, next, replacing_session};
 use crate::{
     CancelToken, LockDirectory, LockError, LossReason, NodeTracker, RecoverableZooKeeper, RetryPolicy,
     Session, Wait, ZooKeeperClient,
@@ -294,29 +292,11 @@ fn tracker_keeps_its_session_open_until_dropped() {
 
 // ---- sessions that are replaced
 
-fn replacing_session(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
-    replacing_session_for(zk, LONG)
-}
-
-fn replacing_session_for(
-    zk: &SimulatedZooKeeper,
-    session_timeout: Duration,
-) -> (Session, Receiver<Arc<SimulatedClient>>) {
-    let (made, clients) = unbounded();
-    let zk = zk.clone();
-    let session = Session::from_client_factory(move || {
-        let client = zk.connect(session_timeout);
-        let _ = made.send(Arc::clone(&client));
-        Ok(client)
-    });
-    (session.unwrap(), clients)
-}
-
 #[test]
 fn tracker_survives_the_replacement_of_its_session() {
     let zk = SimulatedZooKeeper::new();
     zk.create(PATH, b"0");
-    let (session, clients) = replacing_session(&zk);
+    let (session, clients) = replacing_session(&zk, LONG);
     let tracker = tracker(&session);
     for round in ["1", "2", "3"] {
         let client = next(&clients);
@@ -336,7 +316,7 @@ fn tracker_survives_the_replacement_of_its_session() {
 fn late_answer_of_a_lost_session_is_ignored() {
     let zk = SimulatedZooKeeper::new();
     zk.create(PATH, b"old");
-    let (session, clients) = replacing_session_for(&zk, Duration::from_millis(600));
+    let (session, clients) = replacing_session(&zk, Duration::from_millis(600));
     let tracker = tracker(&session);
     let (first, core) = (next(&clients), Arc::downgrade(&session.core()));
     first.swallow_next(SimOperation::GetData, Effect::After);

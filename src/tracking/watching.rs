@@ -43,16 +43,11 @@ impl Watching {
         self.core.read(|client| client.get_data(path.as_str(), true))
     }
 
-    /// Looks whether there is such a znode; the watch fires when it comes, changes or goes.
-    fn existence(&self, path: &ZNodePath) -> ZkResult<Option<Stat>> {
-        self.register(path);
-        self.core.read(|client| client.exists(path.as_str(), true))
-    }
-
     /// Looks whether a znode that was not found is still missing, which is seen as `value`; the
     /// watch fires when it comes.
     pub(crate) fn absence<T>(&self, path: &ZNodePath, value: T) -> ZkResult<Fetched<T>> {
-        Ok(match self.existence(path)? {
+        self.register(path);
+        Ok(match self.core.read(|client| client.exists(path.as_str(), true))? {
             None => Fetched::Seen(value),
             Some(_) => Fetched::ChangedMeanwhile,
         })

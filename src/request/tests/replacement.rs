@@ -1,25 +1,16 @@
 //! Sessions that are replaced when they are lost.
 
 use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A session whose lost clients are replaced, and a channel of its clients.
-fn replacing_session(zk: &SimulatedZooKeeper) -> (Session, Receiver<Arc<SimulatedClient>>) {
-    let (made, clients) = unbounded();
-    let zk = zk.clone();
-    let session = Session::from_client_factory(move || {
-        let client = zk.connect(LONG);
-        let _ = made.send(Arc::clone(&client));
-        Ok(client)
-    });
-    (session.unwrap(), clients)
-}
+use crate::testing::replacing_session;
 
 #[test]
 fn waiters_keep_waiting_on_the_replaced_session() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
-    let (session, clients) = replacing_session(&zk);
+    let (session, clients) = replacing_session(&zk, LONG);
     let (sender, calls) = unbounded();
     let listening = WriteLock::with_listener(&session, DIR, RecordingListener(sender)).unwrap();
     assert!(!listening.lock().unwrap());
@@ -40,7 +31,7 @@ fn waiters_keep_waiting_on_the_replaced_session() {
 #[test]
 fn holder_loses_the_lock_when_its_session_is_replaced() {
     let zk = SimulatedZooKeeper::new();
-    let (session, clients) = replacing_session(&zk);
+    let (session, clients) = replacing_session(&zk, LONG);
     let states = session.subscribe();
     let (sender, calls) = unbounded();
     let lock = WriteLock::with_listener(&session, DIR, RecordingListener(sender)).unwrap();
@@ -58,7 +49,7 @@ fn holder_loses_the_lock_when_its_session_is_replaced() {
 #[test]
 fn znodes_of_a_lost_session_are_deleted_on_the_next() {
     let zk = SimulatedZooKeeper::new();
-    let (session, clients) = replacing_session(&zk);
+    let (session, clients) = replacing_session(&zk, LONG);
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let guard = lock.lock().unwrap();
     let left = guard.id().to_owned();
@@ -73,12 +64,65 @@ fn znodes_of_a_lost_session_are_deleted_on_the_next() {
     assert!(!zk.exists(&left));
 }
 
+/// Waits until a session follows the one of this moment.
+fn await_replacement(session: &Session, lose: impl FnOnce()) {
+    let replaced = session.replacement().unwrap().next();
+    lose();
+    assert!(replaced.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
+}
+
+#[test]
+fn create_under_way_at_the_loss_of_the_session_is_undone_on_the_next() {
+    for returns_late in [false, true] {
+        let zk = SimulatedZooKeeper::new();
+        zk.create(DIR, b"");
+        let (session, clients) = replacing_session(&zk, LONG);
+        let client = next(&clients);
+        let (release, held) = crossbeam_channel::bounded::<()>(0);
+        // The client gives up before the reply. The session lives on for its timeout.
+        let gives_up = Arc::clone(&client);
+        client.after_next(SimOperation::Create, move || {
+            gives_up.give_up();
+            if returns_late {
+                let _ = held.recv();
+            }
+        });
+        await_replacement(&session, || {
+            let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+            assert!(lock.try_lock().unwrap_err().is_session_lost());
+        });
+        assert_eq!(zk.sessions().len(), 2);
+        drop(release);
+        eventually("the znode is deleted", || zk.children(DIR).is_empty());
+        assert_eq!(zk.sessions().len(), 2, "the deletion was not the server's");
+    }
+}
+
+#[test]
+fn create_that_succeeds_after_the_session_was_replaced_is_undone() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let (session, clients) = replacing_session(&zk, Duration::from_millis(800));
+    let client = next(&clients);
+    // The lease ends in a partition, and the server does not get the close.
+    client.fail_next(SimOperation::Close, Effect::Before, ZkError::ConnectionLoss);
+    client.swallow_next(SimOperation::Create, Effect::After);
+    await_replacement(&session, || {
+        let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+        assert!(lock.try_lock().unwrap_err().is_session_lost());
+    });
+    assert_eq!(zk.children(DIR).len(), 1);
+    client.release();
+    eventually("the znode is deleted", || zk.children(DIR).is_empty());
+    assert!(zk.sessions().contains(&client.session_id()), "the deletion was not the server's");
+}
+
 #[test]
 fn close_ends_the_replacement_of_lost_sessions() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     zk.create_sequential(DIR, "x-other-lock-", None);
-    let (session, clients) = replacing_session(&zk);
+    let (session, clients) = replacing_session(&zk, LONG);
     let lock = Arc::new(BlockingWriteLock::new(&session, DIR).unwrap());
     let of_thread = Arc::clone(&lock);
     let waiting = in_background(move || of_thread.lock().map(drop));
@@ -90,4 +134,30 @@ fn close_ends_the_replacement_of_lost_sessions() {
     next(&clients);
     assert!(clients.recv_timeout(deadline()).is_err(), "the factory is dropped and made no other client");
     assert_eq!(session.state(), SessionState::Lost);
+}
+
+#[test]
+fn close_between_two_sessions_ends_a_wait_with_closed() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    zk.create_sequential(DIR, "x-other-lock-", None);
+    let (made, clients) = unbounded();
+    let (of_factory, is_first) = (zk.clone(), AtomicBool::new(true));
+    let session = Session::from_client_factory(move || {
+        if is_first.swap(false, Ordering::SeqCst) {
+            let client = of_factory.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            return Ok(client);
+        }
+        Err(LockError::Connect { tried: "a server".to_owned(), timeout: LONG })
+    });
+    let session = session.unwrap();
+    let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+    let waiting = in_background(move || lock.lock().map(drop));
+    eventually("it is in the queue", || zk.children(DIR).len() == 2);
+    next(&clients).expire();
+    eventually("the loss is noticed", || session.state() == SessionState::Lost);
+    session.close();
+    let error = next(&waiting).unwrap_err();
+    assert!(error.is_closed(), "{error}");
 }

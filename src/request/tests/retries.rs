@@ -1,6 +1,9 @@
 //! Attempts, and the delays between them.
 
 use super::*;
+use crate::MultiLock;
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 fn with_retry(session: &Session, policy: RetryPolicy) -> ProtocolSupport {
     ProtocolSupport::with_options(session, LockOptions::new().retry(policy)).unwrap()
@@ -45,7 +48,7 @@ fn successful_or_refused_operation_is_not_retried() {
 fn close_interrupts_the_delay_before_the_next_attempt() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
-    let policy = RetryPolicy::linear(Duration::from_secs(3600));
+    let policy = RetryPolicy::linear(HOUR);
     let support = Arc::new(with_retry(&fixture.session, policy));
     let (tried, attempts) = unbounded();
     let of_thread = Arc::clone(&support);
@@ -68,11 +71,10 @@ fn lock_retries_by_its_policy() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let fixture = Fixture::join(&zk);
-    let hour = Duration::from_secs(3600);
     let policies = [
         (RetryPolicy::constant(Duration::from_millis(1)).with_attempts(3), 3),
-        (RetryPolicy::linear(hour).with_jitter().with_total_time(Duration::from_secs(60)), 2),
-        (RetryPolicy::exponential(hour).with_total_time(Duration::from_secs(60)), 1),
+        (RetryPolicy::linear(HOUR).with_jitter().with_total_time(Duration::from_secs(60)), 2),
+        (RetryPolicy::exponential(HOUR).with_total_time(Duration::from_secs(60)), 1),
     ];
     for (policy, attempts) in policies {
         let options = LockOptions::new().retry(policy);
@@ -111,4 +113,35 @@ fn path_is_ensured_despite_a_lost_reply() {
         support.ensure_path_exists(&format!("/a/{when:?}/b")).unwrap();
         assert!(zk.exists(&format!("/a/{when:?}/b")));
     }
+}
+
+#[test]
+fn close_ends_a_try_lock_whose_create_is_retried() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let options = LockOptions::new().retry(RetryPolicy::constant(HOUR));
+    let lock = Arc::new(BlockingWriteLock::with_options(&fixture.session, DIR, options).unwrap());
+    fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+    let of_thread = Arc::clone(&lock);
+    let trying = in_background(move || of_thread.try_lock().map(drop));
+    eventually("the create has failed", || fixture.client.pending_faults() == 0);
+    lock.close();
+    assert!(next(&trying).unwrap_err().is_closed());
+}
+
+#[test]
+fn loss_of_an_earlier_lock_ends_a_try_lock_whose_create_is_retried() {
+    let zk = SimulatedZooKeeper::new();
+    let dirs = ["/locks/a", "/locks/b"];
+    dirs.iter().for_each(|dir| zk.create(dir, b""));
+    let fixture = Fixture::join(&zk);
+    let options = LockOptions::new().retry(RetryPolicy::constant(HOUR));
+    let lock = MultiLock::with_options(&fixture.session, dirs, options).unwrap();
+    fixture.client.fail_nth(SimOperation::Create, 2, Effect::Before, ZkError::ConnectionLoss);
+    let trying = in_background(move || lock.try_lock().map(drop));
+    eventually("the second create has failed", || fixture.client.pending_faults() == 0);
+    eventually("the owner watches its znode", || zk.watch_count() == 1);
+    zk.delete(&format!("{}/{}", dirs[0], zk.children(dirs[0])[0]));
+    let error = next(&trying).unwrap_err();
+    assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
 }

@@ -55,6 +55,24 @@ fn request_withdrawn_while_its_create_hangs_is_deleted_later() {
 }
 
 #[test]
+fn unlock_during_the_create_is_pending() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let fixture = Fixture::join(&zk);
+    let (lock, calls) = fixture.listening();
+    fixture.client.swallow_next(SimOperation::Create, Effect::After);
+    thread::scope(|scope| {
+        let locking = scope.spawn(|| lock.lock());
+        eventually("the create has taken effect", || zk.children(DIR).len() == 1);
+        assert_eq!(lock.unlock().unwrap(), Released::Pending);
+        assert!(!locking.join().unwrap().unwrap());
+    });
+    fixture.client.release();
+    eventually("the znode is deleted", || zk.children(DIR).is_empty());
+    assert!(calls.is_empty());
+}
+
+#[test]
 fn request_timed_out_during_its_retries_leaves_no_znode() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");

@@ -30,13 +30,32 @@ impl Core {
         self: &Arc<Self>,
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
     ) -> ZkResult<T> {
+        self.send(call, |sending| self.status.lock().lease.read_answered(sending, self.runtime.now()))
+    }
+
+    /// A call that goes through the quorum: its answer extends the lease.
+    pub(crate) fn write<T>(
+        self: &Arc<Self>,
+        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
+    ) -> ZkResult<T> {
+        self.send(call, |sending| self.take_proof(sending))
+    }
+
+    /// Makes a call, and passes on when it was sent if it was answered.
+    fn send<T>(
+        self: &Arc<Self>,
+        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
+        answered: impl FnOnce(Sending),
+    ) -> ZkResult<T> {
         self.check_alive()?;
-        let sending = self.sending();
+        let sending = self.status.lock().lease.sending(self.runtime.now());
         let result = contain_call("the ZooKeeper client", || call(&*self.client));
         if was_answered(&result) {
-            self.status.lock().lease.read_answered(sending, self.runtime.now());
+            answered(sending);
         }
-        self.note_expiry(&result);
+        if matches!(result, Err(ZkError::SessionExpired)) {
+            self.end(LossReason::SessionExpired);
+        }
         result
     }
 
@@ -45,25 +64,6 @@ impl Core {
     pub(crate) fn list_after_write(self: &Arc<Self>, dir: &ZNodePath) -> ZkResult<Vec<String>> {
         self.prove_life()?;
         self.read(|client| client.get_children(dir.as_str(), false))
-    }
-
-    /// A call that goes through the quorum: its answer extends the lease.
-    pub(crate) fn write<T>(
-        self: &Arc<Self>,
-        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
-    ) -> ZkResult<T> {
-        self.check_alive()?;
-        let sending = self.sending();
-        let result = contain_call("the ZooKeeper client", || call(&*self.client));
-        if was_answered(&result) {
-            self.take_proof(sending);
-        }
-        self.note_expiry(&result);
-        result
-    }
-
-    fn sending(&self) -> Sending {
-        self.status.lock().lease.sending(self.runtime.now())
     }
 
     fn take_proof(self: &Arc<Self>, sending: Sending) {
@@ -83,12 +83,6 @@ impl Core {
     fn check_alive(&self) -> ZkResult<()> {
         let has_ended = self.end_reason().is_some();
         if has_ended && !self.outlives_us() { Err(ZkError::SessionExpired) } else { Ok(()) }
-    }
-
-    fn note_expiry<T>(self: &Arc<Self>, result: &ZkResult<T>) {
-        if matches!(result, Err(ZkError::SessionExpired)) {
-            self.end(LossReason::SessionExpired);
-        }
     }
 
     /// Creates a persistent znode and its missing parents. Does nothing if it exists.

@@ -13,7 +13,7 @@ mod tests;
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -23,6 +23,7 @@ use super::SessionState;
 use super::clock::Moment;
 use super::lease::{Lease, LeaseEpoch};
 use super::listings::Listings;
+use super::process::Process;
 use super::registry::{Notification, Participant, ParticipantId, Registry};
 use super::removal::{Removal, Target};
 use super::runtime::{Priority, Runtime, Signal};
@@ -49,16 +50,14 @@ pub(crate) struct Core {
     /// The client's answers when it was taken: it is not called back from its events.
     min_idle_for_ping: Duration,
     runtime: Arc<dyn Runtime>,
-    /// The process that opened the session. One that it forks has a copy of everything but the
-    /// threads.
-    process: u32,
+    process: Process,
     status: Mutex<STATUS, Status>,
     registry: Registry,
     listings: Listings,
     /// Znodes that the log has mentioned, for messages that are logged once.
     mentioned: Mutex<MENTIONED, HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
-    orphans: Mutex<ORPHANS, Vec<Target>>,
+    orphans: Mutex<ORPHANS, Orphans>,
     /// Disconnected when the session has ended, for those who wait for something else meanwhile.
     ended: Receiver<Infallible>,
     /// Disconnected when the client has been dropped and the threads are ending.
@@ -82,12 +81,12 @@ impl Core {
             min_idle_for_ping: client.min_idle_for_ping(),
             client,
             runtime,
-            process: std::process::id(),
+            process: Process::current(),
             status: Mutex::new(status),
             registry: Registry::default(),
             listings: Listings::default(),
             mentioned: Mutex::default(),
-            orphans: Mutex::default(),
+            orphans: Mutex::new(Orphans::Kept(Vec::new())),
             ended,
             finished,
         });
@@ -227,9 +226,9 @@ impl Core {
         self.status.lock().lease.admits_owners(epoch, self.runtime.now())
     }
 
-    /// Whether this is the process that opened the session, and not one that it has forked.
-    pub(crate) fn is_in_its_process(&self) -> bool {
-        std::process::id() == self.process
+    /// The process that opened the session.
+    pub(crate) fn process(&self) -> Process {
+        self.process
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -322,13 +321,15 @@ impl Core {
     /// session.
     ///
     /// # Errors
-    /// `SessionLost` or `Closed` if the session ends meanwhile, whatever the outcome of the call.
+    /// `SessionLost` or `Closed` if the session has ended, or ends meanwhile, whatever the outcome
+    /// of the call.
     pub(crate) fn call<T: Send + 'static>(
         self: &Arc<Self>,
         operation: Operation,
         path: &ZNodePath,
         call: impl FnOnce(&Arc<Core>) -> T + Send + 'static,
     ) -> Result<T> {
+        self.check_open(operation, path)?;
         let (answer, answered) = bounded(1);
         self.submit(move |core| drop(answer.send(call(core))));
         self.receive(operation, path, &answered)
@@ -395,12 +396,26 @@ impl Core {
         Removal::start(self, target, first);
     }
 
+    /// Leaves a deletion to the session that follows, if there is one. A call that was under way at
+    /// the end of this session may return after the next has begun.
     pub(super) fn leave_behind(&self, target: Target) {
-        self.orphans.lock().push(target);
+        let successor = match &mut *self.orphans.lock() {
+            Orphans::Kept(targets) => return targets.push(target),
+            Orphans::PassedOn(successor) => successor.upgrade(),
+        };
+        if let Some(successor) = successor {
+            successor.remove(target, None);
+        }
     }
 
-    pub(super) fn take_orphans(&self) -> Vec<Target> {
-        std::mem::take(&mut self.orphans.lock())
+    /// Passes the deletions that are left to the session that follows, and those to come.
+    pub(super) fn pass_orphans_to(&self, successor: &Arc<Core>) {
+        let passed_on = Orphans::PassedOn(Arc::downgrade(successor));
+        let former = std::mem::replace(&mut *self.orphans.lock(), passed_on);
+        let Orphans::Kept(targets) = former else { return };
+        for target in targets {
+            successor.remove(target, None);
+        }
     }
 
     fn notify_all_participants(&self, why: Notification) {
@@ -409,6 +424,12 @@ impl Core {
             participant.notify(why);
         }
     }
+}
+
+/// The deletions that a session has left.
+enum Orphans {
+    Kept(Vec<Target>),
+    PassedOn(Weak<Core>),
 }
 
 /// What the client reports of its current connection.

@@ -24,7 +24,7 @@
 //!
 //! | `Life` | `Contact` | last answered write | `SessionState` |
 //! |---|---|---|---|
-//! | `Open` | `Present`, `Regained` | within a session timeout | `Connected` |
+//! | `Open` | `Present`, `Regained` | sent less than 31/32 of the session timeout ago | `Connected` |
 //! | `Open` | any | otherwise | `Suspended` |
 //! | any other | any | any | `Lost` |
 
