@@ -158,9 +158,7 @@ pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
-#[cfg(feature = "zookeeper")]
-pub use session::SessionBuilder;
-pub use session::{Session, SessionState};
+pub use session::{Session, SessionBuilder, SessionState};
 
 pub use wait::{CancelToken, Wait};
 

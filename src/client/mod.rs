@@ -36,6 +36,9 @@ pub enum ClientEvent {
     /// Contact with a server, on the session that this client was made for, and that server's
     /// grant. Every connection has a new grant, which may be less than before.
     Connected(Granted),
+    /// The [report delay](ZooKeeperClient::report_delay) on the present connection, if it is known
+    /// only after [`Connected`](ClientEvent::Connected).
+    ReportDelay(Duration),
     /// No contact; the session may live. Watches are lost unless the client sets them again. So
     /// every waiter must read again after the next [`Connected`](ClientEvent::Connected).
     Disconnected,

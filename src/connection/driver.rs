@@ -362,7 +362,7 @@ impl Driver {
         }
     }
 
-    /// Reports the grant again, with the report delay of the known tick.
+    /// Reports the report delay that follows from the known tick.
     fn report_tick(&mut self) {
         let Some(tick) = self.watch.longest_tick else { return };
         let (sink, granted) = {
@@ -375,7 +375,7 @@ impl Driver {
             status.granted = granted;
             (status.sink.clone(), granted)
         };
-        self.send_to(sink, ClientEvent::Connected(granted));
+        self.send_to(sink, ClientEvent::ReportDelay(granted.report_delay));
     }
 
     fn drop_probe(&mut self) {

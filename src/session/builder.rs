@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{FirstContact, Session, check_timeout};
-use crate::client::Adapter;
 use crate::client::connect_string::ConnectString;
+use crate::connection::{Connection, ConnectionOptions};
 use crate::error::Result;
 use crate::session::runtime::{Runtime, Threads};
 
@@ -74,12 +74,13 @@ impl SessionBuilder {
         let session_timeout = self.session_timeout;
         check_timeout(session_timeout)?;
         let servers = ConnectString::parse(&self.connect_string)?;
+        let options = ConnectionOptions::new(session_timeout);
         if self.replaces_lost_sessions {
-            return Session::from_client_factory(move || Adapter::connect(&servers, session_timeout));
+            return Session::from_client_factory(move || Ok(Connection::connect(&servers, &options)?));
         }
         let threads = Threads::start()?;
         let begun = threads.now();
-        let client = Adapter::connect(&servers, session_timeout);
+        let client = Connection::connect(&servers, &options).map(|connection| connection as _);
         let contact = FirstContact::by(begun, session_timeout, servers.to_string());
         Session::open(client, threads, Some(begun), &contact)
     }

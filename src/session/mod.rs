@@ -3,7 +3,6 @@
 //! It knows the state of the session and its lease, runs the few threads that react to events, and
 //! keeps the registry of those to notify. It knows nothing of the recipes.
 
-#[cfg(feature = "zookeeper")]
 mod builder;
 mod callbacks;
 mod clock;
@@ -33,7 +32,6 @@ use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
 
-#[cfg(feature = "zookeeper")]
 pub use self::builder::SessionBuilder;
 pub(crate) use self::clock::{Clock, Moment, SystemClock};
 #[cfg(test)]
@@ -122,13 +120,11 @@ impl Session {
     ///
     /// # Errors
     /// As [`SessionBuilder::connect`].
-    #[cfg(feature = "zookeeper")]
     pub fn connect(connect_string: &str, session_timeout: Duration) -> Result<Session> {
         Session::builder(connect_string).session_timeout(session_timeout).connect()
     }
 
     /// Returns a builder, for a connection with other settings.
-    #[cfg(feature = "zookeeper")]
     pub fn builder(connect_string: impl Into<String>) -> SessionBuilder {
         SessionBuilder::new(connect_string.into())
     }
