@@ -102,8 +102,6 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod client;
-// Not in use yet.
-#[allow(dead_code, unused_imports)]
 mod connection;
 mod directory;
 mod error;

@@ -6,11 +6,7 @@
 mod acl;
 #[cfg(feature = "zookeeper")]
 mod adapter;
-// Not in use yet without that feature.
-#[cfg_attr(not(feature = "zookeeper"), allow(dead_code))]
 pub(crate) mod connect_string;
-#[cfg(feature = "zookeeper")]
-pub(crate) mod handshake;
 mod zk_error;
 mod znode;
 

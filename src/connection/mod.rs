@@ -203,11 +203,6 @@ impl Connection {
         self.shared.submit(requests)
     }
 
-    /// Takes back the watches on a path. An event of one may be under way.
-    pub(crate) fn unwatch(&self, path: &str) {
-        self.shared.unwatch(&self.chroot.add(path));
-    }
-
     /// The id of the session.
     pub(crate) fn session_id(&self) -> i64 {
         self.shared.lock().status.session_id

@@ -124,22 +124,6 @@ impl Shared {
         if is_refused { Err(ZkError::SessionExpired) } else { Ok(()) }
     }
 
-    /// Takes back the watches on a path.
-    pub(super) fn unwatch(&self, path: &str) {
-        if !self.is_in_its_process() {
-            return;
-        }
-        let wakes = {
-            let mut io = self.lock();
-            let was_blocked = io.is_write_blocked();
-            if let Some(machine) = &mut io.machine {
-                machine.unwatch(path);
-            }
-            io.after_call(was_blocked)
-        };
-        self.wake_if(wakes);
-    }
-
     /// Begins to close the session. No event is reported any more.
     pub(super) fn close(&self) {
         if !self.is_in_its_process() {

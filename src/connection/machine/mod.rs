@@ -184,15 +184,6 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    /// Takes back every watch on a path. An event of one may be under way.
-    pub(crate) fn unwatch(&mut self, path: &str) {
-        self.traffic.unwatch(path);
-        let is_serving = matches!(self.phase, Phase::Serving(_));
-        if self.watches.forget(path) && is_serving && self.closing_until.is_none() {
-            self.traffic.send_unwatch(path, &mut self.outgoing);
-        }
-    }
-
     /// The number of addresses to which [`Action::Open`] leads, one after the other.
     pub(crate) fn set_addresses(&mut self, count: usize) {
         self.pacing.set_addresses(count);

@@ -19,7 +19,7 @@ const OPENING_DIVISOR: u32 = 8;
 const MAX_OPENING: Duration = Duration::from_secs(1);
 
 /// The time for a server's answer to a connect request, for which it may have to ask the leader.
-const GREETING_DIVISOR: u32 = 4;
+const GREETING_DIVISOR: u32 = 6;
 
 /// The longest time for either, as a part of the session timeout, when servers are slow.
 const MAX_ATTEMPT_DIVISOR: u32 = 2;
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn only_a_connection_that_served_for_a_while_resets_the_pauses() {
         let mut pacing = Pacing::new(TIMEOUT, 7);
-        (0..10).for_each(|_| drop(pacing.attempt_failed(now())));
+        (0..10).for_each(|_| _ = pacing.attempt_failed(now()));
         assert!(pacing.connection_lost(Duration::from_millis(1), now()) > now().after(TIMEOUT / 50));
         assert_eq!(pacing.connection_lost(TIMEOUT / 6, now()), now());
         assert!(pacing.attempt_failed(now()) <= now().after(FIRST_PAUSE));
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!((pacing.opening_time(), pacing.greeting_time()), first);
         pacing.attempt_failed(now());
         assert_eq!((pacing.opening_time(), pacing.greeting_time()), (first.0 * 2, first.1 * 2));
-        (0..100).for_each(|_| drop(pacing.attempt_failed(now())));
+        (0..100).for_each(|_| _ = pacing.attempt_failed(now()));
         assert_eq!((pacing.opening_time(), pacing.greeting_time()), (TIMEOUT / 2, TIMEOUT / 2));
     }
 }

@@ -8,7 +8,7 @@ use super::watches::Table;
 use super::{Action, Event, Machine, Phase, SessionLoss};
 use crate::client::{ZkError, ZkResult};
 use crate::connection::codec::{
-    DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, WatchKind, XID_EVENT, XID_PING,
+    DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, XID_EVENT, XID_PING,
     XID_SET_WATCHES,
 };
 use crate::session::Moment;
@@ -35,7 +35,6 @@ struct Sent<C> {
 enum Purpose<C> {
     Caller(C),
     SetWatches,
-    Unwatch,
     Close,
 }
 
@@ -78,11 +77,6 @@ impl<C> Traffic<C> {
 
     pub(super) fn send_watches(&mut self, request: &Request<'_>, outgoing: &mut Vec<u8>) {
         self.send_for(Purpose::SetWatches, request, outgoing);
-    }
-
-    pub(super) fn send_unwatch(&mut self, path: &str, outgoing: &mut Vec<u8>) {
-        let request = Request::RemoveWatches { path: path.into(), kind: WatchKind::Any };
-        self.send_for(Purpose::Unwatch, &request, outgoing);
     }
 
     pub(super) fn send_close(&mut self, outgoing: &mut Vec<u8>) {
@@ -129,17 +123,8 @@ impl<C> Traffic<C> {
     pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
         std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
             Purpose::Caller(continuation) => Some(continuation),
-            Purpose::SetWatches | Purpose::Unwatch | Purpose::Close => None,
+            Purpose::SetWatches | Purpose::Close => None,
         })
-    }
-
-    /// The watches that requests under way set on a path are not wanted any more.
-    pub(super) fn unwatch(&mut self, path: &str) {
-        let of_sent = self.sent.iter_mut().map(|sent| &mut sent.watch);
-        let of_unsent = self.unsent.iter_mut().map(|unsent| &mut unsent.watch);
-        for watch in of_sent.chain(of_unsent) {
-            watch.take_if(|watched| watched == path);
-        }
     }
 }
 
@@ -271,7 +256,7 @@ impl<C> Machine<C> {
             Purpose::Close => self.end(),
             // Without its watches, the session would wait for events that never come.
             Purpose::SetWatches if result.is_err() => return Err(Malformed),
-            Purpose::SetWatches | Purpose::Unwatch => {}
+            Purpose::SetWatches => {}
         }
         if is_expired {
             self.lose_session(SessionLoss::Expired);

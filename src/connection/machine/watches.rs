@@ -46,12 +46,6 @@ impl Watches {
         }
     }
 
-    /// Forgets every watch on a path. Returns whether there was one.
-    pub(super) fn forget(&mut self, path: &str) -> bool {
-        let tables = [Table::Data, Table::Existence, Table::Children];
-        tables.into_iter().fold(false, |any, table| self.table(table).remove(path) || any)
-    }
-
     /// Makes the requests that set all of them again, with the events since `zxid`.
     pub(super) fn to_set_again(&self, zxid: i64) -> Vec<Request<'_>> {
         let tables = [
@@ -72,11 +66,6 @@ impl Watches {
             requests.push(chunk.into_request(zxid));
         }
         requests
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.data.len() + self.existence.len() + self.children.len()
     }
 }
 
@@ -131,8 +120,7 @@ mod tests {
     fn no_watches_take_no_request() {
         let mut watches = Watches::default();
         watches.set(Table::Existence, "/a".to_owned());
-        assert!(watches.forget("/a"));
-        assert!(!watches.forget("/a"));
+        watches.fired(&[Table::Existence], "/a");
         assert!(watches.to_set_again(1).is_empty());
     }
 

@@ -194,13 +194,3 @@ fn panics_of_continuations_and_of_the_event_sink_end_nothing() {
         connection.exists("/a", true).unwrap();
     }
 }
-
-#[test]
-fn watch_can_be_taken_back() {
-    let server = Server::start();
-    let connection = connect(&server.address());
-    connection.exists("/a", true).unwrap();
-    connection.unwatch("/a");
-    let removed = super::server::Seen::Request("RemoveWatches(\"/a\")".to_owned());
-    eventually("the request arrives", || server.seen.try_iter().any(|seen| seen == removed));
-}

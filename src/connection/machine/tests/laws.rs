@@ -11,7 +11,6 @@ use crate::connection::machine::{Action, Event};
 #[derive(Clone, Debug)]
 enum Input {
     Submit(bool),
-    Unwatch,
     Opened,
     Failed,
     Bytes(Vec<u8>),
@@ -27,7 +26,6 @@ enum Input {
 fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
         4 => any::<bool>().prop_map(Input::Submit),
-        1 => Just(Input::Unwatch),
         4 => Just(Input::Opened),
         2 => Just(Input::Failed),
         1 => proptest::collection::vec(any::<u8>(), 0..40).prop_map(Input::Bytes),
@@ -100,7 +98,6 @@ fn check(inputs: Vec<Input>) {
                     owner.unanswered.push(next);
                 }
             }
-            Input::Unwatch => scripted.machine.unwatch("/a"),
             Input::Opened if has_transport => scripted.machine.opened(scripted.now),
             Input::Failed if has_transport => {
                 owner.has_transport = false;

@@ -152,8 +152,8 @@ fn watches_that_have_not_fired_are_set_again_before_other_requests() {
     scripted.sent();
     scripted.fire(EventKind::Deleted, "/b");
     assert_eq!(scripted.events(), [Event::NodeChanged { path: "/b".to_owned() }]);
-    scripted.machine.unwatch("/c");
-    assert_eq!(scripted.sent()[0].operation, OpCode::RemoveWatches);
+    scripted.fire(EventKind::DataChanged, "/c");
+    assert_eq!(scripted.events(), [Event::NodeChanged { path: "/c".to_owned() }]);
 
     scripted.advance(TIMEOUT / 4);
     scripted.machine.failed(scripted.now);
@@ -176,21 +176,6 @@ fn watches_that_have_not_fired_are_set_again_before_other_requests() {
     scripted.reply(0, 50, &Reply::Empty);
     scripted.reply(sent[1].xid, 50, &super::scripted::data());
     assert!(matches!(scripted.replies().as_slice(), [(6, Ok(_))]));
-}
-
-#[test]
-fn watch_taken_back_while_its_request_is_under_way_is_not_set_again() {
-    let mut scripted = Scripted::serving();
-    scripted.submit(1, &watch("/a"));
-    scripted.machine.unwatch("/a");
-    scripted.reply(1, 5, &data());
-    scripted.sent();
-    scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
-    scripted.actions();
-    scripted.open();
-    scripted.answer(&accepted(ID));
-    assert!(scripted.sent().is_empty());
 }
 
 #[test]
