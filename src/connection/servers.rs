@@ -185,6 +185,7 @@ impl Servers {
     }
 
     /// The host of the server at this position, without the port.
+    #[cfg(any(test, feature = "tls"))]
     pub(super) fn host(&self, target: Target) -> &str {
         self.hosts.get(target.server).map_or("", |host| &host.host)
     }

@@ -85,10 +85,8 @@ pub enum SessionState {
 /// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to
 /// contend again, is the application's decision.
 ///
-/// **A busy session loses all its locks at the first disconnect**, as the crate `zookeeper` gives a
-/// session up if it has not pinged for a session timeout, and it pings only when idle. Hold a lock
-/// that must survive a disconnect on a session that does nothing else, with a session timeout of at
-/// least ten ticks of the servers (20 s by default).
+/// A session moves to another server of the list when its own is silent or goes. It takes its locks
+/// along, as long as their lease lasts.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -138,6 +136,12 @@ impl Session {
     /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the
     /// next change of the configuration. **A longer value breaks mutual exclusion.** Ticks of at
     /// most 2 s are assumed.
+    ///
+    /// **A busy handle loses all its locks at the first disconnect**: the crate `zookeeper` gives a
+    /// session up if it has not pinged for a session timeout, and it pings only after two thirds of
+    /// one without any request. Hold a lock that must survive a disconnect on a handle that does
+    /// nothing else, with a session timeout of at least ten ticks of the servers (20 s by default),
+    /// or better on a session that [`connect`](Session::connect) opens.
     ///
     /// The handle's default watcher receives no events of the locks.
     ///

@@ -12,6 +12,10 @@ pub(super) const MULTI_END: i32 = -1;
 
 /// A request of a client. A version of -1 stands for any version.
 #[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(test, feature = "test-util")),
+    allow(dead_code, reason = "some operations have no use yet outside the tests")
+)]
 pub(crate) enum Request<'a> {
     Create {
         path: Cow<'a, str>,
@@ -76,6 +80,10 @@ pub(crate) enum Request<'a> {
 
 /// The watches that a request removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(test, feature = "test-util")),
+    allow(dead_code, reason = "some operations have no use yet outside the tests")
+)]
 pub(crate) enum WatchKind {
     Child = 1,
     Data = 2,

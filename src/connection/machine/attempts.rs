@@ -51,7 +51,7 @@ impl<C> Machine<C> {
     }
 
     fn accepted(&mut self, response: ConnectResponse, now: Moment) {
-        // A server that opens another session than the one asked for does not know that one.
+        // A server that opens another session does not know the one that was asked for.
         if self.identity.id != 0 && response.session_id != self.identity.id {
             return self.lose_session(SessionLoss::Expired);
         }

@@ -17,8 +17,8 @@
 //! After a failed attempt, or a lost connection, comes the next attempt (`Opening`), at once or
 //! after a pause. Rules for the whole:
 //! - A request is sent once. If its connection ends before the reply, it fails with
-//!   `ConnectionLoss`. A request made without a connection waits for the next one, for at most the
-//!   time after which a silent server is left.
+//!   `ConnectionLoss`. A request made without a connection waits for the next one, for at most a
+//!   tenth of the session timeout.
 //! - Replies come in the order of the requests. A reply that is not the one expected next ends the
 //!   connection.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next
@@ -272,7 +272,7 @@ impl<C> Machine<C> {
             Phase::Serving(serving) => Some(serving.deadline(&self.pacing)),
             Phase::Ended => return None,
         };
-        let of_unsent = self.traffic.oldest_unsent().map(|kept_at| kept_at.after(self.pacing.max_silence()));
+        let of_unsent = self.traffic.oldest_unsent().map(|kept_at| kept_at.after(self.pacing.max_wait()));
         [of_phase, of_unsent, self.closing_until].into_iter().flatten().min()
     }
 
@@ -312,7 +312,7 @@ impl<C> Machine<C> {
 
     /// Requests wait for a connection for a limited time.
     fn fail_stale(&mut self, now: Moment) {
-        let wait = self.pacing.max_silence();
+        let wait = self.pacing.max_wait();
         while let Some(Unsent { continuation, .. }) = self.traffic.take_stale(wait, now) {
             self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
         }

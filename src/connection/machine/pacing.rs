@@ -13,6 +13,10 @@ const PING_DIVISOR: u32 = 6;
 /// for half of that time, and more than half of the session timeout remains to find another server.
 const SILENCE: (u32, u32) = (2, 5);
 
+/// A request waits for a connection for this part of the session timeout: long enough for the way
+/// to another server, and short enough that its maker learns of an outage.
+const WAIT_DIVISOR: u32 = 10;
+
 /// The time for opening a transport: short, because an attempt to reach a server whose packets are
 /// lost blocks those that follow.
 const OPENING_DIVISOR: u32 = 8;
@@ -65,6 +69,11 @@ impl Pacing {
     pub(super) fn max_silence(&self) -> Duration {
         let (part, whole) = SILENCE;
         self.session_timeout * part / whole
+    }
+
+    /// How long a request waits for a connection.
+    pub(super) fn max_wait(&self) -> Duration {
+        self.session_timeout / WAIT_DIVISOR
     }
 
     pub(super) fn opening_time(&self) -> Duration {
