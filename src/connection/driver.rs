@@ -95,9 +95,8 @@ impl Driver {
         if !is_reported {
             self.report(Contact::Lost, ClientEvent::SessionLost);
         }
-        let left = self.shared.lock().machine.take();
-        // Without the mutex, as it owns continuations.
-        drop(left);
+        let rest = self.shared.lock().take_rest();
+        drop(rest);
         drop(self.ended);
     }
 

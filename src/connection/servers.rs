@@ -99,14 +99,15 @@ impl Servers {
         Servers { hosts, lap: None, last: None, max_wait, random: SplitMix64::new(seed) }
     }
 
-    /// Returns what to do next. Begins a new lap if the last one is over.
+    /// Returns what to do next. Begins a new lap if the last one is over; but if no name had an
+    /// address, that counts as a failed attempt first, so that names are not asked for in a loop.
     pub(super) fn next(&mut self, now: Moment) -> Next {
-        let next = match self.lap.take() {
-            Some(lap) => self.continue_lap(lap, now),
-            None => Next::Nothing,
-        };
-        if next != Next::Nothing {
-            return next;
+        if let Some(lap) = self.lap.take() {
+            let was_gathering = lap.is_gathering;
+            let next = self.continue_lap(lap, now);
+            if next != Next::Nothing || was_gathering {
+                return next;
+            }
         }
         let lap = self.begin_lap(now);
         self.continue_lap(lap, now)
@@ -390,6 +391,7 @@ mod tests {
         lookups(&mut servers);
         servers.resolved(0, Ok(vec![]));
         assert_eq!(servers.outcomes(), "zk1:2181 (the name has no address)");
+        assert_eq!(servers.next(at(60_000)), Next::Nothing, "a failed attempt");
         assert_eq!(servers.next(at(60_000)), Next::Wait(None), "a new lap");
         assert_eq!(lookups(&mut servers), ["zk1"]);
     }

@@ -226,6 +226,13 @@ impl Io {
         std::mem::take(&mut self.actions)
     }
 
+    /// Takes what the end of the I/O thread leaves behind, to be dropped without the mutex: it owns
+    /// continuations.
+    pub(super) fn take_rest(&mut self) -> impl Sized + use<> {
+        self.drop_link("the connection has ended");
+        (self.machine.take(), std::mem::take(&mut self.actions))
+    }
+
     /// Prepares for sleep and returns when it ends, or `None` if there is work.
     pub(super) fn fall_asleep(&mut self, others: Option<Moment>) -> Option<Moment> {
         let machine = self.machine.as_ref()?;

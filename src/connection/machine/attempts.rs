@@ -38,6 +38,8 @@ impl<C> Machine<C> {
         match decode_connect_answer(frame).map_err(|_| Malformed)? {
             ConnectAnswer::Accepted(ConnectResponse { read_only: true, .. })
             | ConnectAnswer::ReadOnlyServer => Err(Malformed),
+            // Zero asks for a new session: this one could never be taken up again.
+            ConnectAnswer::Accepted(ConnectResponse { session_id: 0, .. }) => Err(Malformed),
             ConnectAnswer::Accepted(response) => {
                 self.accepted(response, now);
                 Ok(())

@@ -206,6 +206,10 @@ impl<C> Machine<C> {
         if !self.has_transport() {
             return;
         }
+        if let Phase::Serving(serving) = &mut self.phase {
+            // A part of a long reply is a sign of life, too.
+            serving.last_heard = now;
+        }
         self.frames.push(bytes);
         self.read_frames(now);
     }

@@ -101,7 +101,7 @@ impl Pacing {
         if self.failures % self.addresses != 0 {
             return now;
         }
-        let longest = (self.session_timeout / MAX_PAUSE_DIVISOR).min(MAX_PAUSE);
+        let longest = (self.session_timeout / MAX_PAUSE_DIVISOR).clamp(FIRST_PAUSE, MAX_PAUSE);
         let doubled = FIRST_PAUSE * (1 << (self.laps() - 1).min(10));
         now.after(self.jittered(doubled.min(longest)))
     }

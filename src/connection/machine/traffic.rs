@@ -185,8 +185,7 @@ impl<C> Machine<C> {
         match &mut self.phase {
             Phase::Greeting { .. } => self.read_greeting(now, frame),
             Phase::Authenticating { .. } => self.read_authentication(now, frame),
-            Phase::Serving(serving) => {
-                serving.last_heard = now;
+            Phase::Serving(_) => {
                 self.last_heard = self.last_heard.max(now);
                 self.read_served(frame)
             }
@@ -246,7 +245,10 @@ impl<C> Machine<C> {
     /// The reply to the oldest request under way has come.
     fn finish(&mut self, header: ReplyHeader, result: ZkResult<Reply>) -> Result<(), Malformed> {
         let Sent { operation, watch, purpose, .. } = self.traffic.sent.pop_front().ok_or(Malformed)?;
-        self.identity.last_zxid = self.identity.last_zxid.max(header.zxid);
+        // Until all watches are set again, events from before may be missing.
+        if !matches!(purpose, Purpose::SetWatches) {
+            self.identity.last_zxid = self.identity.last_zxid.max(header.zxid);
+        }
         if let Some((table, path)) = table_of(operation, &result).zip(watch) {
             self.watches.set(table, path);
         }
