@@ -276,7 +276,7 @@ fn credentials_are_presented_after_a_reconnect_and_by_a_session_that_replaces_a_
     let relay = Relay::to(server::shared().connect_string());
     let builder = Session::builder(relay.connect_string()).session_timeout(SHORT);
     let ours = builder.auth("digest", "ada:secret").replace_lost_sessions(true).connect().unwrap();
-    let dir = unique_dir("digest");
+    let dir = unique_dir("credentials");
     let options = LockOptions::new().acl(Acl::creator_all());
     let lock = BlockingWriteLock::with_options(&ours, &dir, options).unwrap();
     lock.lock().unwrap().unlock().unwrap();
