@@ -75,6 +75,7 @@
 //! # Features
 //! - `zookeeper` (default): [`Session::connect`] and [`Session::from_zookeeper`], on the crate of
 //!   that name.
+//! - `tls`: encrypted connections, by rustls.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command.
 //!
 //! # Logging
@@ -101,6 +102,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod client;
+mod connection;
 mod directory;
 mod error;
 mod error_kind;
@@ -129,6 +131,11 @@ mod wait;
 pub use client::{
     Acl, ClientEvent, CreateMode, EventSink, Granted, Permissions, Stat, ZkError, ZkResult, ZooKeeperClient,
 };
+#[cfg(feature = "tls")]
+pub use connection::TlsConfig;
+#[cfg(any(test, feature = "test-util"))]
+#[doc(hidden)]
+pub use connection::codec::laws as codec_laws;
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{LockError, LossReason, Result};
 pub use error_kind::ErrorKind;
@@ -149,9 +156,7 @@ pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
-#[cfg(feature = "zookeeper")]
-pub use session::SessionBuilder;
-pub use session::{Session, SessionState};
+pub use session::{Session, SessionBuilder, SessionState};
 
 pub use wait::{CancelToken, Wait};
 

@@ -77,6 +77,10 @@ ranks! {
     CALLBACKS,
     /// The jobs of the timer.
     TIMER,
+    /// The state and the transport of a connection.
+    CONNECTION,
+    /// The lines that a connection has not logged yet.
+    CONNECTION_LOG,
 }
 
 /// A mutex with a place in the order.

@@ -14,8 +14,6 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
 use support::leaks::{assert_no_threads, threads_named};
 use support::relay::Relay;
 use support::server::Server;
@@ -41,7 +39,6 @@ fn nothing_is_left_after_everything_is_dropped() {
     revocation_leaves_no_thread(&server);
     only_the_borrowed_handle_is_left(&server);
     failed_connect_leaves_no_thread(&server);
-    connect_that_succeeds_after_its_deadline_leaves_no_session(&server);
     // The directory of the locks and its parent are persistent.
     eventually("only the lock directory is left", || server.metric("znode_count") == znodes + 2);
     eventually("no session is left", || server.session_count() == 0);
@@ -155,55 +152,4 @@ fn failed_connect_leaves_no_thread(server: &Server) {
     Session::connect(&relay.connect_string(), Duration::from_secs(1)).unwrap_err();
     relay.cut();
     assert_no_threads("zk-lock-");
-}
-
-/// The client library returns its handle after the call has returned, and during an outage. If that
-/// handle were just dropped, it would wait for the server, or keep its session after the outage.
-fn connect_that_succeeds_after_its_deadline_leaves_no_session(server: &Server) {
-    let relay = Relay::to(server.connect_string());
-    let (begins, go_on) = Gate::close();
-    Session::connect(&relay.connect_string(), Duration::from_secs(2)).unwrap_err();
-    begins.try_recv().expect("the client library began to connect, and was blocked");
-    relay.swallow();
-    drop(go_on);
-    assert_no_threads("zk-lock-connect");
-    relay.restore();
-    eventually("the client library's thread ends", || threads_named("io").is_empty());
-    assert_no_threads("zk-lock-");
-}
-
-/// A logger that blocks the client library when it begins to connect.
-struct Gate;
-
-/// Receives a message when it begins. It continues when the other channel is disconnected.
-static GATE: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
-
-impl Gate {
-    /// Blocks the next connect. Returns a channel that announces it, and a sender whose drop lets
-    /// it continue.
-    fn close() -> (Receiver<()>, Sender<()>) {
-        let ((begin, begins), (go_on, may_go_on)) = (bounded(1), bounded(0));
-        *GATE.lock() = Some((begin, may_go_on));
-        log::set_logger(&Gate).expect("no other logger is set");
-        log::set_max_level(log::LevelFilter::Debug);
-        (begins, go_on)
-    }
-}
-
-impl log::Log for Gate {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.target().starts_with("zookeeper::")
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        let begins =
-            self.enabled(record.metadata()) && record.args().to_string().starts_with("Initiating connection");
-        let gate = if begins { GATE.lock().take() } else { None };
-        if let Some((begin, may_go_on)) = gate {
-            begin.send(()).expect("the test waits for it");
-            let _ = may_go_on.recv_timeout(deadline());
-        }
-    }
-
-    fn flush(&self) {}
 }

@@ -40,6 +40,17 @@ impl Permissions {
         (Permissions::ADMIN, "ADMIN"),
     ];
 
+    /// Returns the number that ZooKeeper uses for these permissions.
+    pub(crate) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Returns the permissions with this number.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) const fn from_bits(bits: u8) -> Option<Permissions> {
+        if bits & !Permissions::ALL.0 == 0 { Some(Permissions(bits)) } else { None }
+    }
+
     /// Returns whether these permissions include all the others.
     #[must_use]
     pub const fn contains(self, others: Permissions) -> bool {

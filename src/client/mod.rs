@@ -6,10 +6,7 @@
 mod acl;
 #[cfg(feature = "zookeeper")]
 mod adapter;
-#[cfg(feature = "zookeeper")]
 pub(crate) mod connect_string;
-#[cfg(feature = "zookeeper")]
-pub(crate) mod handshake;
 mod zk_error;
 mod znode;
 
@@ -35,6 +32,9 @@ pub enum ClientEvent {
     /// Contact with a server, on the session that this client was made for, and that server's
     /// grant. Every connection has a new grant, which may be less than before.
     Connected(Granted),
+    /// The [report delay](ZooKeeperClient::report_delay) on the present connection, if it is known
+    /// only after [`Connected`](ClientEvent::Connected).
+    ReportDelay(Duration),
     /// No contact; the session may live. Watches are lost unless the client sets them again. So
     /// every waiter must read again after the next [`Connected`](ClientEvent::Connected).
     Disconnected,

@@ -87,6 +87,59 @@ enum Class {
 }
 
 impl ZkError {
+    /// Returns the error with this number, which is not zero.
+    pub(crate) fn from_code(code: i32) -> ZkError {
+        match code {
+            -4 => ZkError::ConnectionLoss,
+            -5 => ZkError::MarshallingError,
+            -6 => ZkError::Unimplemented,
+            // The second is that of Java's client for a single request.
+            -7 | -122 => ZkError::OperationTimeout,
+            -8 => ZkError::BadArguments,
+            -101 => ZkError::NoNode,
+            -102 => ZkError::NoAuth,
+            -103 => ZkError::BadVersion,
+            -108 => ZkError::NoChildrenForEphemerals,
+            -110 => ZkError::NodeExists,
+            -111 => ZkError::NotEmpty,
+            // The second is an unknown session.
+            -112 | -12 => ZkError::SessionExpired,
+            -114 => ZkError::InvalidAcl,
+            // The second is the refusal of a client that did not use SASL.
+            -115 | -124 => ZkError::AuthFailed,
+            -118 => ZkError::SessionMoved,
+            -119 => ZkError::NotReadOnly,
+            -125 => ZkError::QuotaExceeded,
+            -127 => ZkError::Throttled,
+            _ => ZkError::Other(code),
+        }
+    }
+
+    /// Returns the error's number.
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            ZkError::ConnectionLoss => -4,
+            ZkError::MarshallingError => -5,
+            ZkError::Unimplemented => -6,
+            ZkError::OperationTimeout => -7,
+            ZkError::BadArguments => -8,
+            ZkError::NoNode => -101,
+            ZkError::NoAuth => -102,
+            ZkError::BadVersion => -103,
+            ZkError::NoChildrenForEphemerals => -108,
+            ZkError::NodeExists => -110,
+            ZkError::NotEmpty => -111,
+            ZkError::SessionExpired => -112,
+            ZkError::InvalidAcl => -114,
+            ZkError::AuthFailed => -115,
+            ZkError::SessionMoved => -118,
+            ZkError::NotReadOnly => -119,
+            ZkError::QuotaExceeded => -125,
+            ZkError::Throttled => -127,
+            ZkError::Other(code) => code,
+        }
+    }
+
     fn class(self) -> Class {
         match self {
             ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => Class::Lost,
@@ -132,6 +185,46 @@ impl ZkError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_are_those_of_the_protocol() {
+        let errors = [
+            (-4, ZkError::ConnectionLoss),
+            (-5, ZkError::MarshallingError),
+            (-6, ZkError::Unimplemented),
+            (-7, ZkError::OperationTimeout),
+            (-8, ZkError::BadArguments),
+            (-101, ZkError::NoNode),
+            (-102, ZkError::NoAuth),
+            (-103, ZkError::BadVersion),
+            (-108, ZkError::NoChildrenForEphemerals),
+            (-110, ZkError::NodeExists),
+            (-111, ZkError::NotEmpty),
+            (-112, ZkError::SessionExpired),
+            (-114, ZkError::InvalidAcl),
+            (-115, ZkError::AuthFailed),
+            (-118, ZkError::SessionMoved),
+            (-119, ZkError::NotReadOnly),
+            (-125, ZkError::QuotaExceeded),
+            (-127, ZkError::Throttled),
+        ];
+        for (code, error) in errors {
+            assert_eq!((ZkError::from_code(code), error.code()), (error, code));
+        }
+        for (code, error) in
+            [(-12, ZkError::SessionExpired), (-122, ZkError::OperationTimeout), (-124, ZkError::AuthFailed)]
+        {
+            assert_eq!(ZkError::from_code(code), error);
+        }
+    }
+
+    #[test]
+    fn unknown_code_is_kept() {
+        for code in [0, 1, -1, -2, -3, -13, -14, -100, -113, -120, -121, -123, -126, -128, i32::MIN, i32::MAX]
+        {
+            assert_eq!((ZkError::from_code(code), ZkError::Other(code).code()), (ZkError::Other(code), code));
+        }
+    }
 
     #[test]
     fn a_transient_error_is_a_lost_reply_or_declined_and_no_answer() {

@@ -178,6 +178,8 @@ impl Request {
     fn join_failed(self: &Arc<Self>, operation: Operation, error: ZkError) -> Next {
         let is_over = error == ZkError::SessionExpired;
         if !is_over && !error.is_transient() {
+            // A reply that cannot be read: the znode may exist.
+            self.state.lock().reply_lost |= error == ZkError::MarshallingError;
             self.fail(LockError::client(operation, &self.spec.dir, error));
             return Next::Park;
         }

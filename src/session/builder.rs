@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::{FirstContact, Session, check_timeout};
-use crate::client::Adapter;
 use crate::client::connect_string::ConnectString;
+#[cfg(feature = "tls")]
+use crate::connection::TlsConfig;
+use crate::connection::{Connection, ConnectionOptions, Credential};
 use crate::error::Result;
 use crate::session::runtime::{Runtime, Threads};
 
@@ -29,11 +31,21 @@ pub struct SessionBuilder {
     connect_string: String,
     session_timeout: Duration,
     replaces_lost_sessions: bool,
+    credentials: Vec<Credential>,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsConfig>,
 }
 
 impl SessionBuilder {
     pub(super) fn new(connect_string: String) -> SessionBuilder {
-        SessionBuilder { connect_string, session_timeout: DEFAULT_TIMEOUT, replaces_lost_sessions: false }
+        SessionBuilder {
+            connect_string,
+            session_timeout: DEFAULT_TIMEOUT,
+            replaces_lost_sessions: false,
+            credentials: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
     }
 
     /// Sets how long the server keeps the session, with its locks, without hearing from this
@@ -61,25 +73,47 @@ impl SessionBuilder {
         SessionBuilder { replaces_lost_sessions: replace, ..self }
     }
 
+    /// Adds an identity, presented to every server before anything else, on every connection and
+    /// also by a session that replaces a lost one: ZooKeeper's `addauth`.
+    ///
+    /// With the scheme `digest`, the credential is `user:password`. A refused credential ends the
+    /// session. Credentials are never logged.
+    pub fn auth(mut self, scheme: impl Into<String>, credential: impl Into<Vec<u8>>) -> SessionBuilder {
+        self.credentials.push(Credential { scheme: scheme.into(), auth: credential.into() });
+        self
+    }
+
+    /// Encrypts the connection with TLS.
+    #[cfg(feature = "tls")]
+    pub fn tls(self, tls: TlsConfig) -> SessionBuilder {
+        SessionBuilder { tls: Some(tls), ..self }
+    }
+
     /// Connects, and returns when the session is established. Blocks for the session timeout at
     /// most.
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::LockError::InvalidArgument): the connect string is malformed,
     ///   or the timeout is shorter than 100 ms or longer than a day.
-    /// - [`Connect`](crate::LockError::Connect): no server answered. The message has the result for
-    ///   each one.
+    /// - [`Connect`](crate::LockError::Connect): no server answered, or one refuses a credential.
+    ///   The message has the result for each server.
     /// - [`Thread`](crate::LockError::Thread): no thread could be started.
     pub fn connect(self) -> Result<Session> {
         let session_timeout = self.session_timeout;
         check_timeout(session_timeout)?;
         let servers = ConnectString::parse(&self.connect_string)?;
+        let mut options = ConnectionOptions::new(session_timeout);
+        options.credentials = self.credentials;
+        #[cfg(feature = "tls")]
+        {
+            options.tls = self.tls;
+        }
         if self.replaces_lost_sessions {
-            return Session::from_client_factory(move || Adapter::connect(&servers, session_timeout));
+            return Session::from_client_factory(move || Ok(Connection::connect(&servers, &options)?));
         }
         let threads = Threads::start()?;
         let begun = threads.now();
-        let client = Adapter::connect(&servers, session_timeout);
+        let client = Connection::connect(&servers, &options).map(|connection| connection as _);
         let contact = FirstContact::by(begun, session_timeout, servers.to_string());
         Session::open(client, threads, Some(begun), &contact)
     }

@@ -276,6 +276,12 @@ impl Lease {
         Some(end)
     }
 
+    /// The report delay on the present connection is known better. What was answered before counts
+    /// on: only a confirmation depends on the delay.
+    pub(crate) fn set_report_delay(&mut self, report_delay: Duration) {
+        self.granted.report_delay = report_delay;
+    }
+
     /// Contact was lost: what is proven from now on belongs to a new epoch.
     pub(crate) fn disconnected(&mut self, now: Moment) {
         self.contact(now);

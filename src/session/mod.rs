@@ -3,7 +3,6 @@
 //! It knows the state of the session and its lease, runs the few threads that react to events, and
 //! keeps the registry of those to notify. It knows nothing of the recipes.
 
-#[cfg(feature = "zookeeper")]
 mod builder;
 mod callbacks;
 mod clock;
@@ -33,9 +32,8 @@ use crate::client::ZooKeeperClient;
 use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
 
-#[cfg(feature = "zookeeper")]
 pub use self::builder::SessionBuilder;
-pub(crate) use self::clock::Moment;
+pub(crate) use self::clock::{Clock, Moment, SystemClock};
 #[cfg(test)]
 pub(crate) use self::job::Job;
 pub(crate) use self::lease::LeaseEpoch;
@@ -87,10 +85,8 @@ pub enum SessionState {
 /// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to
 /// contend again, is the application's decision.
 ///
-/// **A busy session loses all its locks at the first disconnect**, as the crate `zookeeper` gives a
-/// session up if it has not pinged for a session timeout, and it pings only when idle. Hold a lock
-/// that must survive a disconnect on a session that does nothing else, with a session timeout of at
-/// least ten ticks of the servers (20 s by default).
+/// A session moves to another server of the list when its own is silent or goes. It takes its locks
+/// along, as long as their lease lasts.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -122,13 +118,11 @@ impl Session {
     ///
     /// # Errors
     /// As [`SessionBuilder::connect`].
-    #[cfg(feature = "zookeeper")]
     pub fn connect(connect_string: &str, session_timeout: Duration) -> Result<Session> {
         Session::builder(connect_string).session_timeout(session_timeout).connect()
     }
 
     /// Returns a builder, for a connection with other settings.
-    #[cfg(feature = "zookeeper")]
     pub fn builder(connect_string: impl Into<String>) -> SessionBuilder {
         SessionBuilder::new(connect_string.into())
     }
@@ -142,6 +136,12 @@ impl Session {
     /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the
     /// next change of the configuration. **A longer value breaks mutual exclusion.** Ticks of at
     /// most 2 s are assumed.
+    ///
+    /// **A busy handle loses all its locks at the first disconnect**: the crate `zookeeper` gives a
+    /// session up if it has not pinged for a session timeout, and it pings only after two thirds of
+    /// one without any request. Hold a lock that must survive a disconnect on a handle that does
+    /// nothing else, with a session timeout of at least ten ticks of the servers (20 s by default),
+    /// or better on a session that [`connect`](Session::connect) opens.
     ///
     /// The handle's default watcher receives no events of the locks.
     ///

@@ -17,7 +17,7 @@ use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, session, uni
 use crate::support::net::free_port;
 use crate::support::relay::Relay;
 use crate::support::server;
-use crate::support::wait::{eventually, scaled};
+use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 
 #[test]
 fn session_is_connected_when_connect_returns() {
@@ -269,4 +269,26 @@ fn path_is_ensured_with_its_parents_and_its_acl() {
     assert!(sequential.unwrap_err().is_invalid_argument());
     let denied = support.ensure_path_exists(&format!("{path}/below"));
     assert!(denied.unwrap_err().is_access_denied());
+}
+
+#[test]
+fn credentials_are_presented_after_a_reconnect_and_by_a_session_that_replaces_a_lost_one() {
+    let relay = Relay::to(server::shared().connect_string());
+    let builder = Session::builder(relay.connect_string()).session_timeout(SHORT);
+    let ours = builder.auth("digest", "ada:secret").replace_lost_sessions(true).connect().unwrap();
+    let dir = unique_dir("credentials");
+    let options = LockOptions::new().acl(Acl::creator_all());
+    let lock = BlockingWriteLock::with_options(&ours, &dir, options).unwrap();
+    lock.lock().unwrap().unlock().unwrap();
+    let stranger = BlockingWriteLock::new(&session(server::shared()), &dir).unwrap();
+    assert!(stranger.lock().unwrap_err().is_access_denied());
+
+    relay.cut();
+    lock.lock().unwrap().unlock().unwrap();
+
+    relay.refuse();
+    eventually_within(2 * deadline(), "the session is lost", || ours.state() == SessionState::Lost);
+    relay.restore();
+    eventually("another session is connected", || ours.state() == SessionState::Connected);
+    lock.lock().unwrap().unlock().unwrap();
 }

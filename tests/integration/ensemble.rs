@@ -1,8 +1,12 @@
 //! Locks on an ensemble of three servers, of which some fail.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, SessionState, WriteLock};
+use zookeeper_recipes_lock::crossbeam_channel::{RecvTimeoutError, bounded};
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, LossReason, RecoverableZooKeeper, RetryPolicy, SessionState, WriteLock,
+};
 
 use crate::fixtures::{Call, LONG, RecordingListener, SHORT, connect, next, unique_dir};
 use crate::support::ensemble::Ensemble;
@@ -31,6 +35,42 @@ fn owner_and_waiter_survive_the_death_of_the_leading_server() {
     assert!(calls.try_recv().is_err());
     guard.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
+}
+
+#[test]
+fn rolling_restart_costs_no_lock_of_busy_or_idle_sessions() {
+    let ensemble = Ensemble::start(3);
+    let sessions: Vec<_> = (0..6).map(|_| connect(&ensemble.connect_string(), LONG)).collect();
+    let dirs: Vec<_> = (0..sessions.len()).map(|_| unique_dir("rolling-restart")).collect();
+    let locks =
+        sessions.iter().zip(&dirs).map(|(session, dir)| BlockingWriteLock::new(session, dir).unwrap());
+    let guards: Vec<_> = locks.map(|lock| lock.lock().unwrap()).collect();
+    let (stop, stopped) = bounded::<()>(0);
+    thread::scope(|scope| {
+        for (session, dir) in sessions.iter().zip(&dirs).step_by(2) {
+            let (stopped, reader) =
+                (stopped.clone(), RecoverableZooKeeper::new(session, RetryPolicy::default()));
+            // Ten requests in a second leave no time in which the connection is idle.
+            scope.spawn(move || {
+                while stopped.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+                    let _ = reader.exists(dir);
+                }
+            });
+        }
+        for index in 0..ensemble.size() {
+            ensemble.stop(index);
+            ensemble.restart(index);
+            ensemble.await_quorum();
+            eventually("every session is connected", || {
+                sessions.iter().all(|session| session.state() == SessionState::Connected)
+            });
+        }
+        drop(stop);
+    });
+    for guard in &guards {
+        assert!(guard.is_owner(), "{:?}", guard.loss());
+        assert!(guard.lost().is_empty());
+    }
 }
 
 #[test]

@@ -13,7 +13,9 @@ use crate::support::relay::{Relay, Request};
 use crate::support::server;
 use crate::support::wait::eventually;
 
-const CREATE: i32 = 1;
+/// create2, which returns the metadata.
+const CREATE: i32 = 15;
+const CREATE_CONTAINER: i32 = 19;
 const DELETE: i32 = 2;
 const EXISTS: i32 = 3;
 const GET_DATA: i32 = 4;
@@ -109,8 +111,9 @@ fn create_with_a_lost_reply_takes_effect_once() {
     for mode in [CreateMode::Persistent, CreateMode::Ephemeral, CreateMode::Container] {
         let fixture = Fixture::new("recoverable-create");
         let path = fixture.path("znode");
+        let operation = if mode == CreateMode::Container { CREATE_CONTAINER } else { CREATE };
         let created = fixture.lose_the_reply(
-            CREATE,
+            operation,
             || fixture.observer.exists(&path),
             |zookeeper| zookeeper.create(&path, b"data", &Acl::open_unsafe(), mode),
         );

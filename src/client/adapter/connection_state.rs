@@ -4,43 +4,22 @@
 //! The crate calls in from its I/O thread and its event thread, and holds its own locks meanwhile.
 //! Everything here is short and calls nothing of the crate's.
 
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, WatchedEventType, ZkState};
 
-use super::ensemble::Ensemble;
 use crate::client::{ClientEvent, EventSink, Granted, ZkError, ZkResult};
 use crate::logging;
 
-/// Delay between two rounds of asking the servers when none has answered.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
-
 pub(super) struct ConnectionState {
-    grants: Grants,
-    state: Mutex<State>,
-    /// Signalled at every change of the state.
-    changed: Condvar,
-}
-
-/// The source of the servers' grants.
-pub(super) enum Grants {
     /// Stated by the application.
-    Fixed(Granted),
-    /// Asked from the servers after every reconnect.
-    Asked(Arc<Ensemble>),
+    granted: Granted,
+    state: Mutex<State>,
 }
 
 struct State {
     contact: Contact,
-    /// All servers were already asked for the next connection.
-    is_asked: bool,
     /// The number of the handle's state changes. Detects a change during a call.
     changes: u64,
-    /// The handle has ended and does nothing more.
-    ended: bool,
     sink: Option<EventSink>,
 }
 
@@ -49,8 +28,6 @@ enum Contact {
     /// A handle that was in use before and has not reported its state yet.
     Unknown,
     Connecting,
-    /// Connected; the servers are being asked for their grants.
-    Reached,
     Connected,
     /// Contact was lost, and the handle has not started to reconnect.
     Disconnected,
@@ -65,26 +42,14 @@ pub(super) struct CallEpoch {
 }
 
 impl ConnectionState {
-    /// The connection of a handle that has just started to connect, perhaps after all servers were
-    /// asked.
-    pub(super) fn connecting(grants: Grants, is_asked: bool) -> ConnectionState {
-        ConnectionState::new(Contact::Connecting, grants, is_asked)
-    }
-
-    pub(super) fn of_a_handle_in_use(granted: Granted) -> ConnectionState {
-        ConnectionState::new(Contact::Unknown, Grants::Fixed(granted), true)
-    }
-
-    fn new(contact: Contact, grants: Grants, is_asked: bool) -> ConnectionState {
-        let state = State { contact, is_asked, changes: 0, ended: false, sink: None };
-        ConnectionState { grants, state: Mutex::new(state), changed: Condvar::new() }
+    /// The connection of a handle that was in use before.
+    pub(super) fn new(granted: Granted) -> ConnectionState {
+        let state = State { contact: Contact::Unknown, changes: 0, sink: None };
+        ConnectionState { granted, state: Mutex::new(state) }
     }
 
     pub(super) fn granted(&self) -> Granted {
-        match &self.grants {
-            Grants::Fixed(granted) => *granted,
-            Grants::Asked(ensemble) => ensemble.granted(),
-        }
+        self.granted
     }
 
     pub(super) fn subscribe(&self, sink: EventSink) -> bool {
@@ -103,18 +68,15 @@ impl ConnectionState {
         let sink = state.sink.take();
         drop(state);
         drop(sink);
-        self.changed.notify_all();
     }
 
     /// Handles a state change of the handle, on its I/O thread.
     #[allow(deprecated, reason = "the crate reports a loss of contact and an expiry with a deprecated state")]
-    pub(super) fn on_state(self: &Arc<Self>, new: ZkState) {
+    pub(super) fn on_state(&self, new: ZkState) {
         let mut state = self.state.lock();
         state.changes += 1;
-        self.changed.notify_all();
-        state.ended |= new == ZkState::Closed;
         match new {
-            ZkState::Connected => self.reached(&mut state),
+            ZkState::Connected => state.connected(self.granted),
             ZkState::Connecting => state.change_to(Contact::Connecting),
             // After `Connecting`, this is how the crate reports that the session has expired and
             // that it continues with a new one. It reports the same when a server hangs up in the
@@ -126,54 +88,6 @@ impl ConnectionState {
             // No contact that a lock could use. Never requested, so never seen.
             ZkState::ConnectedReadOnly | ZkState::Associating => state.change_to(Contact::Disconnected),
         }
-    }
-
-    /// Handles a new connection. The session is notified once the servers' grants are known.
-    fn reached(self: &Arc<Self>, state: &mut State) {
-        match &self.grants {
-            Grants::Asked(ensemble) if !state.is_asked => {
-                state.change_to(Contact::Reached);
-                self.ask(Arc::clone(ensemble), state.changes);
-            }
-            _ => state.connected(self.granted()),
-        }
-        state.is_asked = false;
-    }
-
-    /// Asks the servers for their grants, on a thread that lives as long as that takes.
-    fn ask(self: &Arc<Self>, ensemble: Arc<Ensemble>, attempt: u64) {
-        let connection = Arc::downgrade(self);
-        let thread = thread::Builder::new().name("zk-lock-ask".to_owned());
-        // If no thread can be started, the session is not notified of contact and ends with its
-        // lease. Nothing is logged here, under the crate's locks.
-        let _ = thread.spawn(move || {
-            loop {
-                let answers = ensemble.ask(Instant::now() + ensemble.granted().session_timeout / 4);
-                let Some(connection) = connection.upgrade() else { return };
-                match answers {
-                    Ok(_) => return connection.on_grant(attempt, ensemble.granted()),
-                    Err(_) if connection.stays_reached(attempt) => {}
-                    Err(_) => return,
-                }
-            }
-        });
-    }
-
-    /// Records the servers' grant, if the connection is still the same.
-    fn on_grant(&self, attempt: u64, granted: Granted) {
-        let mut state = self.state.lock();
-        if state.changes == attempt && state.contact == Contact::Reached {
-            state.connected(granted);
-        }
-    }
-
-    /// Waits a moment, then returns whether the handle still has this connection.
-    fn stays_reached(&self, attempt: u64) -> bool {
-        let mut state = self.state.lock();
-        if state.changes == attempt && state.contact == Contact::Reached {
-            self.changed.wait_for(&mut state, ASK_AGAIN);
-        }
-        state.changes == attempt && state.contact == Contact::Reached
     }
 
     /// Handles a watch event, on the handle's event thread.
@@ -191,11 +105,6 @@ impl ConnectionState {
         }
     }
 
-    /// Whether the handle has ended. It then no longer keeps a session alive.
-    pub(super) fn has_ended(&self) -> bool {
-        self.state.lock().ended
-    }
-
     pub(super) fn before_call(&self) -> ZkResult<CallEpoch> {
         let state = self.state.lock();
         match state.contact {
@@ -205,7 +114,7 @@ impl ConnectionState {
     }
 
     /// Interprets the result of a call, given the changes meanwhile.
-    pub(super) fn after_call<T>(self: &Arc<Self>, before: CallEpoch, result: ZkResult<T>) -> ZkResult<T> {
+    pub(super) fn after_call<T>(&self, before: CallEpoch, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.state.lock();
         if state.contact == Contact::Lost {
             return Err(ZkError::SessionExpired);
@@ -215,7 +124,7 @@ impl ConnectionState {
             (Err(ZkError::SessionExpired), _) => state.change_to(Contact::Lost),
             // The crate reports a loss of contact before it fails the running calls. Otherwise its
             // I/O thread has died.
-            (Err(ZkError::ConnectionLoss), Contact::Connected | Contact::Reached) if unchanged => {
+            (Err(ZkError::ConnectionLoss), Contact::Connected) if unchanged => {
                 state.change_to(Contact::Lost);
                 drop(state);
                 logging::warn!("the ZooKeeper client's io thread has ended");
@@ -223,7 +132,7 @@ impl ConnectionState {
             }
             (Err(ZkError::ConnectionLoss), _) => {}
             // An answer proves contact, even if the handle reported it before anybody subscribed.
-            (_, Contact::Unknown | Contact::Connecting) if unchanged => self.reached(&mut state),
+            (_, Contact::Unknown | Contact::Connecting) if unchanged => state.connected(self.granted),
             _ => {}
         }
         result
@@ -266,7 +175,9 @@ impl State {
 #[allow(deprecated, reason = "the crate's own states")]
 mod tests {
     use super::*;
-    use crate::client::connect_string::ConnectString;
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use crossbeam_channel::{Receiver, unbounded};
 
     const TIMEOUT: Duration = Duration::from_secs(30);
@@ -278,12 +189,8 @@ mod tests {
         Granted::new(TIMEOUT).with_report_delay(Duration::ZERO)
     }
 
-    fn connecting() -> ConnectionState {
-        ConnectionState::connecting(Grants::Fixed(granted()), true)
-    }
-
     fn in_use() -> ConnectionState {
-        ConnectionState::of_a_handle_in_use(granted())
+        ConnectionState::new(granted())
     }
 
     fn connection(connection: ConnectionState) -> (Arc<ConnectionState>, Receiver<ClientEvent>) {
@@ -299,7 +206,7 @@ mod tests {
 
     #[test]
     fn disconnect_and_reconnect_are_reported_once_each() {
-        let (connection, events) = connection(connecting());
+        let (connection, events) = connection(in_use());
         for state in [ZkState::Connected, ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
             connection.on_state(state);
         }
@@ -308,7 +215,7 @@ mod tests {
 
     #[test]
     fn silently_opened_new_session_is_a_lost_session() {
-        let (connection, events) = connection(connecting());
+        let (connection, events) = connection(in_use());
         for state in [ZkState::Connected, ZkState::Connecting, ZkState::NotConnected] {
             connection.on_state(state);
         }
@@ -321,7 +228,7 @@ mod tests {
 
     #[test]
     fn result_of_a_call_on_another_session_is_discarded() {
-        let (connection, _events) = connection(connecting());
+        let (connection, _events) = connection(in_use());
         connection.on_state(ZkState::Connected);
         let before = connection.before_call().unwrap();
         for state in [ZkState::Connecting, ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
@@ -332,7 +239,7 @@ mod tests {
 
     #[test]
     fn unreported_connection_loss_means_a_dead_io_thread() {
-        let (connection, events) = connection(connecting());
+        let (connection, events) = connection(in_use());
         connection.on_state(ZkState::Connected);
         let before = connection.before_call().unwrap();
         let result = connection.after_call::<()>(before, Err(ZkError::ConnectionLoss));
@@ -342,7 +249,7 @@ mod tests {
 
     #[test]
     fn reported_connection_loss_is_temporary() {
-        let (connection, _events) = connection(connecting());
+        let (connection, _events) = connection(in_use());
         connection.on_state(ZkState::Connected);
         let before = connection.before_call().unwrap();
         connection.on_state(ZkState::Connecting);
@@ -355,12 +262,10 @@ mod tests {
 
     #[test]
     fn answer_proves_contact_reported_before_subscribing() {
-        for start in [in_use(), connecting()] {
-            let (connection, events) = connection(start);
-            let before = connection.before_call().unwrap();
-            connection.after_call::<()>(before, Err(ZkError::NoNode)).unwrap_err();
-            assert_eq!(received(&events), [CONNECTED]);
-        }
+        let (connection, events) = connection(in_use());
+        let before = connection.before_call().unwrap();
+        connection.after_call::<()>(before, Err(ZkError::NoNode)).unwrap_err();
+        assert_eq!(received(&events), [CONNECTED]);
     }
 
     #[test]
@@ -373,14 +278,12 @@ mod tests {
     }
 
     #[test]
-    fn disconnect_is_reported_for_a_handle_in_use_but_not_while_connecting() {
-        for (start, expected) in [(connecting(), vec![]), (in_use(), vec![ClientEvent::Disconnected])] {
-            let (connection, events) = connection(start);
-            connection.on_state(ZkState::Connecting);
-            assert_eq!(received(&events), expected);
-            connection.on_state(ZkState::Connected);
-            assert_eq!(received(&events), [CONNECTED]);
-        }
+    fn disconnect_is_reported_of_a_handle_whose_contact_was_unknown() {
+        let (connection, events) = connection(in_use());
+        connection.on_state(ZkState::Connecting);
+        assert_eq!(received(&events), [ClientEvent::Disconnected]);
+        connection.on_state(ZkState::Connected);
+        assert_eq!(received(&events), [CONNECTED]);
     }
 
     #[test]
@@ -392,49 +295,10 @@ mod tests {
 
     #[test]
     fn late_subscriber_is_notified_of_a_loss() {
-        let connection = Arc::new(connecting());
+        let connection = Arc::new(in_use());
         connection.on_state(ZkState::Closed);
         let (events, late) = unbounded();
         assert!(!connection.subscribe(Arc::new(move |event| drop(events.send(event)))));
         assert_eq!(received(&late), [ClientEvent::SessionLost]);
-    }
-
-    /// Servers that are unreachable but have granted this earlier.
-    fn asked() -> (Arc<ConnectionState>, Receiver<ClientEvent>) {
-        let servers = ConnectString::parse("127.0.0.1:1").unwrap();
-        let ensemble = Ensemble::new(servers, TIMEOUT);
-        connection(ConnectionState::connecting(Grants::Asked(Arc::new(ensemble)), true))
-    }
-
-    #[test]
-    fn reconnect_is_reported_once_the_grant_is_known() {
-        let (connection, events) = asked();
-        connection.on_state(ZkState::Connected);
-        for state in [ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
-            connection.on_state(state);
-        }
-        let events_seen = received(&events);
-        assert!(
-            matches!(events_seen[..], [ClientEvent::Connected(_), ClientEvent::Disconnected]),
-            "{events_seen:?}"
-        );
-        let changes = connection.state.lock().changes;
-        connection.on_grant(changes - 1, granted());
-        assert!(events.is_empty(), "the answer belongs to an older connection");
-        connection.on_grant(changes, granted());
-        assert_eq!(events.try_recv(), Ok(CONNECTED));
-    }
-
-    #[test]
-    fn connection_lost_before_the_grant_is_known_is_not_reported() {
-        let (connection, events) = asked();
-        for state in [ZkState::Connected, ZkState::Connecting, ZkState::Connected, ZkState::Connecting] {
-            connection.on_state(state);
-        }
-        let events_seen = received(&events);
-        assert!(
-            matches!(events_seen[..], [ClientEvent::Connected(_), ClientEvent::Disconnected]),
-            "{events_seen:?}"
-        );
     }
 }

@@ -111,7 +111,7 @@ mod tests {
     use zookeeper::{KeeperState, WatchedEventType};
 
     fn watches() -> Watches {
-        Watches::new(&Arc::new(ConnectionState::of_a_handle_in_use(Granted::new(Duration::from_secs(30)))))
+        Watches::new(&Arc::new(ConnectionState::new(Granted::new(Duration::from_secs(30)))))
     }
 
     fn event() -> WatchedEvent {

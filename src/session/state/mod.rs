@@ -126,6 +126,7 @@ impl Core {
     fn handle(self: &Arc<Self>, event: ClientEvent, at: Moment) {
         match event {
             ClientEvent::Connected(granted) => self.on_connect(granted, at),
+            ClientEvent::ReportDelay(report_delay) => self.on_report_delay(report_delay),
             ClientEvent::Disconnected => self.on_disconnect(at),
             ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
             ClientEvent::NodeChanged { path } => {
@@ -150,6 +151,13 @@ impl Core {
             // The proof that this makes due wakes the participants when it has come.
             self.tick();
         }
+    }
+
+    fn on_report_delay(self: &Arc<Self>, report_delay: Duration) {
+        self.update(|status, now| {
+            status.lease.set_report_delay(report_delay);
+            self.schedule_next_tick(status, now);
+        });
     }
 
     fn on_disconnect(self: &Arc<Self>, at: Moment) {

@@ -1,0 +1,71 @@
+//! ZooKeeper's wire format: bytes to records and back. No I/O, and no state but the frame buffer.
+//!
+//! A connection is a stream of frames in each direction ([`Frames`]). The first frame is a
+//! [`ConnectRequest`], answered by what [`decode_connect_answer`] returns. Every other frame of a
+//! client is a [`Request`]. Every other frame of a server starts with a [`ReplyHeader`]: a reply,
+//! whose body [`Reply::decode`] reads if the header reports no error, or a [`WatchEvent`].
+//!
+//! The bytes of a server are not trusted. No input panics, and nothing is reserved for a length or
+//! a count before as many bytes have arrived.
+//!
+//! Numbers are big-endian. A length or a count of -1 means null, which decodes as empty.
+
+mod connect;
+mod frame;
+#[cfg(any(test, feature = "test-util"))]
+pub mod laws;
+mod op_code;
+mod reader;
+mod reply;
+mod request;
+#[cfg(any(test, feature = "test-util"))]
+mod server;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub(crate) use connect::{ConnectAnswer, ConnectRequest, ConnectResponse, Password, decode_connect_answer};
+pub(crate) use frame::Frames;
+pub(crate) use op_code::OpCode;
+pub(crate) use reply::{EventKind, Reply, ReplyHeader, WatchEvent};
+pub(crate) use request::Request;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use request::WatchKind;
+
+/// The default bound for the frames of a server: a listing of about a million locks. Servers have
+/// no bound, and a client with a lower one cannot read a larger listing on any connection.
+pub(crate) const DEFAULT_MAX_FRAME: usize = 64 << 20;
+
+/// The bound for a request, which is the default of a server's `jute.maxbuffer`. A server closes
+/// the connection without a reply if a frame is longer.
+pub(crate) const MAX_REQUEST: usize = 0xf_ffff;
+
+/// The xid of a watch event.
+pub(crate) const XID_EVENT: i32 = -1;
+/// The xid of a ping and its reply.
+pub(crate) const XID_PING: i32 = -2;
+/// The xid of the credentials and their reply.
+pub(crate) const XID_AUTH: i32 = -4;
+/// The xid of a request that sets watches again. Servers may reply to it with another xid.
+pub(crate) const XID_SET_WATCHES: i32 = -8;
+
+/// Why bytes are not what the protocol prescribes.
+#[derive(thiserror::Error, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DecodeError {
+    #[error("the frame ends within a record")]
+    Truncated,
+    #[error("a length is negative")]
+    NegativeLength,
+    #[error("a length exceeds its limit")]
+    TooLong,
+    #[error("a string is not UTF-8")]
+    NotUtf8,
+    #[error("the frame continues after its record")]
+    TrailingBytes,
+    #[error("unknown operation {0}")]
+    UnknownOperation(i32),
+    #[error("{0} is none of the numbers that are possible here")]
+    UnknownValue(i32),
+    #[error("the server answers the handshake with error code {0}")]
+    ConnectError(i32),
+}

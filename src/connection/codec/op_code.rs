@@ -1,0 +1,55 @@
+//! [`OpCode`]: the operations and their numbers.
+
+/// An operation of a client, with its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum OpCode {
+    /// Never requested, but servers reply with it to `Create2` within a multi, without a `Stat`.
+    Create = 1,
+    Delete = 2,
+    Exists = 3,
+    GetData = 4,
+    SetData = 5,
+    GetChildren = 8,
+    Sync = 9,
+    Ping = 11,
+    /// Within a multi only.
+    Check = 13,
+    Multi = 14,
+    Create2 = 15,
+    RemoveWatches = 18,
+    CreateContainer = 19,
+    Auth = 100,
+    SetWatches = 101,
+    GetEphemerals = 103,
+    Close = -11,
+}
+
+impl OpCode {
+    pub(super) const ALL: [OpCode; 17] = [
+        OpCode::Create,
+        OpCode::Delete,
+        OpCode::Exists,
+        OpCode::GetData,
+        OpCode::SetData,
+        OpCode::GetChildren,
+        OpCode::Sync,
+        OpCode::Ping,
+        OpCode::Check,
+        OpCode::Multi,
+        OpCode::Create2,
+        OpCode::RemoveWatches,
+        OpCode::CreateContainer,
+        OpCode::Auth,
+        OpCode::SetWatches,
+        OpCode::GetEphemerals,
+        OpCode::Close,
+    ];
+
+    pub(crate) const fn number(self) -> i32 {
+        self as i32
+    }
+
+    pub(crate) fn from_number(number: i32) -> Option<OpCode> {
+        OpCode::ALL.into_iter().find(|operation| operation.number() == number)
+    }
+}

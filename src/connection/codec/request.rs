@@ -1,0 +1,217 @@
+//! [`Request`]: what a client sends after the handshake.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::OpCode;
+use super::writer::Writer;
+use crate::client::{Acl, CreateMode};
+
+/// The number that ends a multi, instead of an operation's. A reply has it for an error too.
+pub(super) const MULTI_END: i32 = -1;
+
+/// A request of a client. A version of -1 stands for any version.
+#[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(test, feature = "test-util")),
+    allow(dead_code, reason = "some operations have no use yet outside the tests")
+)]
+pub(crate) enum Request<'a> {
+    Create {
+        path: Cow<'a, str>,
+        data: Cow<'a, [u8]>,
+        acl: Cow<'a, [Acl]>,
+        mode: CreateMode,
+    },
+    Delete {
+        path: Cow<'a, str>,
+        version: i32,
+    },
+    Exists {
+        path: Cow<'a, str>,
+        watch: bool,
+    },
+    GetData {
+        path: Cow<'a, str>,
+        watch: bool,
+    },
+    SetData {
+        path: Cow<'a, str>,
+        data: Cow<'a, [u8]>,
+        version: i32,
+    },
+    GetChildren {
+        path: Cow<'a, str>,
+        watch: bool,
+    },
+    Sync {
+        path: Cow<'a, str>,
+    },
+    /// `Create`, `Delete`, `SetData` and `Check`: all take effect, or none. A server refuses any
+    /// other request within.
+    Multi(Vec<Request<'a>>),
+    /// Only within a multi: servers close the connection otherwise.
+    Check {
+        path: Cow<'a, str>,
+        version: i32,
+    },
+    RemoveWatches {
+        path: Cow<'a, str>,
+        kind: WatchKind,
+    },
+    GetEphemerals {
+        prefix: Cow<'a, str>,
+    },
+    Ping,
+    Auth {
+        scheme: Cow<'a, str>,
+        auth: Cow<'a, [u8]>,
+    },
+    /// Sets watches again on a new connection. Changes after the transaction `relative_zxid` are
+    /// reported at once.
+    SetWatches {
+        relative_zxid: i64,
+        data: Vec<Cow<'a, str>>,
+        exist: Vec<Cow<'a, str>>,
+        child: Vec<Cow<'a, str>>,
+    },
+    Close,
+}
+
+/// The watches that a request removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(test, feature = "test-util")),
+    allow(dead_code, reason = "some operations have no use yet outside the tests")
+)]
+pub(crate) enum WatchKind {
+    Child = 1,
+    Data = 2,
+    Any = 3,
+}
+
+impl Request<'_> {
+    pub(crate) fn operation(&self) -> OpCode {
+        match self {
+            Request::Create { mode: CreateMode::Container, .. } => OpCode::CreateContainer,
+            Request::Create { .. } => OpCode::Create2,
+            Request::Delete { .. } => OpCode::Delete,
+            Request::Exists { .. } => OpCode::Exists,
+            Request::GetData { .. } => OpCode::GetData,
+            Request::SetData { .. } => OpCode::SetData,
+            Request::GetChildren { .. } => OpCode::GetChildren,
+            Request::Sync { .. } => OpCode::Sync,
+            Request::Multi(_) => OpCode::Multi,
+            Request::Check { .. } => OpCode::Check,
+            Request::RemoveWatches { .. } => OpCode::RemoveWatches,
+            Request::GetEphemerals { .. } => OpCode::GetEphemerals,
+            Request::Ping => OpCode::Ping,
+            Request::Auth { .. } => OpCode::Auth,
+            Request::SetWatches { .. } => OpCode::SetWatches,
+            Request::Close => OpCode::Close,
+        }
+    }
+
+    /// Returns the path of the only znode that the request names.
+    pub(crate) fn path(&self) -> Option<&str> {
+        match self {
+            Request::Create { path, .. }
+            | Request::Delete { path, .. }
+            | Request::Exists { path, .. }
+            | Request::GetData { path, .. }
+            | Request::SetData { path, .. }
+            | Request::GetChildren { path, .. }
+            | Request::Sync { path }
+            | Request::Check { path, .. }
+            | Request::RemoveWatches { path, .. } => Some(path),
+            Request::Multi(_)
+            | Request::GetEphemerals { .. }
+            | Request::Ping
+            | Request::Auth { .. }
+            | Request::SetWatches { .. }
+            | Request::Close => None,
+        }
+    }
+
+    /// Appends the frame. The caller checks that it is no longer than
+    /// [`MAX_REQUEST`](super::MAX_REQUEST), before the four bytes of the length.
+    pub(crate) fn encode(&self, xid: i32, frame: &mut Vec<u8>) {
+        Writer::frame(frame, |writer| {
+            writer.i32(xid);
+            writer.i32(self.operation().number());
+            self.encode_record(writer);
+        });
+    }
+
+    fn encode_record(&self, writer: &mut Writer<'_>) {
+        match self {
+            Request::Create { path, data, acl, mode } => {
+                writer.str(path);
+                writer.buffer(data);
+                writer.acl(acl);
+                writer.i32(create_flags(*mode));
+            }
+            Request::Delete { path, version } | Request::Check { path, version } => {
+                writer.str(path);
+                writer.i32(*version);
+            }
+            Request::Exists { path, watch }
+            | Request::GetData { path, watch }
+            | Request::GetChildren { path, watch } => {
+                writer.str(path);
+                writer.bool(*watch);
+            }
+            Request::SetData { path, data, version } => {
+                writer.str(path);
+                writer.buffer(data);
+                writer.i32(*version);
+            }
+            Request::Sync { path } => writer.str(path),
+            Request::Multi(requests) => {
+                for request in requests {
+                    writer.multi_header(request.operation().number(), false, -1);
+                    request.encode_record(writer);
+                }
+                writer.multi_header(MULTI_END, true, -1);
+            }
+            Request::RemoveWatches { path, kind } => {
+                writer.str(path);
+                writer.i32(*kind as i32);
+            }
+            Request::GetEphemerals { prefix } => writer.str(prefix),
+            Request::Auth { scheme, auth } => {
+                writer.i32(0); // the type, which servers ignore
+                writer.str(scheme);
+                writer.buffer(auth);
+            }
+            Request::SetWatches { relative_zxid, data, exist, child } => {
+                writer.i64(*relative_zxid);
+                writer.strings(data);
+                writer.strings(exist);
+                writer.strings(child);
+            }
+            Request::Ping | Request::Close => {}
+        }
+    }
+}
+
+pub(super) fn create_flags(mode: CreateMode) -> i32 {
+    match mode {
+        CreateMode::Persistent => 0,
+        CreateMode::Ephemeral => 1,
+        CreateMode::PersistentSequential => 2,
+        CreateMode::EphemeralSequential => 3,
+        CreateMode::Container => 4,
+    }
+}
+
+impl fmt::Debug for Request<'_> {
+    /// The operation and the path: data may be long, and credentials are secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.operation())?;
+        match self.path() {
+            Some(path) => write!(f, "({path:?})"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The frames of a client, written by hand.
+
+use std::borrow::Cow;
+
+use super::{bytes, framed};
+use crate::client::{Acl, CreateMode, Permissions};
+use crate::connection::codec::{
+    ConnectRequest, DecodeError, MAX_REQUEST, OpCode, Password, Request, WatchKind, XID_AUTH, XID_PING,
+    XID_SET_WATCHES,
+};
+
+#[track_caller]
+fn assert_request(xid: i32, request: Request<'_>, contents: &str) {
+    let mut frame = Vec::new();
+    request.encode(xid, &mut frame);
+    assert_eq!(frame, framed(contents), "{request:?}");
+    assert_eq!(Request::decode(&frame[4..]), Ok((xid, request)));
+}
+
+fn create(mode: CreateMode) -> Request<'static> {
+    Request::Create {
+        path: "/l/x-".into(),
+        data: Cow::Borrowed(b"me"),
+        acl: Cow::Owned(vec![
+            Acl::new(Permissions::ALL, "world", "anyone"),
+            Acl::new(Permissions::READ | Permissions::DELETE, "ip", "::1"),
+        ]),
+        mode,
+    }
+}
+
+#[test]
+fn connect_request_for_a_new_session_has_45_bytes() {
+    let request = ConnectRequest {
+        last_zxid: 0,
+        timeout_ms: 30_000,
+        session_id: 0,
+        password: Password::default(),
+        read_only: false,
+    };
+    let mut frame = Vec::new();
+    request.encode(&mut frame);
+    let contents = "00000000 0000000000000000 00007530 0000000000000000
+        00000010 00000000000000000000000000000000 00";
+    assert_eq!(frame, framed(contents));
+    assert_eq!(frame.len(), 4 + 45);
+    assert_eq!(frame[..4], bytes("0000002d"));
+}
+
+#[test]
+fn connect_request_for_an_earlier_session_has_its_id_and_password() {
+    let request = ConnectRequest {
+        last_zxid: 0x1_0000_0002,
+        timeout_ms: 4000,
+        session_id: -2,
+        password: Password::new(*b"0123456789abcdef"),
+        read_only: true,
+    };
+    let mut frame = Vec::new();
+    request.encode(&mut frame);
+    let contents = "00000000 0000000100000002 00000fa0 fffffffffffffffe 00000010 '0123456789abcdef' 01";
+    assert_eq!(frame, framed(contents));
+    assert_eq!(ConnectRequest::decode(&frame[4..]), Ok(request));
+}
+
+#[test]
+fn connect_request_without_the_last_byte_is_not_read_only() {
+    let contents = bytes(
+        "00000000 0000000000000000 00007530 0000000000000000 00000010 00000000000000000000000000000000",
+    );
+    assert!(!ConnectRequest::decode(&contents).unwrap().read_only);
+}
+
+#[test]
+fn password_and_credentials_are_not_printed() {
+    let password = Password::new(*b"secret");
+    let auth = Request::Auth { scheme: "digest".into(), auth: Cow::Borrowed(b"secret") };
+    for printed in [format!("{password:?}"), format!("{auth:?}")] {
+        assert!(!printed.contains("115") && !printed.contains("secret"), "{printed}");
+    }
+}
+
+#[test]
+fn create_is_create2_with_the_flags_of_its_mode() {
+    let modes = [
+        (CreateMode::Persistent, "0000000f", "00000000"),
+        (CreateMode::Ephemeral, "0000000f", "00000001"),
+        (CreateMode::PersistentSequential, "0000000f", "00000002"),
+        (CreateMode::EphemeralSequential, "0000000f", "00000003"),
+        (CreateMode::Container, "00000013", "00000004"),
+    ];
+    for (mode, operation, flags) in modes {
+        let contents = format!(
+            "00000007 {operation} 00000005 '/l/x-' 00000002 'me'
+            00000002 0000001f 00000005 'world' 00000006 'anyone' 00000009 00000002 'ip' 00000003 '::1'
+            {flags}"
+        );
+        assert_request(7, create(mode), &contents);
+    }
+}
+
+#[test]
+fn requests_for_one_znode() {
+    let path = || Cow::Borrowed("/é");
+    let on = "00000003 '/é'";
+    assert_request(
+        1,
+        Request::Delete { path: path(), version: -1 },
+        &format!("00000001 00000002 {on} ffffffff"),
+    );
+    assert_request(2, Request::Exists { path: path(), watch: true }, &format!("00000002 00000003 {on} 01"));
+    assert_request(3, Request::GetData { path: path(), watch: false }, &format!("00000003 00000004 {on} 00"));
+    assert_request(
+        4,
+        Request::SetData { path: path(), data: Cow::Borrowed(&[0xff]), version: 9 },
+        &format!("00000004 00000005 {on} 00000001 ff 00000009"),
+    );
+    assert_request(
+        5,
+        Request::GetChildren { path: path(), watch: true },
+        &format!("00000005 00000008 {on} 01"),
+    );
+    assert_request(6, Request::Sync { path: path() }, &format!("00000006 00000009 {on}"));
+    let kinds = [(WatchKind::Child, "00000001"), (WatchKind::Data, "00000002"), (WatchKind::Any, "00000003")];
+    for (kind, number) in kinds {
+        let contents = format!("00000007 00000012 {on} {number}");
+        assert_request(7, Request::RemoveWatches { path: path(), kind }, &contents);
+    }
+    assert_request(i32::MAX, Request::GetEphemerals { prefix: path() }, &format!("7fffffff 00000067 {on}"));
+}
+
+#[test]
+fn multi_has_a_header_for_each_step_and_one_at_the_end() {
+    let request = Request::Multi(vec![
+        Request::Check { path: "/a".into(), version: 3 },
+        Request::Create {
+            path: "/b".into(),
+            data: Cow::Borrowed(&[]),
+            acl: Cow::Borrowed(&[]),
+            mode: CreateMode::Ephemeral,
+        },
+        Request::SetData { path: "/c".into(), data: Cow::Borrowed(b"d"), version: -1 },
+        Request::Delete { path: "/e".into(), version: 0 },
+    ]);
+    assert_request(
+        1,
+        request,
+        "00000001 0000000e
+        0000000d 00 ffffffff  00000002 '/a' 00000003
+        0000000f 00 ffffffff  00000002 '/b' 00000000 00000000 00000001
+        00000005 00 ffffffff  00000002 '/c' 00000001 'd' ffffffff
+        00000002 00 ffffffff  00000002 '/e' 00000000
+        ffffffff 01 ffffffff",
+    );
+    assert_request(2, Request::Multi(Vec::new()), "00000002 0000000e ffffffff 01 ffffffff");
+}
+
+#[test]
+fn requests_of_the_connection() {
+    assert_request(XID_PING, Request::Ping, "fffffffe 0000000b");
+    assert_request(8, Request::Close, "00000008 fffffff5");
+    assert_request(
+        XID_AUTH,
+        Request::Auth { scheme: "digest".into(), auth: Cow::Borrowed(b"me:pw") },
+        "fffffffc 00000064 00000000 00000006 'digest' 00000005 'me:pw'",
+    );
+    assert_request(
+        XID_SET_WATCHES,
+        Request::SetWatches {
+            relative_zxid: 0x2_0000_0001,
+            data: vec!["/a".into(), "/b".into()],
+            exist: Vec::new(),
+            child: vec!["/".into()],
+        },
+        "fffffff8 00000065 0000000200000001
+        00000002 00000002 '/a' 00000002 '/b'  00000000  00000001 00000001 '/'",
+    );
+}
+
+#[test]
+fn null_is_decoded_as_empty() {
+    let create = "00000001 0000000f 00000002 '/a' ffffffff ffffffff 00000000";
+    let empty = Request::Create {
+        path: "/a".into(),
+        data: Cow::Borrowed(&[]),
+        acl: Cow::Borrowed(&[]),
+        mode: CreateMode::Persistent,
+    };
+    assert_eq!(Request::decode(&bytes(create)), Ok((1, empty)));
+}
+
+#[test]
+fn malformed_request_is_an_error() {
+    let cases = [
+        ("", DecodeError::Truncated),
+        ("00000001 0000000b 00", DecodeError::TrailingBytes),
+        ("00000001 00000001", DecodeError::UnknownOperation(1)),
+        ("00000001 000003e7", DecodeError::UnknownOperation(999)),
+        ("00000001 00000009 00000003 '/a'", DecodeError::Truncated),
+        ("00000001 00000009 fffffffe '/a'", DecodeError::NegativeLength),
+        ("00000001 00000009 00000002 '/' ff", DecodeError::NotUtf8),
+        ("00000001 0000000f 00000002 '/a' ffffffff 7fffffff", DecodeError::Truncated),
+        ("00000001 0000000f 00000002 '/a' ffffffff ffffffff 00000004", DecodeError::UnknownValue(4)),
+        ("00000001 00000013 00000002 '/a' ffffffff ffffffff 00000000", DecodeError::UnknownValue(0)),
+        (
+            "00000001 0000000f 00000002 '/a' ffffffff 00000001 00000020 ffffffff ffffffff 00000000",
+            DecodeError::UnknownValue(32),
+        ),
+        ("00000001 00000012 00000002 '/a' 00000004", DecodeError::UnknownValue(4)),
+        ("00000001 0000000e 00000004 00 ffffffff 00000002 '/a' 00", DecodeError::UnknownOperation(4)),
+        ("00000001 0000000e 0000000e 00 ffffffff ffffffff 01 ffffffff", DecodeError::UnknownOperation(14)),
+        ("00000001 0000000e 00000002 00 ffffffff 00000002 '/a' 00000000", DecodeError::Truncated),
+    ];
+    for (contents, error) in cases {
+        assert_eq!(Request::decode(&bytes(contents)), Err(error), "{contents}");
+    }
+}
+
+#[test]
+fn operations_have_distinct_numbers() {
+    for operation in OpCode::ALL {
+        assert_eq!(OpCode::from_number(operation.number()), Some(operation));
+    }
+    assert_eq!(OpCode::from_number(0), None);
+}
+
+#[test]
+fn request_over_the_limit_is_found_by_its_length() {
+    let mut frame = b"before".to_vec();
+    let start = frame.len();
+    let data = vec![0; MAX_REQUEST];
+    Request::SetData { path: "/a".into(), data: data.into(), version: -1 }.encode(1, &mut frame);
+    assert!(frame.len() - start - 4 > MAX_REQUEST);
+}
+
+#[test]
+fn path_is_that_of_the_only_znode() {
+    assert_eq!(create(CreateMode::Ephemeral).path(), Some("/l/x-"));
+    assert_eq!(Request::Sync { path: "/a".into() }.path(), Some("/a"));
+    assert_eq!(Request::Multi(vec![create(CreateMode::Ephemeral)]).path(), None);
+    assert_eq!(format!("{:?}", create(CreateMode::Container)), "CreateContainer(\"/l/x-\")");
+    assert_eq!(format!("{:?}", Request::Ping), "Ping");
+}

@@ -1,0 +1,17 @@
+//! [`Credential`]: what a client presents to a server.
+
+use std::fmt;
+
+/// An identity that a connection presents to every server, by ZooKeeper's `addauth`.
+#[derive(Clone)]
+pub(crate) struct Credential {
+    pub(crate) scheme: String,
+    pub(crate) auth: Vec<u8>,
+}
+
+impl fmt::Debug for Credential {
+    /// Names the scheme only.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential").field("scheme", &self.scheme).finish_non_exhaustive()
+    }
+}

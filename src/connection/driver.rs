@@ -1,0 +1,393 @@
+//! [`Driver`]: the I/O thread of a connection. It gives the machine a socket, a clock, and names
+//! resolved to addresses.
+//!
+//! In a loop it sleeps until a socket is ready, a deadline has passed or a caller wakes it, then
+//! lets the machine react, then carries out the machine's actions in order. Events and
+//! continuations run here and only here, without the mutex. They must not block. Their panics are
+//! contained.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use log::Level;
+use mio::{Events, Poll, Token};
+
+use super::chroot::Chroot;
+use super::log::Log;
+use super::machine::{Action, Event, SessionLoss};
+use super::outage::Outage;
+use super::probe::{Probe, Progress};
+use super::resolver::Resolver;
+use super::servers::{Next, Target};
+use super::shared::{Contact, Shared};
+#[cfg(feature = "tls")]
+use super::tls::TlsClient;
+use super::transport::{Security, Transport};
+use crate::client::{ClientEvent, EventSink, Granted};
+use crate::panics;
+use crate::session::{Clock, Moment, SystemClock};
+
+pub(super) const WAKER: Token = Token(0);
+const LINK: Token = Token(1);
+const PROBE: Token = Token(2);
+
+/// The longest sleep. The system does not count the time for which the machine is suspended, as the
+/// clock does: a deadline is late by this much after a suspension.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// New connections are logged at most this often at the level `info`.
+const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+const BUFFER: usize = 64 * 1024;
+
+thread_local! {
+    static IS_IO_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is the I/O thread of any connection, which must not block.
+pub(super) fn is_io_thread() -> bool {
+    IS_IO_THREAD.get()
+}
+
+/// See the [module](self).
+pub(super) struct Driver {
+    pub(super) shared: Arc<Shared>,
+    pub(super) poll: Poll,
+    pub(super) resolver: Resolver,
+    pub(super) chroot: Chroot,
+    pub(super) log: Log,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<TlsClient>,
+    /// Receives the first contact, or why there will be none.
+    pub(super) first_contact: Option<Sender<Result<(), &'static str>>>,
+    /// Disconnects its receivers when the thread ends.
+    pub(super) ended: Sender<Infallible>,
+    pub(super) watch: Watch,
+}
+
+/// What the I/O thread keeps of the present connection.
+#[derive(Default)]
+pub(super) struct Watch {
+    outage: Outage,
+    probe: Option<Probe>,
+    /// The longest tick of the servers, as far as it is known.
+    longest_tick: Option<Duration>,
+    last_logged: Option<Moment>,
+}
+
+impl Driver {
+    /// Runs until the session has ended.
+    pub(super) fn run(mut self) {
+        IS_IO_THREAD.set(true);
+        if let Err(message) = panics::contain(|| self.run_to_the_end()) {
+            self.log.write(Level::Error, format!("the thread of a ZooKeeper connection panicked: {message}"));
+        }
+        self.drop_probe();
+        if let Some(first_contact) = self.first_contact.take() {
+            let _ = first_contact.send(Err("the connection has ended"));
+        }
+        // Not reported yet if the thread ends by an error.
+        let is_reported = matches!(self.shared.lock().status.contact, Contact::Lost | Contact::Closed);
+        if !is_reported {
+            self.report(Contact::Lost, ClientEvent::SessionLost);
+        }
+        let rest = self.shared.lock().take_rest();
+        drop(rest);
+        drop(self.ended);
+    }
+
+    fn run_to_the_end(&mut self) {
+        let mut events = Events::with_capacity(16);
+        let mut buffer = vec![0; BUFFER];
+        while self.run_actions() {
+            if let Err(error) = self.sleep(&mut events) {
+                let line = format!("a ZooKeeper connection has ended: its sockets cannot be polled: {error}");
+                return self.log.write(Level::Error, line);
+            }
+            let is_ready = |token| events.iter().any(|event| event.token() == token);
+            self.wake_up(is_ready(LINK), &mut buffer);
+            self.advance_probe(is_ready(PROBE));
+            self.mention_outage();
+        }
+    }
+
+    fn sleep(&mut self, events: &mut Events) -> io::Result<()> {
+        let of_probe = self.watch.probe.as_ref().map(Probe::deadline);
+        let others = [of_probe, self.watch.outage.deadline()].into_iter().flatten().min();
+        let until = self.shared.lock().fall_asleep(others);
+        let time = until.map_or(Duration::ZERO, |until| until.since(SystemClock.now()));
+        match self.poll.poll(events, Some(time.min(MAX_SLEEP))) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn wake_up(&mut self, link_is_ready: bool, buffer: &mut [u8]) {
+        let mut io = self.shared.lock();
+        while let Some((server, answer)) = self.resolver.next_answer() {
+            io.resolved(server, answer);
+        }
+        io.wake_up(link_is_ready, buffer);
+    }
+
+    // ---- actions
+
+    /// Carries out all actions. Returns `false` at the end of the session.
+    fn run_actions(&mut self) -> bool {
+        loop {
+            let actions = self.shared.lock().take_actions();
+            if actions.is_empty() {
+                return true;
+            }
+            for (number, action) in actions {
+                match action {
+                    Action::Open => self.open(number),
+                    // Done when the action was taken.
+                    Action::Drop => {}
+                    Action::Event(event) => self.on_event(event, number),
+                    Action::Reply(continuation, result) => {
+                        self.contain("a continuation", || continuation(result));
+                    }
+                    Action::Ended => return false,
+                }
+            }
+        }
+    }
+
+    fn contain(&self, what: &str, code: impl FnOnce()) {
+        if let Err(message) = panics::contain(code) {
+            self.log.write(Level::Error, format!("{what} of a ZooKeeper connection panicked: {message}"));
+        }
+    }
+
+    /// Opens a transport to the next server, unless the machine has given up this attempt.
+    fn open(&mut self, number: u64) {
+        let mut lookups = Vec::new();
+        let target = {
+            let mut io = self.shared.lock();
+            if io.link_number() != number {
+                return;
+            }
+            let next = io.servers.next(SystemClock.now());
+            while let Some(lookup) = io.servers.next_lookup() {
+                lookups.push(lookup);
+            }
+            match next {
+                Next::Try(target) => Some(target),
+                Next::Wait(until) => {
+                    io.waits_for_name = Some(until);
+                    None
+                }
+                Next::Nothing => {
+                    io.fail(None, String::new());
+                    None
+                }
+            }
+        };
+        for lookup in lookups {
+            self.resolver.resolve(lookup);
+        }
+        if let Some(target) = target {
+            self.open_to(target, number);
+        }
+    }
+
+    fn open_to(&mut self, target: Target, number: u64) {
+        // Without the mutex, as this may read files.
+        let opened = self.connect(target, LINK);
+        let late = {
+            let mut io = self.shared.lock();
+            match opened {
+                Ok(transport) if io.link_number() == number => {
+                    io.set_link(transport, target);
+                    None
+                }
+                Err(why) if io.link_number() == number => {
+                    io.fail(Some(target), why);
+                    None
+                }
+                late => late.ok(),
+            }
+        };
+        if let Some(late) = late {
+            late.close(self.poll.registry());
+        }
+    }
+
+    /// Begins to connect to an address.
+    fn connect(&mut self, target: Target, token: Token) -> Result<Transport, String> {
+        let security = self.security(target)?;
+        let registry = self.poll.registry();
+        Transport::connect(target.address, security, registry, token).map_err(|error| error.to_string())
+    }
+
+    #[cfg(feature = "tls")]
+    fn security(&mut self, target: Target) -> Result<Security, String> {
+        let Some(tls) = &mut self.tls else { return Ok(None) };
+        let host = self.shared.lock().servers.host(target).to_owned();
+        tls.target(&host).map(Some).map_err(|error| error.to_string())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn security(&mut self, _target: Target) -> Result<Security, String> {
+        Ok(())
+    }
+
+    // ---- events
+
+    fn on_event(&mut self, event: Event, number: u64) {
+        match event {
+            Event::Connected { session_timeout, session_id } => {
+                self.on_connect(session_timeout, session_id, number);
+            }
+            Event::Disconnected => {
+                self.drop_probe();
+                self.watch.outage.begin(SystemClock.now());
+                self.report(Contact::Disconnected, ClientEvent::Disconnected);
+                let outcomes = self.shared.lock().servers.outcomes();
+                self.log.write(Level::Debug, format!("ZooKeeper connection lost: {outcomes}"));
+            }
+            Event::SessionLost(loss) => self.on_loss(loss),
+            Event::NodeChanged { path } => {
+                if let Some(path) = self.chroot.remove(path) {
+                    self.send(ClientEvent::NodeChanged { path });
+                }
+            }
+            Event::PingAnswered { .. } => {}
+        }
+    }
+
+    fn on_connect(&mut self, session_timeout: Duration, session_id: i64, number: u64) {
+        let granted = Granted::new(session_timeout);
+        let (target, server) = {
+            let mut io = self.shared.lock();
+            // Otherwise that transport is lost already.
+            let target = io.target().filter(|_| io.link_number() == number);
+            if let Some(target) = target {
+                io.status.server = io.servers.describe(target);
+            }
+            io.status.granted = granted;
+            io.status.session_id = session_id;
+            (target, io.status.server.clone())
+        };
+        self.report(Contact::Connected, ClientEvent::Connected(granted));
+        if let Some(first_contact) = self.first_contact.take() {
+            let _ = first_contact.send(Ok(()));
+        }
+        self.log_contact(session_timeout, session_id, &server);
+        self.drop_probe();
+        if let Some(target) = target {
+            let deadline = SystemClock.now().after(session_timeout / 4);
+            let transport = self.connect(target, PROBE).ok();
+            self.watch.probe = transport.map(|transport| Probe::new(transport, deadline));
+        }
+    }
+
+    fn log_contact(&mut self, session_timeout: Duration, session_id: i64, server: &str) {
+        let now = SystemClock.now();
+        let after = match self.watch.outage.end(now) {
+            Some(outage) => format!(" after {outage:.1?} without contact"),
+            None => String::new(),
+        };
+        let is_repeated = self.watch.last_logged.is_some_and(|last| now.since(last) < MIN_LOG_INTERVAL);
+        let level = if is_repeated { Level::Debug } else { Level::Info };
+        self.watch.last_logged = Some(now);
+        let line = format!(
+            "ZooKeeper session {session_id:#x} connected to {server}{after}, session timeout {session_timeout:?}"
+        );
+        self.log.write(level, line);
+    }
+
+    fn on_loss(&mut self, loss: SessionLoss) {
+        let why = match loss {
+            SessionLoss::Expired => "the session has expired",
+            SessionLoss::CredentialsRefused => "the server refuses the credentials",
+        };
+        let session_id = self.shared.lock().status.session_id;
+        self.report(Contact::Lost, ClientEvent::SessionLost);
+        if let Some(first_contact) = self.first_contact.take() {
+            let _ = first_contact.send(Err(why));
+        }
+        self.log.write(Level::Warn, format!("ZooKeeper session {session_id:#x} lost: {why}"));
+    }
+
+    /// Changes the state that the application sees, and reports the event.
+    fn report(&self, contact: Contact, event: ClientEvent) {
+        let sink = {
+            let mut io = self.shared.lock();
+            if io.status.contact == Contact::Closed {
+                return;
+            }
+            io.status.contact = contact;
+            io.status.sink.clone()
+        };
+        self.send_to(sink, event);
+    }
+
+    fn send(&self, event: ClientEvent) {
+        let sink = self.shared.lock().status.sink.clone();
+        self.send_to(sink, event);
+    }
+
+    fn send_to(&self, sink: Option<EventSink>, event: ClientEvent) {
+        if let Some(sink) = sink {
+            self.contain("the receiver of the events", || sink(event));
+        }
+    }
+
+    // ---- the probe, and outages
+
+    fn advance_probe(&mut self, is_ready: bool) {
+        let now = SystemClock.now();
+        let Some(probe) = &mut self.watch.probe else { return };
+        let mut progress = if is_ready { probe.advance() } else { Progress::Pending };
+        if let Progress::Answered(shortest_timeout) = progress {
+            progress = probe.advance();
+            // Two ticks, unless the server is configured otherwise.
+            let tick = shortest_timeout / 2;
+            self.watch.longest_tick = Some(self.watch.longest_tick.map_or(tick, |longest| longest.max(tick)));
+            self.report_tick();
+        }
+        let is_late = self.watch.probe.as_ref().is_some_and(|probe| probe.deadline() <= now);
+        if progress == Progress::Over || is_late {
+            self.drop_probe();
+        }
+    }
+
+    /// Reports the report delay that follows from the known tick.
+    fn report_tick(&mut self) {
+        let Some(tick) = self.watch.longest_tick else { return };
+        let (sink, granted) = {
+            let mut io = self.shared.lock();
+            let status = &mut io.status;
+            let granted = status.granted.with_tick(tick);
+            if status.contact != Contact::Connected || granted == status.granted {
+                return;
+            }
+            status.granted = granted;
+            (status.sink.clone(), granted)
+        };
+        self.send_to(sink, ClientEvent::ReportDelay(granted.report_delay));
+    }
+
+    fn drop_probe(&mut self) {
+        if let Some(probe) = self.watch.probe.take() {
+            probe.close(self.poll.registry());
+        }
+    }
+
+    fn mention_outage(&mut self) {
+        if let Some(outage) = self.watch.outage.mention(SystemClock.now()) {
+            let outcomes = self.shared.lock().servers.outcomes();
+            let line = format!("no ZooKeeper server was reached for {outage:.0?}; tried {outcomes}");
+            self.log.write(Level::Warn, line);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The attempts to find a server that serves the session.
+
+use super::{Action, Event, Identity, Machine, Phase, Serving, SessionLoss};
+use crate::client::ZkError;
+use crate::connection::codec::{
+    ConnectAnswer, ConnectRequest, ConnectResponse, Frames, ReplyHeader, Request, XID_AUTH,
+    decode_connect_answer,
+};
+use crate::session::Moment;
+
+/// A server has sent something that the protocol does not allow here.
+pub(super) struct Malformed;
+
+impl<C> Machine<C> {
+    pub(super) fn open(&mut self, now: Moment) {
+        self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
+        self.frames = Frames::new(self.config.max_frame);
+        self.actions.push_back(Action::Open);
+    }
+
+    /// Sends the connect request, alone: a server that closes the connection with unread bytes
+    /// before it may reset it, and its answer would be lost.
+    pub(super) fn greet(&mut self, now: Moment) {
+        let Identity { id, password, last_zxid } = &self.identity;
+        let request = ConnectRequest {
+            last_zxid: *last_zxid,
+            timeout_ms: i32::try_from(self.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
+            session_id: *id,
+            password: password.clone(),
+            read_only: false,
+        };
+        self.outgoing.clear();
+        request.encode(&mut self.outgoing);
+        self.phase = Phase::Greeting { give_up_at: now.after(self.pacing.greeting_time()) };
+    }
+
+    pub(super) fn read_greeting(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
+        match decode_connect_answer(frame).map_err(|_| Malformed)? {
+            ConnectAnswer::Accepted(ConnectResponse { read_only: true, .. })
+            | ConnectAnswer::ReadOnlyServer => Err(Malformed),
+            // Zero asks for a new session: this one could never be taken up again.
+            ConnectAnswer::Accepted(ConnectResponse { session_id: 0, .. }) => Err(Malformed),
+            ConnectAnswer::Accepted(response) => {
+                self.accepted(response, now);
+                Ok(())
+            }
+            ConnectAnswer::Refused if self.identity.id == 0 => Err(Malformed),
+            ConnectAnswer::Refused => {
+                self.lose_session(SessionLoss::Expired);
+                Ok(())
+            }
+        }
+    }
+
+    fn accepted(&mut self, response: ConnectResponse, now: Moment) {
+        // A server that opens another session does not know the one that was asked for.
+        if self.identity.id != 0 && response.session_id != self.identity.id {
+            return self.lose_session(SessionLoss::Expired);
+        }
+        self.identity.id = response.session_id;
+        self.identity.password = response.password;
+        let millis = u64::from(response.timeout_ms.unsigned_abs());
+        self.pacing.set_session_timeout(std::time::Duration::from_millis(millis));
+        self.last_heard = self.last_heard.max(now);
+        if self.config.credentials.is_empty() {
+            return self.serve(now);
+        }
+        for credential in &self.config.credentials {
+            let scheme = credential.scheme.as_str().into();
+            let auth = credential.auth.as_slice().into();
+            Request::Auth { scheme, auth }.encode(XID_AUTH, &mut self.outgoing);
+        }
+        let (unanswered, give_up_at) =
+            (self.config.credentials.len(), now.after(self.pacing.greeting_time()));
+        self.phase = Phase::Authenticating { unanswered, give_up_at };
+    }
+
+    pub(super) fn read_authentication(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
+        let (header, _body) = ReplyHeader::decode(frame).map_err(|_| Malformed)?;
+        let Phase::Authenticating { unanswered, .. } = &mut self.phase else { return Err(Malformed) };
+        if header.xid != XID_AUTH {
+            return Err(Malformed);
+        }
+        if header.error != 0 {
+            let is_refusal = ZkError::from_code(header.error) == ZkError::AuthFailed;
+            return match is_refusal {
+                true => {
+                    self.lose_session(SessionLoss::CredentialsRefused);
+                    Ok(())
+                }
+                false => Err(Malformed),
+            };
+        }
+        *unanswered -= 1;
+        if *unanswered == 0 {
+            self.serve(now);
+        }
+        Ok(())
+    }
+
+    /// Reports the connection, sets the watches again, and sends what has waited.
+    fn serve(&mut self, now: Moment) {
+        self.phase = Phase::Serving(Serving::begin(now, &self.pacing));
+        if self.closing_until.is_some() {
+            return self.traffic.send_close(&mut self.outgoing);
+        }
+        let session_timeout = self.pacing.session_timeout();
+        self.post(Event::Connected { session_timeout, session_id: self.identity.id });
+        for request in self.watches.to_set_again(self.identity.last_zxid) {
+            self.traffic.send_watches(&request, &mut self.outgoing);
+        }
+        self.traffic.send_unsent(&mut self.outgoing);
+    }
+
+    /// Leaves the server.
+    pub(super) fn drop_transport(&mut self, now: Moment) {
+        if self.has_transport() {
+            self.actions.push_back(Action::Drop);
+            self.transport_gone(now);
+        }
+    }
+
+    /// The transport has ended, by whatever cause.
+    pub(super) fn transport_gone(&mut self, now: Moment) {
+        let next = match &self.phase {
+            Phase::Pausing { .. } | Phase::Ended => return,
+            Phase::Opening { .. } | Phase::Greeting { .. } | Phase::Authenticating { .. } => {
+                self.pacing.attempt_failed(now)
+            }
+            Phase::Serving(serving) => self.pacing.connection_lost(now.since(serving.since), now),
+        };
+        let was_serving = matches!(self.phase, Phase::Serving(_));
+        self.outgoing.clear();
+        self.phase = Phase::Pausing { until: next };
+        if was_serving {
+            self.post(Event::Disconnected);
+            for continuation in self.traffic.take_sent() {
+                self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
+            }
+        }
+        if self.closing_until.is_some() && self.identity.id == 0 {
+            return self.end();
+        }
+        if next <= now {
+            self.open(now);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! [`Machine`]: one session and its connections, as a pure state machine.
+//!
+//! Bytes, time and requests go in. Bytes, [actions](Action) and the next [deadline] come out. No
+//! I/O, no clock, no thread, and no randomness but a seed: so every behavior under faults can be
+//! replayed in a test.
+//!
+//! # States
+//! | phase | transport | waits for | leaves it by |
+//! |---|---|---|---|
+//! | `Pausing` | none | the time of the next attempt | `Opening` |
+//! | `Opening` | being opened | [`opened`](Machine::opened) | `Greeting`, or an attempt has failed |
+//! | `Greeting` | open | the answer to the connect request | `Authenticating`, the session is lost, or an attempt has failed |
+//! | `Authenticating` | open | the answers to the credentials | `Serving`, the session is lost, or an attempt has failed |
+//! | `Serving` | open | frames, requests, the next ping | the connection is lost |
+//! | `Ended` | none | nothing | |
+//!
+//! After a failed attempt, or a lost connection, comes the next attempt (`Opening`), at once or
+//! after a pause. Rules for the whole:
+//! - A request is sent once. If its connection ends before the reply, it fails with
+//!   `ConnectionLoss`. A request made without a connection waits for the next one, for at most a
+//!   tenth of the session timeout.
+//! - Replies come in the order of the requests. A reply that is not the one expected next ends the
+//!   connection.
+//! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next
+//!   attempt. [`Event::Connected`] comes before the replies of its connection.
+//!
+//! [deadline]: Machine::deadline
+
+mod attempts;
+mod pacing;
+#[cfg(test)]
+mod tests;
+mod traffic;
+mod watches;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use self::pacing::Pacing;
+use self::traffic::{Traffic, Unsent};
+use self::watches::Watches;
+use super::codec::{Frames, Password, Request};
+use super::credential::Credential;
+use crate::client::{ZkError, ZkResult};
+use crate::session::Moment;
+
+pub(crate) use super::codec::Reply;
+
+/// What a connection is configured with.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// The session timeout to ask for.
+    pub(crate) session_timeout: Duration,
+    /// Presented on every connection before anything else.
+    pub(crate) credentials: Vec<Credential>,
+    /// The longest frame of a server.
+    pub(crate) max_frame: usize,
+    /// Decides the lengths of the pauses between attempts.
+    pub(crate) seed: u64,
+}
+
+/// What the owner of a [`Machine`] is to do.
+#[derive(Debug)]
+pub(crate) enum Action<C> {
+    /// Open a transport to the next server. There is none at present.
+    Open,
+    /// Drop the transport, or the attempt to open one.
+    Drop,
+    Event(Event),
+    /// Hand the outcome of a request to its maker.
+    Reply(C, ZkResult<Reply>),
+    /// Nothing comes after this.
+    Ended,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A server serves the session, and grants this.
+    Connected {
+        session_timeout: Duration,
+        session_id: i64,
+    },
+    Disconnected,
+    SessionLost(SessionLoss),
+    /// A watch on this path fired.
+    NodeChanged {
+        path: String,
+    },
+    /// The server has answered a ping sent at that moment or later.
+    PingAnswered {
+        sent: Moment,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionLoss {
+    Expired,
+    CredentialsRefused,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Pausing { until: Moment },
+    Opening { give_up_at: Moment },
+    Greeting { give_up_at: Moment },
+    Authenticating { unanswered: usize, give_up_at: Moment },
+    Serving(Serving),
+    Ended,
+}
+
+/// A connection on which a server serves the session.
+#[derive(Debug)]
+struct Serving {
+    since: Moment,
+    last_heard: Moment,
+    next_ping: Moment,
+    /// When the ping was sent that is not answered yet.
+    ping_under_way: Option<Moment>,
+}
+
+/// What identifies the session to a server.
+#[derive(Debug, Default)]
+struct Identity {
+    /// Zero until a server has opened the session.
+    id: i64,
+    password: Password,
+    /// The last transaction that a reply has named.
+    last_zxid: i64,
+}
+
+/// See the [module](self). `C` is what a request's maker gets back with its outcome.
+#[derive(Debug)]
+pub(crate) struct Machine<C> {
+    config: Config,
+    pacing: Pacing,
+    phase: Phase,
+    identity: Identity,
+    /// Set by [`close`](Machine::close): the time by which the server has ended the session.
+    closing_until: Option<Moment>,
+    /// When a server was last heard of, on any connection.
+    last_heard: Moment,
+    frames: Frames,
+    outgoing: Vec<u8>,
+    traffic: Traffic<C>,
+    watches: Watches,
+    actions: VecDeque<Action<C>>,
+}
+
+impl<C> Machine<C> {
+    /// Starts with an attempt to open a transport.
+    pub(crate) fn new(config: Config, now: Moment) -> Machine<C> {
+        let pacing = Pacing::new(config.session_timeout, config.seed);
+        let mut machine = Machine {
+            phase: Phase::Ended,
+            identity: Identity::default(),
+            closing_until: None,
+            last_heard: now,
+            frames: Frames::new(config.max_frame),
+            outgoing: Vec::new(),
+            traffic: Traffic::default(),
+            watches: Watches::default(),
+            actions: VecDeque::new(),
+            pacing,
+            config,
+        };
+        machine.open(now);
+        machine
+    }
+
+    // ---- inputs
+
+    /// Sends a request, on the next connection if there is none at present.
+    ///
+    /// # Errors
+    /// Returns the continuation if the session has ended, or is being closed.
+    pub(crate) fn submit(&mut self, now: Moment, request: &Request<'_>, continuation: C) -> Result<(), C> {
+        if self.closing_until.is_some() || matches!(self.phase, Phase::Ended) {
+            return Err(continuation);
+        }
+        match self.phase {
+            Phase::Serving(_) => self.traffic.send(request, continuation, &mut self.outgoing),
+            _ => self.traffic.keep(request, continuation, now),
+        }
+        Ok(())
+    }
+
+    /// The number of addresses to which [`Action::Open`] leads, one after the other.
+    pub(crate) fn set_addresses(&mut self, count: usize) {
+        self.pacing.set_addresses(count);
+    }
+
+    /// The transport that [`Action::Open`] asked for is open.
+    pub(crate) fn opened(&mut self, now: Moment) {
+        if matches!(self.phase, Phase::Opening { .. }) {
+            self.greet(now);
+        }
+    }
+
+    /// The transport could not be opened, or has ended.
+    pub(crate) fn failed(&mut self, now: Moment) {
+        self.transport_gone(now);
+    }
+
+    /// Takes the next bytes of the transport.
+    pub(crate) fn received(&mut self, now: Moment, bytes: &[u8]) {
+        if !self.has_transport() {
+            return;
+        }
+        if let Phase::Serving(serving) = &mut self.phase {
+            // A part of a long reply is a sign of life, too.
+            serving.last_heard = now;
+        }
+        self.frames.push(bytes);
+        self.read_frames(now);
+    }
+
+    /// To be called when the [deadline](Machine::deadline) has passed.
+    pub(crate) fn timer(&mut self, now: Moment) {
+        if self.closing_until.is_some_and(|until| until <= now) {
+            return self.end();
+        }
+        self.fail_stale(now);
+        match self.phase {
+            Phase::Pausing { until } if until <= now => self.open(now),
+            Phase::Opening { give_up_at }
+            | Phase::Greeting { give_up_at }
+            | Phase::Authenticating { give_up_at, .. }
+                if give_up_at <= now =>
+            {
+                self.drop_transport(now);
+            }
+            Phase::Serving(ref serving) if serving.silent_at(&self.pacing) <= now => self.drop_transport(now),
+            Phase::Serving(_) => self.ping(now),
+            _ => {}
+        }
+    }
+
+    /// Closes the session at the server, if one is reached before it has ended the session by
+    /// itself. No event comes any more.
+    pub(crate) fn close(&mut self, now: Moment) {
+        if self.closing_until.is_some() || matches!(self.phase, Phase::Ended) {
+            return;
+        }
+        self.actions.retain(|action| !matches!(action, Action::Event(_)));
+        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout()).max(now));
+        self.fail_unsent(ZkError::SessionExpired);
+        match self.phase {
+            Phase::Serving(_) => self.traffic.send_close(&mut self.outgoing),
+            _ if self.identity.id == 0 && !matches!(self.phase, Phase::Greeting { .. }) => self.end(),
+            _ => {}
+        }
+    }
+
+    // ---- outputs
+
+    pub(crate) fn next_action(&mut self) -> Option<Action<C>> {
+        self.actions.pop_front()
+    }
+
+    pub(crate) fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
+    /// The bytes for the transport. Its owner removes those that it has written.
+    pub(crate) fn outgoing(&mut self) -> &mut Vec<u8> {
+        &mut self.outgoing
+    }
+
+    /// When [`timer`](Machine::timer) is to be called.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        let of_phase = match &self.phase {
+            Phase::Pausing { until } => Some(*until),
+            Phase::Opening { give_up_at }
+            | Phase::Greeting { give_up_at }
+            | Phase::Authenticating { give_up_at, .. } => Some(*give_up_at),
+            Phase::Serving(serving) => Some(serving.deadline(&self.pacing)),
+            Phase::Ended => return None,
+        };
+        let of_unsent = self.traffic.oldest_unsent().map(|kept_at| kept_at.after(self.pacing.max_wait()));
+        [of_phase, of_unsent, self.closing_until].into_iter().flatten().min()
+    }
+
+    // ---- the end
+
+    fn has_transport(&self) -> bool {
+        !matches!(self.phase, Phase::Pausing { .. } | Phase::Ended)
+    }
+
+    fn post(&mut self, event: Event) {
+        if self.closing_until.is_none() {
+            self.actions.push_back(Action::Event(event));
+        }
+    }
+
+    fn lose_session(&mut self, loss: SessionLoss) {
+        self.post(Event::SessionLost(loss));
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if matches!(self.phase, Phase::Ended) {
+            return;
+        }
+        let had_transport = self.has_transport();
+        self.phase = Phase::Ended;
+        self.outgoing.clear();
+        for continuation in self.traffic.take_sent() {
+            self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
+        }
+        self.fail_unsent(ZkError::SessionExpired);
+        if had_transport {
+            self.actions.push_back(Action::Drop);
+        }
+        self.actions.push_back(Action::Ended);
+    }
+
+    /// Requests wait for a connection for a limited time.
+    fn fail_stale(&mut self, now: Moment) {
+        let wait = self.pacing.max_wait();
+        while let Some(Unsent { continuation, .. }) = self.traffic.take_stale(wait, now) {
+            self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
+        }
+    }
+
+    fn fail_unsent(&mut self, error: ZkError) {
+        while let Some(Unsent { continuation, .. }) = self.traffic.take_unsent() {
+            self.actions.push_back(Action::Reply(continuation, Err(error)));
+        }
+    }
+}
+
+impl Serving {
+    fn begin(now: Moment, pacing: &Pacing) -> Serving {
+        let next_ping = now.after(pacing.ping_interval());
+        Serving { since: now, last_heard: now, next_ping, ping_under_way: None }
+    }
+
+    fn silent_at(&self, pacing: &Pacing) -> Moment {
+        self.last_heard.after(pacing.max_silence())
+    }
+
+    fn deadline(&self, pacing: &Pacing) -> Moment {
+        match self.ping_under_way {
+            Some(_) => self.silent_at(pacing),
+            None => self.next_ping.min(self.silent_at(pacing)),
+        }
+    }
+}

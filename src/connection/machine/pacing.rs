@@ -1,0 +1,177 @@
+//! [`Pacing`]: the times of a connection, all derived from the session timeout.
+
+use std::time::Duration;
+
+use crate::connection::random::SplitMix64;
+use crate::session::Moment;
+
+/// Pings are sent at this part of the session timeout, whatever other traffic exists: two of them
+/// prove a lease, and they are frequent enough that silence means trouble.
+const PING_DIVISOR: u32 = 6;
+
+/// A server that is silent for two fifths of the session timeout is left. A ping has been under way
+/// for half of that time, and more than half of the session timeout remains to find another server.
+const SILENCE: (u32, u32) = (2, 5);
+
+/// A request waits for a connection for this part of the session timeout: long enough for the way
+/// to another server, and short enough that its maker learns of an outage.
+const WAIT_DIVISOR: u32 = 10;
+
+/// The time for opening a transport: short, because an attempt to reach a server whose packets are
+/// lost blocks those that follow.
+const OPENING_DIVISOR: u32 = 8;
+const MAX_OPENING: Duration = Duration::from_secs(1);
+
+/// The time for a server's answer to a connect request, for which it may have to ask the leader.
+const GREETING_DIVISOR: u32 = 6;
+
+/// The longest time for either, as a part of the session timeout, when servers are slow.
+const MAX_ATTEMPT_DIVISOR: u32 = 2;
+
+/// The pause after the first attempts at all servers have failed; it doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause as a part of the session timeout.
+const MAX_PAUSE_DIVISOR: u32 = 20;
+
+/// The times of one connection, and how many attempts to find a server have failed.
+#[derive(Debug)]
+pub(super) struct Pacing {
+    session_timeout: Duration,
+    addresses: u32,
+    /// The attempts since a server last served for a while.
+    failures: u32,
+    random: SplitMix64,
+}
+
+impl Pacing {
+    pub(super) fn new(session_timeout: Duration, seed: u64) -> Pacing {
+        Pacing { session_timeout, addresses: 1, failures: 0, random: SplitMix64::new(seed) }
+    }
+
+    pub(super) fn set_session_timeout(&mut self, session_timeout: Duration) {
+        self.session_timeout = session_timeout;
+    }
+
+    pub(super) fn set_addresses(&mut self, count: usize) {
+        self.addresses = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    }
+
+    pub(super) fn session_timeout(&self) -> Duration {
+        self.session_timeout
+    }
+
+    pub(super) fn ping_interval(&self) -> Duration {
+        self.session_timeout / PING_DIVISOR
+    }
+
+    /// How long nothing may be heard of a server.
+    pub(super) fn max_silence(&self) -> Duration {
+        let (part, whole) = SILENCE;
+        self.session_timeout * part / whole
+    }
+
+    /// How long a request waits for a connection.
+    pub(super) fn max_wait(&self) -> Duration {
+        self.session_timeout / WAIT_DIVISOR
+    }
+
+    pub(super) fn opening_time(&self) -> Duration {
+        self.with_more_time((self.session_timeout / OPENING_DIVISOR).min(MAX_OPENING))
+    }
+
+    pub(super) fn greeting_time(&self) -> Duration {
+        self.with_more_time(self.session_timeout / GREETING_DIVISOR)
+    }
+
+    /// Doubles the time after each lap over all servers, which may all be slow.
+    fn with_more_time(&self, time: Duration) -> Duration {
+        let factor = 1 << self.laps().min(4);
+        (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
+    }
+
+    fn laps(&self) -> u32 {
+        self.failures / self.addresses
+    }
+
+    /// An attempt has failed. Returns the time of the next: now, or after a pause if all servers
+    /// were tried.
+    pub(super) fn attempt_failed(&mut self, now: Moment) -> Moment {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures % self.addresses != 0 {
+            return now;
+        }
+        let longest = (self.session_timeout / MAX_PAUSE_DIVISOR).clamp(FIRST_PAUSE, MAX_PAUSE);
+        let doubled = FIRST_PAUSE * (1 << (self.laps() - 1).min(10));
+        now.after(self.jittered(doubled.min(longest)))
+    }
+
+    /// Returns between half of a duration and all of it.
+    fn jittered(&mut self, duration: Duration) -> Duration {
+        let half = duration / 2;
+        half + half * u32::from(self.random.next() as u16) / u32::from(u16::MAX)
+    }
+
+    /// A connection has ended that served for this long. One that served for a while shows that the
+    /// servers are well, and the next attempt comes at once.
+    pub(super) fn connection_lost(&mut self, served: Duration, now: Moment) -> Moment {
+        if served >= self.ping_interval() {
+            self.failures = 0;
+            return now;
+        }
+        self.attempt_failed(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn now() -> Moment {
+        Moment::from_nanos(1_000_000_000)
+    }
+
+    #[test]
+    fn each_address_is_tried_before_the_first_pause() {
+        let mut pacing = Pacing::new(TIMEOUT, 7);
+        pacing.set_addresses(3);
+        assert_eq!(pacing.attempt_failed(now()), now());
+        assert_eq!(pacing.attempt_failed(now()), now());
+        let pause = pacing.attempt_failed(now()).since(now());
+        assert!((FIRST_PAUSE / 2..=FIRST_PAUSE).contains(&pause), "{pause:?}");
+        assert_eq!(pacing.attempt_failed(now()), now());
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_twentieth_of_the_session_timeout() {
+        let mut pacing = Pacing::new(TIMEOUT, 7);
+        let pauses: Vec<_> = (0..20).map(|_| pacing.attempt_failed(now()).since(now())).collect();
+        assert!(pauses[0] < pauses[5]);
+        assert!(pauses.iter().all(|pause| *pause <= TIMEOUT / 20), "{pauses:?}");
+        assert!(pauses[19] >= TIMEOUT / 40, "{pauses:?}");
+    }
+
+    #[test]
+    fn only_a_connection_that_served_for_a_while_resets_the_pauses() {
+        let mut pacing = Pacing::new(TIMEOUT, 7);
+        (0..10).for_each(|_| _ = pacing.attempt_failed(now()));
+        assert!(pacing.connection_lost(Duration::from_millis(1), now()) > now().after(TIMEOUT / 50));
+        assert_eq!(pacing.connection_lost(TIMEOUT / 6, now()), now());
+        assert!(pacing.attempt_failed(now()) <= now().after(FIRST_PAUSE));
+    }
+
+    #[test]
+    fn slow_servers_get_more_time_after_each_lap_up_to_half_of_the_session_timeout() {
+        let mut pacing = Pacing::new(TIMEOUT, 7);
+        pacing.set_addresses(2);
+        let first = (pacing.opening_time(), pacing.greeting_time());
+        pacing.attempt_failed(now());
+        assert_eq!((pacing.opening_time(), pacing.greeting_time()), first);
+        pacing.attempt_failed(now());
+        assert_eq!((pacing.opening_time(), pacing.greeting_time()), (first.0 * 2, first.1 * 2));
+        (0..100).for_each(|_| _ = pacing.attempt_failed(now()));
+        assert_eq!((pacing.opening_time(), pacing.greeting_time()), (TIMEOUT / 2, TIMEOUT / 2));
+    }
+}

@@ -1,0 +1,6 @@
+//! The machine against a scripted server.
+
+mod laws;
+mod scripted;
+mod session;
+mod traffic;

@@ -1,0 +1,257 @@
+//! The session: finding servers, credentials, its loss and its close.
+
+use std::time::Duration;
+
+use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, granted, read};
+use crate::client::ZkError;
+use crate::connection::codec::{ConnectAnswer, OpCode, Reply, XID_AUTH};
+use crate::connection::machine::{Action, Event, SessionLoss};
+
+#[test]
+fn first_connection_asks_for_a_new_session() {
+    let mut scripted = Scripted::new(config());
+    let request = scripted.connect();
+    assert_eq!((request.session_id, request.last_zxid), (0, 0));
+    assert_eq!(request.timeout_ms, 12_000);
+    assert!(!request.read_only);
+}
+
+#[test]
+fn session_is_taken_up_again_with_its_password_and_last_transaction() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.reply(1, 77, &super::scripted::data());
+    assert_eq!(scripted.replies().len(), 1);
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    let actions = scripted.actions();
+    assert!(matches!(actions.as_slice(), [Action::Event(Event::Disconnected), Action::Open]), "{actions:?}");
+    let request = scripted.open();
+    assert_eq!((request.session_id, request.last_zxid), (ID, 77));
+    assert_eq!(request.password.as_bytes(), b"0123456789abcdef");
+}
+
+#[test]
+fn grant_of_each_connection_is_reported_and_the_original_timeout_is_asked_for_again() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    assert_eq!(scripted.open().timeout_ms, 12_000);
+    scripted.answer(&granted(ID, TIMEOUT / 2));
+    let connected = Event::Connected { session_timeout: TIMEOUT / 2, session_id: ID };
+    assert_eq!(scripted.events(), [connected]);
+    assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(TIMEOUT / 12)), "the next ping");
+}
+
+#[test]
+fn refused_session_is_lost() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.submit(1, &read("/a"));
+    scripted.open();
+    scripted.answer(&ConnectAnswer::Refused);
+    let actions = scripted.actions();
+    let [
+        Action::Event(Event::SessionLost(SessionLoss::Expired)),
+        Action::Reply(1, Err(ZkError::SessionExpired)),
+        Action::Drop,
+        Action::Ended,
+    ] = actions.as_slice()
+    else {
+        panic!("{actions:?}");
+    };
+    assert_eq!(scripted.machine.submit(scripted.now, &read("/a"), 2), Err(2));
+    assert_eq!(scripted.machine.deadline(), None);
+}
+
+#[test]
+fn another_session_id_than_the_one_asked_for_is_a_loss() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID + 1));
+    let actions = scripted.actions();
+    assert!(
+        matches!(actions.first(), Some(Action::Event(Event::SessionLost(SessionLoss::Expired)))),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn refused_new_session_and_read_only_server_are_failed_attempts() {
+    for answer in [ConnectAnswer::Refused, ConnectAnswer::ReadOnlyServer] {
+        let mut scripted = Scripted::new(config());
+        scripted.machine.set_addresses(2);
+        scripted.actions();
+        scripted.open();
+        scripted.answer(&answer);
+        let actions = scripted.actions();
+        assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{answer:?}: {actions:?}");
+    }
+}
+
+#[test]
+fn read_only_server_does_not_end_an_existing_session() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&ConnectAnswer::ReadOnlyServer);
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop]));
+    scripted.run_to_deadline();
+    scripted.connect();
+}
+
+#[test]
+fn attempts_go_on_while_no_server_answers_and_are_limited_in_time() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.set_addresses(3);
+    scripted.machine.failed(scripted.now);
+    let mut attempts = 0;
+    let begun = scripted.now;
+    while scripted.now < begun.after(TIMEOUT / 2) {
+        attempts += scripted.actions().iter().filter(|action| matches!(action, Action::Open)).count();
+        scripted.run_to_deadline();
+    }
+    // The first lap takes an eighth of a second each (at most 1 s), the second twice as long.
+    assert!((4..=12).contains(&attempts), "{attempts}");
+}
+
+#[test]
+fn handshake_that_is_not_answered_ends_the_attempt() {
+    let mut scripted = Scripted::new(config());
+    scripted.machine.set_addresses(2);
+    scripted.actions();
+    scripted.open();
+    scripted.run_to_deadline();
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Open]));
+    assert!(scripted.machine.outgoing().is_empty());
+}
+
+#[test]
+fn credentials_are_presented_on_every_connection_before_anything_else() {
+    let mut scripted = Scripted::with_credentials(2);
+    for _ in 0..2 {
+        scripted.actions();
+        scripted.submit(1, &read("/a"));
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        let sent = scripted.sent();
+        assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Auth; 2]);
+        assert!(scripted.actions().is_empty(), "not connected before the answers");
+        scripted.authenticated();
+        assert!(scripted.actions().is_empty());
+        scripted.authenticated();
+        assert!(matches!(scripted.actions().as_slice(), [Action::Event(Event::Connected { .. })]));
+        assert_eq!(scripted.sent()[0].operation, OpCode::GetData);
+        scripted.advance(TIMEOUT / 4);
+        scripted.machine.failed(scripted.now);
+    }
+}
+
+#[test]
+fn refused_credentials_end_the_session() {
+    let mut scripted = Scripted::with_credentials(1);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.reply_error(XID_AUTH, -115);
+    let actions = scripted.actions();
+    assert!(
+        matches!(
+            actions.as_slice(),
+            [Action::Event(Event::SessionLost(SessionLoss::CredentialsRefused)), Action::Drop, Action::Ended]
+        ),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn close_is_sent_and_its_reply_ends_the_machine_without_an_event() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.machine.close(scripted.now);
+    let sent = scripted.sent();
+    assert_eq!(sent[1].operation, OpCode::Close);
+    scripted.reply(1, 1, &super::scripted::data());
+    scripted.reply(sent[1].xid, 2, &Reply::Empty);
+    let actions = scripted.actions();
+    assert!(
+        matches!(actions.as_slice(), [Action::Reply(1, Ok(_)), Action::Drop, Action::Ended]),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn close_without_contact_is_sent_on_the_next_connection() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.submit(1, &read("/a"));
+    scripted.machine.close(scripted.now);
+    assert!(matches!(scripted.replies().as_slice(), [(1, Err(ZkError::SessionExpired))]));
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    assert_eq!(scripted.sent()[0].operation, OpCode::Close);
+    assert!(scripted.actions().is_empty());
+}
+
+#[test]
+fn close_without_contact_gives_up_when_the_server_has_ended_the_session() {
+    let mut scripted = Scripted::serving();
+    let last_heard = scripted.now;
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.machine.close(scripted.now);
+    while scripted.machine.deadline().is_some() {
+        scripted.run_to_deadline();
+    }
+    assert_eq!(scripted.now, last_heard.after(TIMEOUT));
+    let actions = scripted.actions();
+    assert!(matches!(actions.last(), Some(Action::Ended)), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::Event(_))), "{actions:?}");
+}
+
+#[test]
+fn close_during_the_first_handshake_closes_the_session_that_it_opens() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    scripted.open();
+    scripted.machine.close(scripted.now);
+    assert!(scripted.actions().is_empty());
+    scripted.answer(&accepted(ID));
+    assert_eq!(scripted.sent()[0].operation, OpCode::Close);
+}
+
+#[test]
+fn close_before_any_handshake_ends_at_once() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    scripted.machine.close(scripted.now);
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Ended]));
+}
+
+#[test]
+fn servers_that_end_each_connection_at_once_are_not_tried_in_a_loop_without_pauses() {
+    let mut scripted = Scripted::new(config());
+    let mut connections = 0;
+    let begun = scripted.now;
+    while scripted.now < begun.after(Duration::from_secs(5)) {
+        if scripted.actions().iter().any(|action| matches!(action, Action::Open)) {
+            scripted.open();
+            scripted.answer(&accepted(ID));
+            connections += 1;
+            scripted.machine.failed(scripted.now);
+        }
+        scripted.run_to_deadline();
+    }
+    assert!(connections < 40, "{connections}");
+}

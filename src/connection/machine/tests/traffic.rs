@@ -1,0 +1,222 @@
+//! Requests, replies, watches and pings on one connection after another.
+
+use super::scripted::{ID, Received, Scripted, TIMEOUT, accepted, config, data, read, watch};
+use crate::client::ZkError;
+use crate::connection::codec::{EventKind, OpCode, Reply, Request};
+use crate::connection::machine::{Action, Event};
+
+#[test]
+fn request_without_a_connection_is_sent_on_the_next_one() {
+    let mut scripted = Scripted::new(config());
+    scripted.submit(1, &read("/a"));
+    assert!(scripted.machine.outgoing().is_empty());
+    scripted.connect();
+    let path = Some("/a".to_owned());
+    assert_eq!(scripted.sent(), [Received { xid: 1, operation: OpCode::GetData, path }]);
+    scripted.reply(1, 1, &data());
+    assert!(matches!(scripted.replies().as_slice(), [(1, Ok(_))]));
+}
+
+#[test]
+fn request_without_a_connection_fails_after_a_tenth_of_the_session_timeout() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    scripted.submit(1, &read("/a"));
+    scripted.run_for(TIMEOUT / 10);
+    let failed = scripted.actions();
+    assert!(failed.iter().any(|action| matches!(action, Action::Reply(1, Err(ZkError::ConnectionLoss)))));
+}
+
+#[test]
+fn requests_under_way_fail_after_the_disconnect_and_before_the_next_attempt() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.submit(2, &read("/b"));
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    let actions = scripted.actions();
+    let [
+        Action::Event(Event::Disconnected),
+        Action::Reply(1, Err(ZkError::ConnectionLoss)),
+        Action::Reply(2, Err(ZkError::ConnectionLoss)),
+        Action::Open,
+    ] = actions.as_slice()
+    else {
+        panic!("{actions:?}");
+    };
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    assert!(scripted.sent().is_empty(), "nothing is sent twice");
+}
+
+#[test]
+fn reply_that_is_not_the_next_one_ends_the_connection_with_all_outcomes_unknown() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.submit(2, &read("/b"));
+    scripted.reply(2, 1, &data());
+    let actions = scripted.actions();
+    assert!(matches!(actions.first(), Some(Action::Drop)), "{actions:?}");
+    let failed = |action: &&Action<u32>| matches!(action, Action::Reply(_, Err(ZkError::ConnectionLoss)));
+    assert_eq!(actions.iter().filter(failed).count(), 2);
+}
+
+#[test]
+fn reply_to_no_request_ends_the_connection() {
+    let mut scripted = Scripted::serving();
+    scripted.reply(1, 1, &data());
+    assert!(matches!(scripted.actions().first(), Some(Action::Drop)));
+}
+
+#[test]
+fn oversized_frame_fails_the_request_for_good() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.submit(2, &read("/b"));
+    scripted.machine.received(scripted.now, &i32::MAX.to_be_bytes());
+    let actions = scripted.actions();
+    assert!(matches!(actions.first(), Some(Action::Reply(1, Err(ZkError::MarshallingError)))), "{actions:?}");
+    assert!(actions.iter().any(|action| matches!(action, Action::Reply(2, Err(ZkError::ConnectionLoss)))));
+}
+
+#[test]
+fn malformed_reply_fails_the_request_for_good() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.reply(1, 1, &Reply::Empty);
+    let actions = scripted.actions();
+    assert!(matches!(actions.first(), Some(Action::Reply(1, Err(ZkError::MarshallingError)))), "{actions:?}");
+}
+
+#[test]
+fn pings_are_sent_by_the_clock_whatever_other_traffic_there_is() {
+    let mut scripted = Scripted::serving();
+    let mut pings = Vec::new();
+    for xid in 1..=60 {
+        scripted.submit(0, &read("/a"));
+        scripted.reply(xid, 1, &data());
+        scripted.advance(TIMEOUT / 30);
+        scripted.machine.timer(scripted.now);
+        if scripted.sent().iter().any(|request| request.operation == OpCode::Ping) {
+            pings.push(scripted.now);
+            scripted.pong();
+        }
+        scripted.actions();
+    }
+    assert_eq!(pings.len(), 12);
+    assert!(pings.is_sorted_by(|earlier, later| later.since(*earlier) == TIMEOUT / 6));
+}
+
+#[test]
+fn answer_to_a_ping_is_reported_with_the_time_of_its_sending() {
+    let mut scripted = Scripted::serving();
+    scripted.run_to_deadline();
+    let sent = scripted.now;
+    assert_eq!(scripted.sent()[0].operation, OpCode::Ping);
+    scripted.advance(TIMEOUT / 100);
+    scripted.pong();
+    assert_eq!(scripted.events(), [Event::PingAnswered { sent }]);
+}
+
+#[test]
+fn ping_answer_without_a_ping_ends_the_connection() {
+    let mut scripted = Scripted::serving();
+    scripted.pong();
+    assert!(matches!(scripted.actions().first(), Some(Action::Drop)));
+}
+
+#[test]
+fn silent_server_is_left_after_two_fifths_of_the_session_timeout() {
+    let mut scripted = Scripted::serving();
+    let heard = scripted.now;
+    scripted.submit(1, &read("/a"));
+    while scripted.actions().is_empty() {
+        scripted.run_to_deadline();
+    }
+    assert_eq!(scripted.now, heard.after(TIMEOUT * 2 / 5));
+}
+
+#[test]
+fn watches_that_have_not_fired_are_set_again_before_other_requests() {
+    let mut scripted = Scripted::serving();
+    let paths = ["/a", "/b", "/c"];
+    for (number, path) in (1..).zip(paths) {
+        scripted.submit(number, &watch(path));
+        scripted.reply(i32::try_from(number).unwrap(), 40 + i64::from(number), &data());
+    }
+    scripted.submit(4, &Request::Exists { path: "/missing".into(), watch: true });
+    scripted.reply_error(4, -101);
+    scripted.submit(5, &watch("/missing"));
+    scripted.reply_error(5, -101);
+    scripted.actions();
+    scripted.sent();
+    scripted.fire(EventKind::Deleted, "/b");
+    assert_eq!(scripted.events(), [Event::NodeChanged { path: "/b".to_owned() }]);
+    scripted.fire(EventKind::DataChanged, "/c");
+    assert_eq!(scripted.events(), [Event::NodeChanged { path: "/c".to_owned() }]);
+
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.submit(6, &read("/z"));
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    let outgoing = scripted.machine.outgoing();
+    let first = 4 + usize::try_from(i32::from_be_bytes(outgoing[..4].try_into().unwrap())).unwrap();
+    let (_, request) = Request::decode(&outgoing[4..first]).unwrap();
+    let Request::SetWatches { relative_zxid: 43, data, exist, child } = request else {
+        panic!("{request:?}")
+    };
+    assert_eq!((data, exist, child), (vec!["/a".into()], vec!["/missing".into()], vec![]));
+    let sent = scripted.sent();
+    assert_eq!(sent[1].operation, OpCode::GetData);
+    scripted.actions();
+
+    // A server may answer it with another number.
+    scripted.reply(0, 50, &Reply::Empty);
+    scripted.reply(sent[1].xid, 50, &super::scripted::data());
+    assert!(matches!(scripted.replies().as_slice(), [(6, Ok(_))]));
+}
+
+#[test]
+fn expired_session_in_a_reply_ends_the_session() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.reply_error(1, -112);
+    let actions = scripted.actions();
+    assert!(
+        matches!(
+            actions.as_slice(),
+            [
+                Action::Reply(1, Err(ZkError::SessionExpired)),
+                Action::Event(Event::SessionLost(_)),
+                Action::Drop,
+                Action::Ended
+            ]
+        ),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn transaction_numbers_of_events_and_pings_are_not_taken_over() {
+    let mut scripted = Scripted::serving();
+    scripted.run_to_deadline();
+    scripted.sent();
+    scripted.reply(-2, 99, &Reply::Empty);
+    scripted.fire(EventKind::Created, "/a");
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    assert_eq!(scripted.open().last_zxid, 0);
+}
+
+#[test]
+fn numbers_of_requests_stay_positive() {
+    let mut scripted = Scripted::serving();
+    scripted.machine.traffic.last_xid = i32::MAX - 1;
+    scripted.submit(1, &read("/a"));
+    scripted.submit(2, &read("/a"));
+    let xids: Vec<_> = scripted.sent().iter().map(|request| request.xid).collect();
+    assert_eq!(xids, [i32::MAX, 1]);
+}

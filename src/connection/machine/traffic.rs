@@ -1,0 +1,279 @@
+//! [`Traffic`]: the requests of a connection, and what its frames mean.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::attempts::Malformed;
+use super::watches::Table;
+use super::{Action, Event, Machine, Phase, SessionLoss};
+use crate::client::{ZkError, ZkResult};
+use crate::connection::codec::{
+    DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, XID_EVENT, XID_PING,
+    XID_SET_WATCHES,
+};
+use crate::session::Moment;
+
+/// The requests that are under way, and those that wait for a connection.
+#[derive(Debug)]
+pub(super) struct Traffic<C> {
+    pub(super) last_xid: i32,
+    /// In the order in which their replies come.
+    sent: VecDeque<Sent<C>>,
+    unsent: VecDeque<Unsent<C>>,
+}
+
+#[derive(Debug)]
+struct Sent<C> {
+    xid: i32,
+    operation: OpCode,
+    /// The path on which the request sets a watch.
+    watch: Option<String>,
+    purpose: Purpose<C>,
+}
+
+#[derive(Debug)]
+enum Purpose<C> {
+    Caller(C),
+    SetWatches,
+    Close,
+}
+
+#[derive(Debug)]
+pub(super) struct Unsent<C> {
+    frame: Vec<u8>,
+    xid: i32,
+    operation: OpCode,
+    watch: Option<String>,
+    kept_at: Moment,
+    pub(super) continuation: C,
+}
+
+impl<C> Default for Traffic<C> {
+    fn default() -> Traffic<C> {
+        Traffic { last_xid: 0, sent: VecDeque::new(), unsent: VecDeque::new() }
+    }
+}
+
+impl<C> Traffic<C> {
+    /// Numbers run from 1 to the largest: the protocol has uses for those below.
+    fn next_xid(&mut self) -> i32 {
+        self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
+        self.last_xid
+    }
+
+    pub(super) fn send(&mut self, request: &Request<'_>, continuation: C, outgoing: &mut Vec<u8>) {
+        self.send_for(Purpose::Caller(continuation), request, outgoing);
+    }
+
+    fn send_for(&mut self, purpose: Purpose<C>, request: &Request<'_>, outgoing: &mut Vec<u8>) {
+        let xid = match purpose {
+            Purpose::SetWatches => XID_SET_WATCHES,
+            _ => self.next_xid(),
+        };
+        request.encode(xid, outgoing);
+        let (operation, watch) = (request.operation(), watched_path(request));
+        self.sent.push_back(Sent { xid, operation, watch, purpose });
+    }
+
+    pub(super) fn send_watches(&mut self, request: &Request<'_>, outgoing: &mut Vec<u8>) {
+        self.send_for(Purpose::SetWatches, request, outgoing);
+    }
+
+    pub(super) fn send_close(&mut self, outgoing: &mut Vec<u8>) {
+        self.send_for(Purpose::Close, &Request::Close, outgoing);
+    }
+
+    /// Keeps a request for the next connection.
+    pub(super) fn keep(&mut self, request: &Request<'_>, continuation: C, now: Moment) {
+        let xid = self.next_xid();
+        let mut frame = Vec::new();
+        request.encode(xid, &mut frame);
+        let (operation, watch) = (request.operation(), watched_path(request));
+        self.unsent.push_back(Unsent { frame, xid, operation, watch, kept_at: now, continuation });
+    }
+
+    pub(super) fn send_unsent(&mut self, outgoing: &mut Vec<u8>) {
+        for Unsent { frame, xid, operation, watch, continuation, .. } in self.unsent.drain(..) {
+            outgoing.extend_from_slice(&frame);
+            self.sent.push_back(Sent { xid, operation, watch, purpose: Purpose::Caller(continuation) });
+        }
+    }
+
+    /// The number of the next reply.
+    #[cfg(test)]
+    pub(super) fn next_reply(&self) -> Option<i32> {
+        self.sent.front().map(|sent| sent.xid)
+    }
+
+    pub(super) fn oldest_unsent(&self) -> Option<Moment> {
+        self.unsent.front().map(|unsent| unsent.kept_at)
+    }
+
+    pub(super) fn take_unsent(&mut self) -> Option<Unsent<C>> {
+        self.unsent.pop_front()
+    }
+
+    /// Takes a request that has waited for that long at that time.
+    pub(super) fn take_stale(&mut self, wait: Duration, now: Moment) -> Option<Unsent<C>> {
+        self.oldest_unsent().filter(|kept_at| kept_at.after(wait) <= now)?;
+        self.take_unsent()
+    }
+
+    /// Takes the continuations of all requests under way.
+    pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
+        std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
+            Purpose::Caller(continuation) => Some(continuation),
+            Purpose::SetWatches | Purpose::Close => None,
+        })
+    }
+}
+
+fn watched_path(request: &Request<'_>) -> Option<String> {
+    match request {
+        Request::Exists { path, watch: true }
+        | Request::GetData { path, watch: true }
+        | Request::GetChildren { path, watch: true } => Some(path.clone().into_owned()),
+        _ => None,
+    }
+}
+
+/// The table in which a reply shows that the server has set a watch.
+fn table_of(operation: OpCode, result: &ZkResult<Reply>) -> Option<Table> {
+    match (operation, result) {
+        (OpCode::Exists | OpCode::GetData, Ok(_)) => Some(Table::Data),
+        (OpCode::Exists, Err(ZkError::NoNode)) => Some(Table::Existence),
+        (OpCode::GetChildren, Ok(_)) => Some(Table::Children),
+        _ => None,
+    }
+}
+
+impl<C> Machine<C> {
+    pub(super) fn ping(&mut self, now: Moment) {
+        let Phase::Serving(serving) = &mut self.phase else { return };
+        if serving.ping_under_way.is_some() || now < serving.next_ping {
+            return;
+        }
+        Request::Ping.encode(XID_PING, &mut self.outgoing);
+        serving.ping_under_way = Some(now);
+        serving.next_ping = now.after(self.pacing.ping_interval());
+    }
+
+    /// Reads every frame that has arrived.
+    pub(super) fn read_frames(&mut self, now: Moment) {
+        while self.has_transport() {
+            // Taken out, as a frame borrows the buffer while it changes the rest.
+            let mut frames = std::mem::replace(&mut self.frames, super::Frames::new(0));
+            let read = match frames.next() {
+                Ok(Some(frame)) => self.read_frame(now, frame).map(|()| true),
+                Ok(None) => Ok(false),
+                Err(DecodeError::TooLong) => {
+                    self.fail_oversized();
+                    Err(Malformed)
+                }
+                Err(_) => Err(Malformed),
+            };
+            self.frames = frames;
+            match read {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(Malformed) => return self.drop_transport(now),
+            }
+        }
+    }
+
+    fn read_frame(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
+        match &mut self.phase {
+            Phase::Greeting { .. } => self.read_greeting(now, frame),
+            Phase::Authenticating { .. } => self.read_authentication(now, frame),
+            Phase::Serving(_) => {
+                self.last_heard = self.last_heard.max(now);
+                self.read_served(frame)
+            }
+            // A server speaks only when it was greeted.
+            Phase::Pausing { .. } | Phase::Opening { .. } | Phase::Ended => Err(Malformed),
+        }
+    }
+
+    fn read_served(&mut self, frame: &[u8]) -> Result<(), Malformed> {
+        let (header, body) = ReplyHeader::decode(frame).map_err(|_| Malformed)?;
+        match header.xid {
+            XID_EVENT => self.read_event(body),
+            XID_PING => self.read_pong(),
+            _ => self.read_reply(header, body),
+        }
+    }
+
+    fn read_event(&mut self, body: &[u8]) -> Result<(), Malformed> {
+        let event = WatchEvent::decode(body).map_err(|_| Malformed)?;
+        let tables: &[Table] = match event.kind {
+            EventKind::Created | EventKind::DataChanged => &[Table::Data, Table::Existence],
+            EventKind::Deleted => &[Table::Data, Table::Existence, Table::Children],
+            EventKind::ChildrenChanged => &[Table::Children],
+            EventKind::Other(_) => return Ok(()),
+        };
+        self.watches.fired(tables, event.path);
+        self.post(Event::NodeChanged { path: event.path.to_owned() });
+        Ok(())
+    }
+
+    fn read_pong(&mut self) -> Result<(), Malformed> {
+        let Phase::Serving(serving) = &mut self.phase else { return Err(Malformed) };
+        let sent = serving.ping_under_way.take().ok_or(Malformed)?;
+        self.post(Event::PingAnswered { sent });
+        Ok(())
+    }
+
+    fn read_reply(&mut self, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
+        let sent = self.traffic.sent.front().ok_or(Malformed)?;
+        if sent.xid != header.xid && !matches!(sent.purpose, Purpose::SetWatches) {
+            return Err(Malformed);
+        }
+        let decoded = match header.error {
+            0 => Reply::decode(sent.operation, body),
+            code => return self.finish(header, Err(ZkError::from_code(code))),
+        };
+        match decoded {
+            Ok(reply) => self.finish(header, Ok(reply)),
+            Err(_) => {
+                // Once more on the next connection it would end that, too.
+                self.fail_oversized();
+                Err(Malformed)
+            }
+        }
+    }
+
+    /// The reply to the oldest request under way has come.
+    fn finish(&mut self, header: ReplyHeader, result: ZkResult<Reply>) -> Result<(), Malformed> {
+        let Sent { operation, watch, purpose, .. } = self.traffic.sent.pop_front().ok_or(Malformed)?;
+        // Until all watches are set again, events from before may be missing.
+        if !matches!(purpose, Purpose::SetWatches) {
+            self.identity.last_zxid = self.identity.last_zxid.max(header.zxid);
+        }
+        if let Some((table, path)) = table_of(operation, &result).zip(watch) {
+            self.watches.set(table, path);
+        }
+        let is_expired = result == Err(ZkError::SessionExpired);
+        match purpose {
+            Purpose::Caller(continuation) => self.actions.push_back(Action::Reply(continuation, result)),
+            Purpose::Close => self.end(),
+            // Without its watches, the session would wait for events that never come.
+            Purpose::SetWatches if result.is_err() => return Err(Malformed),
+            Purpose::SetWatches => {}
+        }
+        if is_expired {
+            self.lose_session(SessionLoss::Expired);
+        }
+        Ok(())
+    }
+
+    /// The reply to the oldest request under way cannot be read.
+    fn fail_oversized(&mut self) {
+        if !matches!(self.phase, Phase::Serving(_)) {
+            return;
+        }
+        let Some(sent) = self.traffic.sent.pop_front() else { return };
+        if let Purpose::Caller(continuation) = sent.purpose {
+            self.actions.push_back(Action::Reply(continuation, Err(ZkError::MarshallingError)));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! [`Watches`]: the watches that this session has set, to be set again on the next connection.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use crate::connection::codec::Request;
+
+/// The length of the paths in one message that sets watches again. A server refuses long messages.
+const MAX_PATHS_LENGTH: usize = 128 * 1024;
+
+/// The table in which a server keeps a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Table {
+    /// On the data and the deletion of a znode.
+    Data,
+    /// On the creation of a znode.
+    Existence,
+    /// On the children of a znode.
+    Children,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    data: HashSet<String>,
+    existence: HashSet<String>,
+    children: HashSet<String>,
+}
+
+impl Watches {
+    fn table(&mut self, table: Table) -> &mut HashSet<String> {
+        match table {
+            Table::Data => &mut self.data,
+            Table::Existence => &mut self.existence,
+            Table::Children => &mut self.children,
+        }
+    }
+
+    pub(super) fn set(&mut self, table: Table, path: String) {
+        self.table(table).insert(path);
+    }
+
+    /// A watch has fired, which used it up.
+    pub(super) fn fired(&mut self, tables: &[Table], path: &str) {
+        for table in tables {
+            self.table(*table).remove(path);
+        }
+    }
+
+    /// Makes the requests that set all of them again, with the events since `zxid`.
+    pub(super) fn to_set_again(&self, zxid: i64) -> Vec<Request<'_>> {
+        let tables = [
+            (Table::Data, &self.data),
+            (Table::Existence, &self.existence),
+            (Table::Children, &self.children),
+        ];
+        let all = tables.into_iter().flat_map(|(table, paths)| paths.iter().map(move |path| (table, path)));
+        let mut requests = Vec::new();
+        let mut chunk = Chunk::default();
+        for (table, path) in all {
+            if chunk.length > 0 && chunk.length + path.len() > MAX_PATHS_LENGTH {
+                requests.push(std::mem::take(&mut chunk).into_request(zxid));
+            }
+            chunk.add(table, path);
+        }
+        if chunk.length > 0 {
+            requests.push(chunk.into_request(zxid));
+        }
+        requests
+    }
+}
+
+#[derive(Default)]
+struct Chunk<'a> {
+    length: usize,
+    data: Vec<Cow<'a, str>>,
+    existence: Vec<Cow<'a, str>>,
+    children: Vec<Cow<'a, str>>,
+}
+
+impl<'a> Chunk<'a> {
+    fn add(&mut self, table: Table, path: &'a str) {
+        self.length += path.len() + size_of::<i32>();
+        let paths = match table {
+            Table::Data => &mut self.data,
+            Table::Existence => &mut self.existence,
+            Table::Children => &mut self.children,
+        };
+        paths.push(Cow::Borrowed(path));
+    }
+
+    fn into_request(self, zxid: i64) -> Request<'a> {
+        Request::SetWatches {
+            relative_zxid: zxid,
+            data: self.data,
+            exist: self.existence,
+            child: self.children,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fired_watch_is_not_set_again() {
+        let mut watches = Watches::default();
+        watches.set(Table::Data, "/a".to_owned());
+        watches.set(Table::Children, "/a".to_owned());
+        watches.fired(&[Table::Data, Table::Existence], "/a");
+        let again = watches.to_set_again(5);
+        let [Request::SetWatches { relative_zxid: 5, data, exist, child }] = again.as_slice() else {
+            panic!("{again:?}");
+        };
+        assert!(data.is_empty() && exist.is_empty());
+        assert_eq!(child, &["/a"]);
+    }
+
+    #[test]
+    fn no_watches_take_no_request() {
+        let mut watches = Watches::default();
+        watches.set(Table::Existence, "/a".to_owned());
+        watches.fired(&[Table::Existence], "/a");
+        assert!(watches.to_set_again(1).is_empty());
+    }
+
+    #[test]
+    fn many_watches_are_set_again_in_several_requests() {
+        let mut watches = Watches::default();
+        for number in 0..10_000 {
+            let table = [Table::Data, Table::Existence, Table::Children][number % 3];
+            watches.set(table, format!("/a/long/directory/of/locks/x-lock-{number:010}"));
+        }
+        let mut seen = 0;
+        for request in watches.to_set_again(1) {
+            let Request::SetWatches { data, exist, child, .. } = &request else { panic!("{request:?}") };
+            seen += data.len() + exist.len() + child.len();
+            let mut frame = Vec::new();
+            request.encode(-8, &mut frame);
+            assert!(frame.len() <= MAX_PATHS_LENGTH + 100, "{}", frame.len());
+        }
+        assert_eq!(seen, 10_000);
+    }
+}

@@ -1,0 +1,390 @@
+//! The crate's ZooKeeper connection: one session, on one server of the list at a time.
+//!
+//! # From a call to its reply
+//! [`Connection`] is the handle. A call builds a request ([`codec`]), locks the
+//! [shared state](shared), and submits the request to the [state machine](machine), which appends
+//! its bytes to a buffer. The caller itself writes them to the socket ([`transport`], encrypted by
+//! `tls`), as far as the socket takes them, and waits for its continuation. The I/O thread
+//! ([`driver`]) sleeps until the socket is ready, gives the machine what it reads, and carries out
+//! the machine's actions: it runs the continuation of each reply and reports events.
+//!
+//! # From a lost connection to the next
+//! The machine decides when to try the next server, [`servers`] which one it is. Names are resolved
+//! again in each lap over the servers, on threads that may block ([`resolver`]). On each new
+//! connection a [`probe`] finds out the server's tick, which shortens the lease's report delay.
+//!
+//! # Fork
+//! A process that is forked has a copy of the socket, but no I/O thread. There every call fails with
+//! `SessionExpired`, and closing or dropping the handle does nothing: the session stays the
+//! parent's.
+
+mod chroot;
+pub(crate) mod codec;
+mod credential;
+mod driver;
+mod log;
+mod machine;
+mod outage;
+mod probe;
+mod random;
+mod resolver;
+mod servers;
+mod shared;
+#[cfg(test)]
+mod tests;
+#[cfg(feature = "tls")]
+mod tls;
+mod transport;
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use mio::{Poll, Waker};
+use uuid::Uuid;
+
+use self::chroot::Chroot;
+use self::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, Reply, Request};
+pub(crate) use self::credential::Credential;
+use self::driver::{Driver, WAKER};
+use self::log::Log;
+use self::machine::{Config, Machine};
+use self::resolver::{NameService, Resolver};
+use self::servers::Servers;
+use self::shared::{Contact, Continuation, Io, Shared};
+#[cfg(feature = "tls")]
+pub use self::tls::TlsConfig;
+use crate::client::connect_string::ConnectString;
+use crate::client::{
+    Acl, ClientEvent, CreateMode, EventSink, Granted, Stat, ZkError, ZkResult, ZooKeeperClient,
+};
+use crate::error::{LockError, Result};
+use crate::lock_order;
+use crate::session::{Clock, SystemClock};
+
+/// A lap over the servers waits for names this part of the session timeout, if it has other
+/// addresses.
+const NAMES_WAIT_DIVISOR: u32 = 16;
+const MAX_NAMES_WAIT: Duration = Duration::from_millis(250);
+
+/// How long [`Connection::close`] waits beyond the time in which the session ends by itself.
+const CLOSE_MARGIN: Duration = Duration::from_secs(1);
+
+/// How to connect.
+#[derive(Clone)]
+pub(crate) struct ConnectionOptions {
+    /// The session timeout to ask for. The server limits it.
+    pub(crate) session_timeout: Duration,
+    /// Presented on every connection before anything else.
+    pub(crate) credentials: Vec<Credential>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<TlsConfig>,
+    /// The longest frame accepted from a server.
+    pub(crate) max_frame: usize,
+    names: NameService,
+}
+
+impl ConnectionOptions {
+    /// Options for a connection without credentials and without TLS.
+    pub(crate) fn new(session_timeout: Duration) -> ConnectionOptions {
+        ConnectionOptions {
+            session_timeout,
+            credentials: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
+            max_frame: DEFAULT_MAX_FRAME,
+            names: resolver::system(),
+        }
+    }
+}
+
+impl fmt::Debug for ConnectionOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionOptions")
+            .field("session_timeout", &self.session_timeout)
+            .field("credentials", &self.credentials)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One session. See the [module](self).
+///
+/// Dropping it closes the session in the background, as [`close`](ZooKeeperClient::close) does in
+/// the foreground.
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    chroot: Chroot,
+    /// How long closing may take.
+    max_close: Duration,
+}
+
+impl Connection {
+    /// Opens a session. Blocks until it is open, for at most the session timeout.
+    ///
+    /// # Errors
+    /// - `Connect` with the outcome for each server.
+    /// - `InvalidArgument` for files of the TLS configuration that are not usable.
+    /// - `Thread` if the I/O thread, or what it needs, cannot be made.
+    pub(crate) fn connect(servers: &ConnectString, options: &ConnectionOptions) -> Result<Arc<Connection>> {
+        #[cfg(test)]
+        crate::testing::begin();
+        let session_timeout = options.session_timeout;
+        let deadline = Instant::now() + session_timeout;
+        let (first_contact, contact) = bounded(1);
+        let connection = Connection::start(servers, options, first_contact)?;
+        let why = match contact.recv_deadline(deadline) {
+            Ok(Ok(())) => return Ok(Arc::new(connection)),
+            Ok(Err(why)) => Some(why),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some("the connection has ended"),
+        };
+        let tried = match why {
+            Some(why) => format!("{servers} ({why})"),
+            None => connection.shared.lock().servers.outcomes(),
+        };
+        Err(LockError::Connect { tried, timeout: session_timeout })
+    }
+
+    fn start(
+        servers: &ConnectString,
+        options: &ConnectionOptions,
+        first_contact: crossbeam_channel::Sender<std::result::Result<(), &'static str>>,
+    ) -> Result<Connection> {
+        let session_timeout = options.session_timeout;
+        let (names_seed, machine_seed) = Uuid::new_v4().as_u64_pair();
+        let config = Config {
+            session_timeout,
+            credentials: options.credentials.clone(),
+            max_frame: options.max_frame,
+            seed: machine_seed,
+        };
+        #[cfg(feature = "tls")]
+        let tls = options.tls.as_ref().map(tls::TlsConfig::load).transpose()?;
+        let poll = Poll::new().map_err(LockError::thread)?;
+        let registry = poll.registry().try_clone().map_err(LockError::thread)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(LockError::thread)?);
+        let names_wait = (session_timeout / NAMES_WAIT_DIVISOR).min(MAX_NAMES_WAIT);
+        let machine = Machine::new(config, SystemClock.now());
+        let list = Servers::new(servers.servers(), names_wait, names_seed);
+        let io = Io::new(machine, list, registry, Granted::new(session_timeout));
+        let (end, ended) = bounded(0);
+        let shared = Arc::new(Shared::new(io, Arc::clone(&waker), ended));
+        let chroot = Chroot::new(servers.chroot());
+        let driver = Driver {
+            shared: Arc::clone(&shared),
+            poll,
+            resolver: Resolver::new(Arc::clone(&options.names), waker),
+            chroot: chroot.clone(),
+            log: Log::default(),
+            #[cfg(feature = "tls")]
+            tls,
+            first_contact: Some(first_contact),
+            ended: end,
+            watch: Default::default(),
+        };
+        let thread = thread::Builder::new().name("zk-lock-io".to_owned());
+        thread.spawn(move || driver.run()).map_err(LockError::thread)?;
+        Ok(Connection { shared, chroot, max_close: session_timeout })
+    }
+
+    /// Submits requests, whose paths have the chroot already. They leave in one write, and their
+    /// continuations run on the I/O thread in the same order.
+    ///
+    /// # Errors
+    /// No continuation is called then:
+    /// - `SessionExpired` once the session has ended.
+    /// - `BadArguments` if a request is too long for a server.
+    pub(crate) fn submit<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) -> ZkResult<()> {
+        if requests.iter().any(|(request, _)| is_too_long(request)) {
+            return Err(ZkError::BadArguments);
+        }
+        self.shared.submit(requests)
+    }
+
+    /// The id of the session.
+    pub(crate) fn session_id(&self) -> i64 {
+        self.shared.lock().status.session_id
+    }
+
+    /// The server of the present connection, or of the last one.
+    pub(crate) fn server(&self) -> String {
+        self.shared.lock().status.server.clone()
+    }
+
+    /// Prefixes a path with the chroot, for a request.
+    fn path<'a>(&self, path: &'a str) -> std::borrow::Cow<'a, str> {
+        self.chroot.add(path)
+    }
+
+    /// Sends a request and waits for the outcome.
+    fn call(&self, request: Request<'_>) -> ZkResult<Reply> {
+        check_thread()?;
+        let (continuation, outcome) = waiting();
+        self.submit([(request, continuation)])?;
+        receive(&outcome)
+    }
+
+    fn created_path(&self, reply: Reply) -> ZkResult<String> {
+        match reply {
+            Reply::Created { path, .. } | Reply::Path(path) => {
+                self.chroot.remove(path).ok_or(ZkError::MarshallingError)
+            }
+            _ => Err(ZkError::MarshallingError),
+        }
+    }
+}
+
+impl ZooKeeperClient for Connection {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        let (data, acl) = (data.into(), acl.into());
+        let reply = self.call(Request::Create { path: self.path(path), data, acl, mode })?;
+        self.created_path(reply)
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.call(Request::Delete { path: self.path(path), version: version.unwrap_or(-1) }).map(drop)
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        match self.call(Request::Exists { path: self.path(path), watch }) {
+            Ok(Reply::Stat(stat)) => Ok(Some(stat)),
+            Ok(_) => Err(ZkError::MarshallingError),
+            Err(ZkError::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.call(Request::GetChildren { path: self.path(path), watch }).and_then(children)
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        match self.call(Request::GetData { path: self.path(path), watch })? {
+            Reply::Data { data, stat } => Ok((data, stat)),
+            _ => Err(ZkError::MarshallingError),
+        }
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        let version = version.unwrap_or(-1);
+        match self.call(Request::SetData { path: self.path(path), data: data.into(), version })? {
+            Reply::Stat(stat) => Ok(stat),
+            _ => Err(ZkError::MarshallingError),
+        }
+    }
+
+    fn create_and_list(
+        &self,
+        dir: &str,
+        prefix: &str,
+        data: &[u8],
+        acl: &[Acl],
+    ) -> ZkResult<(String, ZkResult<Vec<String>>)> {
+        check_thread()?;
+        let create = Request::Create {
+            path: format!("{}/{prefix}", self.path(dir)).into(),
+            data: data.into(),
+            acl: acl.into(),
+            mode: CreateMode::EphemeralSequential,
+        };
+        let list = Request::GetChildren { path: self.path(dir), watch: false };
+        let ((on_created, created), (on_listed, listed)) = (waiting(), waiting());
+        self.submit([(create, on_created), (list, on_listed)])?;
+        let path = self.created_path(receive(&created)?)?;
+        Ok((path, receive(&listed).and_then(children)))
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        let (contact, former) = {
+            let status = &mut self.shared.lock().status;
+            let is_closed = status.contact == Contact::Closed;
+            let new = (!is_closed).then(|| Arc::clone(&sink));
+            (status.contact, std::mem::replace(&mut status.sink, new))
+        };
+        drop(former);
+        if contact == Contact::Lost {
+            sink(ClientEvent::SessionLost);
+        }
+        contact == Contact::Connected
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.shared.lock().status.granted.session_timeout
+    }
+
+    fn report_delay(&self) -> Duration {
+        self.shared.lock().status.granted.report_delay
+    }
+
+    fn close(&self) {
+        lock_order::assert_none_held();
+        self.shared.close();
+        // The I/O thread cannot wait for its own end.
+        if !driver::is_io_thread() && self.shared.is_in_its_process() {
+            let longest = self.session_timeout().max(self.max_close) + CLOSE_MARGIN;
+            let _ = self.shared.ended().recv_timeout(longest);
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("session_id", &format_args!("{:#x}", self.session_id()))
+            .field("server", &self.server())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Refuses a blocking call on an I/O thread, which would wait for itself.
+fn check_thread() -> ZkResult<()> {
+    lock_order::assert_none_held();
+    if driver::is_io_thread() { Err(ZkError::BadArguments) } else { Ok(()) }
+}
+
+/// Returns a continuation, and a channel for the outcome.
+fn waiting() -> (Continuation, Receiver<ZkResult<Reply>>) {
+    let (sender, outcome) = bounded(1);
+    (Box::new(move |result| drop(sender.send(result))), outcome)
+}
+
+fn receive(outcome: &Receiver<ZkResult<Reply>>) -> ZkResult<Reply> {
+    // The continuation is dropped only if the I/O thread has failed.
+    outcome.recv().unwrap_or(Err(ZkError::SessionExpired))
+}
+
+fn children(reply: Reply) -> ZkResult<Vec<String>> {
+    match reply {
+        Reply::Children(names) => Ok(names),
+        _ => Err(ZkError::MarshallingError),
+    }
+}
+
+/// Whether servers refuse the request for its length.
+fn is_too_long(request: &Request<'_>) -> bool {
+    let estimate = match request {
+        Request::Create { path, data, acl, .. } => {
+            let acl = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12);
+            path.len() + data.len() + acl.sum::<usize>()
+        }
+        Request::SetData { path, data, .. } => path.len() + data.len(),
+        request => match request.path() {
+            Some(path) => path.len(),
+            None => MAX_REQUEST,
+        },
+    };
+    if estimate < MAX_REQUEST / 2 {
+        return false;
+    }
+    let mut frame = Vec::new();
+    request.encode(1, &mut frame);
+    frame.len() > 4 + MAX_REQUEST
+}

@@ -1,0 +1,87 @@
+//! [`Outage`]: when the log mentions that no server is reached.
+
+use std::time::Duration;
+
+use crate::session::Moment;
+
+/// The log mentions an outage after these times, then once in each of the last.
+const MENTIONED_AFTER: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
+const MENTIONED_EVERY: Duration = Duration::from_secs(60);
+
+/// The time without a connection.
+#[derive(Debug, Default)]
+pub(super) struct Outage {
+    /// `None` while there is a connection.
+    since: Option<Moment>,
+    mentions: u32,
+}
+
+impl Outage {
+    pub(super) fn begin(&mut self, now: Moment) {
+        *self = Outage { since: Some(now), mentions: 0 };
+    }
+
+    /// Returns how long it lasted, if the log has mentioned it.
+    pub(super) fn end(&mut self, now: Moment) -> Option<Duration> {
+        let ended = std::mem::take(self);
+        ended.since.filter(|_| ended.mentions > 0).map(|since| now.since(since))
+    }
+
+    /// When it is to be mentioned next.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        let [.., last] = MENTIONED_AFTER;
+        let after = match MENTIONED_AFTER.get(self.mentions as usize) {
+            Some(after) => *after,
+            None => last + MENTIONED_EVERY * (self.mentions + 1 - MENTIONED_AFTER.len() as u32),
+        };
+        Some(self.since?.after(after))
+    }
+
+    /// Returns how long it has lasted, if it is to be mentioned now.
+    pub(super) fn mention(&mut self, now: Moment) -> Option<Duration> {
+        self.deadline().filter(|deadline| *deadline <= now)?;
+        // A machine that was asleep has missed several.
+        while self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.mentions += 1;
+        }
+        self.since.map(|since| now.since(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(0).after(Duration::from_secs(1000 + seconds))
+    }
+
+    #[test]
+    fn outage_is_mentioned_at_1_10_and_60_seconds_and_then_every_minute() {
+        let mut outage = Outage::default();
+        assert_eq!(outage.deadline(), None);
+        outage.begin(at(0));
+        let mentioned: Vec<u64> = (0..=240).filter(|second| outage.mention(at(*second)).is_some()).collect();
+        assert_eq!(mentioned, [1, 10, 60, 120, 180, 240]);
+        assert_eq!(outage.end(at(241)), Some(Duration::from_secs(241)));
+        assert_eq!(outage.deadline(), None);
+    }
+
+    #[test]
+    fn short_outage_is_not_mentioned() {
+        let mut outage = Outage::default();
+        outage.begin(at(0));
+        assert_eq!(outage.mention(at(0)), None);
+        assert_eq!(outage.end(at(1)), None);
+    }
+
+    #[test]
+    fn missed_mentions_are_one() {
+        let mut outage = Outage::default();
+        outage.begin(at(0));
+        assert_eq!(outage.mention(at(3600)), Some(Duration::from_secs(3600)));
+        assert_eq!(outage.mention(at(3601)), None);
+        assert_eq!(outage.deadline(), Some(at(3660)));
+    }
+}

@@ -1,0 +1,461 @@
+//! [`Servers`]: which address is tried next, and the outcome of the attempts before.
+//!
+//! The addresses of all names are tried in laps, in random order. A lap begins with the addresses
+//! known before, while the names are resolved again: an answer of the name service changes what is
+//! left of the lap. Only the first lap waits for the names, as it knows no address.
+//!
+//! No I/O and no clock: the driver resolves the names and reports the outcomes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+use super::random::SplitMix64;
+use crate::session::Moment;
+
+/// The servers of a connect string.
+#[derive(Debug)]
+pub(super) struct Servers {
+    hosts: Vec<Host>,
+    /// The present lap.
+    lap: Option<Lap>,
+    /// The address of the last session. The next lap ends with it.
+    last: Option<Target>,
+    /// How long a lap waits for names.
+    max_wait: Duration,
+    random: SplitMix64,
+}
+
+/// An address of one server of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// The position in the list.
+    pub(super) server: usize,
+    pub(super) address: SocketAddr,
+}
+
+/// A name to be resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lookup {
+    /// The position in the list.
+    pub(super) server: usize,
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Try(Target),
+    /// Wait for a name to be resolved, up to this moment if there is one, then ask again.
+    Wait(Option<Moment>),
+    /// No address is known.
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Lap {
+    /// The addresses that have not been tried.
+    left: VecDeque<Target>,
+    /// The lap waits for all names before its first attempt.
+    is_gathering: bool,
+    /// When the lap stops waiting for names.
+    wait_until: Moment,
+}
+
+#[derive(Debug)]
+struct Host {
+    /// As `host:port`.
+    server: String,
+    /// Without the brackets of an IPv6 address.
+    host: String,
+    port: u16,
+    lookup: Resolving,
+    /// As known at present.
+    addresses: Vec<SocketAddr>,
+    /// An attempt was made since there was a session.
+    is_tried: bool,
+    /// The last failure since then.
+    failure: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resolving {
+    /// The host is an address.
+    Never,
+    /// To be resolved again in the next lap.
+    Later,
+    /// To be resolved now.
+    Due,
+    Pending,
+}
+
+impl Servers {
+    /// `servers` are given as `host:port`. A lap waits for names no longer than `max_wait` if it
+    /// has other addresses.
+    pub(super) fn new(servers: &[String], max_wait: Duration, seed: u64) -> Servers {
+        let hosts = servers.iter().map(|server| Host::new(server)).collect();
+        Servers { hosts, lap: None, last: None, max_wait, random: SplitMix64::new(seed) }
+    }
+
+    /// Returns what to do next. Begins a new lap if the last one is over; but if no name had an
+    /// address, that counts as a failed attempt first, so that names are not asked for in a loop.
+    pub(super) fn next(&mut self, now: Moment) -> Next {
+        if let Some(lap) = self.lap.take() {
+            let was_gathering = lap.is_gathering;
+            let next = self.continue_lap(lap, now);
+            if next != Next::Nothing || was_gathering {
+                return next;
+            }
+        }
+        let lap = self.begin_lap(now);
+        self.continue_lap(lap, now)
+    }
+
+    fn continue_lap(&mut self, mut lap: Lap, now: Moment) -> Next {
+        let knows_any = self.address_count() > 0;
+        let may_wait = self.is_resolving() && (!knows_any || now < lap.wait_until);
+        if lap.is_gathering && !may_wait {
+            lap.is_gathering = false;
+            lap.left = self.shuffled();
+        }
+        let next = match lap.left.pop_front() {
+            Some(target) => Next::Try(target),
+            None if may_wait => Next::Wait(knows_any.then_some(lap.wait_until)),
+            None => return Next::Nothing,
+        };
+        self.lap = Some(lap);
+        if let Next::Try(target) = next {
+            self.hosts[target.server].is_tried = true; // the position is that of a host
+        }
+        next
+    }
+
+    /// Takes a name that is to be resolved now.
+    pub(super) fn next_lookup(&mut self) -> Option<Lookup> {
+        let (server, host) =
+            self.hosts.iter_mut().enumerate().find(|(_, host)| host.lookup == Resolving::Due)?;
+        host.lookup = Resolving::Pending;
+        Some(Lookup { server, host: host.host.clone(), port: host.port })
+    }
+
+    /// Takes the answer of the name service. After an error the former addresses remain.
+    pub(super) fn resolved(&mut self, server: usize, answer: io::Result<Vec<SocketAddr>>) {
+        let Some(host) = self.hosts.get_mut(server) else { return };
+        host.lookup = Resolving::Later;
+        let mut addresses = match answer {
+            Ok(addresses) if addresses.is_empty() => {
+                return host.fail("the name has no address".to_owned());
+            }
+            Ok(addresses) => addresses,
+            Err(error) => return host.fail(error.to_string()),
+        };
+        addresses.sort_unstable();
+        addresses.dedup();
+        let former = std::mem::replace(&mut host.addresses, addresses);
+        let added = host.addresses.iter().filter(|address| !former.contains(address));
+        let Some(lap) = self.lap.as_mut().filter(|lap| !lap.is_gathering) else { return };
+        lap.left.retain(|target| target.server != server || host.addresses.contains(&target.address));
+        for address in added {
+            let position = self.random.below(lap.left.len() + 1);
+            lap.left.insert(position, Target { server, address: *address });
+        }
+    }
+
+    /// Records why an attempt failed, or why a connection was lost.
+    pub(super) fn failed(&mut self, target: Target, why: String) {
+        if let Some(host) = self.hosts.get_mut(target.server) {
+            host.fail(why);
+        }
+    }
+
+    /// Records that a session was opened, or taken up again, at this address. Ends the lap.
+    pub(super) fn succeeded(&mut self, target: Target) {
+        self.lap = None;
+        self.last = Some(target);
+        for host in &mut self.hosts {
+            host.is_tried = false;
+            host.failure = None;
+        }
+    }
+
+    /// The number of addresses known at present.
+    pub(super) fn address_count(&self) -> usize {
+        self.hosts.iter().map(|host| host.addresses.len()).sum()
+    }
+
+    /// The host of the server at this position, without the port.
+    #[cfg(any(test, feature = "tls"))]
+    pub(super) fn host(&self, target: Target) -> &str {
+        self.hosts.get(target.server).map_or("", |host| &host.host)
+    }
+
+    /// Describes an address for the log: the server's name, and the address if that is another.
+    pub(super) fn describe(&self, target: Target) -> String {
+        match self.hosts.get(target.server) {
+            Some(host) if host.lookup != Resolving::Never => format!("{} ({})", host.server, target.address),
+            _ => target.address.to_string(),
+        }
+    }
+
+    /// Lists the servers with the outcome of the last attempt at each.
+    pub(super) fn outcomes(&self) -> String {
+        let outcomes = self.hosts.iter().map(|host| format!("{} ({})", host.server, host.outcome()));
+        outcomes.collect::<Vec<_>>().join(", ")
+    }
+
+    fn begin_lap(&mut self, now: Moment) -> Lap {
+        let mut names = self.hosts.iter().filter(|host| host.lookup != Resolving::Never).peekable();
+        let is_gathering = names.peek().is_some() && names.all(|host| host.addresses.is_empty());
+        for host in &mut self.hosts {
+            if host.lookup == Resolving::Later {
+                host.lookup = Resolving::Due;
+            }
+        }
+        let left = if is_gathering { VecDeque::new() } else { self.shuffled() };
+        Lap { left, is_gathering, wait_until: now.after(self.max_wait) }
+    }
+
+    /// All known addresses in random order, that of the last session at the end.
+    fn shuffled(&mut self) -> VecDeque<Target> {
+        let hosts = self.hosts.iter().enumerate();
+        let mut targets: Vec<Target> = hosts
+            .flat_map(|(server, host)| host.addresses.iter().map(move |&address| Target { server, address }))
+            .collect();
+        for end in (1..targets.len()).rev() {
+            targets.swap(end, self.random.below(end + 1));
+        }
+        targets.sort_by_key(|target| Some(*target) == self.last); // stable
+        targets.into()
+    }
+
+    fn is_resolving(&self) -> bool {
+        self.hosts.iter().any(|host| matches!(host.lookup, Resolving::Due | Resolving::Pending))
+    }
+}
+
+impl Host {
+    fn new(server: &str) -> Host {
+        // The connect string was parsed before, so the port exists and is valid.
+        let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
+        let port = port.parse().unwrap_or(0);
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let literal = literal(host, port);
+        Host {
+            server: server.to_owned(),
+            host: host.to_owned(),
+            port,
+            lookup: if literal.is_some() { Resolving::Never } else { Resolving::Later },
+            addresses: literal.into_iter().collect(),
+            is_tried: false,
+            failure: None,
+        }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.failure = Some(why);
+    }
+
+    fn outcome(&self) -> &str {
+        match &self.failure {
+            Some(failure) => failure,
+            None if self.addresses.is_empty() => "its name was not resolved in time",
+            None if self.is_tried => "no answer",
+            None => "not tried",
+        }
+    }
+}
+
+fn literal(host: &str, port: u16) -> Option<SocketAddr> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Some(SocketAddr::new(address, port));
+    }
+    // With a number as its zone. The system resolves one with a name.
+    let (address, zone) = host.split_once('%')?;
+    let (address, zone) = (address.parse::<Ipv6Addr>().ok()?, zone.parse().ok()?);
+    Some(SocketAddrV6::new(address, port, 0, zone).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const MAX_WAIT: Duration = Duration::from_millis(250);
+
+    fn servers(list: &[&str], seed: u64) -> Servers {
+        let list: Vec<String> = list.iter().map(|&server| server.to_owned()).collect();
+        Servers::new(&list, MAX_WAIT, seed)
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(1_000_000_000).after(Duration::from_millis(millis))
+    }
+
+    fn address(number: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, number], 2181))
+    }
+
+    fn tried(next: Next) -> SocketAddr {
+        match next {
+            Next::Try(target) => target.address,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn lookups(servers: &mut Servers) -> Vec<String> {
+        std::iter::from_fn(|| servers.next_lookup()).map(|lookup| lookup.host).collect()
+    }
+
+    fn no_such_name() -> io::Error {
+        io::Error::other("no such name")
+    }
+
+    #[test]
+    fn lap_tries_every_address_once_in_an_order_that_the_seed_decides() {
+        let all: Vec<String> = (1..=5).map(|number| address(number).to_string()).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let mut orders = HashSet::new();
+        for seed in 0..50 {
+            let mut servers = servers(&all, seed);
+            for _ in 0..3 {
+                let lap: Vec<_> = (0..5).map(|_| tried(servers.next(at(0)))).collect();
+                assert_eq!(lap.iter().collect::<HashSet<_>>().len(), 5, "{lap:?}");
+                orders.insert(lap);
+            }
+        }
+        assert!(orders.len() > 50, "{}", orders.len());
+    }
+
+    #[test]
+    fn literals_are_not_resolved() {
+        let expected = ["10.0.0.1:1", "[::1]:2", "[fe80::1%7]:3"];
+        let mut literals = servers(&expected, 1);
+        let lap: HashSet<_> = (0..3).map(|_| tried(literals.next(at(0))).to_string()).collect();
+        assert_eq!(lap, expected.into_iter().map(str::to_owned).collect());
+        assert!(lookups(&mut literals).is_empty());
+        let mut names = servers(&["[fe80::1%eth0]:4"], 1);
+        assert_eq!(names.next(at(0)), Next::Wait(None));
+        assert_eq!(lookups(&mut names), ["fe80::1%eth0"], "the system knows the zone's number");
+    }
+
+    #[test]
+    fn first_lap_waits_for_all_names_and_later_ones_do_not() {
+        let mut servers = servers(&["zk1:2181", "zk2:2181"], 1);
+        assert_eq!(servers.next(at(0)), Next::Wait(None));
+        assert_eq!(lookups(&mut servers), ["zk1", "zk2"]);
+        servers.resolved(0, Ok(vec![address(1)]));
+        assert_eq!(servers.next(at(1)), Next::Wait(Some(at(250))));
+        servers.resolved(1, Ok(vec![address(2)]));
+        let first = [tried(servers.next(at(2))), tried(servers.next(at(2)))];
+        assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
+        // The second lap.
+        tried(servers.next(at(1000)));
+        assert_eq!(lookups(&mut servers), ["zk1", "zk2"]);
+    }
+
+    #[test]
+    fn name_without_an_answer_delays_the_others_by_no_more_than_the_maximum() {
+        let mut servers = servers(&["zk1:2181", "zk2:2181"], 1);
+        servers.next(at(0));
+        lookups(&mut servers);
+        servers.resolved(1, Ok(vec![address(2)]));
+        assert_eq!(servers.next(at(249)), Next::Wait(Some(at(250))));
+        assert_eq!(tried(servers.next(at(250))), address(2));
+        for lap in 1..5 {
+            assert_eq!(tried(servers.next(at(lap * 1000))), address(2));
+            assert_eq!(lookups(&mut servers), if lap == 1 { vec!["zk2"] } else { vec![] }, "one at a time");
+        }
+        servers.resolved(0, Ok(vec![address(1)]));
+        assert_eq!(tried(servers.next(at(5000))), address(1), "it joins the lap");
+    }
+
+    #[test]
+    fn name_that_cannot_be_resolved_spoils_no_other() {
+        let mut servers = servers(&["bad:2181", "zk2:2181"], 1);
+        servers.next(at(0));
+        lookups(&mut servers);
+        servers.resolved(0, Err(no_such_name()));
+        servers.resolved(1, Ok(vec![address(2)]));
+        assert_eq!(tried(servers.next(at(0))), address(2));
+        assert_eq!(tried(servers.next(at(1))), address(2));
+        assert_eq!(servers.outcomes(), "bad:2181 (no such name), zk2:2181 (no answer)");
+    }
+
+    #[test]
+    fn without_any_address_the_lap_ends_when_the_names_are_answered() {
+        let mut servers = servers(&["zk1:2181"], 1);
+        assert_eq!(servers.next(at(0)), Next::Wait(None));
+        assert_eq!(servers.next(at(60_000)), Next::Wait(None), "nothing else can be tried");
+        lookups(&mut servers);
+        servers.resolved(0, Ok(vec![]));
+        assert_eq!(servers.outcomes(), "zk1:2181 (the name has no address)");
+        assert_eq!(servers.next(at(60_000)), Next::Nothing, "a failed attempt");
+        assert_eq!(servers.next(at(60_000)), Next::Wait(None), "a new lap");
+        assert_eq!(lookups(&mut servers), ["zk1"]);
+    }
+
+    #[test]
+    fn changed_addresses_take_the_place_of_the_former_ones_within_the_lap() {
+        let mut servers = servers(&["zk:2181"], 1);
+        servers.next(at(0));
+        lookups(&mut servers);
+        servers.resolved(0, Ok(vec![address(1), address(2), address(1)]));
+        assert_eq!(servers.address_count(), 2);
+        let first = [tried(servers.next(at(0))), tried(servers.next(at(0)))];
+        assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
+        let second = tried(servers.next(at(0)));
+        lookups(&mut servers);
+        servers.resolved(0, Ok(vec![second, address(3)]));
+        assert_eq!(tried(servers.next(at(0))), address(3));
+        assert_eq!(servers.address_count(), 2);
+    }
+
+    #[test]
+    fn addresses_known_before_remain_while_the_name_service_fails() {
+        let mut servers = servers(&["zk:2181"], 1);
+        servers.next(at(0));
+        lookups(&mut servers);
+        servers.resolved(0, Ok(vec![address(1)]));
+        for lap in 0..3 {
+            assert_eq!(tried(servers.next(at(lap * 1000))), address(1));
+            lookups(&mut servers);
+            servers.resolved(0, Err(no_such_name()));
+        }
+    }
+
+    #[test]
+    fn server_of_the_last_session_is_tried_last() {
+        for seed in 0..50 {
+            let mut servers = servers(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"], seed);
+            let Next::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
+            servers.succeeded(target);
+            servers.failed(target, "gone".to_owned());
+            let lap: Vec<_> = (0..3).map(|_| tried(servers.next(at(0)))).collect();
+            assert_eq!(lap[2], target.address, "{lap:?}");
+            assert_eq!(lap.iter().collect::<HashSet<_>>().len(), 3, "{lap:?}");
+        }
+    }
+
+    #[test]
+    fn outcome_is_the_last_failure_since_the_last_session() {
+        let mut servers = servers(&["10.0.0.1:1"], 1);
+        assert_eq!(servers.outcomes(), "10.0.0.1:1 (not tried)");
+        let Next::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
+        assert_eq!(servers.outcomes(), "10.0.0.1:1 (no answer)");
+        servers.failed(target, "first".to_owned());
+        servers.failed(target, "second".to_owned());
+        assert_eq!(servers.outcomes(), "10.0.0.1:1 (second)");
+        servers.succeeded(target);
+        assert_eq!(servers.outcomes(), "10.0.0.1:1 (not tried)");
+    }
+
+    #[test]
+    fn description_has_the_name_and_the_address() {
+        let servers = servers(&["zk:2181", "10.0.0.2:2181"], 1);
+        assert_eq!(servers.describe(Target { server: 0, address: address(1) }), "zk:2181 (10.0.0.1:2181)");
+        assert_eq!(servers.describe(Target { server: 1, address: address(2) }), "10.0.0.2:2181");
+        assert_eq!(servers.host(Target { server: 0, address: address(1) }), "zk");
+    }
+}

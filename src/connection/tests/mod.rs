@@ -1,0 +1,47 @@
+//! Tests of the connection against small servers on the loopback interface.
+
+mod calls;
+mod connecting;
+mod ending;
+mod outages;
+mod probing;
+mod server;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, unbounded};
+
+use super::{Connection, ConnectionOptions};
+use crate::client::connect_string::ConnectString;
+use crate::client::{ClientEvent, ZooKeeperClient};
+use crate::error::Result;
+
+/// Long enough for nothing to happen by itself within a test.
+const LONG: Duration = Duration::from_secs(300);
+
+fn connect_with(servers: &str, options: &ConnectionOptions) -> Result<Arc<Connection>> {
+    Connection::connect(&ConnectString::parse(servers)?, options)
+}
+
+fn connect(servers: &str) -> Arc<Connection> {
+    connect_with(servers, &ConnectionOptions::new(LONG)).unwrap()
+}
+
+/// The message of the error of connecting within this time.
+fn connect_error(servers: &str, session_timeout: Duration) -> String {
+    connect_with(servers, &ConnectionOptions::new(session_timeout)).unwrap_err().to_string()
+}
+
+fn events_of(connection: &Connection) -> Receiver<ClientEvent> {
+    let (sender, events) = unbounded();
+    assert!(connection.subscribe(Arc::new(move |event| drop(sender.send(event)))), "there is contact");
+    events
+}
+
+/// Whether it reports a connection, or what the probe has found out on it at any time later.
+fn is_connected(event: &ClientEvent) -> bool {
+    matches!(event, ClientEvent::Connected(_) | ClientEvent::ReportDelay(_))
+}

@@ -1,0 +1,85 @@
+//! What a connection finds out about the servers' ticks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use super::server::{MIN_TIMEOUT_MS, SESSION, Server, accepted};
+use super::*;
+use crate::client::Granted;
+use crate::connection::codec::{ConnectRequest, Request};
+use crate::testing::{eventually, next};
+
+/// Two of a server's ticks are its minimum session timeout.
+fn report_delay(shortest_timeout_ms: i32) -> Duration {
+    let tick = Duration::from_millis(u64::from(shortest_timeout_ms.unsigned_abs())) / 2;
+    Granted::new(LONG).with_tick(tick).report_delay
+}
+
+#[test]
+fn report_delay_follows_from_the_servers_minimum_session_timeout() {
+    let server = Server::start();
+    let connection = connect(&server.address());
+    let events = events_of(&connection);
+    eventually("the answer comes", || connection.report_delay() == report_delay(MIN_TIMEOUT_MS));
+    assert_eq!(connection.session_timeout(), LONG);
+    // Unless the answer came before the subscription.
+    for event in events.try_iter() {
+        assert_eq!(event, ClientEvent::ReportDelay(report_delay(MIN_TIMEOUT_MS)));
+    }
+}
+
+#[test]
+fn session_of_the_probe_is_closed() {
+    let (sender, closed) = unbounded();
+    let server = Server::with(move |mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        client.write(&accepted(request.timeout_ms.max(MIN_TIMEOUT_MS), SESSION));
+        if request.timeout_ms == 1 {
+            let frame = client.read().unwrap();
+            sender.send(Request::decode(&frame).unwrap().1 == Request::Close).unwrap();
+        }
+        while client.read().is_some() {}
+    });
+    let _connection = connect(&server.address());
+    assert!(next(&closed));
+}
+
+#[test]
+fn probe_without_an_answer_changes_nothing() {
+    let server = Server::with(|mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        if request.timeout_ms != 1 {
+            client.write(&accepted(request.timeout_ms, SESSION));
+            while client.read().is_some() {}
+        }
+    });
+    let connection = connect(&server.address());
+    eventually("the probe comes", || server.connections.load(Ordering::SeqCst) == 2);
+    assert_eq!(connection.report_delay(), Granted::new(LONG).report_delay);
+}
+
+#[test]
+fn longest_tick_counts_after_every_reconnect() {
+    let shortest = Arc::new(AtomicI32::new(8000));
+    let granted = Arc::clone(&shortest);
+    let server = Server::with(move |mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        client.write(&accepted(request.timeout_ms.max(granted.load(Ordering::SeqCst)), SESSION));
+        while client.read().is_some() {}
+    });
+    let connection = connect(&server.address());
+    eventually("the answer comes", || connection.report_delay() == report_delay(8000));
+    for (next, longest) in [(2000, 8000), (10_000, 10_000)] {
+        shortest.store(next, Ordering::SeqCst);
+        let events = events_of(&connection);
+        server.disconnect();
+        let mut delays = events.iter().filter_map(|event| match event {
+            ClientEvent::Connected(granted) => Some(granted.report_delay),
+            ClientEvent::ReportDelay(report_delay) => Some(report_delay),
+            _ => None,
+        });
+        assert_eq!(delays.next(), Some(Granted::new(LONG).report_delay), "before the answer");
+        assert_eq!(delays.next(), Some(report_delay(longest)));
+    }
+}

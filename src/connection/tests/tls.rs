@@ -1,0 +1,282 @@
+//! Encrypted connections.
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tempfile::TempDir;
+
+use super::server::Server;
+use super::*;
+use crate::connection::tls::TlsConfig;
+use crate::error::LockError;
+use crate::testing::{eventually, wait::scaled};
+
+/// A certificate authority.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate with its key.
+struct Identity {
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, uuid::Uuid::new_v4().to_string());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Authority { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
+    }
+
+    fn issue(&self, names: &[&str]) -> Identity {
+        self.issue_with(names, |_| {})
+    }
+
+    fn issue_with(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Identity {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        Identity { certificate: params.signed_by(&key, &self.issuer).unwrap(), key }
+    }
+
+    fn roots(&self) -> Arc<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).unwrap();
+        Arc::new(roots)
+    }
+}
+
+/// The files of a client.
+struct Files {
+    dir: TempDir,
+}
+
+impl Files {
+    fn new() -> Files {
+        Files { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn write(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn trusting(&self, authority: &Authority) -> TlsConfig {
+        TlsConfig::new().ca_file(self.write("ca.pem", &authority.issuer.pem()))
+    }
+
+    fn with_identity(&self, config: TlsConfig, identity: &Identity) -> TlsConfig {
+        let (certificate, key) = self.write_identity(identity);
+        config.client_certificate(certificate, key)
+    }
+
+    fn write_identity(&self, identity: &Identity) -> (PathBuf, PathBuf) {
+        let certificate = self.write("client.pem", &identity.certificate.pem());
+        (certificate, self.write("client.key", &identity.key.serialize_pem()))
+    }
+}
+
+/// A server with this identity, which asks clients for a certificate of the authority, if any.
+fn serve(identity: &Identity, clients: Option<&Authority>) -> Server {
+    let provider = Arc::new(ring::default_provider());
+    let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = match clients {
+        None => config.with_no_client_auth(),
+        Some(authority) => config.with_client_cert_verifier(
+            WebPkiClientVerifier::builder_with_provider(authority.roots(), provider).build().unwrap(),
+        ),
+    };
+    let key = PrivateKeyDer::try_from(identity.key.serialize_der()).unwrap();
+    let config = Arc::new(config.with_single_cert(vec![identity.certificate.der().clone()], key).unwrap());
+    Server::with(move |client| client.encrypted(&config).serve())
+}
+
+/// Connects to a server by the name `zk1`.
+fn connect_to_zk1(server: &Server, tls: &TlsConfig, session_timeout: Duration) -> Result<Arc<Connection>> {
+    let address: SocketAddr = server.address().parse().unwrap();
+    let mut options = ConnectionOptions::new(session_timeout);
+    options.tls = Some(tls.clone());
+    options.names = Arc::new(move |_, _| Ok(vec![address]));
+    connect_with("zk1:2281", &options)
+}
+
+fn assert_serves(server: &Server, tls: &TlsConfig) -> Arc<Connection> {
+    let connection = connect_to_zk1(server, tls, LONG).unwrap();
+    assert_eq!(connection.get_data("/a", false).unwrap().0, b"data");
+    connection
+}
+
+#[track_caller]
+fn assert_refused(server: &Server, tls: &TlsConfig, why: &str) {
+    let error = connect_to_zk1(server, tls, scaled(Duration::from_millis(500))).unwrap_err().to_string();
+    assert!(error.contains("zk1:2281 (") && error.contains(why), "{why}: {error}");
+}
+
+#[test]
+fn calls_work_over_tls() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let server = serve(&authority.issue(&["zk1"]), None);
+    let connection = assert_serves(&server, &files.trusting(&authority));
+    let data = vec![1; 1_000_000];
+    for _ in 0..5 {
+        connection.set_data("/a", &data, None).unwrap();
+    }
+    // The probe uses TLS too.
+    eventually("the probe is answered", || connection.report_delay() < Duration::from_secs(1));
+    connection.close();
+}
+
+#[test]
+fn session_survives_an_end_without_an_alert() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let server = serve(&authority.issue(&["zk1"]), None);
+    let connection = assert_serves(&server, &files.trusting(&authority));
+    let events = events_of(&connection);
+    server.disconnect();
+    assert!(events.iter().any(|event| event == ClientEvent::Disconnected));
+    assert!(events.iter().any(|event| is_connected(&event)));
+    connection.exists("/a", false).unwrap();
+}
+
+#[test]
+fn certificate_for_another_name_is_refused_unless_it_is_accepted() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let trusting = files.trusting(&authority);
+    let server = serve(&authority.issue(&["zk2"]), None);
+    assert_refused(&server, &trusting, "not valid for name");
+    assert_serves(&server, &trusting.clone().server_name("zk2"));
+    assert_serves(&server, &trusting.danger_accept_any_server_name());
+    let stranger = files.trusting(&Authority::new()).danger_accept_any_server_name();
+    assert_refused(&server, &stranger, "UnknownIssuer");
+}
+
+#[test]
+fn certificate_may_be_for_an_address() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let server = serve(&authority.issue(&["127.0.0.1"]), None);
+    let mut options = ConnectionOptions::new(LONG);
+    options.tls = Some(files.trusting(&authority));
+    connect_with(&server.address(), &options).unwrap();
+}
+
+#[test]
+fn certificate_of_an_unknown_authority_is_refused() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let server = serve(&authority.issue(&["zk1"]), None);
+    assert_refused(&server, &files.trusting(&Authority::new()), "UnknownIssuer");
+}
+
+#[test]
+fn expired_certificate_is_refused() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let expired = authority.issue_with(&["zk1"], |params| {
+        (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+    });
+    let server = serve(&expired, None);
+    assert_refused(&server, &files.trusting(&authority), "expired");
+    assert_refused(&server, &files.trusting(&authority).danger_accept_any_server_name(), "expired");
+}
+
+#[test]
+fn server_that_requires_a_client_certificate_gets_it() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let server = serve(&authority.issue(&["zk1"]), Some(&authority));
+    let trusting = files.trusting(&authority);
+    assert_refused(&server, &trusting, "CertificateRequired");
+    assert_serves(&server, &files.with_identity(trusting.clone(), &authority.issue(&["client"])));
+    let stranger = Authority::new().issue(&["client"]);
+    assert_refused(&server, &files.with_identity(trusting, &stranger), "received fatal alert");
+}
+
+#[test]
+fn renewed_files_are_read_at_the_next_connection() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let server = serve(&authority.issue(&["zk1"]), Some(&authority));
+    let tls = files.with_identity(files.trusting(&authority), &authority.issue(&["client"]));
+    let connection = assert_serves(&server, &tls);
+    // Not usable: the former one counts.
+    files.write("client.pem", "nothing");
+    server.disconnect();
+    eventually("it is connected again", || connection.exists("/a", false).is_ok());
+    // Not accepted by the server: there is no contact until the next is written.
+    files.write_identity(&Authority::new().issue(&["client of another authority"]));
+    let events = events_of(&connection);
+    server.disconnect();
+    assert!(events.iter().any(|event| event == ClientEvent::Disconnected));
+    files.write_identity(&authority.issue(&["a renewed client"]));
+    assert!(events.iter().any(|event| is_connected(&event)));
+}
+
+#[test]
+fn other_protocol_on_the_port_is_named_in_the_error() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let tls = files.trusting(&authority);
+    assert_refused(&Server::with(drop), &tls, "closed the connection during the TLS handshake");
+    let talking = Server::with(|mut client| client.stream.write_all(&[0; 100]).unwrap());
+    assert_refused(&talking, &tls, "TLS: ");
+    let encrypted = serve(&authority.issue(&["zk1"]), None);
+    let error = connect_error(&encrypted.address(), scaled(Duration::from_millis(500)));
+    assert!(error.contains("closed the connection") || error.contains("no ZooKeeper server"), "{error}");
+}
+
+#[test]
+fn unusable_file_is_an_invalid_argument_that_names_it() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let identity = authority.issue(&["client"]);
+    let certificate = files.write("client.pem", &identity.certificate.pem());
+    let key = files.write("client.key", &identity.key.serialize_pem());
+    let other_key = files.write("other.key", &authority.issue(&["other"]).key.serialize_pem());
+    let empty = files.write("empty.pem", "");
+    let broken = files.write("broken.pem", "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n");
+    let missing = files.dir.path().join("missing.pem");
+    let with_ca = |file: &PathBuf| TlsConfig::new().ca_file(file);
+    let with_client = |certificate: &PathBuf, key: &PathBuf| {
+        files.trusting(&authority).client_certificate(certificate, key)
+    };
+    let cases = [
+        (with_ca(&missing), "missing.pem", "No such file"),
+        (with_ca(&empty), "empty.pem", "no certificate in PEM format"),
+        (with_ca(&broken), "broken.pem", "invalid peer certificate"),
+        (with_client(&missing, &key), "missing.pem", "No such file"),
+        (with_client(&certificate, &missing), "missing.pem", "No such file"),
+        (with_client(&certificate, &empty), "empty.pem", "no private key in PEM format"),
+        (with_client(&certificate, &other_key), "other.key", "cannot be used together"),
+        (files.trusting(&authority).server_name("not a name"), "not a name", "not a valid server name"),
+    ];
+    for (tls, file, rule) in cases {
+        let mut options = ConnectionOptions::new(LONG);
+        options.tls = Some(tls);
+        let error = connect_with("zk1", &options).unwrap_err();
+        assert!(
+            matches!(error, LockError::InvalidArgument { argument: "TLS configuration", .. }),
+            "{error:?}"
+        );
+        let message = error.to_string();
+        assert!(message.contains(file) && message.contains(rule), "{file}, {rule}: {message}");
+    }
+}
+
+#[test]
+fn debug_output_has_no_key() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let identity = authority.issue(&["client"]);
+    let tls = files.with_identity(files.trusting(&authority), &identity);
+    let text = format!("{tls:?} {:?}", tls.load().unwrap());
+    let key = identity.key.serialize_der();
+    let printed = key.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+    assert!(!text.contains(&printed[..40]) && !text.contains("PRIVATE KEY"), "{text}");
+}

@@ -1,0 +1,248 @@
+//! TLS, by rustls with the provider `ring`: [`TlsConfig`] is what the application sets, `stream` an
+//! encrypted stream.
+
+mod stream;
+mod unnamed;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::client::ClientConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ConfigBuilder, RootCertStore, WantsVerifier};
+
+pub(super) use self::stream::{TlsStream, TlsTarget};
+use self::unnamed::AnyName;
+use crate::error::{LockError, Result};
+
+/// How a connection is encrypted, and how the server and the client prove who they are.
+///
+/// By default the certificate authorities of the platform are trusted, the certificate of a server
+/// must be valid for the server's name in the connect string, and the client has no certificate.
+/// TLS 1.2 and 1.3 are used.
+///
+/// All files are in PEM format. They are read when a session connects, and again at a reconnect if
+/// they have changed, so a renewed certificate needs no new session.
+///
+/// ```
+/// use zookeeper_recipes_lock::TlsConfig;
+///
+/// let tls = TlsConfig::new()
+///     .ca_file("/etc/zookeeper/ca.pem")
+///     .client_certificate("/etc/zookeeper/client.pem", "/etc/zookeeper/client.key");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a configuration does nothing until it is given to a session"]
+pub struct TlsConfig {
+    ca_files: Vec<PathBuf>,
+    identity: Option<Identity>,
+    name: NameCheck,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity {
+    certificate_file: PathBuf,
+    key_file: PathBuf,
+}
+
+/// The name for which the certificate of a server must be valid.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum NameCheck {
+    /// The host in the connect string.
+    #[default]
+    Host,
+    Fixed(String),
+    Off,
+}
+
+impl TlsConfig {
+    /// Returns the default configuration.
+    pub fn new() -> TlsConfig {
+        TlsConfig::default()
+    }
+
+    /// Trusts the certificate authorities in this file, and no longer those of the platform. May be
+    /// called for several files.
+    pub fn ca_file(mut self, file: impl Into<PathBuf>) -> TlsConfig {
+        self.ca_files.push(file.into());
+        self
+    }
+
+    /// Sets the certificate of this client, followed by those that link it to a certificate
+    /// authority, and its private key (PKCS #8, PKCS #1 or SEC 1; not encrypted).
+    pub fn client_certificate(
+        mut self,
+        certificate_file: impl Into<PathBuf>,
+        key_file: impl Into<PathBuf>,
+    ) -> TlsConfig {
+        self.identity =
+            Some(Identity { certificate_file: certificate_file.into(), key_file: key_file.into() });
+        self
+    }
+
+    /// Sets the name, or IP address, for which the certificate of every server must be valid,
+    /// instead of the server's name in the connect string. It is also the name that is sent to the
+    /// server (SNI).
+    pub fn server_name(mut self, name: impl Into<String>) -> TlsConfig {
+        self.name = NameCheck::Fixed(name.into());
+        self
+    }
+
+    /// Accepts a certificate that is valid for any other name, as long as a trusted authority
+    /// issued it. Then anybody with such a certificate can pose as a server.
+    pub fn danger_accept_any_server_name(mut self) -> TlsConfig {
+        self.name = NameCheck::Off;
+        self
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, which names the file.
+    pub(super) fn load(&self) -> Result<TlsClient> {
+        let client = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| refused(error.to_string()))?;
+        let client = self.with_verifier(client)?;
+        let client = match &self.identity {
+            None => client.with_no_client_auth(),
+            Some(identity) => {
+                let (certificates, key) = identity.load()?;
+                client.with_client_auth_cert(certificates, key).map_err(|error| {
+                    let Identity { certificate_file, key_file } = identity;
+                    refused(format!("{certificate_file:?} and {key_file:?} cannot be used together: {error}"))
+                })?
+            }
+        };
+        if let NameCheck::Fixed(name) = &self.name {
+            server_name(name)?;
+        }
+        Ok(TlsClient { config: self.clone(), client: Arc::new(client), versions: self.versions() })
+    }
+
+    fn with_verifier(
+        &self,
+        client: ConfigBuilder<ClientConfig, WantsVerifier>,
+    ) -> Result<ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>> {
+        let roots = self.roots()?;
+        Ok(match self.name {
+            NameCheck::Off => {
+                let verifier = AnyName::new(roots, provider().signature_verification_algorithms);
+                client.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            }
+            NameCheck::Host | NameCheck::Fixed(_) => client.with_root_certificates(roots),
+        })
+    }
+
+    fn roots(&self) -> Result<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        for file in &self.ca_files {
+            for certificate in certificates(file)? {
+                roots.add(certificate).map_err(|error| refused_file(file, error))?;
+            }
+        }
+        if self.ca_files.is_empty() {
+            let found = rustls_native_certs::load_native_certs();
+            let (valid, _) = roots.add_parsable_certificates(found.certs);
+            if valid == 0 {
+                let errors = found.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                let none = "the platform has no certificate authorities; give a file with them";
+                return Err(refused(format!("{none} ({errors})")));
+            }
+        }
+        Ok(roots)
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        let identity =
+            self.identity.iter().flat_map(|identity| [&identity.certificate_file, &identity.key_file]);
+        self.ca_files.iter().chain(identity).map(PathBuf::as_path)
+    }
+
+    fn versions(&self) -> Vec<Version> {
+        let version = |file: &Path| file.metadata().and_then(|file| Ok((file.modified()?, file.len()))).ok();
+        self.files().map(version).collect()
+    }
+}
+
+impl Identity {
+    fn load(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+        let key = PrivateKeyDer::from_pem_file(&self.key_file).map_err(|error| match error {
+            pem::Error::NoItemsFound => {
+                refused_file(&self.key_file, "it has no private key in PEM format; decrypt an encrypted one")
+            }
+            error => refused_file(&self.key_file, describe(error)),
+        })?;
+        Ok((certificates(&self.certificate_file)?, key))
+    }
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let certificates =
+        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<_, _>>);
+    let certificates: Vec<_> = certificates.map_err(|error| refused_file(file, describe(error)))?;
+    if certificates.is_empty() {
+        return Err(refused_file(file, "it has no certificate in PEM format"));
+    }
+    Ok(certificates)
+}
+
+/// Without the bytes of the file, which may be a key.
+fn describe(error: pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        _ => "it is not in PEM format".to_owned(),
+    }
+}
+
+fn refused_file(file: &Path, rule: impl std::fmt::Display) -> LockError {
+    refused(format!("file {file:?}: {rule}"))
+}
+
+fn refused(rule: String) -> LockError {
+    LockError::InvalidArgument { argument: "TLS configuration", rule }
+}
+
+fn server_name(name: &str) -> Result<ServerName<'static>> {
+    let parsed = ServerName::try_from(name.to_owned());
+    parsed.map_err(|_| refused(format!("'{}' is not a valid server name", name.escape_debug())))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// The time of the last change of a file, and its length. `None` if the file cannot be found.
+type Version = Option<(SystemTime, u64)>;
+
+/// The configuration with the files' contents.
+#[derive(Debug)]
+pub(super) struct TlsClient {
+    config: TlsConfig,
+    client: Arc<ClientConfig>,
+    versions: Vec<Version>,
+}
+
+impl TlsClient {
+    /// Returns what encrypts a stream to this host. Reads files again that have changed; if they
+    /// are not usable now, their former contents count.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if a certificate cannot have this name.
+    pub(super) fn target(&mut self, host: &str) -> Result<TlsTarget> {
+        if self.config.versions() != self.versions {
+            if let Ok(renewed) = self.config.load() {
+                *self = renewed;
+            }
+        }
+        let name = match &self.config.name {
+            NameCheck::Fixed(name) => server_name(name)?,
+            // Without the zone of an IPv6 address, which a certificate cannot have.
+            NameCheck::Host | NameCheck::Off => server_name(host.split('%').next().unwrap_or(host))?,
+        };
+        Ok(TlsTarget { client: Arc::clone(&self.client), name })
+    }
+}

@@ -1,0 +1,157 @@
+//! [`Transport`]: a non-blocking stream of bytes to a server, plain or encrypted.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+#[cfg(feature = "tls")]
+use super::tls::{TlsStream, TlsTarget};
+
+/// A stream to a server. Its registration reports each change of its readiness once, so it must be
+/// read until it would block.
+#[derive(Debug)]
+pub(super) struct Transport {
+    socket: TcpStream,
+    stage: Stage,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsStream>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Connecting,
+    /// The TLS handshake is in progress.
+    #[cfg(feature = "tls")]
+    Handshake,
+    Open,
+}
+
+/// What encrypts a transport, if anything.
+#[cfg(feature = "tls")]
+pub(super) type Security = Option<TlsTarget>;
+#[cfg(not(feature = "tls"))]
+pub(super) type Security = ();
+
+impl Transport {
+    /// Begins to connect. [`Transport::progress`] completes it.
+    pub(super) fn connect(
+        address: SocketAddr,
+        #[cfg_attr(not(feature = "tls"), allow(unused_variables))] security: Security,
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<Transport> {
+        #[cfg(feature = "tls")]
+        let tls = security.map(TlsStream::new).transpose()?;
+        let mut socket = TcpStream::connect(address)?;
+        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Transport {
+            socket,
+            stage: Stage::Connecting,
+            #[cfg(feature = "tls")]
+            tls,
+        })
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    /// Continues to connect, and returns whether the transport is open.
+    pub(super) fn progress(&mut self) -> io::Result<bool> {
+        if self.stage == Stage::Connecting {
+            if !is_connected(&self.socket)? {
+                return Ok(false);
+            }
+            self.socket.set_nodelay(true)?;
+            self.stage = Stage::Open;
+            #[cfg(feature = "tls")]
+            if self.tls.is_some() {
+                self.stage = Stage::Handshake;
+            }
+        }
+        #[cfg(feature = "tls")]
+        if let (Stage::Handshake, Some(tls)) = (self.stage, &mut self.tls) {
+            if tls.handshake(&mut self.socket)? {
+                self.stage = Stage::Open;
+            }
+        }
+        Ok(self.is_open())
+    }
+
+    /// Reads what has arrived; zero at the end of the stream.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        retry(|| {
+            #[cfg(feature = "tls")]
+            if let Some(tls) = &mut self.tls {
+                return tls.read(&mut self.socket, buffer);
+            }
+            self.socket.read(buffer)
+        })
+    }
+
+    /// Writes what the stream takes now and removes it from `bytes`. The readiness to take more is
+    /// reported.
+    pub(super) fn write(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let mut written = 0;
+        let result = loop {
+            let rest = &bytes[written..];
+            let result = retry(|| {
+                #[cfg(feature = "tls")]
+                if let Some(tls) = &mut self.tls {
+                    return tls.write(&mut self.socket, rest);
+                }
+                if rest.is_empty() { Ok(0) } else { self.socket.write(rest) }
+            });
+            match result {
+                Ok(0) => break Ok(()),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        bytes.drain(..written);
+        result
+    }
+
+    /// Closes the stream. What was written before is still sent.
+    pub(super) fn close(mut self, registry: &Registry) {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut self.tls {
+            tls.close(&mut self.socket);
+        }
+        let _ = registry.deregister(&mut self.socket);
+        // A process that was forked has a copy of the socket, which dropping it would leave open.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// Whether a socket that began to connect is connected.
+fn is_connected(socket: &TcpStream) -> io::Result<bool> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    match socket.peer_addr() {
+        // A port of this machine on which nobody listens can be chosen for the socket itself. Then
+        // it is connected to itself, and would keep the server from starting.
+        Ok(peer) if socket.local_addr().is_ok_and(|local| local == peer) => {
+            Err(io::ErrorKind::ConnectionRefused.into())
+        }
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+        #[cfg(unix)]
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Repeats a call that a signal interrupts.
+fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
