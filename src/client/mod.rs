@@ -85,7 +85,8 @@ impl Granted {
 ///
 /// Implemented for the crate `zookeeper`, which [`Session::connect`](crate::Session::connect) and
 /// [`Session::from_zookeeper`](crate::Session::from_zookeeper) use. Implement it to run the recipes
-/// on another client through [`Session::from_client`](crate::Session::from_client).
+/// on another client through [`Session::from_client`](crate::Session::from_client). With the feature
+/// `test-util`, the module `conformance` checks a client against the contract.
 ///
 /// # The contract
 /// - A call blocks until the server has answered or contact is lost. It may block longer when
@@ -96,6 +97,9 @@ impl Granted {
 /// - Once the session cannot come back, every call fails immediately with
 ///   [`ZkError::SessionExpired`](crate::ZkError). A call never takes effect on any other session
 ///   than the one that the client was made for.
+/// - A request that is too long for a server, of a mebibyte by default, fails with
+///   [`ZkError::BadArguments`](crate::ZkError) before it is sent. A server would close the
+///   connection, and each repetition would do the same.
 /// - `watch` sets a one-shot watch on the server. Its event reaches the sink given to
 ///   [`subscribe`](ZooKeeperClient::subscribe) as [`ClientEvent::NodeChanged`], after the reply of
 ///   the call that set it. A watch that is set twice on one path fires once.

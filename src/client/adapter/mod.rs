@@ -13,6 +13,8 @@
 //! - It gives up for good at a disconnect if it has not pinged for a session timeout, and it pings
 //!   only after two thirds of one without any traffic.
 //!   [`min_idle_for_ping`](ZooKeeperClient::min_idle_for_ping) requests that gap.
+//! - Within a chroot, it gives a watch on `/` the path "", and calls the application's default
+//!   watcher instead of the closure. There is no remedy here: such a watch never fires.
 //! - Dropping its last handle makes a blocking call, so a dedicated thread drops it.
 //!
 //! Calls block as long as packets are swallowed. The port's contract allows this, and the session's
