@@ -30,28 +30,32 @@ impl Core {
         self: &Arc<Self>,
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
     ) -> ZkResult<T> {
-        self.send(call, |sending| self.status.lock().lease.read_answered(sending, self.runtime.now()))
+        self.send(call, |sending, _| self.take_note(sending))
     }
 
-    /// A call that goes through the quorum: its answer extends the lease.
+    /// A call that goes through the quorum: its answer extends the lease. A denial counts as a read
+    /// only, since any server may have given it.
     pub(crate) fn write<T>(
         self: &Arc<Self>,
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
     ) -> ZkResult<T> {
-        self.send(call, |sending| self.take_proof(sending))
+        self.send(call, |sending, error| match error {
+            Some(error) if !error.is_leaders_answer() => self.take_note(sending),
+            _ => self.take_proof(sending),
+        })
     }
 
-    /// Makes a call, and passes on when it was sent if it was answered.
+    /// Makes a call, and if it was answered, passes on when it was sent and the error.
     fn send<T>(
         self: &Arc<Self>,
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
-        answered: impl FnOnce(Sending),
+        answered: impl FnOnce(Sending, Option<ZkError>),
     ) -> ZkResult<T> {
         self.check_alive()?;
         let sending = self.status.lock().lease.sending(self.runtime.now());
         let result = contain_call("the ZooKeeper client", || call(&*self.client));
         if was_answered(&result) {
-            answered(sending);
+            answered(sending, result.as_ref().err().copied());
         }
         if matches!(result, Err(ZkError::SessionExpired)) {
             self.end(LossReason::SessionExpired);
@@ -64,6 +68,10 @@ impl Core {
     pub(crate) fn list_after_write(self: &Arc<Self>, dir: &ZNodePath) -> ZkResult<Vec<String>> {
         self.prove_life()?;
         self.read(|client| client.get_children(dir.as_str(), false))
+    }
+
+    fn take_note(&self, sending: Sending) {
+        self.status.lock().lease.read_answered(sending, self.runtime.now());
     }
 
     fn take_proof(self: &Arc<Self>, sending: Sending) {
@@ -128,6 +136,11 @@ impl Core {
 }
 
 /// Whether the request was handled, even if only to refuse it.
-pub(super) fn was_answered<T>(result: &ZkResult<T>) -> bool {
+fn was_answered<T>(result: &ZkResult<T>) -> bool {
     result.as_ref().err().is_none_or(|error| error.is_answer())
+}
+
+/// Whether the leader has handled the write.
+pub(super) fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
+    result.as_ref().err().is_none_or(|error| error.is_leaders_answer())
 }
