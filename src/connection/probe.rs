@@ -13,7 +13,7 @@ use super::codec::{ConnectAnswer, ConnectRequest, Frames, Password, Request, dec
 use super::transport::Transport;
 use crate::session::Moment;
 
-/// The length of an answer is less than this.
+/// The length of an answer is less than this, with the reply to the close request.
 const MAX_ANSWER: usize = 1024;
 
 pub(super) struct Probe {
@@ -23,6 +23,8 @@ pub(super) struct Probe {
     frames: Frames,
     deadline: Moment,
 }
+    /// How many bytes may still come.
+    budget: usize,
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -55,7 +57,8 @@ impl Probe {
             read_only: false,
         };
         request.encode(&mut outgoing);
-        Probe { transport, stage: Stage::Opening, outgoing, frames: Frames::new(MAX_ANSWER), deadline }
+        let frames = Frames::new(MAX_ANSWER);
+        Probe { transport, stage: Stage::Opening, outgoing, frames, budget: MAX_ANSWER, deadline }
     }
 
     pub(super) fn deadline(&self) -> Moment {
@@ -81,7 +84,8 @@ impl Probe {
         }
         self.transport.write(&mut self.outgoing)?;
         let mut buffer = [0; MAX_ANSWER];
-        loop {
+        // A server that never stops sending would keep the thread here.
+        while self.budget > 0 {
             let count = match self.transport.read(&mut buffer) {
                 Ok(0) => return Ok(Progress::Over),
                 Ok(count) => count,
@@ -90,6 +94,7 @@ impl Probe {
             };
             if self.stage == Stage::Answered {
                 // The answer to the close request, after which the server closes the connection.
+            self.budget = self.budget.saturating_sub(count);
                 continue;
             }
             self.frames.push(&buffer[..count]);
@@ -107,3 +112,4 @@ impl Probe {
         }
     }
 }
+        Ok(Progress::Over)

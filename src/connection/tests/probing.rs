@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use super::server::{MIN_TIMEOUT_MS, SESSION, Server, accepted};
+use super::server::{MIN_TIMEOUT_MS, SESSION, Server, accepted, answer};
 use super::*;
 use crate::client::Granted;
 use crate::connection::codec::{ConnectRequest, Request};
@@ -82,4 +82,22 @@ fn longest_tick_counts_after_every_reconnect() {
         assert_eq!(delays.next(), Some(Granted::new(LONG).report_delay), "before the answer");
         assert_eq!(delays.next(), Some(report_delay(longest)));
     }
+#[test]
+fn server_that_never_stops_answering_the_probe_keeps_no_thread() {
+    let server = Server::with(|mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        client.write(&accepted(request.timeout_ms.max(MIN_TIMEOUT_MS), SESSION));
+        if request.timeout_ms != 1 {
+            client.serve_accepted(|xid, request| (answer(xid, request), true));
+            return;
+        }
+        let flood = vec![0; 1 << 16];
+        while client.stream.write_all(&flood).is_ok() {}
+    });
+    let connection = connect(&server.address());
+    for _ in 0..100 {
+        connection.exists("/a", false).unwrap();
+    }
+}
+
 }
