@@ -59,6 +59,10 @@ pub struct Granted {
     pub report_delay: Duration,
 }
 
+/// The ticks that servers are assumed to have if nobody knows better: those of their sample
+/// configuration.
+pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
+
 impl Granted {
     /// Creates a grant with this session timeout. The report delay is that of the longest ticks
     /// which servers with such a grant may have.

@@ -58,7 +58,7 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, EventSink, Granted, Stat, ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, DEFAULT_TICK, EventSink, Granted, Stat, ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::error::{LockError, Result};
 use crate::lock_order;
@@ -83,6 +83,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) tls: Option<TlsConfig>,
     /// The longest frame accepted from a server.
     pub(crate) max_frame: usize,
+    /// No server's tick is taken for a shorter one.
+    pub(crate) max_tick: Duration,
     names: NameService,
 }
 
@@ -95,6 +97,7 @@ impl ConnectionOptions {
             #[cfg(feature = "tls")]
             tls: None,
             max_frame: DEFAULT_MAX_FRAME,
+            max_tick: DEFAULT_TICK,
             names: resolver::system(),
         }
     }
@@ -180,6 +183,7 @@ impl Connection {
             log: Log::default(),
             #[cfg(feature = "tls")]
             tls,
+            max_tick: options.max_tick,
             first_contact: Some(first_contact),
             ended: end,
             watch: Default::default(),

@@ -2,7 +2,9 @@
 //!
 //! A server grants no less than its minimum, which is two of its ticks unless it is configured
 //! otherwise. The protocol has no request for either. Only the lease's report delay depends on the
-//! answer: without one, the longest ticks that the server may have are assumed.
+//! answer: without one, the longest ticks that the server may have are assumed. A minimum below two
+//! ticks would make the report delay too short, so the application's statement
+//! ([`max_tick`](crate::SessionBuilder::max_tick)) is a lower bound.
 
 use std::io;
 use std::time::Duration;
@@ -21,10 +23,10 @@ pub(super) struct Probe {
     stage: Stage,
     outgoing: Vec<u8>,
     frames: Frames,
-    deadline: Moment,
-}
     /// How many bytes may still come.
     budget: usize,
+    deadline: Moment,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -92,9 +94,9 @@ impl Probe {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Progress::Pending),
                 Err(error) => return Err(error),
             };
+            self.budget = self.budget.saturating_sub(count);
             if self.stage == Stage::Answered {
                 // The answer to the close request, after which the server closes the connection.
-            self.budget = self.budget.saturating_sub(count);
                 continue;
             }
             self.frames.push(&buffer[..count]);
@@ -110,6 +112,6 @@ impl Probe {
                 return Ok(Progress::Answered(Duration::from_millis(millis)));
             }
         }
+        Ok(Progress::Over)
     }
 }
-        Ok(Progress::Over)

@@ -16,6 +16,29 @@ fn report_delay(shortest_timeout_ms: i32) -> Duration {
     Granted::new(LONG).with_tick(tick).report_delay
 }
 
+/// Connects with a session timeout in which nothing happens, and believes ticks of any length.
+fn connect(servers: &str) -> Arc<Connection> {
+    connect_with_max_tick(servers, Duration::ZERO)
+}
+
+fn connect_with_max_tick(servers: &str, max_tick: Duration) -> Arc<Connection> {
+    let options = ConnectionOptions { max_tick, ..ConnectionOptions::new(LONG) };
+    connect_with(servers, &options).unwrap()
+}
+
+/// The minimum session timeout may be less than two ticks.
+#[test]
+fn tick_is_not_taken_for_less_than_the_application_states() {
+    let server = Server::start();
+    let stated = Duration::from_secs(1);
+    let connection = connect_with_max_tick(&server.address(), stated);
+    let delay = Granted::new(LONG).with_tick(stated).report_delay;
+    eventually("the answer comes", || connection.report_delay() == delay);
+    let connection = super::connect(&server.address());
+    let delay = Granted::new(LONG).with_tick(crate::client::DEFAULT_TICK).report_delay;
+    eventually("the answer comes", || connection.report_delay() == delay);
+}
+
 #[test]
 fn report_delay_follows_from_the_servers_minimum_session_timeout() {
     let server = Server::start();
@@ -60,6 +83,24 @@ fn probe_without_an_answer_changes_nothing() {
 }
 
 #[test]
+fn server_that_never_stops_answering_the_probe_keeps_no_thread() {
+    let server = Server::with(|mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        client.write(&accepted(request.timeout_ms.max(MIN_TIMEOUT_MS), SESSION));
+        if request.timeout_ms != 1 {
+            client.serve_accepted(|xid, request| (answer(xid, request), true));
+            return;
+        }
+        let flood = vec![0; 1 << 16];
+        while client.stream.write_all(&flood).is_ok() {}
+    });
+    let connection = connect(&server.address());
+    for _ in 0..100 {
+        connection.exists("/a", false).unwrap();
+    }
+}
+
+#[test]
 fn longest_tick_counts_after_every_reconnect() {
     let shortest = Arc::new(AtomicI32::new(8000));
     let granted = Arc::clone(&shortest);
@@ -82,22 +123,4 @@ fn longest_tick_counts_after_every_reconnect() {
         assert_eq!(delays.next(), Some(Granted::new(LONG).report_delay), "before the answer");
         assert_eq!(delays.next(), Some(report_delay(longest)));
     }
-#[test]
-fn server_that_never_stops_answering_the_probe_keeps_no_thread() {
-    let server = Server::with(|mut client| {
-        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
-        client.write(&accepted(request.timeout_ms.max(MIN_TIMEOUT_MS), SESSION));
-        if request.timeout_ms != 1 {
-            client.serve_accepted(|xid, request| (answer(xid, request), true));
-            return;
-        }
-        let flood = vec![0; 1 << 16];
-        while client.stream.write_all(&flood).is_ok() {}
-    });
-    let connection = connect(&server.address());
-    for _ in 0..100 {
-        connection.exists("/a", false).unwrap();
-    }
-}
-
 }
