@@ -139,6 +139,9 @@ pub use connection::TlsConfig;
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
 pub use connection::codec::laws as codec_laws;
+#[cfg(any(test, feature = "test-util"))]
+#[doc(hidden)]
+pub use connection::machine::laws as machine_laws;
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{LockError, LossReason, Result};
 pub use error_kind::ErrorKind;

@@ -30,6 +30,8 @@
 //! [deadline]: Machine::deadline
 
 mod attempts;
+#[cfg(any(test, feature = "test-util"))]
+pub mod laws;
 mod pacing;
 #[cfg(test)]
 mod tests;
@@ -294,8 +296,6 @@ impl<C> Machine<C> {
         }
     }
 
-    fn lose_session(&mut self, loss: SessionLoss) {
-        self.post(Event::SessionLost(loss));
     fn begin_close(&mut self, now: Moment) {
         self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout()).max(now));
         self.fail_unsent(ZkError::SessionExpired);
@@ -311,6 +311,8 @@ impl<C> Machine<C> {
         }
     }
 
+    fn lose_session(&mut self, loss: SessionLoss) {
+        self.post(Event::SessionLost(loss));
         self.end();
     }
 

@@ -108,10 +108,10 @@ impl<C> Traffic<C> {
         }
     }
 
-    /// The number of the next reply.
-    #[cfg(test)]
-    pub(super) fn next_reply(&self) -> Option<i32> {
-        self.sent.front().map(|sent| sent.xid)
+    /// The number of the next reply, and the operation to which it belongs.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn next_reply(&self) -> Option<(i32, OpCode)> {
+        self.sent.front().map(|sent| (sent.xid, sent.operation))
     }
 
     pub(super) fn oldest_unsent(&self) -> Option<Moment> {
