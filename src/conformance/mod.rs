@@ -200,7 +200,6 @@ pub fn checks() -> Vec<Check> {
 }
 
 /// Runs all checks, one after the other.
-#[must_use]
 pub fn check(fixture: &dyn Fixture) -> Report {
     let results = checks().into_iter().map(|check| (check.name, check.run(fixture))).collect();
     Report { results }
