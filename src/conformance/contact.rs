@@ -142,7 +142,7 @@ fn session_goes_on_after_a_reconnect(scene: &Scene<'_>) -> Outcome {
     client.events.await_disconnected()?;
     client.reconnect();
     if !comes_back(&client)? {
-        // It may give up, if it says that it has.
+        // It may give the session up, and reports that.
         return Ok(());
     }
     let after = done("exists after the reconnect", client.exists(&path, false))?;

@@ -1,4 +1,4 @@
-//! [`Scene`]: a znode of its own for each check, and the sessions on it.
+//! [`Scene`]: a new znode for each check, and the sessions on it.
 
 use std::fmt::Debug;
 use std::ops::Deref;

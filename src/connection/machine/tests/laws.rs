@@ -50,3 +50,8 @@ proptest! {
         scripted.actions();
     }
 }
+
+#[test]
+fn close_ends_on_a_server_that_grants_a_millisecond() {
+    check_history(b"~r\0\0\x0f\x0f\x0f\x0f\0\0\0\0\0\0\0\0\0\0\0\0\x0f\x25\x25\xc2\x8a");
+}
