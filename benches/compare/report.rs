@@ -77,11 +77,11 @@ pub(crate) fn print_head(options: &Options) {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().unwrap_or("unknown");
     println!(
-        "\n{} rounds of {:?} for each library, in turns, after one that warms up\n\
+        "\nrounds of {:?} for each library, {} of them, in turns, after one that warms up\n\
          {cores} cores for clients, server and all other programs; load average at the start {load}\n\
          numbers: the median microseconds per lock and unlock; in parentheses how many times those of the first column,\n\
          the median of the rounds' own ratios",
-        options.rounds, options.length,
+        options.length, options.rounds,
     );
 }
 

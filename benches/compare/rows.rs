@@ -45,7 +45,10 @@ pub(crate) const ROWS: [Row; 6] = [
     row("hand-over-8", "hand-over among 8 sessions", Layout::Sessions, 8),
     row("hand-over-100", "hand-over among 100 sessions", Layout::Sessions, 100),
     row("threads-8", "8 threads of one process on one lock", Layout::Threads, 8),
-    Row { is_contended: true, ..row("threads-8-contended", "… and one thread of another process", Layout::Threads, 8) },
+    Row {
+        is_contended: true,
+        ..row("threads-8-contended", "… and one thread of another process", Layout::Threads, 8)
+    },
 ];
 
 const fn row(name: &'static str, title: &'static str, layout: Layout, threads: usize) -> Row {
