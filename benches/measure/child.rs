@@ -5,7 +5,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::survival::Requests;
@@ -57,7 +57,7 @@ impl Child {
     pub(crate) fn usage(&mut self) -> Usage {
         self.input.write_all(b"\n").expect("the child reads its input");
         match self.numbers()[..] {
-            [seconds, log_lines] => Usage { seconds, log_lines },
+            [seconds, warnings, notes] => Usage { seconds, warnings, notes },
             ref other => panic!("the child printed {other:?}"),
         }
     }
@@ -86,8 +86,10 @@ impl Drop for Child {
 pub(crate) struct Usage {
     /// The processor time of all its threads.
     pub(crate) seconds: f64,
-    /// The lines that a log at the level `info` has.
-    pub(crate) log_lines: f64,
+    /// The lines that it has logged at the levels `error` and `warn`.
+    pub(crate) warnings: f64,
+    /// Those at the level `info`.
+    pub(crate) notes: f64,
 }
 
 /// The role of a holder: prints a line when it holds, and then its usage for each line of input.
@@ -102,7 +104,8 @@ pub(crate) fn hold(connect_string: &str, dir: &str, waiters: &str, timeout: &str
     let _busy = (traffic == BUSY).then(|| Requests::start(&session));
     println!();
     for _ in stdin().lines() {
-        println!("{} {}", processor_time(), LINES.load(Ordering::Relaxed));
+        let [warnings, notes] = [&WARNINGS, &NOTES].map(|lines| lines.load(Ordering::Relaxed));
+        println!("{} {warnings} {notes}", processor_time());
     }
 }
 
@@ -111,7 +114,8 @@ fn processor_time() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-static LINES: AtomicU32 = AtomicU32::new(0);
+static WARNINGS: AtomicU32 = AtomicU32::new(0);
+static NOTES: AtomicU32 = AtomicU32::new(0);
 
 /// A logger that counts.
 struct LineCount;
@@ -121,8 +125,9 @@ impl Log for LineCount {
         true
     }
 
-    fn log(&self, _: &Record<'_>) {
-        LINES.fetch_add(1, Ordering::Relaxed);
+    fn log(&self, record: &Record<'_>) {
+        let lines = if record.level() <= Level::Warn { &WARNINGS } else { &NOTES };
+        lines.fetch_add(1, Ordering::Relaxed);
     }
 
     fn flush(&self) {}

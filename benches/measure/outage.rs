@@ -15,8 +15,8 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(40);
 
 const WAITERS: usize = 10;
 
-/// One after 1 s, one after 10 s, and what else an operator should see once.
-const MAX_LINES: f64 = 5.0;
+/// The session and the lock are suspended, and no server was reached for 1 s, and for 10 s.
+const MAX_WARNINGS: f64 = 4.0;
 
 pub(crate) fn run(plan: &Plan, server: &Server) {
     let relay = Relay::to(server.connect_string());
@@ -30,10 +30,10 @@ pub(crate) fn run(plan: &Plan, server: &Server) {
         ("connections refused, ten requests a second", child("refused-busy", &near, true)),
         ("the network silent", child("silent", &far, false)),
     ];
-    relay.swallow();
-    server.kill();
     let mut usage = || children.each_mut().map(|(_, child)| child.usage());
     let before = usage();
+    relay.swallow();
+    server.kill();
     thread::sleep(plan.outage);
     let after = usage();
     relay.restore();
@@ -47,6 +47,8 @@ fn print_figures(plan: &Plan, names: &[&str], before: &[Usage], after: &[Usage])
         let percent = 100.0 * (after.seconds - before.seconds) / plan.outage.as_secs_f64();
         let figure = format!("no server for {:?}, {name}, a held lock and {WAITERS} waiters", plan.outage);
         print_row(&figure, "% of a core", &[percent], &Aim::AtMost(1.0));
-        print_row("… log lines", "lines", &[after.log_lines - before.log_lines], &Aim::AtMost(MAX_LINES));
+        let warnings = after.warnings - before.warnings;
+        print_row("… warnings in the log", "lines", &[warnings], &Aim::AtMost(MAX_WARNINGS));
+        print_row("… lines at the level `info`", "lines", &[after.notes - before.notes], &Aim::None);
     }
 }
