@@ -4,8 +4,8 @@
 //! [`Connection`] is the handle. A call builds a request ([`codec`]), locks the
 //! [shared state](shared), and submits the request to the [state machine](machine), which appends
 //! its bytes to a buffer. The caller itself writes them to the socket ([`transport`], encrypted by
-//! `tls`), as far as the socket takes them, and waits for its continuation. The I/O thread
-//! ([`driver`]) sleeps until the socket is ready, gives the machine what it reads, and carries out
+//! `tls`), as far as the socket takes them, and goes on, or waits. The I/O thread ([`driver`]) sleeps
+//! until the socket is ready, gives the machine what it reads, and carries out
 //! the machine's actions: it runs the continuation of each reply and reports events.
 //!
 //! # From a lost connection to the next
