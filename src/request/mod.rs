@@ -366,7 +366,7 @@ impl Request {
         };
         match is_owner {
             true => logging::warn!("suspended {znode}: no contact, owned until the lease ends"),
-            false => logging::info!("suspended {znode}: no contact, waiting for it"),
+            false => logging::debug!("suspended {znode}: no contact, waiting for it"),
         }
     }
 }
