@@ -5,7 +5,7 @@ use std::thread;
 
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
-use crate::client::{Acl, CreateMode, Permissions, ZkError};
+use crate::client::{Acl, CreateMode, Enqueued, Permissions, ZkError};
 
 pub(super) const CHECKS: &[Check] = &[
     named!(create_makes_a_znode_and_returns_its_path),
@@ -170,7 +170,7 @@ fn create_and_list_includes_the_new_znode(scene: &Scene<'_>) -> Outcome {
     let client = scene.connect();
     for count in 1..=3 {
         let created = client.create_and_list(scene.dir(), "x-lock-", b"me", &open());
-        let (path, listed) = done("create_and_list", created)?;
+        let Enqueued { path, stat: returned, children: listed } = done("create_and_list", created)?;
         let name = path.strip_prefix(&format!("{}/", scene.dir())).unwrap_or_default().to_owned();
         ensure!(name.starts_with("x-lock-") && name.len() == 17, "the new znode is '{path}'");
         let listed = done("the listing", listed)?;
@@ -179,6 +179,7 @@ fn create_and_list_includes_the_new_znode(scene: &Scene<'_>) -> Outcome {
         let (data, stat) = done("get_data", client.get_data(&path, false))?;
         same("the data of the new znode", data, b"me".to_vec())?;
         ensure!(stat.session().is_some(), "the new znode is not ephemeral: {stat:?}");
+        same("the returned metadata", returned.unwrap_or(stat), stat)?;
     }
     Ok(())
 }
@@ -219,7 +220,8 @@ fn paths_begin_below_the_chroot(scene: &Scene<'_>) -> Outcome {
     let sequential = client.create("/a/x-", b"", &open(), CreateMode::EphemeralSequential);
     let sequential = done("create", sequential)?;
     ensure!(sequential.starts_with("/a/x-") && sequential.len() == 15, "a sequential znode: {sequential:?}");
-    let (created, listed) = done("create_and_list", client.create_and_list("/a", "y-", b"", &open()))?;
+    let enqueued = done("create_and_list", client.create_and_list("/a", "y-", b"", &open()))?;
+    let (created, listed) = (enqueued.path, enqueued.children);
     ensure!(created.starts_with("/a/y-"), "the znode of create_and_list: {created:?}");
     same("the length of the listing", done("the listing", listed)?.len(), 2)?;
     same("the children of the chroot", client.get_children("/", false), Ok(vec!["a".to_owned()]))?;

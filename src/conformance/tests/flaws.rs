@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::client::{Acl, ClientEvent, CreateMode, EventSink, Granted, Stat, ZkError, ZkResult};
+use crate::client::{Acl, ClientEvent, CreateMode, Enqueued, EventSink, Granted, Stat, ZkError, ZkResult};
 
 /// A violation, by clients that otherwise are the fake server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,21 +167,17 @@ impl ZooKeeperClient for Flawed {
         Ok(if self.has(SetDataReturnsOldStat) { before?.unwrap_or_default() } else { stat })
     }
 
-    fn create_and_list(
-        &self,
-        dir: &str,
-        prefix: &str,
-        data: &[u8],
-        acl: &[Acl],
-    ) -> ZkResult<(String, ZkResult<Vec<String>>)> {
+    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Enqueued> {
         let before = self.get_children(dir, false);
         let mode = CreateMode::EphemeralSequential;
         let created = match self.create(&format!("{dir}/{prefix}"), data, acl, mode) {
-            Err(error) if self.has(FailedCreateIsListed) => return Ok((String::new(), Err(error))),
+            Err(error) if self.has(FailedCreateIsListed) => {
+                return Ok(Enqueued::new(String::new(), Err(error)));
+            }
             created => created?,
         };
         let listed = if self.has(ListsBeforeTheCreate) { before } else { self.get_children(dir, false) };
-        Ok((created, listed))
+        Ok(Enqueued::new(created, listed))
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

@@ -168,7 +168,8 @@ fn a_reconnect_during_subscription_counts_from_its_own_disconnect() {
     let client = Arc::new(SubscribesSlowly { simulated, runtime: Arc::clone(&runtime) });
     let contact = FirstContact::by(opened, TIMEOUT, "the simulation");
     let session = Session::open(Ok(client), runtime, None, &contact).unwrap();
-    let end = session.core().current_epoch().end();
+    let core = session.core();
+    let end = core.epoch_on(core.connection()).unwrap().end();
     assert!(opened < end && end <= opened.after(TIMEOUT), "{:?} after it", end.since(opened));
 }
 
@@ -231,7 +232,7 @@ fn session_is_suspended_when_writes_fail_although_reads_succeed() {
 fn denied_write_proves_nothing() {
     let zookeeper = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
-    let epoch = session.core().current_epoch();
+    let epoch = session.core().epoch_on(session.core().connection()).unwrap();
     for denial in [ZkError::NoAuth, ZkError::InvalidAcl] {
         runtime.advance(Duration::from_millis(100));
         let end = epoch.end();
