@@ -76,7 +76,8 @@
 //! - `zookeeper` (default): [`Session::connect`] and [`Session::from_zookeeper`], on the crate of
 //!   that name.
 //! - `tls`: encrypted connections, by rustls.
-//! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command.
+//! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command, and [`conformance`], checks
+//!   for other clients.
 //!
 //! # Logging
 //! The crate logs through [`log`], always with the znode or the directory: `debug` for steps,
@@ -102,6 +103,8 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod client;
+#[cfg(any(test, feature = "test-util"))]
+pub mod conformance;
 mod connection;
 mod directory;
 mod error;
@@ -137,6 +140,9 @@ pub use connection::TlsConfig;
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
 pub use connection::codec::laws as codec_laws;
+#[cfg(any(test, feature = "test-util"))]
+#[doc(hidden)]
+pub use connection::machine::laws as machine_laws;
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{LockError, LossReason, Result};
 pub use error_kind::ErrorKind;

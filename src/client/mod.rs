@@ -62,6 +62,10 @@ pub struct Granted {
     pub report_delay: Duration,
 }
 
+/// The ticks that servers are assumed to have if nobody knows better: those of their sample
+/// configuration.
+pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
+
 impl Granted {
     /// Creates a grant with this session timeout. The report delay is that of the longest ticks
     /// which servers with such a grant may have.
@@ -114,7 +118,8 @@ impl Enqueued {
 ///
 /// Implemented for the crate `zookeeper`, which [`Session::connect`](crate::Session::connect) and
 /// [`Session::from_zookeeper`](crate::Session::from_zookeeper) use. Implement it to run the recipes
-/// on another client through [`Session::from_client`](crate::Session::from_client).
+/// on another client through [`Session::from_client`](crate::Session::from_client). With the feature
+/// `test-util`, the module `conformance` checks a client against the contract.
 ///
 /// # The contract
 /// - A call blocks until the server has answered or contact is lost. It may block longer when
@@ -125,6 +130,9 @@ impl Enqueued {
 /// - Once the session cannot come back, every call fails immediately with
 ///   [`ZkError::SessionExpired`](crate::ZkError). A call never takes effect on any other session
 ///   than the one that the client was made for.
+/// - A request that is too long for a server, of a mebibyte by default, fails with
+///   [`ZkError::BadArguments`](crate::ZkError) before it is sent. A server would close the
+///   connection, and each repetition would do the same.
 /// - `watch` sets a one-shot watch on the server. Its event reaches the sink given to
 ///   [`subscribe`](ZooKeeperClient::subscribe) as [`ClientEvent::NodeChanged`], after the reply of
 ///   the call that set it. A watch that is set twice on one path fires once.

@@ -61,6 +61,8 @@ pub(super) struct Driver {
     pub(super) chroot: Chroot,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsClient>,
+    /// No server's tick is taken for a shorter one.
+    pub(super) max_tick: Duration,
     /// Receives the first contact, or why there will be none.
     pub(super) first_contact: Option<Sender<Result<(), &'static str>>>,
     /// Disconnects its receivers when the thread ends.
@@ -350,8 +352,9 @@ impl Driver {
         let mut progress = if is_ready { probe.advance() } else { Progress::Pending };
         if let Progress::Answered(shortest_timeout) = progress {
             progress = probe.advance();
-            // Two ticks, unless the server is configured otherwise.
-            let tick = shortest_timeout / 2;
+            // Two ticks, unless the server is configured otherwise. Perhaps to less: so a short time
+            // is not believed.
+            let tick = (shortest_timeout / 2).max(self.max_tick);
             self.watch.longest_tick = Some(self.watch.longest_tick.map_or(tick, |longest| longest.max(tick)));
             self.report_tick();
         }

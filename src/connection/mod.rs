@@ -22,7 +22,7 @@ mod chroot;
 pub(crate) mod codec;
 mod credential;
 mod driver;
-mod machine;
+pub(crate) mod machine;
 mod outage;
 mod probe;
 mod random;
@@ -56,8 +56,8 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat, ZkError,
-    ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat,
+    ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::error::{LockError, Result};
 use crate::lock_order;
@@ -82,6 +82,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) tls: Option<TlsConfig>,
     /// The longest frame accepted from a server.
     pub(crate) max_frame: usize,
+    /// No server's tick is taken for a shorter one.
+    pub(crate) max_tick: Duration,
     names: NameService,
 }
 
@@ -94,6 +96,7 @@ impl ConnectionOptions {
             #[cfg(feature = "tls")]
             tls: None,
             max_frame: DEFAULT_MAX_FRAME,
+            max_tick: DEFAULT_TICK,
             names: resolver::system(),
         }
     }
@@ -178,6 +181,7 @@ impl Connection {
             chroot: chroot.clone(),
             #[cfg(feature = "tls")]
             tls,
+            max_tick: options.max_tick,
             first_contact: Some(first_contact),
             ended: end,
             watch: Default::default(),

@@ -26,8 +26,8 @@
 //! # Limitations
 //! There is one server: every client sees every write immediately, while a real follower may lag
 //! behind. Sessions expire only on request. Every call refuses a bad path, while the real server
-//! checks only paths to be created. Quotas, size limits, TTLs and the collection of containers are
-//! left out; a container znode is a persistent one here. `ctime` and `mtime` are zxids.
+//! checks only paths to be created. Quotas, TTLs and the collection of containers are left out; a
+//! container znode is a persistent one here. `ctime` and `mtime` are zxids.
 
 mod access;
 mod client;

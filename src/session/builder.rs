@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{FirstContact, Session, check_timeout};
+use crate::client::DEFAULT_TICK;
 use crate::client::connect_string::ConnectString;
 #[cfg(feature = "tls")]
 use crate::connection::TlsConfig;
@@ -31,6 +32,7 @@ pub struct SessionBuilder {
     connect_string: String,
     session_timeout: Duration,
     replaces_lost_sessions: bool,
+    max_tick: Duration,
     credentials: Vec<Credential>,
     #[cfg(feature = "tls")]
     tls: Option<TlsConfig>,
@@ -42,6 +44,7 @@ impl SessionBuilder {
             connect_string,
             session_timeout: DEFAULT_TIMEOUT,
             replaces_lost_sessions: false,
+            max_tick: DEFAULT_TICK,
             credentials: Vec::new(),
             #[cfg(feature = "tls")]
             tls: None,
@@ -53,6 +56,21 @@ impl SessionBuilder {
     /// counts: [`Session::session_timeout`].
     pub fn session_timeout(self, session_timeout: Duration) -> SessionBuilder {
         SessionBuilder { session_timeout, ..self }
+    }
+
+    /// Sets the longest tick (`tickTime`) of the servers; 2 s by default, as in their sample
+    /// configuration.
+    ///
+    /// A lock is owned only while the server provably keeps the session, and the proof depends on
+    /// the tick. The session takes half of the shortest session timeout that a server grants for its
+    /// tick, but no less than this.
+    ///
+    /// - State shorter ticks for a session timeout of a few seconds: its locks then survive longer
+    ///   outages.
+    /// - State longer ticks if the servers' `minSessionTimeout` is below two of them, as it hides
+    ///   them. **A value below the true one then breaks mutual exclusion** when a server dies.
+    pub fn max_tick(self, max_tick: Duration) -> SessionBuilder {
+        SessionBuilder { max_tick, ..self }
     }
 
     /// Sets whether to connect a new session whenever one is lost; `false` by default.
@@ -104,6 +122,7 @@ impl SessionBuilder {
         let servers = ConnectString::parse(&self.connect_string)?;
         let mut options = ConnectionOptions::new(session_timeout);
         options.credentials = self.credentials;
+        options.max_tick = self.max_tick;
         #[cfg(feature = "tls")]
         {
             options.tls = self.tls;

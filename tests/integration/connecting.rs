@@ -16,7 +16,7 @@ use zookeeper_recipes_lock::{
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, session, unique_dir};
 use crate::support::net::free_port;
 use crate::support::relay::Relay;
-use crate::support::server;
+use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 
 #[test]
@@ -291,4 +291,16 @@ fn credentials_are_presented_after_a_reconnect_and_by_a_session_that_replaces_a_
     relay.restore();
     eventually("another session is connected", || ours.state() == SessionState::Connected);
     lock.lock().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn session_with_refused_credentials_is_closed_at_the_server() {
+    let server = Server::start();
+    // Servers accept any password of the scheme `digest`, and refuse schemes that they do not know.
+    let builder = Session::builder(server.connect_string()).session_timeout(LONG);
+    let error = builder.auth("no-such-scheme", "ada:secret").connect().unwrap_err();
+    assert!(error.to_string().contains("refuses the credentials"), "{error}");
+    let begun = Instant::now();
+    eventually("the session is closed", || server.session_count() == 0);
+    assert!(begun.elapsed() < LONG, "before it expires");
 }

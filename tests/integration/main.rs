@@ -14,6 +14,8 @@ mod support;
 mod child_test;
 mod fixtures;
 
+#[cfg(all(feature = "test-util", feature = "zookeeper"))]
+mod conformance;
 mod connecting;
 mod counter_end;
 mod directories;

@@ -82,14 +82,11 @@ impl<C> Machine<C> {
             return Err(Malformed);
         }
         if header.error != 0 {
-            let is_refusal = ZkError::from_code(header.error) == ZkError::AuthFailed;
-            return match is_refusal {
-                true => {
-                    self.lose_session(SessionLoss::CredentialsRefused);
-                    Ok(())
-                }
-                false => Err(Malformed),
-            };
+            if ZkError::from_code(header.error) == ZkError::AuthFailed {
+                self.credentials_refused(now);
+            }
+            // After a refusal the server closes the connection, too.
+            return Err(Malformed);
         }
         *unanswered -= 1;
         if *unanswered == 0 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::calls::was_answered;
+use super::calls::was_answered_by_leader;
 use super::{Core, Status};
 use crate::client::ZkResult;
 use crate::error::LossReason;
@@ -15,6 +15,10 @@ use crate::session::runtime::Priority;
 /// The path of the write that proves the session alive. It changes nothing: the znode does not
 /// exist, and if it did, not at this version. A read would prove less (see the lease).
 pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
+
+/// The path used instead if the other one exists and its ACL denies the write: a denial proves
+/// nothing.
+const OTHER_KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive/none";
 
 /// The delay before a failed proof is repeated in contact.
 const PROOF_RETRY: Duration = Duration::from_millis(100);
@@ -29,12 +33,12 @@ impl Core {
             let mut status = self.status.lock();
             // An answer from before a disconnect proves nothing about the time after it.
             let is_of_this_contact = status.lease.connection() == connection;
-            was_answered(&result) && is_of_this_contact && status.proven()
+            was_answered_by_leader(&result) && is_of_this_contact && status.proven()
         };
         if recheck {
             self.notify_all_participants(Notification::Reconnected);
         }
-        proof.was_answered = was_answered(&result);
+        proof.was_answered = was_answered_by_leader(&result);
         if proof.was_answered {
             self.look_if_due();
         }
@@ -47,7 +51,11 @@ impl Core {
         if self.status.lock().lease.needs_pairs() {
             self.read(|client| client.exists(KEEP_ALIVE_PATH, false))?;
         }
-        self.write(|client| client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX)).map(drop))
+        let write = |path| self.write(|client| client.set_data(path, &[], Some(i32::MAX)).map(drop));
+        match write(KEEP_ALIVE_PATH) {
+            Err(error) if error.is_answer() && !error.is_leaders_answer() => write(OTHER_KEEP_ALIVE_PATH),
+            result => result,
+        }
     }
 
     /// Does what is due (a keep-alive, notifying owners that their lease has ended, giving the

@@ -7,7 +7,7 @@ use zookeeper_recipes_lock::{Session, SessionState};
 
 use super::contender::class_of;
 use super::journal::Journal;
-use crate::plan::SESSION_TIMEOUT;
+use crate::plan::{SESSION_TIMEOUT, TICK};
 
 pub struct Keeper {
     servers: String,
@@ -31,7 +31,8 @@ impl Keeper {
             return Some(session.clone());
         }
         *kept = None;
-        match Session::connect(&self.servers, SESSION_TIMEOUT) {
+        let builder = Session::builder(&self.servers).session_timeout(SESSION_TIMEOUT).max_tick(TICK);
+        match builder.connect() {
             Ok(session) => {
                 assert_eq!(
                     session.session_timeout(),
