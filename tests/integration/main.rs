@@ -14,6 +14,7 @@ mod support;
 mod child_test;
 mod fixtures;
 
+mod brought_handle;
 mod connecting;
 mod counter_end;
 mod directories;
@@ -30,5 +31,8 @@ mod ported;
 mod recoverable;
 mod reentrant;
 mod revoking;
+mod servers;
 mod sharing;
+#[cfg(feature = "tls")]
+mod tls;
 mod tracking;
