@@ -160,6 +160,15 @@ fn send_and_wait(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     wait_for_the_end(stream)
 }
 
+fn end_after_the_request(mut stream: TcpStream) -> io::Result<()> {
+    stream.read_exact(&mut [0; 49])
+}
+
+/// The client may see it as a reset.
+fn end_at_once(_: TcpStream) -> io::Result<()> {
+    Ok(())
+}
+
 /// Opens a session that no other server knows, then replies to a request that was not made.
 fn reply_without_a_request(mut stream: TcpStream) -> io::Result<()> {
     stream.read_exact(&mut [0; 49])?;
@@ -170,7 +179,7 @@ fn reply_without_a_request(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// The servers, each with a part of the error.
-fn odd_servers() -> [(&'static str, String, &'static str); 8] {
+fn odd_servers() -> [(&'static str, String, &'static str); 9] {
     let no_server = "is no ZooKeeper server";
     [
         (
@@ -179,14 +188,8 @@ fn odd_servers() -> [(&'static str, String, &'static str); 8] {
             no_server,
         ),
         ("silence", odd_server(|stream| wait_for_the_end(&stream)), "no answer"),
-        (
-            "an end",
-            odd_server(|stream| {
-                drop(stream);
-                Ok(())
-            }),
-            "closed the connection",
-        ),
+        ("an end", odd_server(end_after_the_request), "closed the connection"),
+        ("an end at once", odd_server(end_at_once), ""),
         ("2 GiB", odd_server(|stream| send_and_wait(&stream, &[0x7f, 0xff, 0xff, 0xff, 0, 0])), no_server),
         ("a negative length", odd_server(|stream| send_and_wait(&stream, &[0xff; 8])), no_server),
         ("an empty frame", odd_server(|stream| send_and_wait(&stream, &[0; 4])), no_server),
