@@ -287,31 +287,54 @@ fn chroot_may_be_created_after_the_session() {
 
 // ---- a server without a quorum that serves reads
 
-#[test]
-fn read_only_server_is_not_taken_for_a_serving_one() {
+/// An ensemble of three whose servers serve reads without a quorum.
+fn ensemble_that_serves_reads(config: &[&str]) -> Ensemble {
     let options = ServerOptions {
         jvm_flags: vec!["-Dreadonlymode.enabled=true".to_owned()],
+        config: config.iter().map(|&line| line.to_owned()).collect(),
         ..ServerOptions::default()
     };
-    let ensemble = Ensemble::with(3, &options);
+    Ensemble::with(3, &options)
+}
+
+/// Ends all servers but the first, which then serves reads only.
+fn leave_one(ensemble: &Ensemble) -> &Server {
+    (1..3).for_each(|index| ensemble.stop(index));
+    let left = ensemble.node(0);
+    eventually("the server that is left serves reads only", || left.four_letter("isro") == "ro");
+    left
+}
+
+/// Connecting is refused, rather than accepted without an answer to a write.
+fn assert_refuses(server: &Server) {
+    let error = connect_error(&server.connect_string());
+    assert!(matches!(error, LockError::Connect { .. }), "{error:?}");
+    assert!(error.to_string().contains("closed the connection"), "{error}");
+}
+
+#[test]
+fn read_only_server_is_not_taken_for_a_serving_one() {
+    let ensemble = ensemble_that_serves_reads(&[]);
     let timeout = Duration::from_secs(40);
     let session = Session::connect(&ensemble.connect_string(), timeout).unwrap();
     let lock = BlockingWriteLock::new(&session, &unique_dir("read-only")).unwrap();
     let guard = lock.lock().unwrap();
-    let (left, others) = (0, [1, 2]);
-    others.iter().for_each(|&index| ensemble.stop(index));
-    let left = ensemble.node(left);
-    eventually("the server that is left serves reads only", || left.four_letter("isro") == "ro");
-    let error = connect_error(&left.connect_string());
-    assert!(matches!(error, LockError::Connect { .. }), "{error:?}");
-    // Refused, rather than accepted without an answer to a write.
-    let message = error.to_string();
-    assert!(message.contains("closed the connection") || message.contains("it refused"), "{message}");
+    assert_refuses(leave_one(&ensemble));
     assert_eq!(session.state(), SessionState::Suspended);
     assert!(guard.is_owner(), "the lease has not ended");
-    others.iter().for_each(|&index| ensemble.restart(index));
+    (1..3).for_each(|index| ensemble.restart(index));
     eventually("the session is connected", || session.state() == SessionState::Connected);
     assert!(guard.is_owner(), "{:?}", guard.loss());
     guard.unlock().unwrap();
     lock.lock().unwrap().unlock().unwrap();
+}
+
+/// With local sessions, a read-only server opens sessions for clients that ask for no more.
+#[test]
+fn read_only_server_with_local_sessions_is_not_taken_for_a_serving_one() {
+    let ensemble =
+        ensemble_that_serves_reads(&["localSessionsEnabled=true", "localSessionsUpgradingEnabled=true"]);
+    let session = Session::connect(&ensemble.connect_string(), LONG).unwrap();
+    assert_locks(&session, "local-sessions");
+    assert_refuses(leave_one(&ensemble));
 }
