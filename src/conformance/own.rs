@@ -7,6 +7,7 @@ use crate::client::ZooKeeperClient;
 use crate::client::connect_string::ConnectString;
 use crate::connection::{Connection, ConnectionOptions};
 use crate::error::Result;
+use crate::wait::Wait;
 
 /// Opens a connection of the crate's own.
 ///
@@ -14,7 +15,8 @@ use crate::error::Result;
 /// As [`SessionBuilder::connect`](crate::SessionBuilder::connect).
 pub fn connection(connect_string: &str, session_timeout: Duration) -> Result<Arc<dyn ZooKeeperClient>> {
     let servers = ConnectString::parse(connect_string)?;
-    Ok(Connection::connect(&servers, &ConnectionOptions::new(session_timeout))?)
+    let options = ConnectionOptions::new(session_timeout);
+    Ok(Connection::connect(&servers, &options, &Wait::timeout(session_timeout))?)
 }
 
 /// The adapter for a handle of the crate `zookeeper`.

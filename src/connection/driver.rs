@@ -63,8 +63,8 @@ pub(super) struct Driver {
     pub(super) tls: Option<TlsClient>,
     /// No server's tick is taken for a shorter one.
     pub(super) max_tick: Duration,
-    /// Receives the first contact, or why there will be none.
-    pub(super) first_contact: Option<Sender<Result<(), &'static str>>>,
+    /// Receives the first contact, or why there will be none. Dropped if the thread fails before.
+    pub(super) first_contact: Option<Sender<Result<(), SessionLoss>>>,
     /// Disconnects its receivers when the thread ends.
     pub(super) ended: Sender<Infallible>,
     pub(super) watch: Watch,
@@ -89,9 +89,7 @@ impl Driver {
             logging::error!("the thread of a ZooKeeper connection panicked: {message}");
         }
         self.drop_probe();
-        if let Some(first_contact) = self.first_contact.take() {
-            let _ = first_contact.send(Err("the connection has ended"));
-        }
+        self.first_contact = None;
         // Not reported yet if the thread ends by an error.
         let is_reported = matches!(self.shared.lock().status.contact, Contact::Lost | Contact::Closed);
         if !is_reported {
@@ -103,6 +101,7 @@ impl Driver {
     }
 
     fn run_to_the_end(&mut self) {
+        self.watch.outage.begin(SystemClock.now());
         let mut events = Events::with_capacity(16);
         let mut buffer = vec![0; BUFFER];
         while self.run_actions() {
@@ -315,7 +314,7 @@ impl Driver {
         let session_id = self.shared.lock().status.session_id;
         self.report(Contact::Lost, ClientEvent::SessionLost);
         if let Some(first_contact) = self.first_contact.take() {
-            let _ = first_contact.send(Err(why));
+            let _ = first_contact.send(Err(loss));
         }
         logging::warn!("ZooKeeper session {session_id:#x} lost: {why}");
     }

@@ -20,15 +20,17 @@ mod state;
 mod timer;
 mod workers;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::{Receiver, never, unbounded};
 
 #[cfg(feature = "zookeeper")]
 use crate::client::Adapter;
 use crate::client::ZooKeeperClient;
+use crate::connection::CONNECT;
 use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
 
@@ -155,7 +157,7 @@ impl Session {
         let threads = Threads::start()?;
         let client = Ok(Adapter::borrow(zk, session_timeout));
         let contact = FirstContact::by(threads.now(), session_timeout, "the given ZooKeeper handle");
-        Session::open(client, threads, None, &contact)
+        Session::open(client, threads, None, contact)
     }
 
     /// Uses any other client.
@@ -172,17 +174,20 @@ impl Session {
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;
         let contact = FirstContact::by(threads.now(), session_timeout, "the given client");
-        Session::open(Ok(client), threads, None, &contact)
+        Session::open(Ok(client), threads, None, contact)
     }
 
     pub(crate) fn open(
         client: Result<Arc<dyn ZooKeeperClient>>,
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,
-        contact: &FirstContact,
+        contact: FirstContact,
     ) -> Result<Session> {
-        let core = open_core(client, runtime, opened_after, contact)?;
-        Ok(Session { handle: Arc::new(Handle { core: Mutex::new(core), replacement: None }) })
+        Ok(Session::on(open_core(client, runtime, opened_after, contact)?))
+    }
+
+    fn on(core: Arc<Core>) -> Session {
+        Session { handle: Arc::new(Handle { core: Mutex::new(core), replacement: None }) }
     }
 
     /// Uses any other client, and asks the factory for another one whenever the session is lost, as
@@ -205,6 +210,11 @@ impl Session {
     pub(crate) fn open_replaced(factory: Factory) -> Result<Session> {
         let factory = Arc::new(factory);
         let core = replacement::make(&factory)?;
+        Session::replaced_by(core, factory)
+    }
+
+    /// Uses a core, and the factory whenever its session is lost.
+    fn replaced_by(core: Arc<Core>, factory: Arc<Factory>) -> Result<Session> {
         let (replacement, closed) = Replacement::new();
         let handle = Arc::new(Handle { core: Mutex::new(Arc::clone(&core)), replacement: Some(replacement) });
         replacement::start(&handle, core, factory, closed)?;
@@ -314,16 +324,26 @@ impl Drop for Handle {
 /// What a new session waits for, and how long.
 pub(crate) struct FirstContact {
     tried: String,
+    /// The time allowed.
     timeout: Duration,
-    deadline: Moment,
+    deadline: Option<Moment>,
+    cancelled: Receiver<Infallible>,
 }
 
 impl FirstContact {
     pub(crate) fn by(begun: Moment, timeout: Duration, tried: impl Into<String>) -> FirstContact {
-        FirstContact { tried: tried.into(), timeout, deadline: begun.after(timeout) }
+        let deadline = Some(begun.after(timeout));
+        FirstContact { tried: tried.into(), timeout, deadline, cancelled: never() }
     }
 
-    fn failed(&self, why: &str) -> LockError {
+    fn is_over(&self, now: Moment) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now) || is_disconnected(&self.cancelled)
+    }
+
+    fn failed(self, why: &str) -> LockError {
+        if is_disconnected(&self.cancelled) {
+            return LockError::Cancelled { operation: CONNECT, path: self.tried };
+        }
         LockError::Connect { tried: format!("{} ({why})", self.tried), timeout: self.timeout }
     }
 }
@@ -333,7 +353,7 @@ fn open_core(
     client: Result<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
     opened_after: Option<Moment>,
-    contact: &FirstContact,
+    contact: FirstContact,
 ) -> Result<Arc<Core>> {
     let client = client.inspect_err(|_| runtime.shut_down())?;
     let core = Core::start(client, runtime, opened_after);
@@ -346,26 +366,28 @@ fn open_core(
     }
 }
 
-fn await_first_contact(core: &Arc<Core>, contact: &FirstContact) -> Result<()> {
+fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
     let (subscriber, states) = unbounded();
     core.subscribe(subscriber);
     let (attempt, attempts) = unbounded();
     let mut why = "no answer".to_owned();
     // In contact the session tries by itself.
     let mut tries = !core.in_contact();
-    while core.state() == SessionState::Suspended && core.now() < contact.deadline {
+    while core.state() == SessionState::Suspended && !contact.is_over(core.now()) {
         if tries {
             let attempt = attempt.clone();
             core.submit(move |core| {
                 let _ = attempt.send(core.prove_life());
             });
-            core.wait(&[&states, &attempts], Some(contact.deadline));
+            core.wait(&[&states, &attempts, &contact.cancelled], contact.deadline);
             if let Ok(Err(error)) = attempts.try_recv() {
-                why = format!("{error:?}");
+                why = error.to_string();
             }
         }
         // An answer from before the client's report of contact does not count.
-        core.wait(&[&states], Some(core.now().after(CONNECT_RETRY).min(contact.deadline)));
+        let pause = core.now().after(CONNECT_RETRY);
+        let pause = contact.deadline.map_or(pause, |deadline| pause.min(deadline));
+        core.wait(&[&states, &contact.cancelled], Some(pause));
         while states.try_recv().is_ok() {}
         tries = true;
     }

@@ -53,7 +53,7 @@ pub(super) fn open_client(world: &Arc<World>) {
     } else {
         let (runtime, new) = new_client(world, true);
         let contact = FirstContact::by(world.now(), new.timeout, "the simulation");
-        let session = Session::open(Ok(new.wire(world)), runtime, Some(world.now()), &contact);
+        let session = Session::open(Ok(new.wire(world)), runtime, Some(world.now()), contact);
         (new.number, session.expect("there is contact"))
     };
     {

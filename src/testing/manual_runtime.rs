@@ -32,7 +32,7 @@ pub(crate) fn open_client_on_manual_runtime(
     super::begin();
     let runtime = Arc::new(ManualRuntime::default());
     let contact = FirstContact::by(runtime.now(), session_timeout, "the simulation");
-    let session = Session::open(Ok(client), runtime.clone(), None, &contact);
+    let session = Session::open(Ok(client), runtime.clone(), None, contact);
     (runtime, session.unwrap())
 }
 

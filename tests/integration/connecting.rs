@@ -32,12 +32,12 @@ fn session_is_connected_when_connect_returns() {
 
 #[test]
 fn session_timeout_is_the_granted_one() {
-    let connect_string = server::shared().connect_string();
-    assert_eq!(connect(&connect_string, Duration::from_secs(300)).session_timeout(), Duration::from_secs(40));
-    assert_eq!(
-        connect(&connect_string, Duration::from_millis(200)).session_timeout(),
-        Duration::from_secs(1)
-    );
+    let granted = |timeout| {
+        let builder = Session::builder(server::shared().connect_string()).session_timeout(timeout);
+        builder.wait_for_server(deadline()).connect().unwrap().session_timeout()
+    };
+    assert_eq!(granted(Duration::from_secs(300)), Duration::from_secs(40));
+    assert_eq!(granted(Duration::from_millis(200)), Duration::from_secs(1));
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod support;
 mod child_test;
 mod fixtures;
 
+mod brought_handle;
 #[cfg(all(feature = "test-util", feature = "zookeeper"))]
 mod conformance;
 mod connecting;
@@ -32,5 +33,8 @@ mod ported;
 mod recoverable;
 mod reentrant;
 mod revoking;
+mod servers;
 mod sharing;
+#[cfg(feature = "tls")]
+mod tls;
 mod tracking;

@@ -167,7 +167,7 @@ fn a_reconnect_during_subscription_counts_from_its_own_disconnect() {
     let opened = runtime.now();
     let client = Arc::new(SubscribesSlowly { simulated, runtime: Arc::clone(&runtime) });
     let contact = FirstContact::by(opened, TIMEOUT, "the simulation");
-    let session = Session::open(Ok(client), runtime, None, &contact).unwrap();
+    let session = Session::open(Ok(client), runtime, None, contact).unwrap();
     let core = session.core();
     let end = core.epoch_on(core.connection()).unwrap().end();
     assert!(opened < end && end <= opened.after(TIMEOUT), "{:?} after it", end.since(opened));
@@ -194,7 +194,7 @@ fn session_that_opened_slowly_is_not_suspended() {
     let contact = FirstContact::by(threads.now(), timeout, "the simulation");
     // It was opened so long ago that its lease ends before a proof can extend it.
     let opened_after = threads.now().before(timeout * 9 / 10);
-    let session = Session::open(Ok(client), threads, Some(opened_after), &contact).unwrap();
+    let session = Session::open(Ok(client), threads, Some(opened_after), contact).unwrap();
     let states = session.subscribe();
     let writes = || zookeeper.log().iter().filter(|call| call.path == KEEP_ALIVE_PATH).count();
     let before = writes();
