@@ -130,6 +130,11 @@ impl NamedLocks {
         self.path(resource).map(|path| path.to_string())
     }
 
+    #[cfg(test)]
+    pub(crate) fn cohorts_remembered(&self) -> usize {
+        self.cohorts.lock().locks.len()
+    }
+
     fn path(&self, resource: &str) -> Result<ZNodePath> {
         if resource.is_empty() {
             let rule = "the name of a resource must not be empty".to_owned();

@@ -10,6 +10,8 @@ use super::locks::{SCHEME, options};
 use super::scheduler::DIRS;
 use super::world::World;
 use crate::error::Result;
+use crate::locks::cohort::Grant;
+use crate::locks::cohort::request::CohortRequest;
 use crate::locks::locking::Released;
 use crate::request::Request;
 use crate::session::Moment;
@@ -19,9 +21,25 @@ use crate::{
 };
 
 /// A guard, or a leadership, for as long as its holder acts under it.
+#[derive(Clone)]
 pub(super) struct Hold {
     pub(super) dir: &'static str,
     pub(super) request: Arc<Request>,
+    /// Of a cohort lock: the thread's turn.
+    pub(super) turn: Option<(Arc<CohortRequest>, u64)>,
+}
+
+impl Hold {
+    /// Whether the same guard is held, or another of the same thread.
+    pub(super) fn is_same_as(&self, other: &Hold) -> bool {
+        let tenure = |hold: &Hold| hold.turn.as_ref().map(|(_, tenure)| *tenure);
+        Arc::ptr_eq(&self.request, &other.request) && tenure(self) == tenure(other)
+    }
+
+    pub(super) fn is_owner(&self) -> bool {
+        let is_current = |(request, tenure): &(Arc<CohortRequest>, u64)| request.tenure() == *tenure;
+        self.turn.as_ref().is_none_or(is_current) && self.request.is_owner()
+    }
 }
 
 /// A call with a deadline or a token.
@@ -55,14 +73,26 @@ pub(super) struct Holding {
 
 impl Holding {
     pub(super) fn of(world: &Arc<World>, requests: impl IntoIterator<Item = Arc<Request>>) -> Holding {
+        Holding::of_all(world, requests.into_iter().map(|request| (request, None)))
+    }
+
+    pub(super) fn of_cohort(world: &Arc<World>, grant: &Grant) -> Holding {
+        let turn = (Arc::clone(&grant.request), grant.tenure);
+        Holding::of_all(world, [(Arc::clone(&**grant.request), Some(turn))])
+    }
+
+    fn of_all(
+        world: &Arc<World>,
+        requests: impl IntoIterator<Item = (Arc<Request>, Option<(Arc<CohortRequest>, u64)>)>,
+    ) -> Holding {
         let mut numbers = Vec::new();
-        for request in requests {
+        for (request, turn) in requests {
             let znode = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
             let Some(dir) = DIRS.into_iter().find(|dir| znode.starts_with(dir)) else { continue };
             let mut state = world.state();
             state.holds_so_far += 1;
             let number = state.holds_so_far;
-            state.holds.insert(number, Hold { dir, request });
+            state.holds.insert(number, Hold { dir, request, turn });
             numbers.push(number);
         }
         Holding { world: Arc::clone(world), numbers }
@@ -254,6 +284,14 @@ impl User {
     /// Waits with a deadline, a token, or both, and checks that the call returns neither late nor
     /// early.
     fn try_lock_for(&self, lock: &Lock) -> Result<Option<Guard>> {
+        self.wait_limited(|wait| lock.try_lock_for(wait))
+    }
+
+    /// As [`try_lock_for`](User::try_lock_for), for any call.
+    pub(super) fn wait_limited<G>(
+        &self,
+        call: impl FnOnce(Wait) -> Result<Option<G>>,
+    ) -> Result<Option<G>> {
         let chosen = self.world.state().random.below(3);
         let deadline = (chosen != 0).then(|| self.some_time_from_now());
         let token = (chosen != 1).then(CancelToken::new);
@@ -276,7 +314,7 @@ impl User {
                 token.cancel();
             });
         }
-        let outcome = lock.try_lock_for(wait);
+        let outcome = call(wait);
         self.end_call(number, &outcome);
         outcome
     }
@@ -294,7 +332,7 @@ impl User {
 
     /// Time does not pass while a thread could return, so that a wait ends at its deadline exactly,
     /// and at the moment at which it is cancelled.
-    fn end_call(&self, number: usize, outcome: &Result<Option<Guard>>) {
+    fn end_call<G>(&self, number: usize, outcome: &Result<Option<G>>) {
         let now = self.world.now();
         let mut state = self.world.state();
         let Some(call) = state.calls.remove(&number) else { return };
@@ -313,7 +351,7 @@ impl User {
         self.world.fail(format!("a call {broken} ({deadline:?}, {cancelled:?}, {now:?})"));
     }
 
-    fn some_time_from_now(&self) -> Moment {
+    pub(super) fn some_time_from_now(&self) -> Moment {
         let now = self.world.now();
         let mut state = self.world.state();
         let longest = state.clients[self.client].session_timeout.as_nanos() as u64;

@@ -29,6 +29,8 @@ pub(super) struct Profile {
     pub(super) weights: Weights,
     /// Whether there are users of blocking locks, and candidates.
     pub(super) blocks: bool,
+    /// Whether threads share cohort locks.
+    pub(super) cohorts: bool,
     /// Whether some sessions are replaced when they are lost.
     pub(super) replaces: bool,
     /// Whether callbacks act.
@@ -115,6 +117,7 @@ impl Profile {
             sequence_end: SequenceEnd::Wraps,
             unreadable: false,
             blocks: false,
+            cohorts: false,
             replaces: false,
             faults,
             weights,
@@ -127,6 +130,7 @@ impl Profile {
         profile.unreadable = !profile.shares && random.one_in(4);
         profile.blocks = profile.shares || random.one_in(2);
         profile.replaces = profile.blocks && random.one_in(2);
+        profile.cohorts = profile.blocks && random.one_in(2);
         if profile.blocks && random.one_in(3) {
             // For locks on both.
             profile.dirs = 2;

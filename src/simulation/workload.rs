@@ -83,6 +83,7 @@ impl Scheduler<'_> {
         let body: Body = match choice {
             0 | 1 => Box::new(move || user.use_reentrant_lock()),
             2..5 => Box::new(move || user.stand()),
+            6..12 if self.world.profile.cohorts => Box::new(move || user.use_cohort_lock()),
             5 if revokes => Box::new(move || user.revoke()),
             _ => Box::new(move || user.use_lock()),
         };

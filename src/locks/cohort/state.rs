@@ -46,6 +46,8 @@ pub(super) struct State {
     /// The last waiter that was granted the lock.
     #[cfg(test)]
     pub(super) last_granted: u64,
+    #[cfg(test)]
+    pub(super) handovers: u64,
 }
 
 pub(super) enum Phase {
@@ -105,6 +107,8 @@ impl Shared {
             retired: Vec::new(),
             #[cfg(test)]
             last_granted: 0,
+            #[cfg(test)]
+            handovers: 0,
         };
         Arc::new(Shared { options, state: Mutex::new(state) })
     }
@@ -179,6 +183,10 @@ impl Shared {
                 if let Some(behind) = &mut ownership.behind {
                     behind.handovers += 1;
                 }
+                #[cfg(test)]
+                {
+                    state.handovers += 1;
+                }
                 state.grant(next);
                 Departure::Stays(None)
             }
@@ -189,6 +197,8 @@ impl Shared {
             None if may_keep => {
                 let until = now.after(self.options.keep_for);
                 ownership.usage = Usage::Kept { until };
+                // No guard of the past owns.
+                ownership.request.next_tenure();
                 let starts_timer = !mem::replace(&mut ownership.has_timer, true);
                 Departure::Stays(starts_timer.then_some(until))
             }

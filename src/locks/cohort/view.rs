@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use super::state::{Ownership, Phase, Shared, Usage};
+use super::state::{Phase, Shared};
 
 /// The state while the process owns the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) znode: String,
     pub(crate) number: u64,
-    pub(crate) tenure: u64,
     pub(crate) is_kept: bool,
     pub(crate) is_owner: bool,
     /// A request behind is known.
     pub(crate) waiter_is_known: bool,
     pub(crate) last_granted: u64,
+    /// How often the lock was handed over so far.
+    pub(crate) handovers: u64,
 }
 
 impl Shared {
@@ -26,11 +27,11 @@ impl Shared {
             let view = View {
                 znode: String::new(),
                 number: ownership.request.number,
-                tenure: ownership.request.tenure(),
                 is_kept: state.is_kept(),
                 is_owner: ownership.request.holds_lease(),
                 waiter_is_known: ownership.behind.is_some(),
                 last_granted: state.last_granted,
+                handovers: state.handovers,
             };
             (Arc::clone(&ownership.request), view)
         };
