@@ -32,6 +32,7 @@ struct Seen {
     request: Option<u64>,
     last_granted: u64,
     handovers: u64,
+    grants: u64,
     /// When a request behind was known, and the handovers up to then.
     waiter_known: Option<(Moment, u64)>,
 }
@@ -48,12 +49,13 @@ impl CohortRecord {
             seen.waiter_known = None;
         }
         let has_handed_over = std::mem::replace(&mut seen.handovers, view.handovers) != view.handovers;
+        let has_granted = std::mem::replace(&mut seen.grants, view.grants) != view.grants;
         let last_granted = std::mem::replace(&mut seen.last_granted, view.last_granted);
         if view.last_granted < last_granted {
             return Some("a thread overtakes an earlier one".to_owned());
         }
-        if has_handed_over && !view.is_owner {
-            return Some("the lock is handed over after the end of its lease".to_owned());
+        if has_granted && !view.is_owner && !view.is_kept {
+            return Some("a thread gets the lock after the end of its lease".to_owned());
         }
         if !view.waiter_is_known {
             return None;

@@ -48,6 +48,9 @@ pub(super) struct State {
     pub(super) last_granted: u64,
     #[cfg(test)]
     pub(super) handovers: u64,
+    /// Begun tenures.
+    #[cfg(test)]
+    pub(super) grants: u64,
 }
 
 pub(super) enum Phase {
@@ -109,6 +112,8 @@ impl Shared {
             last_granted: 0,
             #[cfg(test)]
             handovers: 0,
+            #[cfg(test)]
+            grants: 0,
         };
         Arc::new(Shared { options, state: Mutex::new(state) })
     }
@@ -128,7 +133,12 @@ impl Shared {
         if let Phase::Owned(ownership) = &mut state.phase {
             if matches!(ownership.usage, Usage::Kept { .. }) && may_reuse {
                 if ownership.request.holds_lease() {
-                    return Entry::Granted(ownership.begin_tenure());
+                    let grant = ownership.begin_tenure();
+                    #[cfg(test)]
+                    {
+                        state.grants += 1;
+                    }
+                    return Entry::Granted(grant);
                 }
                 // Nobody has noticed the loss yet.
                 state.retire();
@@ -422,6 +432,7 @@ impl State {
         #[cfg(test)]
         {
             self.last_granted = waiter.number;
+            self.grants += 1;
         }
         // There is room, and the receiver lives until its thread has left.
         let _ = waiter.turns.try_send(Turn::Granted(ownership.begin_tenure()));

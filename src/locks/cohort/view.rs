@@ -16,6 +16,8 @@ pub(crate) struct View {
     pub(crate) last_granted: u64,
     /// How often the lock was handed over so far.
     pub(crate) handovers: u64,
+    /// How often a thread got the lock so far.
+    pub(crate) grants: u64,
 }
 
 impl Shared {
@@ -32,6 +34,7 @@ impl Shared {
                 waiter_is_known: ownership.behind.is_some(),
                 last_granted: state.last_granted,
                 handovers: state.handovers,
+                grants: state.grants,
             };
             (Arc::clone(&ownership.request), view)
         };
