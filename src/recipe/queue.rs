@@ -142,7 +142,8 @@ mod tests {
     #[test]
     fn every_other_request_waits_for_an_exclusive_owner() {
         let own = "x-a-lock-0000000005";
-        for waiter in ["x-b-lock-0000000006", "00ff__lock__0000000006", "read-c-0000000006", "qn--2147483648"] {
+        for waiter in ["x-b-lock-0000000006", "00ff__lock__0000000006", "read-c-0000000006", "qn--2147483648"]
+        {
             assert!(has_waiter(own, &children(&["config", own, waiter])), "{waiter}");
         }
         assert!(!has_waiter(own, &children(&["config", own, "x-3"])));

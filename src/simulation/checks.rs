@@ -14,12 +14,13 @@ impl World {
     /// Returns a description of a broken promise.
     pub(super) fn check(&self, dirs: &[&str]) -> Option<String> {
         self.note_replacements();
-        dirs.iter().find_map(|dir| {
-            let children = self.zookeeper.children(dir);
-            self.record_end_of_counter(dir, &children);
-            self.check_owners(dir, &children).or_else(|| check_names(&children))
-        })
-        .or_else(|| self.check_cohorts())
+        dirs.iter()
+            .find_map(|dir| {
+                let children = self.zookeeper.children(dir);
+                self.record_end_of_counter(dir, &children);
+                self.check_owners(dir, &children).or_else(|| check_names(&children))
+            })
+            .or_else(|| self.check_cohorts())
     }
 
     /// No lock that reports ownership has another request before it in the queue, except that

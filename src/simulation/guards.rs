@@ -288,10 +288,7 @@ impl User {
     }
 
     /// As [`try_lock_for`](User::try_lock_for), for any call.
-    pub(super) fn wait_limited<G>(
-        &self,
-        call: impl FnOnce(Wait) -> Result<Option<G>>,
-    ) -> Result<Option<G>> {
+    pub(super) fn wait_limited<G>(&self, call: impl FnOnce(Wait) -> Result<Option<G>>) -> Result<Option<G>> {
         let chosen = self.world.state().random.below(3);
         let deadline = (chosen != 0).then(|| self.some_time_from_now());
         let token = (chosen != 1).then(CancelToken::new);

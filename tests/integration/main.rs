@@ -14,6 +14,7 @@ mod support;
 mod child_test;
 mod fixtures;
 
+mod cohorts;
 mod connecting;
 mod counter_end;
 mod directories;

@@ -137,11 +137,8 @@ impl Cohort {
 
     fn next_turn(&self, ticket: &Ticket<'_>) -> Result<Turn> {
         let core = self.session().core();
-        match Wait::forever().wait_for_or(
-            &**core.runtime(),
-            &ticket.turns,
-            [self.support.closed(), &never()],
-        ) {
+        match Wait::forever().wait_for_or(&**core.runtime(), &ticket.turns, [self.support.closed(), &never()])
+        {
             Waited::Received(turn) => Ok(turn),
             _ => Err(self.closed()),
         }

@@ -77,8 +77,13 @@ pub(super) struct Ownership {
 
 pub(super) enum Usage {
     /// The channels exist once the holder has asked for them.
-    Held { lost: Option<Sender<LossReason>>, revocation: Option<Sender<()>> },
-    Kept { until: Moment },
+    Held {
+        lost: Option<Sender<LossReason>>,
+        revocation: Option<Sender<()>>,
+    },
+    Kept {
+        until: Moment,
+    },
 }
 
 impl Usage {
@@ -417,8 +422,14 @@ impl State {
 
     fn acquired(&mut self, request: Arc<CohortRequest>) {
         let (behind, watch) = (None, None);
-        let ownership =
-            Ownership { request, usage: Usage::HELD, behind, watch, watch_has_begun: false, has_timer: false };
+        let ownership = Ownership {
+            request,
+            usage: Usage::HELD,
+            behind,
+            watch,
+            watch_has_begun: false,
+            has_timer: false,
+        };
         self.phase = Phase::Owned(ownership);
         match self.waiters.pop_front() {
             Some(first) => self.grant(first),

@@ -28,7 +28,10 @@ pub(super) enum Entry {
     Granted(Grant),
     /// For a thread that tries: somebody holds the lock or waits for it.
     Busy,
-    Waits { number: u64, turns: Receiver<Turn> },
+    Waits {
+        number: u64,
+        turns: Receiver<Turn>,
+    },
     Closed,
 }
 

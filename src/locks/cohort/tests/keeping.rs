@@ -73,7 +73,8 @@ fn lock_may_be_kept_as_long_as_the_session_lives() {
 
 #[test]
 fn request_of_any_library_ends_the_keeping() {
-    for prefix in ["x-other-lock-", "_c_0b2e-lock-", "00ff__lock__", "00ff__rlock__", "read-", "lock-", "qn-"] {
+    for prefix in ["x-other-lock-", "_c_0b2e-lock-", "00ff__lock__", "00ff__rlock__", "read-", "lock-", "qn-"]
+    {
         let fixture = Fixture::kept();
         let asked = fixture.server.create_sequential(DIR, prefix, Some(7));
         let left: Vec<_> = fixture.requests().iter().map(|name| format!("{DIR}/{name}")).collect();
