@@ -105,8 +105,22 @@ impl World {
 }
 
 impl User {
-    /// Acquires a cohort lock in one of the four ways, holds it, and releases it.
+    /// Uses a cohort lock, perhaps several times in a row.
     pub(super) fn use_cohort_lock(&self) {
+        let times = self.world.state().random.of(&[1, 3, 10]);
+        for _ in 0..times {
+            self.use_cohort_lock_once();
+            let has_ended =
+                self.session.replacement().is_none() && self.session.core().end_reason().is_some();
+            if has_ended || !self.world.in_trouble() {
+                return;
+            }
+            pause(Pause::Turn);
+        }
+    }
+
+    /// Acquires the lock in one of the four ways, holds it, and releases it.
+    fn use_cohort_lock_once(&self) {
         let (number, lock) = self.cohort_lock();
         self.world.note(format!("uses cohort lock {number} on {}", self.dir));
         let way = self.world.state().random.below(6);
@@ -193,10 +207,14 @@ impl User {
             }
         };
         check();
-        if !self.world.in_trouble() || self.world.state().random.one_in(3) {
+        let way = self.world.state().random.below(6);
+        if !self.world.in_trouble() || way < 3 {
             pause(Pause::Turn);
-        } else if self.world.state().random.one_in(2) {
+        } else if way == 3 {
             pause(Pause::Time(self.some_time_from_now()));
+        } else if way == 4 {
+            let short = Duration::from_millis(self.world.state().random.below(40));
+            pause(Pause::Time(self.world.now().after(short)));
         } else {
             let until = self.some_time_from_now();
             let is_reported = guard.grant().request.core().wait(&[guard.lost()], Some(until));
@@ -209,7 +227,7 @@ impl User {
 
     /// Now and then the application closes the lock, or drops its handle.
     fn drop_cohort_lock_sometimes(&self, number: usize) {
-        if !self.world.in_trouble() || !self.world.state().random.one_in(16) {
+        if !self.world.in_trouble() || !self.world.state().random.one_in(30) {
             return;
         }
         let Some(lock) = self.world.state().cohorts[number].lock.take() else { return };

@@ -130,7 +130,7 @@ impl Profile {
         profile.unreadable = !profile.shares && random.one_in(4);
         profile.blocks = profile.shares || random.one_in(2);
         profile.replaces = profile.blocks && random.one_in(2);
-        profile.cohorts = profile.blocks && random.one_in(2);
+        profile.cohorts = profile.blocks && !random.one_in(3);
         if profile.blocks && random.one_in(3) {
             // For locks on both.
             profile.dirs = 2;
