@@ -85,8 +85,8 @@ impl Scheduler<'_> {
         let body: Body = match choice {
             0 | 1 => Box::new(move || user.use_reentrant_lock()),
             2..5 => Box::new(move || user.stand()),
-            5..13 if self.world.profile.cohorts => Box::new(move || user.use_cohort_lock()),
             5 if revokes => Box::new(move || user.revoke()),
+            5..13 if self.world.profile.cohorts => Box::new(move || user.use_cohort_lock()),
             _ => Box::new(move || user.use_lock()),
         };
         self.spawn_blocking(client, body);
