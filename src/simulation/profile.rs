@@ -29,8 +29,9 @@ pub(super) struct Profile {
     pub(super) weights: Weights,
     /// Whether there are users of blocking locks, and candidates.
     pub(super) blocks: bool,
-    /// Whether threads share cohort locks.
+    /// Whether threads share cohort locks, and whether they use hardly anything else.
     pub(super) cohorts: bool,
+    pub(super) mostly_cohorts: bool,
     /// Whether some sessions are replaced when they are lost.
     pub(super) replaces: bool,
     /// Whether callbacks act.
@@ -118,6 +119,7 @@ impl Profile {
             unreadable: false,
             blocks: false,
             cohorts: false,
+            mostly_cohorts: false,
             replaces: false,
             faults,
             weights,
@@ -135,7 +137,8 @@ impl Profile {
             // For locks on both.
             profile.dirs = 2;
         }
-        if profile.blocks && random.one_in(3) {
+        profile.mostly_cohorts = profile.cohorts && random.one_in(2);
+        if profile.mostly_cohorts || profile.blocks && random.one_in(3) {
             // Leaves the locks to the threads that block.
             profile.locks_per_client = 0;
         }
