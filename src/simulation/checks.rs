@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::guards::Hold;
+use super::holds::Hold;
 use super::locks::Callback;
 use super::world::{World, short};
 use crate::locks::listening_lock::ListeningLock;

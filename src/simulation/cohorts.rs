@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::baton::{Wait as Pause, pause};
-use super::guards::{Holding, User};
+use super::guards::User;
+use super::holds::Holding;
 use super::locks::options;
 use super::run::Verdict;
 use super::scheduler::{DIRS, Scheduler};

@@ -6,41 +6,17 @@ use std::time::Duration;
 
 use super::baton::{Wait as Pause, pause, role};
 use super::faults;
+use super::holds::Holding;
 use super::locks::{SCHEME, options};
 use super::scheduler::DIRS;
 use super::world::World;
 use crate::error::Result;
-use crate::locks::cohort::Grant;
-use crate::locks::cohort::request::CohortRequest;
 use crate::locks::locking::Released;
-use crate::request::Request;
 use crate::session::Moment;
 use crate::{
     BlockingWriteLock, CancelToken, LockError, LockGuard, MultiGuard, MultiLock, ReadGuard, ReadWriteLock,
     ReentrantLock, Session, Wait, WriteGuard,
 };
-
-/// A guard, or a leadership, for as long as its holder acts under it.
-#[derive(Clone)]
-pub(super) struct Hold {
-    pub(super) dir: &'static str,
-    pub(super) request: Arc<Request>,
-    /// Of a cohort lock: the thread's turn.
-    pub(super) turn: Option<(Arc<CohortRequest>, u64)>,
-}
-
-impl Hold {
-    /// Whether the same guard is held, or another of the same thread.
-    pub(super) fn is_same_as(&self, other: &Hold) -> bool {
-        let tenure = |hold: &Hold| hold.turn.as_ref().map(|(_, tenure)| *tenure);
-        Arc::ptr_eq(&self.request, &other.request) && tenure(self) == tenure(other)
-    }
-
-    pub(super) fn is_owner(&self) -> bool {
-        let is_current = |(request, tenure): &(Arc<CohortRequest>, u64)| request.tenure() == *tenure;
-        self.turn.as_ref().is_none_or(is_current) && self.request.is_owner()
-    }
-}
 
 /// A call with a deadline or a token.
 pub(super) struct Call {
@@ -62,49 +38,6 @@ impl Call {
     pub(super) fn is_due(&self, thread: &str, now: Moment) -> bool {
         let deadline_is_over = self.deadline.is_some_and(|deadline| deadline <= now);
         self.thread == thread && (deadline_is_over || self.cancelled.is_some())
-    }
-}
-
-/// Registers holds until it is dropped.
-pub(super) struct Holding {
-    world: Arc<World>,
-    numbers: Vec<usize>,
-}
-
-impl Holding {
-    pub(super) fn of(world: &Arc<World>, requests: impl IntoIterator<Item = Arc<Request>>) -> Holding {
-        Holding::of_all(world, requests.into_iter().map(|request| (request, None)))
-    }
-
-    pub(super) fn of_cohort(world: &Arc<World>, grant: &Grant) -> Holding {
-        let turn = (Arc::clone(&grant.request), grant.tenure);
-        Holding::of_all(world, [(Arc::clone(&**grant.request), Some(turn))])
-    }
-
-    fn of_all(
-        world: &Arc<World>,
-        requests: impl IntoIterator<Item = (Arc<Request>, Option<(Arc<CohortRequest>, u64)>)>,
-    ) -> Holding {
-        let mut numbers = Vec::new();
-        for (request, turn) in requests {
-            let znode = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
-            let Some(dir) = DIRS.into_iter().find(|dir| znode.starts_with(dir)) else { continue };
-            let mut state = world.state();
-            state.holds_so_far += 1;
-            let number = state.holds_so_far;
-            state.holds.insert(number, Hold { dir, request, turn });
-            numbers.push(number);
-        }
-        Holding { world: Arc::clone(world), numbers }
-    }
-}
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        for number in &self.numbers {
-            let hold = self.world.state().holds.remove(number);
-            drop(hold);
-        }
     }
 }
 

@@ -34,6 +34,7 @@ mod cohorts;
 mod elections;
 mod faults;
 mod guards;
+mod holds;
 mod link;
 mod locks;
 mod network;

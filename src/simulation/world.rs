@@ -12,7 +12,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::baton::role;
 use super::cohorts::CohortRecord;
-use super::guards::{Call, Hold};
+use super::guards::Call;
+use super::holds::Hold;
 use super::link::{Arrival, Link};
 use super::locks::LockRecord;
 use super::profile::Profile;

@@ -11,6 +11,7 @@
 //! Origin: "Lock Cohorting" by Dice, Marathe and Shavit (2012), with the servers' queue as the
 //! global lock; and the locks of cluster file systems, which a node keeps until another one asks.
 
+mod ownership;
 pub(crate) mod request;
 pub(crate) mod state;
 #[cfg(test)]

@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};
 
+use super::ownership::{Behind, Ownership, Usage};
 use super::request::CohortRequest;
 use super::turns::{Departure, Entry, Grant, Left, Retired, Ring, Turn, Work};
 use crate::error::{LockError, LossReason};
 use crate::lock_order::{Mutex, MutexGuard, rank::COHORT};
 use crate::locks::cohort_options::CohortOptions;
 use crate::request::Event;
-use crate::session::Moment;
 use crate::tracking::WaiterWatch;
 
 pub(crate) struct Shared {
@@ -61,40 +61,6 @@ pub(super) enum Phase {
     Failed(Arc<CohortRequest>, LossReason),
     Settling(LossReason),
     AwaitsSession,
-}
-
-/// The lock is owned by the process.
-pub(super) struct Ownership {
-    pub(super) request: Arc<CohortRequest>,
-    pub(super) usage: Usage,
-    /// What is known of requests behind this one.
-    pub(super) behind: Option<Behind>,
-    watch: Option<WaiterWatch>,
-    watch_has_begun: bool,
-    /// A timer is running that looks whether the lock was kept long enough.
-    has_timer: bool,
-}
-
-pub(super) enum Usage {
-    /// The channels exist once the holder has asked for them.
-    Held {
-        lost: Option<Sender<LossReason>>,
-        revocation: Option<Sender<()>>,
-    },
-    Kept {
-        until: Moment,
-    },
-}
-
-impl Usage {
-    const HELD: Usage = Usage::Held { lost: None, revocation: None };
-}
-
-/// Another process waits.
-pub(super) struct Behind {
-    since: Moment,
-    /// How often the lock was handed over since.
-    handovers: u32,
 }
 
 /// A thread that waits.
@@ -496,12 +462,5 @@ impl Phase {
         let ownership = self.owned_as(grant.request.number)?;
         let is_held = matches!(ownership.usage, Usage::Held { .. });
         (is_held && ownership.request.tenure() == grant.tenure).then_some(ownership)
-    }
-}
-
-impl Ownership {
-    fn begin_tenure(&mut self) -> Grant {
-        self.usage = Usage::HELD;
-        Grant { request: Arc::clone(&self.request), tenure: self.request.next_tenure() }
     }
 }
