@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::baton::{Wait as Pause, pause};
+use super::faults;
 use super::guards::User;
 use super::holds::Holding;
 use super::locks::options;
@@ -208,7 +209,7 @@ impl User {
             }
         };
         check();
-        let way = self.world.state().random.below(6);
+        let way = self.world.state().random.below(7);
         if !self.world.in_trouble() || way < 3 {
             pause(Pause::Turn);
         } else if way == 3 {
@@ -216,6 +217,8 @@ impl User {
         } else if way == 4 {
             let short = Duration::from_millis(self.world.state().random.below(40));
             pause(Pause::Time(self.world.now().after(short)));
+        } else if way == 5 && self.world.profile.faults.partitions {
+            self.hold_until_the_lease_ends(guard);
         } else {
             let until = self.some_time_from_now();
             let is_reported = guard.grant().request.core().wait(&[guard.lost()], Some(until));
@@ -224,6 +227,14 @@ impl User {
             }
         }
         check();
+    }
+
+    /// The thread goes on at the very moment at which the lease ends, perhaps before the library
+    /// has noticed.
+    fn hold_until_the_lease_ends(&self, guard: &CohortGuard) {
+        faults::partition(&self.world, self.client);
+        let (world, request) = (Arc::clone(&self.world), Arc::clone(&**guard.grant().request));
+        pause(Pause::Until(Box::new(move || !request.is_owner() || !world.in_trouble())));
     }
 
     /// Now and then the application closes the lock, or drops its handle.

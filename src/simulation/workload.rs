@@ -83,7 +83,9 @@ impl Scheduler<'_> {
         let user = User { world: Arc::clone(&self.world), client, session, dir };
         let revokes = self.world.profile.faults.deletions && !self.world.profile.unreadable;
         let body: Body = match choice {
-            4.. if self.world.profile.mostly_cohorts => Box::new(move || user.use_cohort_lock()),
+            choice if choice > 3 && self.world.profile.mostly_cohorts => {
+                Box::new(move || user.use_cohort_lock())
+            }
             0 | 1 => Box::new(move || user.use_reentrant_lock()),
             2..5 => Box::new(move || user.stand()),
             5 if revokes => Box::new(move || user.revoke()),
