@@ -101,7 +101,7 @@ impl Cohort {
 
     fn wait(&self, wait: &Wait, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         let core = self.session().core();
-        match wait.wait_for_or(&**core.runtime(), &ticket.turns, [self.support.closed(), &never()]) {
+        match wait.wait_for(&**core.runtime(), &ticket.turns) {
             Waited::Received(Turn::Granted(grant)) => Ok(Some(grant)),
             Waited::Received(Turn::Failed(error)) => Err(error),
             // Dropping the ticket releases a lock that is granted at this moment.
@@ -138,9 +138,9 @@ impl Cohort {
 
     fn next_turn(&self, ticket: &Ticket<'_>) -> Result<Turn> {
         let core = self.session().core();
-        match Wait::forever().wait_for_or(&**core.runtime(), &ticket.turns, [self.support.closed(), &never()])
-        {
+        match Wait::forever().wait_for(&**core.runtime(), &ticket.turns) {
             Waited::Received(turn) => Ok(turn),
+            // Proof: the wait has no end but a message, and no channel is dropped without one.
             _ => Err(self.closed()),
         }
     }
@@ -184,8 +184,8 @@ impl Cohort {
 
     /// Closes the lock. Threads that hold it go on.
     pub(crate) fn close(self: &Arc<Self>) {
-        self.shared.close();
         self.support.close();
+        self.shared.close(|| self.closed());
         self.advance();
     }
 

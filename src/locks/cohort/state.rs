@@ -210,10 +210,21 @@ impl Shared {
         }
     }
 
-    /// Lets no thread in any more, and keeps no lock any more.
-    pub(super) fn close(&self) {
+    /// Lets no thread in any more, ends the waiting of those who are in, and keeps no lock.
+    pub(super) fn close(&self, mut error: impl FnMut() -> LockError) {
         let mut state = self.lock();
         state.is_closed = true;
+        // By a message to each: a channel that all of them wait for would slow every wait down.
+        for waiter in mem::take(&mut state.waiters) {
+            let _ = waiter.turns.try_send(Turn::Failed(error()));
+        }
+        match mem::replace(&mut state.phase, Phase::Idle) {
+            Phase::Joining(request) | Phase::Failed(request, _) => {
+                state.retired.push(Retired { request: Some(request), watch: None });
+            }
+            Phase::AwaitsSession => {}
+            other => state.phase = other,
+        }
         if state.is_kept() {
             state.retire();
         }
@@ -358,10 +369,9 @@ impl Shared {
         if let Some(retired) = state.retired.pop() {
             return Some(Work::Retire(retired));
         }
-        let State { phase, waiters, is_closed, .. } = &mut *state;
+        let State { phase, waiters, .. } = &mut *state;
         match phase {
-            // The threads that wait for a closed lock are leaving.
-            Phase::Idle if !waiters.is_empty() && !*is_closed => {
+            Phase::Idle if !waiters.is_empty() => {
                 *phase = Phase::Starting;
                 Some(Work::Start(state.new_number()))
             }
