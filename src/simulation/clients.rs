@@ -15,6 +15,7 @@ use super::runtime::SimulatedRuntime;
 use super::scheduler::DIRS;
 use super::world::{ClientState, World};
 use crate::session::{Core, Factory, FirstContact, Moment, Runtime};
+use crate::testing::OnWorkers;
 use crate::{LockError, Result, Session, ZooKeeperClient};
 
 /// A client that has no session yet.
@@ -22,11 +23,17 @@ struct NewClient {
     number: usize,
     timeout: Duration,
     min_idle_for_ping: Duration,
+    is_pipelined: bool,
 }
 
 impl NewClient {
     fn wire(&self, world: &Arc<World>) -> Arc<dyn ZooKeeperClient> {
-        Wire::new(world, self.number, self.min_idle_for_ping)
+        let wire = Wire::new(world, self.number, self.min_idle_for_ping);
+        let runtime = world.state().clients[self.number].runtime.upgrade();
+        match runtime.filter(|_| self.is_pipelined) {
+            Some(runtime) => OnWorkers::new(wire, &(runtime as Arc<dyn Runtime>)),
+            None => wire,
+        }
     }
 }
 
@@ -154,7 +161,8 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     };
     client.simulated.grant(client.granted());
     state.clients.push(client);
-    NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping }
+    let is_pipelined = state.random.one_in(2);
+    NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping, is_pipelined }
 }
 
 impl World {
