@@ -160,9 +160,11 @@ impl User {
         let options = LockOptions::clone(&options(&self.world)).data("cohort");
         let cohort_options = {
             let mut state = self.world.state();
-            let hour = Duration::from_secs(3600);
+            // A waiter whose znode was deleted notices that when the queue moves, which must be
+            // before the end of the run.
+            let (long, hour) = (Duration::from_secs(30), Duration::from_secs(3600));
             CohortOptions::new()
-                .keep_for(state.random.of(&[Duration::ZERO, Duration::from_millis(30), hour, hour]))
+                .keep_for(state.random.of(&[Duration::ZERO, Duration::from_millis(30), long, long]))
                 .max_handovers(state.random.of(&[0, 1, 3, 64]))
                 .max_hold(state.random.of(&[Duration::ZERO, Duration::from_millis(100), hour]))
         };
