@@ -187,8 +187,10 @@ impl User {
         // Beyond the release, after which nobody may own by this guard.
         let _holding = Holding::of_cohort(&self.world, guard.grant());
         self.hold_cohort_lock(number, &guard);
-        if self.world.state().random.one_in(3) {
-            return drop(guard);
+        let drops = self.world.state().random.one_in(3);
+        if drops {
+            drop(guard);
+            return pause(Pause::Turn);
         }
         let held = guard.loss().is_none();
         let released = guard.unlock();
@@ -198,6 +200,7 @@ impl User {
                 self.world.fail(format!("a cohort lock was held, but its release failed: {error}"));
             }
         }
+        pause(Pause::Turn);
     }
 
     /// Acts under a guard for a while.
