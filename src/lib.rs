@@ -39,7 +39,8 @@
 //! Any number of locks share a [`Session`], which is one connection. [`LockOptions`] set the ACL,
 //! the data and the retries of a lock.
 //!
-//! [`MultiLock`] acquires several locks at once. The holder of a [`ReentrantLock`] may acquire it
+//! The threads of a process share one place in the queue of a [`CohortLock`], and hand it over in
+//! memory. [`MultiLock`] acquires several locks at once. The holder of a [`ReentrantLock`] may acquire it
 //! again. [`NamedLocks`] finds a lock by the name of a resource. [`RecoverableZooKeeper`] reads and
 //! writes the data next to a lock over lost connections.
 //!
@@ -148,9 +149,9 @@ pub use error::{LockError, LossReason, Result};
 pub use error_kind::ErrorKind;
 pub use lock_options::LockOptions;
 pub use locks::{
-    BlockingWriteLock, Candidate, DowngradeError, Leadership, ListeningLock, LockGuard, LockListener,
-    MultiGuard, MultiLock, NamedLocks, ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock,
-    Released, Revocation, Revoker, WriteGuard, WriteLock,
+    BlockingWriteLock, Candidate, CohortGuard, CohortLock, CohortOptions, DowngradeError, Leadership,
+    ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, ReadGuard, ReadLock,
+    ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Revocation, Revoker, WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;
@@ -201,6 +202,8 @@ mod tests {
         assert_send_sync::<crate::MultiGuard>();
         assert_send_sync::<crate::ReentrantLock>();
         assert_send_sync::<crate::NamedLocks>();
+        assert_send_sync::<crate::CohortLock>();
+        assert_send_sync::<crate::CohortGuard>();
         assert_send_sync::<crate::LockDirectory>();
         assert_send_sync::<crate::LeaderWatch>();
         assert_send_sync::<crate::QueueWatch>();

@@ -207,7 +207,7 @@ fn draw_grant(state: &mut State, number: usize) {
 }
 
 /// Swallows what both sides send.
-fn partition(world: &World, number: usize) {
+pub(super) fn partition(world: &World, number: usize) {
     let server_dies = world.state().random.one_in(4);
     cut_off(world, number, server_dies);
 }

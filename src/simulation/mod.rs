@@ -7,8 +7,8 @@
 //! [scheduler](scheduler) randomly chooses the next step: another thread's next step, a worker's
 //! job, an event, a timer, the expiry of a session, the passing of time, a user's action, or a
 //! [fault](faults). Half of the runs have readers and writers among the locks. In most runs,
-//! threads [use](guards) blocking, multiple and reentrant locks, downgrade, [stand](elections) for
-//! election and revoke. The [promises](checks) are checked after every step. When the faults have
+//! threads [use](guards) blocking, multiple and reentrant locks, share [cohort locks](cohorts),
+//! downgrade, [stand](elections) for election and revoke. The [promises](checks) are checked after every step. When the faults have
 //! stopped, every waiter must own in turn, and nothing may be left at the end.
 //!
 //! The library waits through its [runtime](runtime), so the scheduler knows what each thread waits
@@ -30,9 +30,11 @@
 mod baton;
 mod checks;
 mod clients;
+mod cohorts;
 mod elections;
 mod faults;
 mod guards;
+mod holds;
 mod link;
 mod locks;
 mod network;

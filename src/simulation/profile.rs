@@ -29,6 +29,9 @@ pub(super) struct Profile {
     pub(super) weights: Weights,
     /// Whether there are users of blocking locks, and candidates.
     pub(super) blocks: bool,
+    /// Whether threads share cohort locks, and whether they use hardly anything else.
+    pub(super) cohorts: bool,
+    pub(super) mostly_cohorts: bool,
     /// Whether some sessions are replaced when they are lost.
     pub(super) replaces: bool,
     /// Whether callbacks act.
@@ -115,6 +118,8 @@ impl Profile {
             sequence_end: SequenceEnd::Wraps,
             unreadable: false,
             blocks: false,
+            cohorts: false,
+            mostly_cohorts: false,
             replaces: false,
             faults,
             weights,
@@ -127,11 +132,13 @@ impl Profile {
         profile.unreadable = !profile.shares && random.one_in(4);
         profile.blocks = profile.shares || random.one_in(2);
         profile.replaces = profile.blocks && random.one_in(2);
+        profile.cohorts = profile.blocks && !random.one_in(3);
         if profile.blocks && random.one_in(3) {
             // For locks on both.
             profile.dirs = 2;
         }
-        if profile.blocks && random.one_in(3) {
+        profile.mostly_cohorts = profile.cohorts && random.one_in(2);
+        if profile.mostly_cohorts || profile.blocks && random.one_in(3) {
             // Leaves the locks to the threads that block.
             profile.locks_per_client = 0;
         }

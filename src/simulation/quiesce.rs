@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checks::keeps_waiting;
+use super::cohorts;
 use super::faults;
 use super::locks::{Action, Callback};
 use super::run::{Verdict, check};
@@ -92,6 +93,7 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
     let mut acquisitions = 0;
     loop {
         settle(scheduler)?;
+        world.check_that_kept_locks_are_given_up()?;
         let progress = world.state().acquisitions;
         if std::mem::replace(&mut acquisitions, progress) != progress {
             limit = world.now().after(BOUND);
@@ -198,6 +200,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
         drop(lock);
         scheduler.act(number, Action::Drop);
     }
+    scheduler.drop_the_cohort_locks();
     // A deletion that has failed often is retried after half a minute.
     pass(scheduler, BOUND)?;
     for (number, record) in world.state().locks.iter().enumerate() {
@@ -223,6 +226,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
     // The znode of a session that ended without contact may still exist, watched by a request that
     // is gone. An unreadable znode is checked by a call that leaves a watch if the znode does not
     // exist.
+    cohorts::fire_watches_on_children(&world);
     let watches = world.zookeeper.watch_count();
     let faults = world.profile.faults;
     let all_is_readable = !world.profile.unreadable && !faults.hidden_deletions && !faults.denials;

@@ -11,7 +11,9 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::baton::role;
-use super::guards::{Call, Hold};
+use super::cohorts::CohortRecord;
+use super::guards::Call;
+use super::holds::Hold;
 use super::link::{Arrival, Link};
 use super::locks::LockRecord;
 use super::profile::Profile;
@@ -63,6 +65,8 @@ pub(super) struct State {
     pub(super) holds: BTreeMap<usize, Hold>,
     pub(super) holds_so_far: usize,
     pub(super) acquisitions: u64,
+    /// The cohort locks, whose threads share a place.
+    pub(super) cohorts: Vec<CohortRecord>,
     /// Calls with a deadline or a token.
     pub(super) calls: BTreeMap<usize, Call>,
     pub(super) tags: usize,
@@ -143,6 +147,7 @@ impl World {
             holds: BTreeMap::new(),
             holds_so_far: 0,
             acquisitions: 0,
+            cohorts: Vec::new(),
             calls: BTreeMap::new(),
             tags: 0,
             created: BTreeMap::new(),

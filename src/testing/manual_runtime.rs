@@ -70,9 +70,14 @@ impl ManualRuntime {
         self.state.lock().elapsed
     }
 
+    /// Advances the time as if the process was suspended: no timer has run yet.
+    pub(crate) fn suspend(&self, time: Duration) {
+        self.state.lock().elapsed += time;
+    }
+
     /// Advances the time and runs the timers that are due then.
     pub(crate) fn advance(&self, time: Duration) {
-        self.state.lock().elapsed += time;
+        self.suspend(time);
         loop {
             let Some(job) = self.state.lock().take_due() else { return };
             job();

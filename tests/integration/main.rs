@@ -15,6 +15,7 @@ mod child_test;
 mod fixtures;
 
 mod brought_handle;
+mod cohorts;
 #[cfg(all(feature = "test-util", feature = "zookeeper"))]
 mod conformance;
 mod connecting;
