@@ -15,7 +15,8 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
 use crate::session::{
-    Core, LeaseEpoch, Listing, ListingReader, Listings, Priority, Runner, Target, Task, WatchOutcome,
+    Admission, Core, LeaseEpoch, Listing, ListingReader, Listings, Priority, Runner, Target, Task,
+    WatchOutcome,
 };
 
 /// How long a lock must be held before its own znode is watched. This saves a short hold a round
@@ -252,19 +253,19 @@ impl Request {
 
     /// Takes the lock under the epoch that was current before the queue was listed.
     fn acquire(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
-        if !Arc::ptr_eq(epoch, &self.core.current_epoch()) {
-            // Contact was lost since: the listing may be older, and the znode gone.
-            return Next::Again;
-        }
-        if !self.core.admits_owners(epoch) {
-            return self.await_lease(znode, epoch);
-        }
+        let ownership = match self.core.admit(epoch) {
+            Admission::Admitted(ownership) => ownership,
+            Admission::Unproven => return self.await_lease(znode),
+            // Contact was lost since: the listing may be older, and the znode gone. Or the lease had
+            // lapsed, and was proven again.
+            Admission::Outdated => return Next::Again,
+        };
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Queued { .. }) {
             return Next::Park;
         }
         state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
-        *self.held_under.lock() = Some(Arc::clone(epoch));
+        *self.held_under.lock() = Some(ownership);
         self.observer.post(Event::Acquired);
         state.awaited = None;
         drop(state);
@@ -275,9 +276,9 @@ impl Request {
 
     /// It is this request's turn, but the session is not proven alive for long enough. A proof
     /// needs a request and its confirmation.
-    fn await_lease(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
+    fn await_lease(self: &Arc<Self>, znode: &ZNodePath) -> Next {
         match self.core.prove_life() {
-            Ok(()) if self.core.admits_owners(epoch) => Next::Again,
+            Ok(()) if self.core.admits_owners() => Next::Again,
             Ok(()) => {
                 self.wake_after(LEASE_LOOK);
                 Next::Park
@@ -369,7 +370,7 @@ impl Request {
             Some(held) if !held.covers(now) => false,
             Some(held) => {
                 if epoch.covers(now) {
-                    *held = Arc::clone(epoch);
+                    held.move_to(epoch);
                 }
                 true
             }

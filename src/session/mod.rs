@@ -33,10 +33,11 @@ use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
 
 pub use self::builder::SessionBuilder;
-pub(crate) use self::clock::{Clock, Moment, SystemClock};
+pub use self::clock::Moment;
+pub(crate) use self::clock::{Clock, SystemClock};
 #[cfg(test)]
 pub(crate) use self::job::Job;
-pub(crate) use self::lease::LeaseEpoch;
+pub(crate) use self::lease::{Admission, LeaseEpoch, Ownership};
 pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
@@ -66,11 +67,13 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// In contact, and a write was answered that was sent less than 31/32 of the session timeout
-    /// ago.
+    /// In contact, the first write on the connection was answered, and a request was answered that
+    /// was sent less than 31/32 of the session timeout ago. While a lock is held, that request must
+    /// be a write. Otherwise a read counts, and so does a ping, if the client
+    /// [reports its pings](ZooKeeperClient::reports_pings).
     Connected,
-    /// Out of contact, or no write was answered for too long. The session may live; locks held are
-    /// still owned until their lease ends.
+    /// Out of contact, or no such request was answered for too long. The session may live; locks
+    /// held are still owned until their lease ends.
     Suspended,
     /// The session has ended and cannot come back, nor can any lock or request made on it. Connect
     /// a new one.
