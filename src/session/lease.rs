@@ -12,8 +12,8 @@
 //! leader: if the follower dies before its next report, the leader counts from the last report. Two
 //! things together prove that the session lives until one session timeout after a moment:
 //! - *Two requests*, one after the other, the older sent at that moment, and both answered. Any
-//!   request marks the session as active; of two, at least one is in the next report (a mark that
-//!   races with a report can be lost).
+//!   request marks the session as active, a ping as well; of two, at least one is in the next
+//!   report (a mark that races with a report can be lost).
 //! - *A write*, sent on the same connection a full report delay after those two were answered, and
 //!   answered itself. It passes through the leader on the same path as the earlier report. A
 //!   read would prove nothing: a server that has lost its leader answers reads for a while after
@@ -22,6 +22,13 @@
 //! A reconnect alone proves nothing for the same reason. It counts once the first write on that
 //! connection has been answered. The session timeout and the report delay that count are those of
 //! the current connection, since a server grants new ones on every reconnect.
+//!
+//! What a write confirms is decided when it is sent, by the pairs that were answered a report delay
+//! before. So a pair can be forgotten once a newer one is as old, and a session that never writes
+//! keeps a handful of them.
+//!
+//! The lease of a session that owns nothing may lapse: the next epoch begins with the next write.
+//! [`keep_alive`] says when requests are due to prevent that.
 //!
 //! A margin covers clock drift.
 

@@ -125,6 +125,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
         client.link.connected = false;
         client.link.partitioned = false;
         client.link.deposed = false;
+        client.begin_pings(now);
         Arc::clone(&client.simulated)
     };
     world.note(format!("client {number} is disconnected"));
@@ -145,14 +146,15 @@ pub(super) fn reconnect(world: &World, number: usize) {
     let lives = lives(world, number);
     let now = world.now();
     let in_trouble = world.in_trouble();
-    let (simulated, granted, deposed, shortly) = {
+    let (simulated, granted, deposed, shortly, serves) = {
         let mut state = world.state();
         let client = &mut state.clients[number];
         if in_trouble && now < client.link.searches_until {
             return;
         }
         // It reports the loss before it looks for another server.
-        if client.link.connected || client.link.over || !client.may_continue(&Wait::LossReported, now) {
+        let has_reported = client.may_continue(&Wait::LossReported, now) && !client.is_taken_up();
+        if client.link.connected || client.link.over || !has_reported {
             return;
         }
         let link = &mut client.link;
@@ -161,17 +163,30 @@ pub(super) fn reconnect(world: &World, number: usize) {
         link.connection += 1;
         let deposed = in_trouble && world.profile.faults.deposed && lives && state.random.one_in(3);
         // Just long enough to learn the grant.
-        let shortly = in_trouble && world.profile.faults.regrants && state.random.one_in(3);
+        let regrants = in_trouble && world.profile.faults.regrants;
+        let shortly = regrants && state.random.one_in(3);
         if !deposed {
-            if in_trouble && world.profile.faults.regrants {
+            if regrants {
                 draw_grant(&mut state, number);
             }
             state.report_connection(number, now);
         }
+        // A server may take the session up and then be lost before it serves.
+        let serves = !(regrants && lives && !deposed && state.random.one_in(4));
         let client = &mut state.clients[number];
         client.link.deposed = deposed;
-        (Arc::clone(&client.simulated), client.granted(), deposed, shortly)
+        client.link.connected = lives && serves;
+        client.begin_pings(now);
+        (Arc::clone(&client.simulated), client.granted(), deposed, shortly, serves)
     };
+    if !serves {
+        let session_timeout = granted.session_timeout;
+        world.note(format!("client {number} is taken up, but not served; {session_timeout:?} granted"));
+        let mut state = world.state();
+        let arrival = state.send_off(Fate::Arrived);
+        let event = ClientEvent::TakenUp { session_timeout };
+        return state.clients[number].events.push_back((arrival, event));
+    }
     let to = if deposed { " to a deposed leader" } else { "" };
     world.note(format!("client {number} reconnects{to}; {:?} granted", granted.session_timeout));
     simulated.grant(granted);
@@ -215,6 +230,13 @@ fn partition(world: &World, number: usize) {
 /// A client's server crashes, and the client does not notice.
 pub(super) fn lose_server(world: &World, number: usize) {
     cut_off(world, number, true);
+}
+
+/// A server may crash after it has answered a ping, before it reports that.
+pub(super) fn perhaps_lose_server_after_ping(world: &World, client: usize) {
+    if world.in_trouble() && world.profile.faults.deaths && world.state().random.one_in(16) {
+        lose_server(world, client);
+    }
 }
 
 fn cut_off(world: &World, number: usize, server_dies: bool) {

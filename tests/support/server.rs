@@ -248,6 +248,13 @@ impl Server {
         })
     }
 
+    /// The number of the last transaction.
+    pub fn zxid(&self) -> u64 {
+        let answer = self.four_letter("srvr");
+        let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
+        u64::from_str_radix(zxid.expect("the server reports its zxid"), 16).expect("a number")
+    }
+
     /// The watches that are set and have not fired.
     pub fn watch_count(&self) -> usize {
         self.metric("watch_count")
