@@ -277,7 +277,6 @@ impl Core {
 
     /// Whether no lock may be taken now, although one might be if a write were answered that is
     /// sent now.
-    #[allow(dead_code, reason = "requests that wait for long will send a write with their listing")]
     pub(crate) fn needs_proof(&self) -> bool {
         self.status.lock().lease.needs_proof(self.runtime.now())
     }
