@@ -58,6 +58,10 @@ const ADMISSION_DIVISOR: u32 = 32;
 pub(crate) struct Lease {
     /// What the server of the current connection grants.
     granted: Granted,
+    /// The shortest session timeout that a server has granted since the last connection began.
+    shortest: Duration,
+    /// A shorter session timeout of a server before, which counts for proofs from before a moment.
+    former: Option<(Duration, Moment)>,
     current: Arc<LeaseEpoch>,
     /// Epochs that a disconnect has closed, while a lock may be held under one.
     broken_off: Vec<Weak<LeaseEpoch>>,
@@ -122,6 +126,8 @@ impl Lease {
     pub(crate) fn unproven(granted: Granted, now: Moment) -> Lease {
         Lease {
             granted,
+            shortest: granted.session_timeout,
+            former: None,
             current: LeaseEpoch::unproven(),
             broken_off: Vec::new(),
             connection: 0,
@@ -216,13 +222,13 @@ impl Lease {
     /// sent now.
     pub(crate) fn needs_proof(&self, now: Moment) -> bool {
         let proven = self.proven_by(self.sending(now)).filter(|_| self.is_connected && !self.over);
-        let extended = proven.map(|proven| proven.after(self.span()).max(self.current.end()));
+        let extended = proven.map(|proven| self.end_of_proof(proven).max(self.current.end()));
         !self.admits_owners(now) && extended.is_some_and(|end| self.admits_owners_until(end, now))
     }
 
     fn admits_owners_until(&self, end: Moment, now: Moment) -> bool {
         // The first pair that proves more, or one that is yet to come.
-        let next = self.unconfirmed.iter().find(|pair| end < pair.sent.after(self.span()));
+        let next = self.unconfirmed.iter().find(|pair| end < self.end_of_proof(pair.sent));
         let extended = next.map_or(now, |pair| pair.answered).after(self.granted.report_delay);
         let reserve = self.granted.session_timeout / ADMISSION_DIVISOR;
         extended.max(now).after(reserve) < end
@@ -250,6 +256,7 @@ impl Lease {
         now: Moment,
     ) -> Option<Moment> {
         let epochs_end = self.taken_up(granted.session_timeout, taken_up_after.unwrap_or(now));
+        self.remember_former(granted, now);
         self.granted = granted;
         self.contact(now);
         self.begin_connection();
@@ -261,6 +268,7 @@ impl Lease {
     /// A server that grants this session timeout has taken up the session after that moment.
     /// Returns the moment at which the epochs of before end now, if that may be earlier.
     pub(crate) fn taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
+        self.shortest = self.shortest.min(session_timeout);
         if session_timeout >= self.granted.session_timeout {
             return None;
         }
@@ -268,6 +276,23 @@ impl Lease {
         self.current.cap(end);
         self.broken_off.iter().filter_map(Weak::upgrade).for_each(|epoch| epoch.cap(end));
         Some(end)
+    }
+
+    /// A server's last report of a session may reach the leader after another server has taken the
+    /// session up, and the leader then counts by the session timeout in the report. So a shorter
+    /// one of a server before counts until its report must have arrived.
+    fn remember_former(&mut self, granted: Granted, now: Moment) {
+        let shortest = std::mem::replace(&mut self.shortest, granted.session_timeout);
+        let last_report = now.after(self.granted.report_delay.max(granted.report_delay));
+        let earlier = self.former.filter(|(_, until)| now < *until);
+        let shortest = earlier.map_or(shortest, |(earlier, _)| earlier.min(shortest));
+        self.former = (shortest < granted.session_timeout).then_some((shortest, last_report));
+    }
+
+    /// Until when a proof holds that counts from that moment.
+    fn end_of_proof(&self, proven: Moment) -> Moment {
+        let former = self.former.filter(|(_, until)| proven < *until);
+        proven.after(former.map_or(self.span(), |(timeout, _)| span(timeout).min(self.span())))
     }
 
     /// The report delay on the present connection is known better. What was answered before counts
@@ -397,7 +422,7 @@ impl Lease {
     }
 
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {
-        let end = proven.after(self.span());
+        let end = self.end_of_proof(proven);
         if self.over || self.current.extend(now, end) {
             return false;
         }

@@ -283,7 +283,33 @@ fn a_longer_timeout_that_a_reconnect_brings_leaves_the_old_epochs_alone() {
     assert_eq!(lease.connected(longer, Some(second(10)), second(12)), None);
     assert_eq!(old.end(), second(31));
     lease.write(second(13), second(13));
-    assert_eq!(lease.current().end(), second(10 + 62));
+    assert_eq!(lease.current().end(), second(10 + 31), "the former server's last report may come yet");
+    lease.read_and_write(second(13), second(13));
+    lease.write(second(15), second(15));
+    assert_eq!(lease.current().end(), second(13 + 31));
+    lease.read_and_write(second(15), second(15));
+    lease.write(second(17), second(17));
+    assert_eq!(lease.current().end(), second(15 + 62));
+}
+
+#[test]
+fn a_shorter_timeout_counts_through_quick_reconnects_until_its_server_has_reported() {
+    let (mut lease, _) = opened();
+    let (longer, end) =
+        (granted(4 * TIMEOUT, REPORT), |from: u64, timeout| second(from).after(span(timeout)));
+    lease.disconnected(second(10));
+    lease.taken_up(TIMEOUT / 2, second(10));
+    lease.connected(longer, Some(second(10)), second(11));
+    lease.write(second(11), second(11));
+    assert_eq!(lease.current().end(), end(10, TIMEOUT / 2));
+    lease.disconnected(second(12));
+    lease.connected(longer, Some(second(12)), second(12));
+    lease.write(second(12), second(12));
+    assert_eq!(lease.current().end(), end(12, TIMEOUT / 2));
+    lease.disconnected(second(14));
+    lease.connected(longer, Some(second(14)), second(14));
+    lease.write(second(14), second(14));
+    assert_eq!(lease.current().end(), end(14, 4 * TIMEOUT));
 }
 
 #[test]

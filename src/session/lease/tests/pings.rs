@@ -222,7 +222,7 @@ fn a_shorter_timeout_counts_from_the_disconnect_even_if_its_connection_never_ser
     assert_eq!(lease.connected(granted(TIMEOUT, REPORT), Some(second(10)), second(12)), None);
     assert_eq!(old.end(), end);
     lease.write(second(13), second(13));
-    assert_eq!(lease.end(), second(10 + 31));
+    assert_eq!(lease.end(), end, "the former server may still report the session");
 }
 
 // ---- an owner's lease over time
