@@ -17,6 +17,7 @@ enum Fault {
     Reconnect,
     Partition,
     EndPartition,
+    Depose,
     Pause,
     ClockJump,
     DeleteRequest,
@@ -35,6 +36,9 @@ pub(super) fn inject(world: &Arc<World>) {
     let mut possible = Vec::new();
     if faults.disconnects {
         possible.extend([Fault::Disconnect, Fault::Reconnect, Fault::Reconnect]);
+    }
+    if faults.deposed {
+        possible.push(Fault::Depose);
     }
     if faults.deposed || faults.regrants {
         possible.extend([Fault::Disconnect, Fault::Reconnect]);
@@ -87,6 +91,7 @@ pub(super) fn inject(world: &Arc<World>) {
         Fault::Reconnect => reconnect(world, client),
         Fault::Partition => partition(world, client),
         Fault::EndPartition => end_partition(world, client),
+        Fault::Depose => depose(world, client),
         Fault::Pause => pause(world, client),
         Fault::ClockJump => jump_clock(world),
         Fault::DeleteRequest => delete_request(world),
@@ -183,6 +188,8 @@ pub(super) fn reconnect(world: &World, number: usize) {
         let session_timeout = granted.session_timeout;
         world.note(format!("client {number} is taken up, but not served; {session_timeout:?} granted"));
         let mut state = world.state();
+        let search = search_time(&mut state, number, true);
+        state.clients[number].link.searches_until = now.after(search);
         let arrival = state.send_off(Fate::Arrived);
         let event = ClientEvent::TakenUp { session_timeout };
         return state.clients[number].events.push_back((arrival, event));
@@ -251,6 +258,23 @@ fn cut_off(world: &World, number: usize, server_dies: bool) {
         state.clients[number].link.partitioned = true;
     }
     world.note(format!("client {number} is cut off"));
+}
+
+/// A client's server loses its leader, or is a leader and is deposed, and goes on to answer reads and
+/// pings for a while.
+fn depose(world: &World, number: usize) {
+    {
+        let mut state = world.state();
+        let link = &state.clients[number].link;
+        if !link.connected || link.partitioned || link.deposed || link.over {
+            return;
+        }
+        state.cut_stream(number);
+        let server_dies = state.random.one_in(2);
+        state.silence(number, server_dies, world.now());
+        state.clients[number].link.deposed = true;
+    }
+    world.note(format!("client {number}'s server loses its leader"));
 }
 
 /// Delivers what a partition held back.
