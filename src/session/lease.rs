@@ -61,6 +61,7 @@ pub(crate) struct Lease {
     /// The shortest session timeout that a server has granted since the last connection began.
     shortest: Duration,
     /// A shorter session timeout of a server before, which counts for proofs from before a moment.
+    /// `None` once there is a proof from after it.
     former: Option<(Duration, Moment)>,
     current: Arc<LeaseEpoch>,
     /// Epochs that a disconnect has closed, while a lock may be held under one.
@@ -105,8 +106,8 @@ struct Exchange {
 pub(crate) struct Sending {
     at: Moment,
     connection: u64,
-    /// The newest pair that the ensemble's leader knew of by then, if the answer shows that the
-    /// request has passed through it.
+    /// The newest pair that the ensemble's leader knew of by then, if there is one. The
+    /// answer to a write confirms it.
     confirms: Option<Exchange>,
 }
 
@@ -174,7 +175,8 @@ impl Lease {
     pub(crate) fn contact_holds_until(&self) -> Moment {
         let Some(write) = self.last_write else { return Moment::from_nanos(0) };
         let other = self.last.filter(|_| !self.is_kept_proven());
-        other.map_or(write, |last| last.sent.max(write)).after(self.span())
+        let sent = other.map_or(write, |last| last.sent.max(write));
+        sent.after(span(self.granted.session_timeout))
     }
 
     /// The number of the connection, which changes when contact begins or ends.
@@ -234,9 +236,16 @@ impl Lease {
         extended.max(now).after(reserve) < end
     }
 
-    /// How long a proof holds.
+    /// How long the next proof holds, at least.
     fn span(&self) -> Duration {
-        span(self.granted.session_timeout)
+        span(self.counting_timeout())
+    }
+
+    /// The session timeout that counts for the next proof: that of a server before, if it is
+    /// shorter and may still count.
+    fn counting_timeout(&self) -> Duration {
+        let granted = self.granted.session_timeout;
+        self.former.map_or(granted, |(former, _)| former.min(granted))
     }
 
     /// Takes note of a sign of the other side that proves nothing.
@@ -291,8 +300,10 @@ impl Lease {
 
     /// Until when a proof holds that counts from that moment.
     fn end_of_proof(&self, proven: Moment) -> Moment {
-        let former = self.former.filter(|(_, until)| proven < *until);
-        proven.after(former.map_or(self.span(), |(timeout, _)| span(timeout).min(self.span())))
+        match self.former {
+            Some((_, until)) if proven < until => proven.after(self.span()),
+            _ => proven.after(span(self.granted.session_timeout)),
+        }
     }
 
     /// The report delay on the present connection is known better. What was answered before counts
@@ -423,6 +434,7 @@ impl Lease {
 
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {
         let end = self.end_of_proof(proven);
+        self.former.take_if(|(_, until)| *until <= proven);
         if self.over || self.current.extend(now, end) {
             return false;
         }

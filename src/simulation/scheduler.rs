@@ -63,8 +63,9 @@ impl<'a> Scheduler<'a> {
         Scheduler { world, pool, threads: BTreeMap::new(), last_thread: 0 }
     }
 
-    /// Takes any possible step.
-    pub(super) fn step(&mut self) {
+    /// Takes any possible step. Returns whether it counts: pings are many, and must not leave the
+    /// faults less time.
+    pub(super) fn step(&mut self) -> bool {
         let weights = self.world.profile.weights;
         let mut steps = self.possible_steps(&weights);
         let is_idle = steps.is_empty();
@@ -83,7 +84,21 @@ impl<'a> Scheduler<'a> {
         steps.push((weights.user, Step::Use));
         steps.push((weights.fault, Step::Fault));
         let step = self.choose(&steps);
+        let counts = !self.is_of_a_ping(step);
         self.take(step);
+        counts
+    }
+
+    fn is_of_a_ping(&self, step: Step) -> bool {
+        match step {
+            Step::Ping(_) | Step::AnswerPing(_) => true,
+            Step::Notify(client) => {
+                let state = self.world.state();
+                let event = state.clients[client].events.front();
+                event.is_some_and(|(_, event)| matches!(event, crate::ClientEvent::PingAnswered { .. }))
+            }
+            _ => false,
+        }
     }
 
     /// Whether a thread can run whose call must return now.

@@ -394,3 +394,25 @@ fn an_idle_sessions_first_write_admits_an_owner_whose_lease_lasts() {
         }
     }
 }
+
+#[test]
+fn an_owner_keeps_its_lock_when_a_reconnect_brings_a_much_longer_timeout() {
+    for random in 0..20 {
+        let mut run = Run::new(5, false, random);
+        let mut ownership = run.lease.take(run.now).unwrap();
+        run.least_left(run.timeout);
+        run.under_way.clear();
+        run.keep_alive_under_way = false;
+        let (lost_at, longer) = (run.now, 16 * run.timeout);
+        run.lease.disconnected(lost_at);
+        run.now = run.now.after(run.timeout / 10);
+        run.lease.connected(Granted::new(longer).with_tick(TICK), Some(lost_at), run.now);
+        while !run.lease.current().covers(run.now) {
+            run.step();
+        }
+        ownership.move_to(&Arc::clone(run.lease.current()));
+        run.least_left(longer);
+        assert!(ownership.covers(run.now));
+        assert!(run.lease.end() > run.now.after(longer / 2), "the longer timeout counts in the end");
+    }
+}
