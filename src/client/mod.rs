@@ -22,6 +22,8 @@ pub use pipelined::{Done, PipelinedClient};
 pub use zk_error::{ZkError, ZkResult};
 pub use znode::{CreateMode, Stat};
 
+use crate::session::Moment;
+
 /// Receives a client's [`ClientEvent`]s.
 ///
 /// It never blocks, never panics and never calls back into the client. So a client may call it on
@@ -38,6 +40,20 @@ pub enum ClientEvent {
     /// The [report delay](ZooKeeperClient::report_delay) on the present connection, if it is known
     /// only after [`Connected`](ClientEvent::Connected).
     ReportDelay(Duration),
+    /// The session timeout of a server that has taken up the session again, if it is known before
+    /// [`Connected`](ClientEvent::Connected). A connection may end in between, for example while
+    /// credentials are presented. Without this event, locks held could outlive a session for which
+    /// that server has granted less than before.
+    TakenUp {
+        /// See [`Granted::session_timeout`].
+        session_timeout: Duration,
+    },
+    /// The server has answered a ping that was sent at that moment or later, on the present
+    /// connection. See [`ZooKeeperClient::reports_pings`].
+    PingAnswered {
+        /// Read from the clock before the ping was sent.
+        sent: Moment,
+    },
     /// No contact; the session may live. Watches are lost unless the client sets them again. So
     /// every waiter must read again after the next [`Connected`](ClientEvent::Connected).
     Disconnected,
@@ -142,6 +158,9 @@ impl Enqueued {
 ///   the new connection proves the session alive from that event on.
 /// - [`Connected`](ClientEvent::Connected) may come later than the connection. Until then calls are
 ///   answered and prove nothing.
+/// - The answer to a ping is reported as [`PingAnswered`](ClientEvent::PingAnswered) between the
+///   [`Connected`](ClientEvent::Connected) and the [`Disconnected`](ClientEvent::Disconnected) of
+///   the connection on which the ping was sent, or not at all.
 pub trait ZooKeeperClient: Send + Sync {
     /// Creates a znode and returns its path, with the sequence number if `mode` is sequential.
     ///
@@ -218,6 +237,18 @@ pub trait ZooKeeperClient: Send + Sync {
     /// the leader knows of the request when it is answered.
     fn report_delay(&self) -> Duration {
         Granted::new(self.session_timeout()).report_delay
+    }
+
+    /// Returns whether the client sends a ping at least once in each third of the session timeout,
+    /// whatever other traffic there is, and reports every answer as
+    /// [`PingAnswered`](ClientEvent::PingAnswered).
+    ///
+    /// A ping is an empty request on the session that the connected server answers by itself. A
+    /// session whose client reports pings writes only while a lock is held or acquired. Otherwise
+    /// it writes at short intervals, to keep its session proven. The default is `false`. Called
+    /// once, when the session is opened.
+    fn reports_pings(&self) -> bool {
+        false
     }
 
     /// Returns how long the connection must be idle once in every session timeout.

@@ -261,7 +261,8 @@ impl Driver {
                     self.send(ClientEvent::NodeChanged { path });
                 }
             }
-            Event::PingAnswered { .. } => {}
+            Event::TakenUp { session_timeout } => self.send(ClientEvent::TakenUp { session_timeout }),
+            Event::PingAnswered { sent } => self.send(ClientEvent::PingAnswered { sent }),
         }
     }
 

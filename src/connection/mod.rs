@@ -359,6 +359,10 @@ impl ZooKeeperClient for Connection {
         self.shared.lock().status.granted.report_delay
     }
 
+    fn reports_pings(&self) -> bool {
+        true
+    }
+
     fn close(&self) {
         lock_order::assert_none_held();
         self.shared.close();

@@ -345,9 +345,9 @@ impl Request {
 
     /// Takes the lock, which a listing on that connection has shown to be free.
     fn acquire(self: &Arc<Self>, znode: &ZNodePath, connection: ConnectionNumber) -> Next {
-        let epoch = match self.core.admit(connection) {
-            Admission::Admitted(epoch) => epoch,
-            Admission::Unproven => return self.block(move |request| request.await_lease(connection)),
+        let ownership = match self.core.admit(connection) {
+            Admission::Admitted(ownership) => ownership,
+            Admission::Unproven => return self.block(Request::await_lease),
             // Contact was lost since: the listing may be older, and the znode gone.
             Admission::Outdated => return Next::Again,
         };
@@ -356,7 +356,7 @@ impl Request {
             return Next::Park;
         }
         state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
-        *self.held_under.lock() = Some(epoch);
+        *self.held_under.lock() = Some(ownership);
         self.observer.post(Event::Acquired);
         state.awaited = None;
         drop(state);
@@ -367,11 +367,11 @@ impl Request {
 
     /// It is this request's turn, but the session is not proven alive for long enough. A proof
     /// needs a request and its confirmation. Blocks.
-    fn await_lease(self: &Arc<Self>, connection: ConnectionNumber) -> Next {
+    fn await_lease(self: &Arc<Self>) -> Next {
         if let Err(error) = self.core.prove_life() {
             return self.look_failed(Operation::WATCH, &self.spec.dir, error);
         }
-        if let Admission::Unproven = self.core.admit(connection) {
+        if !self.core.admits_owners() {
             self.wake_after(LEASE_LOOK);
             return Next::Park;
         }
@@ -460,7 +460,7 @@ impl Request {
             Some(held) if !held.covers(now) => false,
             Some(held) => {
                 if let Some(epoch) = self.core.epoch_on(connection).filter(|epoch| epoch.covers(now)) {
-                    *held = epoch;
+                    held.move_to(&epoch);
                 }
                 true
             }

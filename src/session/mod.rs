@@ -35,10 +35,11 @@ use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
 
 pub use self::builder::SessionBuilder;
-pub(crate) use self::clock::{Clock, Moment, SystemClock};
+pub use self::clock::Moment;
+pub(crate) use self::clock::{Clock, SystemClock};
 #[cfg(test)]
 pub(crate) use self::job::Job;
-pub(crate) use self::lease::{ConnectionNumber, LeaseEpoch};
+pub(crate) use self::lease::{Admission, ConnectionNumber, Ownership};
 pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
@@ -51,7 +52,7 @@ pub(crate) use self::runtime::{Priority, Runtime, Threads, is_disconnected};
 pub(crate) use self::runtime::{Signal, is_ready};
 #[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
-pub(crate) use self::state::{Admission, CallKind, Core, WatchOutcome};
+pub(crate) use self::state::{CallKind, Core, WatchOutcome};
 
 /// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
@@ -68,11 +69,13 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// In contact, and a write was answered that was sent less than 31/32 of the session timeout
-    /// ago.
+    /// In contact, the first write on the connection was answered, and a request was answered that
+    /// was sent less than 31/32 of the session timeout ago. While a lock is held, that request must
+    /// be a write. Otherwise a read counts, and so does a ping, if the client
+    /// [reports its pings](ZooKeeperClient::reports_pings).
     Connected,
-    /// Out of contact, or no write was answered for too long. The session may live; locks held are
-    /// still owned until their lease ends.
+    /// Out of contact, or no such request was answered for too long. The session may live; locks
+    /// held are still owned until their lease ends.
     Suspended,
     /// The session has ended and cannot come back, nor can any lock or request made on it. Connect
     /// a new one.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::baton::{Wait, pause, role};
-use super::link::{Heard, Link};
+use super::link::{Heard, Link, Pings};
 use super::locks::new_lock;
 use super::network::Wire;
 use super::profile::session_timeout;
@@ -118,6 +118,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     let mut state = world.state();
     let timeout = session_timeout(&mut state.random);
     let min_idle_for_ping = state.random.of(&[Duration::ZERO, timeout * 2 / 3 + Duration::from_millis(200)]);
+    let reports_pings = state.random.one_in(2);
     let link = Link {
         connected: true,
         connection: 0,
@@ -126,7 +127,9 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         slow_until: Moment::from_nanos(0),
         searches_until: Moment::from_nanos(0),
         over: false,
-        pings: state.random.one_in(2),
+        // One that reports its pings sends each of them.
+        pings: !reports_pings && state.random.one_in(2),
+        reported_pings: reports_pings.then(|| Pings::on_a_new_connection(world.now(), timeout)),
         heard: Heard::new(
             world.now(),
             state.random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),

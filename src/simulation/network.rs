@@ -283,6 +283,10 @@ impl ZooKeeperClient for Wire {
         self.simulated.report_delay()
     }
 
+    fn reports_pings(&self) -> bool {
+        self.world.state().clients[self.client].link.reported_pings.is_some()
+    }
+
     fn min_idle_for_ping(&self) -> Duration {
         self.min_idle_for_ping
     }

@@ -49,6 +49,8 @@ enum Step {
     Start(usize),
     CallBack(usize),
     Notify(usize),
+    Ping(usize),
+    AnswerPing(usize),
     Fire(usize),
     Expire(usize),
     PassTime,
@@ -61,8 +63,9 @@ impl<'a> Scheduler<'a> {
         Scheduler { world, pool, threads: BTreeMap::new(), last_thread: 0 }
     }
 
-    /// Takes any possible step.
-    pub(super) fn step(&mut self) {
+    /// Takes any possible step. Returns whether it counts: pings are many, and must not leave the
+    /// faults less time.
+    pub(super) fn step(&mut self) -> bool {
         let weights = self.world.profile.weights;
         let mut steps = self.possible_steps(&weights);
         let is_idle = steps.is_empty();
@@ -87,7 +90,21 @@ impl<'a> Scheduler<'a> {
         steps.push((weights.user, Step::Use));
         steps.push((weights.fault, Step::Fault));
         let step = self.choose(&steps);
+        let counts = !self.is_of_a_ping(step);
         self.take(step);
+        counts
+    }
+
+    fn is_of_a_ping(&self, step: Step) -> bool {
+        match step {
+            Step::Ping(_) | Step::AnswerPing(_) => true,
+            Step::Notify(client) => {
+                let state = self.world.state();
+                let event = state.clients[client].events.front();
+                event.is_some_and(|(_, event)| matches!(event, crate::ClientEvent::PingAnswered { .. }))
+            }
+            _ => false,
+        }
     }
 
     /// Whether a thread can run whose call must return now.
@@ -159,6 +176,9 @@ impl<'a> Scheduler<'a> {
                 {
                     steps.push((weights.expiry, Step::Expire(number)));
                 }
+                if client.has_ping_to_answer() {
+                    steps.push((weights.network, Step::AnswerPing(number)));
+                }
                 if client.paused_until > now {
                     continue;
                 }
@@ -173,6 +193,9 @@ impl<'a> Scheduler<'a> {
                 }
                 if client.has_event() {
                     steps.push((weights.event, Step::Notify(number)));
+                }
+                if client.next_ping().is_some_and(|next| next <= now) {
+                    steps.push((weights.timer, Step::Ping(number)));
                 }
                 if client.timers.first().is_some_and(|timer| timer.due <= now) {
                     steps.push((weights.timer, Step::Fire(number)));
@@ -213,7 +236,7 @@ impl<'a> Scheduler<'a> {
             let end = client.ends_on_the_server_at(now).filter(|_| lives);
             let later = [client.paused_until, client.link.slow_until, client.link.searches_until]
                 .map(|end| Some(end).filter(|end| *end > now));
-            [timer, end].into_iter().chain(later).flatten().min()
+            [timer, end, client.next_ping()].into_iter().chain(later).flatten().min()
         };
         let of_thread = |thread: &Thread| match thread.wait {
             Wait::Time(moment) | Wait::Signals(_, Some(moment)) => {
@@ -233,6 +256,11 @@ impl<'a> Scheduler<'a> {
             Step::Start(client) => self.start(client),
             Step::CallBack(client) => self.call_back(client),
             Step::Notify(client) => self.notify(client),
+            Step::Ping(client) => {
+                let now = self.world.now();
+                self.world.state().send_ping(client, now);
+            }
+            Step::AnswerPing(client) => self.answer_ping(client),
             Step::Fire(client) => self.fire(client),
             Step::Expire(client) => self.expire(client),
             Step::PassTime => self.pass_time(),
@@ -360,8 +388,21 @@ impl<'a> Scheduler<'a> {
             };
             (sink, event)
         };
-        self.world.note(format!("client {client} gets {}", describe(&event)));
+        let line = format!("client {client} gets {}", describe(&event));
+        match event {
+            crate::ClientEvent::PingAnswered { .. } => self.world.note_routine(line),
+            _ => self.world.note(line),
+        }
         sink(event);
+    }
+
+    fn answer_ping(&mut self, client: usize) {
+        let now = self.world.now();
+        let mut state = self.world.state();
+        let races = !self.world.profile.is_calm() && state.random.one_in(3);
+        state.answer_ping(client, races, now);
+        drop(state);
+        super::faults::perhaps_lose_server_after_ping(&self.world, client);
     }
 
     fn fire(&mut self, client: usize) {

@@ -317,6 +317,7 @@ impl Owner {
                         self.is_connected = true;
                     }
                     Event::Disconnected => assert!(std::mem::take(&mut self.is_connected)),
+                    Event::TakenUp { .. } => assert!(!self.is_connected),
                     Event::SessionLost(_) => self.is_lost = true,
                     Event::NodeChanged { .. } | Event::PingAnswered { .. } => assert!(self.is_connected),
                 }

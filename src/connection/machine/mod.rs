@@ -26,6 +26,8 @@
 //! - A session whose credentials are refused is lost, and closed on the next connection.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next
 //!   attempt. [`Event::Connected`] comes before the replies of its connection.
+//! - A server's grant counts from the moment at which it takes the session up. It is reported
+//!   before anything that may fail on that connection.
 //!
 //! [deadline]: Machine::deadline
 
@@ -80,6 +82,11 @@ pub(crate) enum Action<C> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
+    /// A server has taken up the session again and grants this. It does not serve yet: credentials
+    /// are being presented.
+    TakenUp {
+        session_timeout: Duration,
+    },
     /// A server serves the session, and grants this.
     Connected {
         session_timeout: Duration,

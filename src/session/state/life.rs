@@ -46,9 +46,10 @@ impl Core {
     }
 
     /// A write that changes nothing, and where the lease asks for pairs of requests, a read before
-    /// it.
+    /// it: unless the write alone proves enough, and something waits for that.
     fn touch_and_write(self: &Arc<Self>) -> ZkResult<()> {
-        if self.status.lock().lease.needs_pairs() {
+        let needs_pairs = self.status.lock().lease.needs_pairs();
+        if needs_pairs && !self.needs_proof() {
             self.read(|client| client.exists(KEEP_ALIVE_PATH, false))?;
         }
         let write = |path| self.write(|client| client.set_data(path, &[], Some(i32::MAX)).map(drop));
@@ -90,29 +91,28 @@ impl Core {
         status.proof_under_way |= proof;
         status.next_tick.clear_past(now);
         self.schedule_next_tick(status, now);
-        Due::Work { proof, lease_ended: status.lease.current().end() <= now }
+        Due::Work { proof, lease_ended: status.lease.has_owners() && status.lease.current().end() <= now }
     }
 
     fn is_proof_due(&self, status: &mut Status, now: Moment) -> bool {
-        if status.has_regained_contact() {
-            return true;
-        }
-        if now < status.lease.keep_alive_due(self.min_idle_for_ping) {
-            return false;
-        }
-        // A request that was made a moment ago needs no repetition, only to be confirmed later.
-        !status.lease.await_confirmation(now)
+        status.has_regained_contact() || status.lease.is_keep_alive_due(self.min_idle_for_ping, now)
     }
 
     pub(super) fn schedule_next_tick(self: &Arc<Self>, status: &mut Status, now: Moment) {
         let lease = &status.lease;
         let times = [
             lease.current().end(),
-            lease.last_write_holds_until(),
+            lease.contact_holds_until(),
             lease.given_up_at(),
             lease.keep_alive_due(self.min_idle_for_ping),
         ];
-        let Some(next) = times.into_iter().filter(|time| *time > now).min() else { return };
+        if let Some(next) = times.into_iter().filter(|time| *time > now).min() {
+            self.schedule_tick(status, next);
+        }
+    }
+
+    /// Schedules a tick, unless there is an earlier one.
+    pub(super) fn schedule_tick(self: &Arc<Self>, status: &mut Status, next: Moment) {
         if status.next_tick.set(next) {
             self.at(next, move |core| {
                 let rings = core.status.lock().next_tick.rings(next);
@@ -187,11 +187,14 @@ struct Proof<'a> {
 
 impl Drop for Proof<'_> {
     fn drop(&mut self) {
-        self.core.status.lock().proof_under_way = false;
+        let mut status = self.core.status.lock();
+        status.proof_under_way = false;
         if self.was_answered {
+            drop(status);
             self.core.tick();
         } else {
-            self.core.at(self.core.now().after(PROOF_RETRY), Core::tick);
+            let retry = self.core.now().after(PROOF_RETRY);
+            self.core.schedule_tick(&mut status, retry);
         }
     }
 }

@@ -49,6 +49,8 @@ macro_rules! delegate_calls {
     };
 }
 
+mod pings;
+
 /// A client that reports its events under a mutex, which its other calls take, too.
 struct LockedClient {
     simulated: Arc<SimulatedClient>,
@@ -213,7 +215,7 @@ fn session_is_suspended_when_writes_fail_although_reads_succeed() {
     let zookeeper = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
     let states = session.subscribe();
-    for _ in 0..200 {
+    for _ in 0..300 {
         client.fail_next(SimOperation::SetData, Effect::Before, ZkError::ConnectionLoss);
     }
     while client.pending_faults() > 0 {

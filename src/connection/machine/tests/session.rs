@@ -145,7 +145,8 @@ fn credentials_are_presented_on_every_connection_before_anything_else() {
         scripted.answer(&accepted(ID));
         let sent = scripted.sent();
         assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Auth; 2]);
-        assert!(scripted.actions().is_empty(), "not connected before the answers");
+        let is_connected = |event: &Event| matches!(event, Event::Connected { .. });
+        assert!(!scripted.events().iter().any(is_connected), "not connected before the answers");
         scripted.authenticated();
         assert!(scripted.actions().is_empty());
         scripted.authenticated();
@@ -154,6 +155,22 @@ fn credentials_are_presented_on_every_connection_before_anything_else() {
         scripted.advance(TIMEOUT / 4);
         scripted.machine.failed(scripted.now);
     }
+}
+
+#[test]
+fn grant_of_a_reconnect_is_reported_before_the_credentials_are_answered() {
+    let mut scripted = Scripted::with_credentials(1);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.authenticated();
+    assert_eq!(scripted.events(), [Event::Connected { session_timeout: TIMEOUT, session_id: ID }]);
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&granted(ID, TIMEOUT / 2));
+    assert_eq!(scripted.events(), [Event::TakenUp { session_timeout: TIMEOUT / 2 }]);
 }
 
 #[test]
