@@ -23,7 +23,7 @@ pub(crate) mod codec;
 mod credential;
 mod driver;
 mod log;
-mod machine;
+pub(crate) mod machine;
 mod outage;
 mod probe;
 mod random;

@@ -13,6 +13,7 @@ use super::network::Wire;
 use super::profile::session_timeout;
 use super::runtime::SimulatedRuntime;
 use super::scheduler::DIRS;
+use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
 use crate::session::{Core, Factory, FirstContact, Moment, Runtime};
 use crate::{LockError, Result, Session, ZooKeeperClient};
@@ -25,8 +26,13 @@ struct NewClient {
 }
 
 impl NewClient {
-    fn wire(&self, world: &Arc<World>) -> Arc<dyn ZooKeeperClient> {
-        Wire::new(world, self.number, self.min_idle_for_ping)
+    fn connect(&self, world: &Arc<World>) -> Result<Arc<dyn ZooKeeperClient>> {
+        if !world.profile.on_wire {
+            return Ok(Wire::new(world, self.number, self.min_idle_for_ping));
+        }
+        let connection = SimulatedConnection::new(world, self.number);
+        connection.wait_for_contact()?;
+        Ok(connection)
     }
 }
 
@@ -46,7 +52,7 @@ pub(super) fn open_client(world: &Arc<World>) {
     } else {
         let (runtime, new) = new_client(world, true);
         let contact = FirstContact::by(world.now(), new.timeout, "the simulation");
-        let session = Session::open(Ok(new.wire(world)), runtime, Some(world.now()), &contact);
+        let session = Session::open(new.connect(world), runtime, Some(world.now()), &contact);
         (new.number, session.expect("there is contact"))
     };
     {
@@ -95,9 +101,15 @@ fn factory(world: &Arc<World>) -> Factory {
         }
         // The session begins before the client library knows.
         pause(Wait::Turn);
-        Ok(new.wire(&world))
+        new.connect(&world)
     };
     Factory { runtime: Box::new(runtime), client: Box::new(client) }
+}
+
+/// Opens a connection without a session of the library's. It may be used on the calling thread.
+pub(super) fn open_connection(world: &Arc<World>) -> (usize, Arc<SimulatedConnection>) {
+    let (_, new) = new_client(world, true);
+    (new.number, SimulatedConnection::new(world, new.number))
 }
 
 fn new_client(world: &Arc<World>, opening: bool) -> (Arc<SimulatedRuntime>, NewClient) {
@@ -119,7 +131,8 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         slow_until: Moment::from_nanos(0),
         searches_until: Moment::from_nanos(0),
         over: false,
-        pings: state.random.one_in(2),
+        // On the wire they are messages.
+        pings: state.random.one_in(2) && !world.profile.on_wire,
         heard: Heard::new(
             world.now(),
             state.random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
@@ -128,6 +141,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     };
     let client = ClientState {
         simulated: world.zookeeper.connect(timeout),
+        wire: None,
         session_timeout: timeout,
         former_timeout: timeout,
         session: None,

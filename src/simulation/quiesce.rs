@@ -8,6 +8,7 @@ use super::faults;
 use super::locks::{Action, Callback};
 use super::run::{Verdict, check};
 use super::scheduler::{DIRS, Scheduler};
+use super::wire;
 use super::world::{ClientState, World};
 use crate::locks::listening_lock::ListeningLock;
 
@@ -73,12 +74,32 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
         faults::end_partition(world, number);
     }
+    if world.profile.on_wire {
+        return let_every_client_connect(scheduler);
+    }
     // A lost connection is reported before the next one opens.
     settle(scheduler)?;
     for number in 0..clients {
         faults::reconnect(world, number);
     }
     settle(scheduler)
+}
+
+/// Every client on the wire must find a server within a session timeout, unless its session is lost.
+fn let_every_client_connect(scheduler: &mut Scheduler<'_>) -> Verdict {
+    let world = Arc::clone(&scheduler.world);
+    wire::faults::stop(&world);
+    settle(scheduler)?;
+    let timeouts = |client: &ClientState| client.session_timeout.max(client.former_timeout);
+    let longest = world.state().clients.iter().map(timeouts).max().unwrap_or_default();
+    let limit = world.now().after(longest);
+    while !wire::faults::unserved(&world).is_empty() {
+        if !scheduler.wait_for_the_clock(limit) {
+            return Err(format!("the clients {:?} find no server", wire::faults::unserved(&world)));
+        }
+        settle(scheduler)?;
+    }
+    Ok(())
 }
 
 /// Releases every owned lock, in turn, until no request waits.

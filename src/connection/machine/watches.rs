@@ -1,7 +1,7 @@
 //! [`Watches`]: the watches that this session has set, to be set again on the next connection.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use crate::connection::codec::Request;
 
@@ -19,15 +19,16 @@ pub(super) enum Table {
     Children,
 }
 
+/// Sorted, so that a seed replays a run exactly.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
-    data: HashSet<String>,
-    existence: HashSet<String>,
-    children: HashSet<String>,
+    data: BTreeSet<String>,
+    existence: BTreeSet<String>,
+    children: BTreeSet<String>,
 }
 
 impl Watches {
-    fn table(&mut self, table: Table) -> &mut HashSet<String> {
+    fn table(&mut self, table: Table) -> &mut BTreeSet<String> {
         match table {
             Table::Data => &mut self.data,
             Table::Existence => &mut self.existence,
