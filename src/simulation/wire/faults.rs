@@ -9,7 +9,7 @@ use super::server::Front;
 use super::stream::Transport;
 use crate::session::Moment;
 use crate::simulation::profile::Faults;
-use crate::simulation::world::{State, World};
+use crate::simulation::world::{ClientState, State, World};
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -110,7 +110,7 @@ pub(in crate::simulation) fn end_partition(world: &World, number: usize) {
     if !std::mem::take(&mut client.link.partitioned) {
         return;
     }
-    client.wired_mut().disturb(now);
+    disturb(client, now);
     drop(state);
     world.note(format!("client {number} is no longer cut off"));
 }
@@ -122,7 +122,7 @@ fn slow_down(world: &World, number: usize) {
     let until = now.after(Duration::from_nanos(state.random.below(longest)));
     let client = &mut state.clients[number];
     client.link.slow_until = client.link.slow_until.max(until);
-    client.wired_mut().disturb(until);
+    disturb(client, until);
     drop(state);
     world.note(format!("the network of client {number} is slow"));
 }
@@ -169,8 +169,10 @@ fn recover(world: &World, server: usize) {
     let mut state = world.state();
     state.ensemble.servers[server].recover(now);
     for client in &mut state.clients {
-        let wired = client.wired_mut();
-        wired.disturbed_at = wired.disturbed_at.max(now);
+        // Those that have not begun to connect have nothing yet.
+        if let Some(wired) = &mut client.wire {
+            wired.disturbed_at = wired.disturbed_at.max(now);
+        }
     }
 }
 
@@ -194,8 +196,8 @@ fn lose_server(world: &World, server: usize) {
     state.ensemble.proposals.retain(|proposal| proposal.server != server || random.one_in(2));
     state.random = random;
     let was_its_own = |client: &usize| {
-        let wired = state.clients[*client].wired();
-        wired.owner.is_some() && wired.owner_server == server
+        let wired = state.clients[*client].wire.as_ref();
+        wired.is_some_and(|wired| wired.owner.is_some() && wired.owner_server == server)
     };
     let clients: Vec<usize> = (0..state.clients.len()).filter(was_its_own).collect();
     for client in clients {
@@ -262,7 +264,11 @@ pub(in crate::simulation) fn unserved(world: &World) -> Vec<usize> {
 
 /// A process does not run until this moment.
 pub(in crate::simulation) fn suspend(state: &mut State, number: usize, until: Moment) {
-    if let Some(wired) = &mut state.clients[number].wire {
+    disturb(&mut state.clients[number], until);
+}
+
+fn disturb(client: &mut ClientState, until: Moment) {
+    if let Some(wired) = &mut client.wire {
         wired.disturb(until);
     }
 }

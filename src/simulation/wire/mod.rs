@@ -213,6 +213,8 @@ impl World {
             let step = self.state().wire_steps(number, self.now()).first().copied();
             match step {
                 Some(step) => self.take_wire_step(number, step),
+                // Those of others come first.
+                None if !self.state().ensemble.proposals.is_empty() => self.commit_next(),
                 None => return,
             }
         }

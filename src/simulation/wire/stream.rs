@@ -73,6 +73,7 @@ impl Transport {
     /// Breaks the connection. Parts of both streams still arrive.
     pub(super) fn cut(&mut self, random: &mut Random) {
         self.up.cut(random);
+        self.up.has_ended = true;
         self.down.cut(random);
         self.end_down();
     }
@@ -80,6 +81,7 @@ impl Transport {
     /// The server is gone. The client notices, unless nobody is left to answer it.
     pub(super) fn lose_server(&mut self, random: &mut Random) {
         self.up.clear();
+        self.up.has_ended = true;
         self.down.cut(random);
         self.peer.close();
         match random.one_in(2) {
