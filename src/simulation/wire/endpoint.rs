@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Meaning};
 use super::server::Peer;
 use super::stream::Transport;
 use crate::client::{ClientEvent, EventSink, Granted, ZkResult};
@@ -128,6 +128,13 @@ impl Endpoint {
         }
     }
 
+    /// The changes that the machine has reported, and its owner has not taken yet.
+    fn reported_changes(&self) -> usize {
+        let is_change =
+            |action: &Action<Continuation>| matches!(action, Action::Event(Event::NodeChanged { .. }));
+        self.actions.iter().filter(|(_, action)| is_change(action)).count()
+    }
+
     /// Whether the machine has lost the session.
     pub(super) fn reports_loss(&self) -> bool {
         self.actions.iter().any(|(_, action)| matches!(action, Action::Event(Event::SessionLost(_))))
@@ -174,19 +181,24 @@ impl Endpoint {
         }
         let segment = transport.down.take(random, splits);
         transport.received += segment.len() as u64;
-        let mut must_leave = false;
+        let (mut must_leave, mut events) = (false, 0);
         while let Some(meaning) = transport.peer.next_meaning(transport.received) {
-            let begins = matches!(meaning, super::ledger::Meaning::Served { .. });
+            let begins = matches!(meaning, Meaning::Served { .. });
+            events += usize::from(matches!(meaning, Meaning::Event(_)));
             must_leave |= self.ledger.take_up(meaning);
             if begins {
                 transport.peer.at_greeting = Some(self.ledger.clone());
             }
         }
-        let number = self.link_number;
+        let (number, reported) = (self.link_number, self.reported_changes());
         self.machine.received(now, &segment);
         self.settle();
         let stays = self.transport.is_some() && number == self.link_number;
-        (must_leave && stays).then_some("continues to use a connection that speaks garbage")
+        if must_leave && stays {
+            return Some("continues to use a connection that speaks garbage");
+        }
+        let is_reported = self.contact == Contact::Closed || self.reported_changes() == reported + events;
+        (!is_reported).then_some("does not report an event of a watch")
     }
 
     pub(super) fn timer(&mut self, now: Moment) {

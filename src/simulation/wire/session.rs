@@ -156,7 +156,9 @@ impl World {
                 transport.end_down();
             }
         });
-        self.state().clients[number].wired_mut().owner = None;
+        if let Some(wired) = &mut self.state().clients[number].wire {
+            wired.owner = None;
+        }
     }
 
     /// A session does not expire while its client could reach some server all the time.
@@ -166,7 +168,7 @@ impl World {
         let client = &mut state.clients[number];
         let (granted, is_paused) = (client.session_timeout, client.paused_until > now);
         let is_hindered = is_paused || client.link.partitioned || client.link.slow_until > now;
-        let wired = client.wired();
+        let Some(wired) = &client.wire else { return };
         let (since, clear_since, reported) = (wired.last_touch, wired.clear_since, wired.reported);
         let Some(endpoint) = client.endpoint() else { return };
         let is_over = matches!(endpoint.contact, Contact::Lost | Contact::Closed) || endpoint.has_ended;
