@@ -111,6 +111,7 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
     check_that_revocations_are_noticed(&world, &asked)?;
     let mut limit = world.now().after(BOUND);
     let mut acquisitions = 0;
+    let transports = wire::faults::transports(&world);
     loop {
         settle(scheduler)?;
         let progress = world.state().acquisitions;
@@ -130,7 +131,7 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
         let waiting = waiters(&world);
         if waiting.is_empty() && scheduler.busy_threads().is_empty() {
-            return Ok(());
+            return check_transports(&world, &transports);
         }
         if !scheduler.wait_for_the_clock(limit) {
             let threads = scheduler.busy_threads();
@@ -140,6 +141,16 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
         check(&world)?;
     }
+}
+
+/// No client on the wire has left a connection without a fault.
+fn check_transports(world: &World, former: &[Option<u64>]) -> Verdict {
+    let present = wire::faults::transports(world);
+    let left = former
+        .iter()
+        .zip(present)
+        .position(|(former, present)| former.is_some() && present.is_some() && *former != present);
+    left.map_or(Ok(()), |client| Err(format!("client {client} leaves a connection without a fault")))
 }
 
 /// No lock is owned whose znode another client has deleted.

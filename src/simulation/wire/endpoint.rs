@@ -135,6 +135,10 @@ impl Endpoint {
         self.actions.iter().filter(|(_, action)| is_change(action)).count()
     }
 
+    pub(super) fn link_number(&self) -> u64 {
+        self.link_number
+    }
+
     /// Whether the machine has lost the session.
     pub(super) fn reports_loss(&self) -> bool {
         self.actions.iter().any(|(_, action)| matches!(action, Action::Event(Event::SessionLost(_))))

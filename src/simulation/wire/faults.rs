@@ -262,6 +262,13 @@ pub(in crate::simulation) fn unserved(world: &World) -> Vec<usize> {
     clients.filter_map(|(number, client)| client.endpoint().is_some_and(waits).then_some(number)).collect()
 }
 
+/// The numbers of the clients' transports. Without faults they stay the same, but for those whose
+/// sessions are over.
+pub(in crate::simulation) fn transports(world: &World) -> Vec<Option<u64>> {
+    let number = |endpoint: &mut Endpoint| (!endpoint.is_over()).then(|| endpoint.link_number());
+    world.state().clients.iter_mut().map(|client| client.endpoint().and_then(number)).collect()
+}
+
 /// A process does not run until this moment.
 pub(in crate::simulation) fn suspend(state: &mut State, number: usize, until: Moment) {
     disturb(&mut state.clients[number], until);

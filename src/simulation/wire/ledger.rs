@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::connection::codec::EventKind;
 use crate::fake::Fired;
@@ -48,6 +49,8 @@ impl Watched {
 pub(super) struct Ledger {
     /// Zero until a server has opened the session.
     pub(super) session: i64,
+    /// What the last server granted.
+    pub(super) granted: Duration,
     /// The highest transaction of a reply to an ordinary request.
     pub(super) zxid: i64,
     pub(super) watched: Watched,
@@ -59,6 +62,7 @@ pub(super) enum Meaning {
     /// The session was opened, or taken up again.
     Served {
         session: i64,
+        granted: Duration,
     },
     Reply {
         zxid: i64,
@@ -73,7 +77,7 @@ impl Ledger {
     /// Takes up a frame. Returns whether the client must leave the connection.
     pub(super) fn take_up(&mut self, meaning: Meaning) -> bool {
         match meaning {
-            Meaning::Served { session } => self.session = session,
+            Meaning::Served { session, granted } => (self.session, self.granted) = (session, granted),
             Meaning::Reply { zxid, watch } => {
                 self.zxid = self.zxid.max(zxid);
                 if let Some((table, path)) = watch {

@@ -15,8 +15,8 @@
 //!   the last transaction, its watches, its credentials. See [`Ledger`](ledger::Ledger).
 //! - No client gives up a session that lives, and none expires while one server could be reached
 //!   for all of its timeout.
-//! - No call takes as long as a session timeout, and no client uses a connection that speaks
-//!   garbage.
+//! - No call takes as long as a session timeout. No client uses a connection that speaks garbage,
+//!   or leaves one without a fault.
 
 mod connection;
 mod endpoint;
@@ -288,11 +288,14 @@ impl World {
         }
         let event = match event {
             Event::Connected { session_timeout, .. } => {
+                if session_timeout != endpoint.ledger.granted {
+                    self.fail(format!("client {number} reports another session timeout than was granted"));
+                }
                 endpoint.contact = Contact::Connected;
                 endpoint.granted = Granted::new(session_timeout);
                 let mut state = self.state();
                 let client = &mut state.clients[number];
-                client.wired_mut().reported = session_timeout;
+                client.wired_mut().reported = endpoint.ledger.granted;
                 endpoint.probe = Some(client.link.heard.tick);
                 ClientEvent::Connected(endpoint.granted)
             }

@@ -230,7 +230,7 @@ impl Front<'_> {
         };
         let mut frame = Vec::new();
         ConnectAnswer::Accepted(response).encode(&mut frame);
-        self.send(&frame, Some(Meaning::Served { session }));
+        self.send(&frame, Some(Meaning::Served { session, granted }));
         let connection = Connection::open(&self.world.zookeeper, self.transport.peer.number, session);
         self.transport.peer.session = session;
         self.transport.peer.stage = Stage::Serving(Arc::new(connection));
