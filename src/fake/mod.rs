@@ -34,6 +34,7 @@ mod client;
 mod faults;
 mod log;
 mod requests;
+mod served;
 mod state;
 mod tree;
 mod verbs;
@@ -56,6 +57,8 @@ pub use access::ReadChecks;
 pub use client::SimulatedClient;
 pub use faults::{Effect, SimOperation};
 pub use log::Call;
+#[cfg(test)]
+pub(crate) use served::{Connection, Fired, View};
 pub use tree::SequenceEnd;
 
 /// A ZooKeeper in memory. A clone is another handle to the same server.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::baton::{Wait, pause as pause_thread};
 use super::link::Fate;
 use super::scheduler::DIRS;
+use super::wire;
 use super::world::{State, World, short};
 use crate::client::ClientEvent;
 use crate::client::{Acl, Permissions};
@@ -32,7 +33,13 @@ enum Fault {
 
 /// Injects a fault.
 pub(super) fn inject(world: &Arc<World>) {
-    let faults = world.profile.faults;
+    if world.profile.on_wire && world.state().random.one_in(2) {
+        return wire::faults::inject(world);
+    }
+    let mut faults = world.profile.faults;
+    if world.profile.on_wire {
+        faults = faults.beside_the_wire();
+    }
     let mut possible = Vec::new();
     if faults.disconnects {
         possible.extend([Fault::Disconnect, Fault::Reconnect, Fault::Reconnect]);
@@ -111,6 +118,9 @@ pub(super) fn inject(world: &Arc<World>) {
 
 /// Cuts a client's connection. The client notices.
 pub(super) fn disconnect(world: &World, number: usize) {
+    if world.profile.on_wire {
+        return;
+    }
     let simulated = {
         let mut state = world.state();
         let link = &state.clients[number].link;
@@ -148,6 +158,9 @@ fn search_time(state: &mut State, number: usize, deposed: bool) -> Duration {
 }
 
 pub(super) fn reconnect(world: &World, number: usize) {
+    if world.profile.on_wire {
+        return;
+    }
     let lives = lives(world, number);
     let now = world.now();
     let in_trouble = world.in_trouble();
@@ -219,13 +232,14 @@ fn fire_watches(world: &World, number: usize) {
 }
 
 /// Draws a new session timeout, of at least two ticks, for a reconnecting client.
-fn draw_grant(state: &mut State, number: usize) {
+pub(super) fn draw_grant(state: &mut State, number: usize) {
     let client = &state.clients[number];
     let (now, shortest) = (client.session_timeout, 2 * client.link.heard.tick);
     let granted = state.random.of(&[now, now / 2, now / 4, 2 * now]);
     let client = &mut state.clients[number];
     client.former_timeout = now;
-    client.session_timeout = granted.max(shortest);
+    // A server grants milliseconds.
+    client.session_timeout = Duration::from_millis(granted.max(shortest).as_millis() as u64);
 }
 
 /// Swallows what both sides send.
@@ -279,6 +293,9 @@ fn depose(world: &World, number: usize) {
 
 /// Delivers what a partition held back.
 pub(super) fn end_partition(world: &World, number: usize) {
+    if world.profile.on_wire {
+        return;
+    }
     let lives = lives(world, number);
     let simulated = {
         let mut state = world.state();
@@ -311,6 +328,8 @@ fn pause(world: &World, number: usize) {
     let client = &mut state.clients[number];
     client.paused_until = client.paused_until.max(now.after(length));
     client.suspensions += 1;
+    let until = client.paused_until;
+    wire::faults::suspend(&mut state, number, until);
     drop(state);
     world.note(format!("client {number} is suspended for {length:?}"));
 }
@@ -321,7 +340,10 @@ fn jump_clock(world: &World) {
     let length = some_time(&mut state, 0);
     state.clock_jumps += 1;
     drop(state);
-    world.set_now(world.now().after(length));
+    let now = world.now().after(length);
+    world.set_now(now);
+    let clients = world.state().clients.len();
+    (0..clients).for_each(|client| wire::faults::suspend(&mut world.state(), client, now));
     world.note(format!("the clock jumps by {length:?}"));
 }
 

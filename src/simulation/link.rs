@@ -167,6 +167,20 @@ impl State {
         self.clients[client].link.heard.record_connection(now);
     }
 
+    /// The client's server crashes, and its reports of the last time are lost.
+    pub(super) fn lose_report(&mut self, client: usize, now: Moment) {
+        let made_before = self.draw_report_age(client);
+        self.clients[client].link.heard.lose_a_report(made_before, now, false);
+    }
+
+    /// How long ago a server made its last report.
+    fn draw_report_age(&mut self, client: usize) -> Duration {
+        let longest = self.clients[client].link.heard.max_report_age().as_nanos() as u64;
+        // Often the maximum, which is the worst case.
+        let age = if self.random.one_in(2) { longest - 1 } else { self.random.below(longest) };
+        Duration::from_nanos(age)
+    }
+
     pub(super) fn draw_grace(&mut self, client: usize) {
         let slack = self.clients[client].session_timeout.as_nanos() as u64 / 2;
         let grace = if self.random.one_in(2) { 0 } else { self.random.below(slack) };
@@ -176,10 +190,7 @@ impl State {
     /// The ensemble receives nothing from the client from now on. Perhaps its server crashes before
     /// its next report.
     pub(super) fn silence(&mut self, client: usize, server_dies: bool, now: Moment) {
-        let longest = self.clients[client].link.heard.max_report_age().as_nanos() as u64;
-        // Often the maximum, which is the worst case.
-        let made_before = if self.random.one_in(2) { longest - 1 } else { self.random.below(longest) };
-        let made_before = Duration::from_nanos(made_before);
+        let made_before = self.draw_report_age(client);
         let client = &mut self.clients[client];
         let is_always_active = client.is_in_contact(now);
         let heard = &mut client.link.heard;
@@ -277,6 +288,9 @@ impl ClientState {
     /// keeps its lease too long: a gap that docs/guarantees.md names. So the former timeout counts
     /// until the client has reported the reconnect.
     fn timeout_at_risk(&self) -> Duration {
+        if let Some(wired) = &self.wire {
+            return self.session_timeout.max(wired.reported);
+        }
         let is_grant =
             |event: &ClientEvent| matches!(event, ClientEvent::Connected(_) | ClientEvent::TakenUp { .. });
         let is_unreported = self.events.iter().any(|(_, event)| is_grant(event));

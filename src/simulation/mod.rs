@@ -44,6 +44,7 @@ mod random;
 mod run;
 mod runtime;
 mod scheduler;
+mod wire;
 mod workload;
 mod world;
 

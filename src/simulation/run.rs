@@ -67,7 +67,7 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
 
 pub(super) fn check(world: &World) -> Verdict {
     let broken = world.state().failure.clone();
-    match broken.or_else(|| world.check(&DIRS)) {
+    match broken.or_else(|| world.check(&DIRS)).or_else(|| world.check_calls()) {
         Some(what) => Err(what),
         None => Ok(()),
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::baton::{Baton, Body, Pool, Report, Role, Wait};
 use super::profile::Weights;
+use super::wire;
 use super::world::World;
 use crate::session::Moment;
 
@@ -53,6 +54,7 @@ enum Step {
     AnswerPing(usize),
     Fire(usize),
     Expire(usize),
+    Wire(usize, wire::Step),
     PassTime,
     Use,
     Fault,
@@ -83,7 +85,7 @@ impl<'a> Scheduler<'a> {
         if let Some(next) = self.next_time() {
             // When no other step is possible, time passes.
             let weight = if is_idle { 1000 } else { weights.time };
-            if next > self.world.now() && !self.must_return(&steps) {
+            if next > self.world.now() && !self.must_return(&steps) && !self.is_wire_overdue() {
                 steps.push((weight, Step::PassTime));
             }
         }
@@ -118,6 +120,13 @@ impl<'a> Scheduler<'a> {
                 .is_some_and(|thread| state.calls.values().any(|call| call.is_due(&thread.name, now))),
             _ => false,
         })
+    }
+
+    fn is_wire_overdue(&self) -> bool {
+        let now = self.world.now();
+        let state = self.world.state();
+        self.world.profile.on_wire
+            && (0..state.clients.len()).any(|client| state.is_wire_overdue(client, now))
     }
 
     /// Ends all waits for a time.
@@ -178,6 +187,10 @@ impl<'a> Scheduler<'a> {
                 }
                 if client.has_ping_to_answer() {
                     steps.push((weights.network, Step::AnswerPing(number)));
+                }
+                if client.wire.is_some() {
+                    let of_wire = state.wire_steps(number, now).into_iter();
+                    steps.extend(of_wire.map(|step| (weights.of_wire(step), Step::Wire(number, step))));
                 }
                 if client.paused_until > now {
                     continue;
@@ -245,8 +258,9 @@ impl<'a> Scheduler<'a> {
             _ => None,
         };
         let of_threads = self.threads.values().filter_map(of_thread);
+        let of_wires = (0..state.clients.len()).filter_map(|client| state.next_wire_time(client, now));
         let of_calls = state.calls.values().filter_map(|call| call.next_deadline(now));
-        state.clients.iter().filter_map(of_client).chain(of_threads).chain(of_calls).min()
+        state.clients.iter().filter_map(of_client).chain(of_threads).chain(of_wires).chain(of_calls).min()
     }
 
     fn take(&mut self, step: Step) {
@@ -263,6 +277,7 @@ impl<'a> Scheduler<'a> {
             Step::AnswerPing(client) => self.answer_ping(client),
             Step::Fire(client) => self.fire(client),
             Step::Expire(client) => self.expire(client),
+            Step::Wire(client, step) => self.world.take_wire_step(client, step),
             Step::PassTime => self.pass_time(),
             Step::Use => self.use_something(),
             Step::Fault => super::faults::inject(&self.world),
@@ -413,6 +428,9 @@ impl<'a> Scheduler<'a> {
 
     fn expire(&mut self, number: usize) {
         self.world.note(format!("the server ends the session of client {number}"));
+        if self.world.profile.on_wire {
+            return self.world.expire_on_wire(number);
+        }
         let mut state = self.world.state();
         let notices = state.random.one_in(2);
         let client = &state.clients[number];
@@ -466,7 +484,7 @@ impl<'a> Scheduler<'a> {
     }
 }
 
-fn describe(event: &crate::ClientEvent) -> String {
+pub(super) fn describe(event: &crate::ClientEvent) -> String {
     match event {
         crate::ClientEvent::NodeChanged { path } => format!("a change of {}", super::world::short(path)),
         event => format!("{event:?}"),
