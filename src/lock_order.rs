@@ -79,8 +79,8 @@ ranks! {
     TIMER,
     /// The state and the transport of a connection.
     CONNECTION,
-    /// The lines that a connection has not logged yet.
-    CONNECTION_LOG,
+    /// The lines that wait for the logger.
+    LOG,
 }
 
 /// A mutex with a place in the order.

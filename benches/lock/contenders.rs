@@ -30,5 +30,5 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize) {
     let sides: &mut [Vec<Cycle<'_>>] = &mut [vec![Box::new(list)], vec![Box::new(list_raw)]];
     let times = compare(plan, sides);
     print_title(&format!("who is in a queue of {waiting}"), "µs per listing");
-    print_comparison("contenders()", &times[0], &times[1], AIM);
+    print_comparison("contenders()", &times[0], &times[1], None, AIM);
 }

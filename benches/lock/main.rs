@@ -1,11 +1,11 @@
-//! Compares the locks with the same protocol written by hand on the bare client, on a dedicated
-//! server.
+//! Compares the locks with the same protocol written by hand on the crate `zookeeper` (`raw`), and on
+//! bare sockets without any client (`floor`), on a dedicated server.
 //!
 //! ```text
-//! cargo bench --bench lock                        everything, in less than four minutes
+//! cargo bench --bench lock                        everything, in less than five minutes
 //! cargo bench --bench lock -- --quick             fewer and shorter rounds, in less than 40 s
-//! cargo bench --bench lock -- handover            only these sections: uncontended, handover, readers,
-//!                                                 contenders, is_owner, footprint
+//! cargo bench --bench lock -- handover            only these sections: uncontended, handover, distance,
+//!                                                 readers, contenders, is_owner, footprint
 //! ```
 //!
 //! Our calls and the raw ones alternate within each round, so that a busy machine slows both down
@@ -13,6 +13,7 @@
 //! the exit status does not depend on it.
 
 mod contenders;
+mod distance;
 mod footprint;
 mod handover;
 mod is_owner;
@@ -22,6 +23,8 @@ mod readers;
 mod table;
 mod uncontended;
 
+#[path = "../floor/mod.rs"]
+mod floor;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
@@ -31,6 +34,7 @@ use std::time::Duration;
 use zookeeper::CreateMode;
 use zookeeper_recipes_lock::Session;
 
+use self::floor::FloorLock;
 use self::measure::Plan;
 use self::raw::RawLock;
 use self::support::server::Server;
@@ -47,7 +51,8 @@ const ROOT: &str = "/bench";
 /// The number of cycles that the server gets to compile its code.
 const WARM_UP_CYCLES: usize = 4_000;
 
-const SECTIONS: [&str; 6] = ["uncontended", "handover", "readers", "contenders", "is_owner", "footprint"];
+const SECTIONS: [&str; 7] =
+    ["uncontended", "handover", "distance", "readers", "contenders", "is_owner", "footprint"];
 const USAGE: &str = "usage: cargo bench --bench lock -- [--quick] [SECTION]...";
 
 fn main() -> ExitCode {
@@ -86,6 +91,9 @@ fn run(plan: &Plan, sections: &[&str]) {
             handover::run(plan, &connect_string, sessions);
         }
     }
+    if is_wanted("distance") {
+        distance::run(plan, &connect_string);
+    }
     if is_wanted("readers") {
         readers::run(plan, &connect_string, 100);
     }
@@ -118,6 +126,11 @@ fn warm_up(connect_string: &str) {
     for _ in 0..WARM_UP_CYCLES {
         lock.cycle();
     }
+}
+
+/// A lock on a bare socket. Its directory is created if it is missing.
+fn floor_lock(connect_string: &str, dir: &str) -> FloorLock {
+    FloorLock::new(connect_string, SESSION_TIMEOUT, dir, DATA)
 }
 
 /// A session of the crate under test.

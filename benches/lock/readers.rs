@@ -65,9 +65,9 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, readers: usize) {
     let column = |side: usize, of: fn(&Times) -> f64| times[side].iter().map(of).collect::<Vec<f64>>();
     print_title(&format!("{readers} readers at once, each with a session, and a writer behind them"), "µs");
     let all_read = |times: &Times| times.all_read;
-    print_comparison("until all readers hold", &column(0, all_read), &column(1, all_read), AIM);
+    print_comparison("until all readers hold", &column(0, all_read), &column(1, all_read), None, AIM);
     let follows = |times: &Times| times.writer_follows;
-    print_comparison("last release to writer", &column(0, follows), &column(1, follows), AIM);
+    print_comparison("last release to writer", &column(0, follows), &column(1, follows), None, AIM);
 }
 
 /// All readers acquire at the same time, a writer joins the queue behind them, and all readers

@@ -24,18 +24,39 @@ pub(crate) fn print_title(title: &str, unit: &str) {
     println!("\n{title}");
 }
 
-/// Two series measured alternately, and the aim for their ratio. A varying load affects both sides
-/// of a round, but not the medians evenly.
-pub(crate) fn print_comparison(name: &str, ours: &[f64], raw: &[f64], aim: f64) {
+/// Series measured alternately, and the aim for the ratio of ours to the raw one. A varying load
+/// affects all sides of a round, but not the medians evenly.
+pub(crate) fn print_comparison(name: &str, ours: &[f64], raw: &[f64], floor: Option<&[f64]>, aim: f64) {
     let of_medians = median(ours) / median(raw);
-    let of_rounds: Vec<f64> = ours.iter().zip(raw).map(|(ours, raw)| ours / raw).collect();
-    let of_rounds = median(&of_rounds);
+    let of_rounds = ratio(ours, raw);
     println!(
         "  {name:<28} ours {:<26} raw {:<26} ratio {of_medians:.2}, {of_rounds:.2}   aim ≤ {aim:<5} {}",
         summary(ours),
         summary(raw),
         verdict(of_rounds <= aim),
     );
+    if let Some(floor) = floor {
+        println!(
+            "  {:<28} floor {:<25} ours / floor {:.2}   raw / floor {:.2}",
+            "",
+            summary(floor),
+            ratio(ours, floor),
+            ratio(raw, floor),
+        );
+    }
+}
+
+/// The median of the rounds' ratios.
+fn ratio(one: &[f64], other: &[f64]) -> f64 {
+    let of_rounds: Vec<f64> = one.iter().zip(other).map(|(one, other)| one / other).collect();
+    median(&of_rounds)
+}
+
+/// Times divided by the time of a round trip.
+pub(crate) fn print_round_trips(name: &str, round_trip: f64, sides: &[(&str, &[f64])]) {
+    let sides: Vec<String> =
+        sides.iter().map(|(side, times)| format!("{side} {:<10.2}", median(times) / round_trip)).collect();
+    println!("  {name:<28} {}", sides.join(" "));
 }
 
 /// One series, and the aim for its median.
@@ -54,7 +75,7 @@ fn summary(numbers: &[f64]) -> String {
     format!("{:.1} ({least:.1} - {most:.1})", median(numbers))
 }
 
-fn median(numbers: &[f64]) -> f64 {
+pub(crate) fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

@@ -1,23 +1,22 @@
 //! Other processes: this program once more, in another role.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write, stdin};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use log::{Level, LevelFilter, Log, Metadata, Record};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::survival::Requests;
 use crate::{join_queue, session};
 
 /// The arguments that give this program another role.
 pub(crate) const HOLD: &str = "--hold";
 pub(crate) const ATTEMPT: &str = "--attempt";
 
-/// The threads of the crate under test.
-const CRATE_THREADS: &str = "zk-lock-";
-
-/// The unit in which Linux reports thread times.
-const TICKS_PER_SECOND: f64 = 100.0;
+/// The traffic of a holder that makes requests all the time.
+const BUSY: &str = "busy";
 
 /// Dropping it kills the child. If this process ends in another way, the child's input ends, and so
 /// does the child.
@@ -39,19 +38,26 @@ impl Child {
     }
 
     /// Starts a child that holds a lock, with waiters behind it on the same session, and returns
-    /// once it does.
-    pub(crate) fn holding(connect_string: &str, dir: &str, waiters: usize, timeout: Duration) -> Child {
+    /// once it does. A busy one makes requests all the time.
+    pub(crate) fn holding(
+        connect_string: &str,
+        dir: &str,
+        waiters: usize,
+        timeout: Duration,
+        is_busy: bool,
+    ) -> Child {
         let (waiters, timeout) = (waiters.to_string(), timeout.as_millis().to_string());
-        let mut child = Child::start(&[HOLD, connect_string, dir, &waiters, &timeout]);
+        let traffic = if is_busy { BUSY } else { "idle" };
+        let mut child = Child::start(&[HOLD, connect_string, dir, &waiters, &timeout, traffic]);
         child.numbers();
         child
     }
 
-    /// Requests the processor time that the child has used.
-    pub(crate) fn processor_time(&mut self) -> ProcessorTime {
+    /// Requests what the child has used.
+    pub(crate) fn usage(&mut self) -> Usage {
         self.input.write_all(b"\n").expect("the child reads its input");
         match self.numbers()[..] {
-            [whole, ours] => ProcessorTime { whole, ours },
+            [seconds, warnings, notes] => Usage { seconds, warnings, notes },
             ref other => panic!("the child printed {other:?}"),
         }
     }
@@ -76,23 +82,30 @@ impl Drop for Child {
     }
 }
 
-/// Processor time in seconds, of all threads and of the threads of the crate under test.
-pub(crate) struct ProcessorTime {
-    pub(crate) whole: f64,
-    pub(crate) ours: f64,
+/// What a process has used since its start.
+pub(crate) struct Usage {
+    /// The processor time of all its threads.
+    pub(crate) seconds: f64,
+    /// The lines that it has logged at the levels `error` and `warn`.
+    pub(crate) warnings: f64,
+    /// Those at the level `info`.
+    pub(crate) notes: f64,
 }
 
-/// The role of a holder: prints a line when it holds, and then the processor time used for each
-/// line of input.
-pub(crate) fn hold(connect_string: &str, dir: &str, waiters: &str, timeout: &str) {
+/// The role of a holder: prints a line when it holds, and then its usage for each line of input.
+pub(crate) fn hold(connect_string: &str, dir: &str, waiters: &str, timeout: &str, traffic: &str) {
+    log::set_logger(&LineCount).expect("it is the only logger");
+    log::set_max_level(LevelFilter::Info);
     let waiters: usize = waiters.parse().expect("a number");
     let timeout = Duration::from_millis(timeout.parse().expect("a number"));
     let session = session(connect_string, timeout);
     let locks: Vec<_> = (0..=waiters).map(|_| join_queue(&session, dir)).collect();
     assert!(locks[0].0.is_owner(), "the lock is uncontended");
+    let _busy = (traffic == BUSY).then(|| Requests::start(&session));
     println!();
     for _ in stdin().lines() {
-        println!("{} {}", processor_time(), processor_time_of(CRATE_THREADS));
+        let [warnings, notes] = [&WARNINGS, &NOTES].map(|lines| lines.load(Ordering::Relaxed));
+        println!("{} {warnings} {notes}", processor_time());
     }
 }
 
@@ -101,18 +114,21 @@ fn processor_time() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The processor time of this process's threads with this name prefix, in seconds.
-fn processor_time_of(prefix: &str) -> f64 {
-    let tasks = fs::read_dir("/proc/self/task").expect("this is Linux");
-    let stats: Vec<String> =
-        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok()).collect();
-    // The name is in parentheses. After it, two of the fields count ticks in user and in kernel
-    // mode.
-    let ours = stats.iter().filter_map(|stat| stat.split_once('(')?.1.strip_prefix(prefix)?.rsplit_once(')'));
-    let ticks: Vec<f64> = ours
-        .flat_map(|(_, fields)| fields.split_whitespace().skip(11).take(2))
-        .map(|ticks| ticks.parse().expect("a number"))
-        .collect();
-    assert!(!ticks.is_empty(), "no thread is named {prefix}");
-    ticks.iter().sum::<f64>() / TICKS_PER_SECOND
+static WARNINGS: AtomicU32 = AtomicU32::new(0);
+static NOTES: AtomicU32 = AtomicU32::new(0);
+
+/// A logger that counts.
+struct LineCount;
+
+impl Log for LineCount {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let lines = if record.level() <= Level::Warn { &WARNINGS } else { &NOTES };
+        lines.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn flush(&self) {}
 }

@@ -1,10 +1,10 @@
 //! Measures the cost of faults, the times and loads in the documentation, on dedicated servers.
 //!
 //! ```text
-//! scripts/measure                     everything, in ten minutes
-//! scripts/measure --quick             fewer runs, shorter times to measure, in three minutes
+//! scripts/measure                     everything, in twenty minutes
+//! scripts/measure --quick             fewer runs, shorter times to measure, in five minutes
 //! scripts/measure takeover memory     only these sections, of: takeover, restart, outage, memory,
-//!                                     survival
+//!                                     survival, silence, transactions, packages
 //! ```
 //!
 //! It prints tables in Markdown. The results are measured, not asserted: next to each figure is its
@@ -14,29 +14,36 @@ mod allocated;
 mod child;
 mod memory;
 mod outage;
+mod packages;
 mod restart;
 mod survival;
 mod table;
 mod takeover;
+mod transactions;
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
 use std::process::{Command, ExitCode};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper_recipes_lock::{LockListener, Session, WriteLock};
 
 use self::support::server::Server;
+use self::survival::Cut;
 
 /// The parent of the locks' directories.
 const ROOT: &str = "/measure";
 
-const SECTIONS: [&str; 5] = ["takeover", "restart", "outage", "memory", "survival"];
+/// The sections that break a server of their own, in one table.
+const FAULTS: [&str; 4] = ["takeover", "restart", "outage", "memory"];
+const SECTIONS: [&str; 8] =
+    ["takeover", "restart", "outage", "memory", "survival", "silence", "transactions", "packages"];
 const USAGE: &str = "usage: scripts/measure [--quick] [SECTION]...";
 
-/// The session timeouts for which the survived outages of an idle owner are measured.
+/// The session timeouts for which the survived outages and the transactions are measured.
 const SESSION_TIMEOUTS: [Duration; 4] =
     [Duration::from_secs(6), Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(40)];
 
@@ -44,7 +51,8 @@ const SESSION_TIMEOUTS: [Duration; 4] =
 struct Plan {
     runs: u32,
     outage: Duration,
-    /// The session timeouts for which the survived outages of an idle owner are measured.
+    /// For how long transactions are counted.
+    count: Duration,
     session_timeouts: &'static [Duration],
 }
 
@@ -53,8 +61,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        [child::HOLD, connect_string, dir, waiters, timeout] => {
-            child::hold(connect_string, dir, waiters, timeout);
+        [child::HOLD, connect_string, dir, waiters, timeout, traffic] => {
+            child::hold(connect_string, dir, waiters, timeout, traffic);
             return ExitCode::SUCCESS;
         }
         [child::ATTEMPT, connect_string, dir] => {
@@ -71,9 +79,19 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let plan = if options.is_empty() {
-        Plan { runs: 9, outage: Duration::from_secs(30), session_timeouts: &SESSION_TIMEOUTS }
+        Plan {
+            runs: 9,
+            outage: Duration::from_secs(30),
+            count: Duration::from_secs(120),
+            session_timeouts: &SESSION_TIMEOUTS,
+        }
     } else {
-        Plan { runs: 3, outage: Duration::from_secs(5), session_timeouts: &SESSION_TIMEOUTS[..2] }
+        Plan {
+            runs: 3,
+            outage: Duration::from_secs(5),
+            count: Duration::from_secs(20),
+            session_timeouts: &SESSION_TIMEOUTS[..2],
+        }
     };
     run(&plan, &sections);
     ExitCode::SUCCESS
@@ -83,11 +101,20 @@ fn run(plan: &Plan, sections: &[&str]) {
     let is_wanted = |section| sections.is_empty() || sections.contains(&section);
     install_server();
     table::print_machine();
-    if sections != ["survival"] {
+    if FAULTS.into_iter().any(is_wanted) {
         run_faults(plan, is_wanted);
     }
     if is_wanted("survival") {
-        survival::run(plan.session_timeouts);
+        survival::run(plan.session_timeouts, Cut::Refused);
+    }
+    if is_wanted("silence") {
+        survival::run(plan.session_timeouts, Cut::Silent);
+    }
+    if is_wanted("transactions") {
+        transactions::run(plan.session_timeouts, plan.count);
+    }
+    if is_wanted("packages") {
+        packages::run();
     }
 }
 
@@ -141,4 +168,12 @@ fn join_queue(session: &Session, dir: &str) -> (WriteLock, Receiver<Instant>) {
 /// The time from one moment to another, in seconds; negative if the second is earlier.
 fn seconds(from: Instant, to: Instant) -> f64 {
     (to - from).as_secs_f64() - (from - to).as_secs_f64()
+}
+
+/// Applies a function to all items at the same time.
+fn in_parallel<T: Sync, R: Send>(items: &[T], function: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| function(item))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("the function does not panic")).collect()
+    })
 }

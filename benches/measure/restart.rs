@@ -13,8 +13,8 @@ use crate::{Plan, ROOT, join_queue, seconds, session};
 /// Longer than the server is down.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The client library retries without a pause. It meets the server when that accepts connections
-/// but does not answer yet, and gives up after 2 s.
+/// The connection tries again after pauses of up to 1 s. It may meet the server when that accepts
+/// connections but does not answer yet.
 const MARGIN: Aim = Aim::AtMost(2.5);
 
 struct Times {

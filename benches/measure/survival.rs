@@ -1,46 +1,82 @@
-//! How long an outage an idle owner survives: the time from the loss of its connection until the
-//! lock is lost, for outages that start at many moments between two keep-alives.
+//! How long an outage an owner survives: all servers are cut off for a part of the session timeout.
 //!
-//! An owner whose connection is lost just before a keep-alive has the least time left. So the first
-//! outages start at moments throughout a session timeout, and never end. The next ones start
-//! between the moment that left the least time and the one after it. Finally, an outage slightly
-//! shorter than each of these is tested at each of the moments: the owner must still own when its
-//! old lease has ended.
+//! Each outage hits several owners, half of them busy, half otherwise idle. They have acquired their
+//! locks at different moments before, so that it finds them between different keep-alives. An owner
+//! has survived if it owns when its lease from before the outage has certainly ended.
 //!
-//! The client library waits for an answer during these outages. If connections are refused it
-//! retries without a pause, and dozens of sessions would take the processor from those that keep
-//! their locks alive.
+//! Outages of many lengths run at the same time, in two rounds: the first in coarse steps, the
+//! second around the longest length that all owners have survived in the first.
 
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use std::{iter, sync::Arc};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LockGuard};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockGuard, RecoverableZooKeeper, RetryPolicy, Session};
 
+use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
-use crate::support::server::{Server, ServerOptions};
-use crate::support::wait::{deadline, eventually};
+use crate::support::server::ServerOptions;
 use crate::table::print_survival;
-use crate::{ROOT, session};
+use crate::{ROOT, in_parallel, session};
 
-/// The number of moments tested in each of the two rounds.
-const MOMENTS: u32 = 12;
+/// The coarse steps are this part of the session timeout, the fine ones a fifth of that.
+const COARSE: u32 = 16;
+const FINE: u32 = 5 * COARSE;
 
-/// The time allowed for reconnecting and checking the znode on a busy machine. If an outage is not
-/// survived at each moment, another one that is shorter by this is tested.
-const STEP: Duration = Duration::from_millis(250);
+/// The shortest of the coarse lengths, in steps.
+const SHORTEST: u32 = 2;
 
-const MAX_TRIES: u32 = 4;
+/// The moments of a round: how many owners of either kind an outage hits.
+const COARSE_MOMENTS: u32 = 4;
+const FINE_MOMENTS: u32 = 8;
 
-pub(crate) struct Survival {
-    pub(crate) session_timeout: Duration,
-    /// Survived at every moment; `None` if no length was.
-    pub(crate) certain: Option<Duration>,
-    pub(crate) typical: Duration,
-    pub(crate) moments: usize,
+/// The time until a lease that has ended is certainly seen to have.
+const MARGIN: Duration = Duration::from_millis(250);
+
+/// The time between two requests of a busy session.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How the servers are cut off.
+#[derive(Clone, Copy)]
+pub(crate) enum Cut {
+    /// Connections are closed, and new ones refused.
+    Refused,
+    /// Connections stay open, and new ones are accepted; nothing passes. What was sent meanwhile
+    /// arrives afterwards.
+    Silent,
 }
 
-/// Measures for all of these session timeouts at the same time.
-pub(crate) fn run(session_timeouts: &[Duration]) {
+/// The traffic of an owner's session.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Traffic {
+    Idle,
+    Busy,
+}
+
+pub(crate) struct Survival {
+    pub(crate) servers: usize,
+    pub(crate) session_timeout: Duration,
+    pub(crate) traffic: Traffic,
+    /// The longest length that was survived by all owners, as were all shorter ones.
+    pub(crate) certain: Option<Duration>,
+    /// The longest length that at least half of the owners survived in the first round.
+    pub(crate) typical: Option<Duration>,
+    /// How many owners went through an outage.
+    pub(crate) owners: usize,
+}
+
+/// One owner after an outage.
+#[derive(Clone, Copy)]
+struct Outcome {
+    length: Duration,
+    traffic: Traffic,
+    survived: bool,
+}
+
+/// Measures one server and an ensemble of three, each with all of these session timeouts at the
+/// same time.
+pub(crate) fn run(session_timeouts: &[Duration], cut: Cut) {
     // Ticks as in ZooKeeper's own configuration.
     let options = ServerOptions {
         tick_time_ms: 2_000,
@@ -48,88 +84,150 @@ pub(crate) fn run(session_timeouts: &[Duration]) {
         max_session_timeout_ms: 40_000,
         ..ServerOptions::default()
     };
-    let server = Server::with(options);
-    let survived = in_parallel(session_timeouts, |timeout| measure(&server, *timeout));
-    print_survival(&survived);
+    let mut survived = Vec::new();
+    for size in [1, 3] {
+        let servers = Ensemble::with(size, &options);
+        let field = |timeout: &Duration| Field { servers: &servers, timeout: *timeout, cut };
+        let measured = in_parallel(session_timeouts, |timeout| field(timeout).measure());
+        survived.extend(measured.into_iter().flatten());
+    }
+    print_survival(cut, &survived);
 }
 
-fn measure(server: &Server, timeout: Duration) -> Survival {
-    let all_over = (0..MOMENTS).map(|number| timeout + timeout * number / MOMENTS).collect();
-    let coarse = times_to_loss(server, timeout, all_over);
-    // From there to the next keep-alive, the time left grows less.
-    let worst = coarse.iter().min_by_key(|outage| outage.lasted).expect("several were tried").moment;
-    let behind = (1..=MOMENTS).map(|number| worst + timeout * number / MOMENTS / (MOMENTS + 1)).collect();
-    let fine = times_to_loss(server, timeout, behind);
-
-    let mut lasted: Vec<Duration> = coarse.iter().map(|outage| outage.lasted).collect();
-    lasted.sort();
-    let outages = [coarse, fine].concat();
-    let least = outages.iter().map(|outage| outage.lasted).min().expect("several were tried");
-    let certain = (1..=MAX_TRIES).filter_map(|number| least.checked_sub(STEP * number)).find(|length| {
-        let survives = |outage: &Outage| survives(server, timeout, outage.moment, *length);
-        in_parallel(&outages, survives).iter().all(|survived| *survived)
-    });
-    Survival { session_timeout: timeout, certain, typical: lasted[lasted.len() / 2], moments: outages.len() }
+/// What all outages of a row have in common.
+struct Field<'a> {
+    servers: &'a Ensemble,
+    timeout: Duration,
+    cut: Cut,
 }
 
-/// An outage that does not end.
-#[derive(Clone)]
-struct Outage {
-    /// Its start, after the acquisition of the lock.
-    moment: Duration,
-    /// How long the lock was kept afterwards.
-    lasted: Duration,
+impl Field<'_> {
+    fn measure(&self) -> Vec<Survival> {
+        let lengths: Vec<Duration> = (SHORTEST..=COARSE).map(|steps| self.timeout * steps / COARSE).collect();
+        let coarse = in_parallel(&lengths, |length| {
+            self.outage(*length, COARSE_MOMENTS, &[Traffic::Idle, Traffic::Busy])
+        });
+        let coarse = coarse.concat();
+        in_parallel(&[Traffic::Idle, Traffic::Busy], |traffic| self.refine(*traffic, &coarse))
+    }
+
+    fn refine(&self, traffic: Traffic, coarse: &[Outcome]) -> Survival {
+        let coarse: Vec<Outcome> = coarse.iter().copied().filter(|one| one.traffic == traffic).collect();
+        let around = longest_survived(&coarse, 1.0).unwrap_or(self.timeout * (SHORTEST - 1) / COARSE);
+        let step = self.timeout / FINE;
+        let lengths: Vec<Duration> = (0..7).map(|steps| around + step * steps - step * 2).collect();
+        let fine = in_parallel(&lengths, |length| self.outage(*length, FINE_MOMENTS, &[traffic])).concat();
+        let typical = longest_survived(&coarse, 0.5);
+        let all = [coarse, fine].concat();
+        Survival {
+            servers: self.servers.size(),
+            session_timeout: self.timeout,
+            traffic,
+            certain: longest_survived(&all, 1.0),
+            typical,
+            owners: all.len(),
+        }
+    }
+
+    /// Cuts owners of these kinds off for this long.
+    fn outage(&self, length: Duration, moments: u32, kinds: &[Traffic]) -> Vec<Outcome> {
+        let relays: Vec<Relay> =
+            (0..self.servers.size()).map(|index| Relay::to(self.servers.connect_string_of(index))).collect();
+        let addresses: Vec<String> = relays.iter().map(Relay::connect_string).collect();
+        let addresses = addresses.join(",");
+        let mut owners = Vec::new();
+        for _ in 0..moments {
+            for traffic in kinds {
+                let dir = format!("{ROOT}/survival-{}-{}", relays[0].port(), owners.len());
+                owners.push(Owner::new(&addresses, self.timeout, &dir, *traffic));
+            }
+            thread::sleep(self.timeout / 2 / moments);
+        }
+        thread::sleep(self.timeout / 2);
+
+        let begun = Instant::now();
+        relays.iter().for_each(|relay| match self.cut {
+            Cut::Refused => relay.refuse(),
+            Cut::Silent => relay.swallow(),
+        });
+        thread::sleep(length.saturating_sub(begun.elapsed()));
+        relays.iter().for_each(Relay::restore);
+        thread::sleep((self.timeout + MARGIN).saturating_sub(begun.elapsed()));
+        owners.iter().map(|owner| owner.outcome(length)).collect()
+    }
 }
 
-fn times_to_loss(server: &Server, timeout: Duration, moments: Vec<Duration>) -> Vec<Outage> {
-    in_parallel(&moments, |moment| Outage { moment: *moment, lasted: time_to_loss(server, timeout, *moment) })
+/// The longest length up to which at least this part of the owners survived every length.
+fn longest_survived(outcomes: &[Outcome], part: f64) -> Option<Duration> {
+    let mut lengths: Vec<Duration> = outcomes.iter().map(|outcome| outcome.length).collect();
+    lengths.sort();
+    lengths.dedup();
+    let survives = |length: &Duration| {
+        let of_length = || outcomes.iter().filter(|outcome| outcome.length == *length);
+        let survived = of_length().filter(|outcome| outcome.survived).count();
+        survived as f64 >= part * of_length().count() as f64
+    };
+    lengths.into_iter().take_while(survives).last()
 }
 
-fn time_to_loss(server: &Server, timeout: Duration, moment: Duration) -> Duration {
-    let (relay, guard) = own(server, timeout, moment);
-    relay.black_out();
-    let begun = Instant::now();
-    guard.lost().recv_timeout(timeout + deadline()).expect("a lock is lost without contact");
-    let lasted = begun.elapsed();
-    close(relay, guard);
-    lasted
+/// The owner of a lock on a session that it shares with nobody.
+struct Owner {
+    guard: LockGuard,
+    session: Session,
+    traffic: Traffic,
+    busy: Option<Requests>,
 }
 
-/// Whether the lock is still owned after an outage of this length.
-fn survives(server: &Server, timeout: Duration, moment: Duration, length: Duration) -> bool {
-    let (relay, guard) = own(server, timeout, moment);
-    relay.black_out();
-    thread::sleep(length);
-    relay.restore();
-    // By then the lock is under another lease, or lost.
-    let survived = guard.lost().recv_timeout(timeout).is_err() && guard.is_owner();
-    close(relay, guard);
-    survived
+impl Owner {
+    fn new(addresses: &str, timeout: Duration, dir: &str, traffic: Traffic) -> Owner {
+        let session = session(addresses, timeout);
+        assert_eq!(session.session_timeout(), timeout, "as requested");
+        let lock = BlockingWriteLock::new(&session, dir).expect("the path is valid");
+        let guard = lock.lock().expect("the lock is uncontended");
+        let busy = (traffic == Traffic::Busy).then(|| Requests::start(&session));
+        Owner { guard, session, traffic, busy }
+    }
+
+    fn outcome(&self, length: Duration) -> Outcome {
+        let survived = self.guard.is_owner() && self.guard.loss().is_none();
+        Outcome { length, traffic: self.traffic, survived }
+    }
 }
 
-/// Drops the last handle of a session and waits until it is closed. If it could not be closed, its
-/// client library would reconnect forever, at the cost of the others.
-fn close(relay: Relay, guard: LockGuard) {
-    relay.restore();
-    drop(guard);
-    eventually("the session is closed", || relay.connections() == 0);
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.busy.take());
+        self.session.close();
+    }
 }
 
-/// Owns a lock on an otherwise idle session, and returns this long after the acquisition.
-fn own(server: &Server, timeout: Duration, moment: Duration) -> (Relay, LockGuard) {
-    let relay = Relay::to(server.connect_string());
-    let session = session(&relay.connect_string(), timeout);
-    assert_eq!(session.session_timeout(), timeout, "as requested");
-    let dir = format!("{ROOT}/survival-{}", relay.port());
-    let guard = BlockingWriteLock::new(&session, &dir).expect("the path is valid").lock();
-    thread::sleep(moment);
-    (relay, guard.expect("the lock is uncontended"))
+/// A thread that keeps a session busy until this value is dropped.
+pub(crate) struct Requests {
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
-/// Applies a function to all items at the same time.
-fn in_parallel<T: Sync, R: Send>(items: &[T], function: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| function(item))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("the function does not panic")).collect()
-    })
+impl Requests {
+    pub(crate) fn start(session: &Session) -> Requests {
+        let zk = RecoverableZooKeeper::new(session, RetryPolicy::constant(PAUSE).with_attempts(1));
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&stopping);
+        let thread = thread::spawn(move || {
+            for () in iter::repeat(()).take_while(|()| !stop.load(Ordering::Relaxed)) {
+                // Fails in an outage.
+                let _ = zk.exists("/");
+                thread::sleep(PAUSE);
+            }
+        });
+        Requests { stopping, thread: Some(thread) }
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("no request panics");
+        }
+    }
 }

@@ -4,7 +4,8 @@ use std::fs;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use crate::survival::Survival;
+use crate::survival::{Cut, Survival, Traffic};
+use crate::transactions::Transactions;
 
 /// The target of a figure.
 pub(crate) enum Aim {
@@ -37,12 +38,50 @@ pub(crate) fn print_row(figure: &str, unit: &str, numbers: &[f64], aim: &Aim) {
     println!("| {figure} | {aim} | {median:.2} {unit} | {worst:.2} {unit} | {runs} | {verdict} |");
 }
 
-pub(crate) fn print_survival(survived: &[Survival]) {
-    println!("\n| session timeout | survived for certain | typically | moments tried |\n|---|---|---|---|");
-    for Survival { session_timeout, certain, typical, moments } in survived {
-        let certain = certain.map_or("nothing".to_owned(), |length| format!("{:.1} s", tenths_below(length)));
-        let typical = tenths_below(*typical);
-        println!("| {session_timeout:?} | {certain} | {typical:.1} s | {moments} |");
+pub(crate) fn print_survival(cut: Cut, survived: &[Survival]) {
+    let how = match cut {
+        Cut::Refused => "no server: connections are closed and refused",
+        Cut::Silent => "a silent network: nothing passes, nothing is closed",
+    };
+    println!(
+        "\nOutages that an owner survives, {how}\n\n\
+         | servers | session timeout | session | survived for certain | by half of them | owners tried |\n\
+         |---|---|---|---|---|---|"
+    );
+    for Survival { servers, session_timeout, traffic, certain, typical, owners } in survived {
+        let traffic = match traffic {
+            Traffic::Idle => "idle",
+            Traffic::Busy => "busy",
+        };
+        let part = |length: &Option<Duration>| match length {
+            Some(length) => {
+                let part = length.as_secs_f64() / session_timeout.as_secs_f64();
+                format!("{:.1} s, {part:.2} T", tenths_below(*length))
+            }
+            None => "nothing".to_owned(),
+        };
+        let (certain, typical) = (part(certain), part(typical));
+        println!("| {servers} | {session_timeout:?} | {traffic} | {certain} | {typical} | {owners} |");
+    }
+}
+
+pub(crate) fn print_transactions(length: Duration, measured: &[Transactions]) {
+    println!(
+        "\nTransactions a minute that a session causes, over {length:?}\n\n\
+         | session timeout | idle | busy with reads | waiting for a lock | owning one | owning one, busy |\n\
+         |---|---|---|---|---|---|"
+    );
+    for Transactions { session_timeout, idle, busy, waiting, owning, owning_busy } in measured {
+        println!(
+            "| {session_timeout:?} | {idle:.1} | {busy:.1} | {waiting:.1} | {owning:.1} | {owning_busy:.1} |"
+        );
+    }
+}
+
+pub(crate) fn print_packages(counted: &[(&str, usize)]) {
+    println!("\n| features | packages that a build adds |\n|---|---|");
+    for (features, packages) in counted {
+        println!("| {features} | {packages} |");
     }
 }
 

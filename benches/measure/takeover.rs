@@ -26,7 +26,7 @@ pub(crate) fn run(plan: &Plan, server: &Server) {
 
 fn time_takeover(run: u32, server: &Server) -> f64 {
     let (connect_string, dir) = (server.connect_string(), format!("{ROOT}/takeover-{run}"));
-    let mut holder = Child::holding(&connect_string, &dir, 0, SESSION_TIMEOUT);
+    let mut holder = Child::holding(&connect_string, &dir, 0, SESSION_TIMEOUT, false);
     let session = session(&connect_string, SESSION_TIMEOUT);
     let (lock, acquired) = join_queue(&session, &dir);
     assert!(!lock.is_owner(), "the child holds it");

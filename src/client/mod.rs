@@ -7,6 +7,7 @@ mod acl;
 #[cfg(feature = "zookeeper")]
 mod adapter;
 pub(crate) mod connect_string;
+mod pipelined;
 mod zk_error;
 mod znode;
 
@@ -16,6 +17,8 @@ use std::time::Duration;
 pub use acl::{Acl, Permissions};
 #[cfg(feature = "zookeeper")]
 pub(crate) use adapter::Adapter;
+pub(crate) use pipelined::Blocking;
+pub use pipelined::{Done, PipelinedClient};
 pub use zk_error::{ZkError, ZkResult};
 pub use znode::{CreateMode, Stat};
 
@@ -78,6 +81,32 @@ impl Granted {
     #[must_use]
     pub fn with_report_delay(self, report_delay: Duration) -> Granted {
         Granted { report_delay, ..self }
+    }
+}
+
+/// The outcome of [`ZooKeeperClient::create_and_list`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Enqueued {
+    /// The full path of the new znode.
+    pub path: String,
+    /// The new znode's metadata, if the server has returned it.
+    pub stat: Option<Stat>,
+    /// The names in the directory, which contain that of the new znode.
+    pub children: ZkResult<Vec<String>>,
+}
+
+impl Enqueued {
+    /// Creates an outcome without metadata.
+    #[must_use]
+    pub fn new(path: String, children: ZkResult<Vec<String>>) -> Enqueued {
+        Enqueued { path, stat: None, children }
+    }
+
+    /// Sets the metadata.
+    #[must_use]
+    pub fn with_stat(self, stat: Stat) -> Enqueued {
+        Enqueued { stat: Some(stat), ..self }
     }
 }
 
@@ -146,21 +175,19 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Creates an ephemeral sequential znode `<dir>/<prefix><sequence>`, then lists `dir`.
     ///
-    /// Returns the new znode's path and the outcome of the listing, which contains the new znode.
     /// The default makes the two calls in sequence. A client that can pipeline saves a round trip
     /// here.
     ///
     /// # Errors
     /// Those of [`create`](ZooKeeperClient::create); then nothing was listed.
-    fn create_and_list(
-        &self,
-        dir: &str,
-        prefix: &str,
-        data: &[u8],
-        acl: &[Acl],
-    ) -> ZkResult<(String, ZkResult<Vec<String>>)> {
+    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Enqueued> {
         let path = self.create(&format!("{dir}/{prefix}"), data, acl, CreateMode::EphemeralSequential)?;
-        Ok((path, self.get_children(dir, false)))
+        Ok(Enqueued::new(path, self.get_children(dir, false)))
+    }
+
+    /// Returns the same client for calls that do not wait, if it can make such calls.
+    fn pipelined(&self) -> Option<&dyn PipelinedClient> {
+        None
     }
 
     /// Sets the only sink of this client's events and returns whether there is contact now. The

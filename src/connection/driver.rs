@@ -17,7 +17,6 @@ use log::Level;
 use mio::{Events, Poll, Token};
 
 use super::chroot::Chroot;
-use super::log::Log;
 use super::machine::{Action, Event, SessionLoss};
 use super::outage::Outage;
 use super::probe::{Probe, Progress};
@@ -28,6 +27,7 @@ use super::shared::{Contact, Shared};
 use super::tls::TlsClient;
 use super::transport::{Security, Transport};
 use crate::client::{ClientEvent, EventSink, Granted};
+use crate::logging;
 use crate::panics;
 use crate::session::{Clock, Moment, SystemClock};
 
@@ -59,7 +59,6 @@ pub(super) struct Driver {
     pub(super) poll: Poll,
     pub(super) resolver: Resolver,
     pub(super) chroot: Chroot,
-    pub(super) log: Log,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsClient>,
     /// Receives the first contact, or why there will be none.
@@ -83,8 +82,9 @@ impl Driver {
     /// Runs until the session has ended.
     pub(super) fn run(mut self) {
         IS_IO_THREAD.set(true);
+        logging::defer_on_this_thread();
         if let Err(message) = panics::contain(|| self.run_to_the_end()) {
-            self.log.write(Level::Error, format!("the thread of a ZooKeeper connection panicked: {message}"));
+            logging::error!("the thread of a ZooKeeper connection panicked: {message}");
         }
         self.drop_probe();
         if let Some(first_contact) = self.first_contact.take() {
@@ -105,8 +105,8 @@ impl Driver {
         let mut buffer = vec![0; BUFFER];
         while self.run_actions() {
             if let Err(error) = self.sleep(&mut events) {
-                let line = format!("a ZooKeeper connection has ended: its sockets cannot be polled: {error}");
-                return self.log.write(Level::Error, line);
+                logging::error!("a ZooKeeper connection has ended: its sockets cannot be polled: {error}");
+                return;
             }
             let is_ready = |token| events.iter().any(|event| event.token() == token);
             self.wake_up(is_ready(LINK), &mut buffer);
@@ -163,7 +163,7 @@ impl Driver {
 
     fn contain(&self, what: &str, code: impl FnOnce()) {
         if let Err(message) = panics::contain(code) {
-            self.log.write(Level::Error, format!("{what} of a ZooKeeper connection panicked: {message}"));
+            logging::error!("{what} of a ZooKeeper connection panicked: {message}");
         }
     }
 
@@ -252,7 +252,7 @@ impl Driver {
                 self.watch.outage.begin(SystemClock.now());
                 self.report(Contact::Disconnected, ClientEvent::Disconnected);
                 let outcomes = self.shared.lock().servers.outcomes();
-                self.log.write(Level::Debug, format!("ZooKeeper connection lost: {outcomes}"));
+                logging::debug!("ZooKeeper connection lost: {outcomes}");
             }
             Event::SessionLost(loss) => self.on_loss(loss),
             Event::NodeChanged { path } => {
@@ -299,10 +299,10 @@ impl Driver {
         let is_repeated = self.watch.last_logged.is_some_and(|last| now.since(last) < MIN_LOG_INTERVAL);
         let level = if is_repeated { Level::Debug } else { Level::Info };
         self.watch.last_logged = Some(now);
-        let line = format!(
+        logging::log!(
+            level,
             "ZooKeeper session {session_id:#x} connected to {server}{after}, session timeout {session_timeout:?}"
         );
-        self.log.write(level, line);
     }
 
     fn on_loss(&mut self, loss: SessionLoss) {
@@ -315,7 +315,7 @@ impl Driver {
         if let Some(first_contact) = self.first_contact.take() {
             let _ = first_contact.send(Err(why));
         }
-        self.log.write(Level::Warn, format!("ZooKeeper session {session_id:#x} lost: {why}"));
+        logging::warn!("ZooKeeper session {session_id:#x} lost: {why}");
     }
 
     /// Changes the state that the application sees, and reports the event.
@@ -386,8 +386,7 @@ impl Driver {
     fn mention_outage(&mut self) {
         if let Some(outage) = self.watch.outage.mention(SystemClock.now()) {
             let outcomes = self.shared.lock().servers.outcomes();
-            let line = format!("no ZooKeeper server was reached for {outage:.0?}; tried {outcomes}");
-            self.log.write(Level::Warn, line);
+            logging::warn!("no ZooKeeper server was reached for {outage:.0?}; tried {outcomes}");
         }
     }
 }

@@ -4,8 +4,8 @@
 //! [`Connection`] is the handle. A call builds a request ([`codec`]), locks the
 //! [shared state](shared), and submits the request to the [state machine](machine), which appends
 //! its bytes to a buffer. The caller itself writes them to the socket ([`transport`], encrypted by
-//! `tls`), as far as the socket takes them, and waits for its continuation. The I/O thread
-//! ([`driver`]) sleeps until the socket is ready, gives the machine what it reads, and carries out
+//! `tls`), as far as the socket takes them, and goes on, or waits. The I/O thread ([`driver`]) sleeps
+//! until the socket is ready, gives the machine what it reads, and carries out
 //! the machine's actions: it runs the continuation of each reply and reports events.
 //!
 //! # From a lost connection to the next
@@ -22,7 +22,6 @@ mod chroot;
 pub(crate) mod codec;
 mod credential;
 mod driver;
-mod log;
 pub(crate) mod machine;
 mod outage;
 mod probe;
@@ -41,7 +40,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use mio::{Poll, Waker};
 use uuid::Uuid;
 
@@ -49,7 +48,6 @@ use self::chroot::Chroot;
 use self::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, Reply, Request};
 pub(crate) use self::credential::Credential;
 use self::driver::{Driver, WAKER};
-use self::log::Log;
 use self::machine::{Config, Machine};
 use self::resolver::{NameService, Resolver};
 use self::servers::Servers;
@@ -58,7 +56,8 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, EventSink, Granted, Stat, ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat, ZkError,
+    ZkResult, ZooKeeperClient,
 };
 use crate::error::{LockError, Result};
 use crate::lock_order;
@@ -177,7 +176,6 @@ impl Connection {
             poll,
             resolver: Resolver::new(Arc::clone(&options.names), waker),
             chroot: chroot.clone(),
-            log: Log::default(),
             #[cfg(feature = "tls")]
             tls,
             first_contact: Some(first_contact),
@@ -190,17 +188,23 @@ impl Connection {
     }
 
     /// Submits requests, whose paths have the chroot already. They leave in one write, and their
-    /// continuations run on the I/O thread in the same order.
-    ///
-    /// # Errors
-    /// No continuation is called then:
-    /// - `SessionExpired` once the session has ended.
-    /// - `BadArguments` if a request is too long for a server.
-    pub(crate) fn submit<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) -> ZkResult<()> {
+    /// continuations run in the same order, on the I/O thread. Once the session has ended, they fail
+    /// here with `SessionExpired`; so do they with `BadArguments` if one is too long for a server.
+    fn submit<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
         if requests.iter().any(|(request, _)| is_too_long(request)) {
-            return Err(ZkError::BadArguments);
+            return requests.into_iter().for_each(|(_, refused)| refused(Err(ZkError::BadArguments)));
         }
-        self.shared.submit(requests)
+        self.shared.submit(requests);
+    }
+
+    /// Submits a request, and passes on what is read from its reply.
+    fn send<T: 'static>(
+        &self,
+        request: Request<'_>,
+        done: Done<T>,
+        read: impl FnOnce(ZkResult<Reply>) -> ZkResult<T> + Send + 'static,
+    ) {
+        self.submit([(request, Box::new(move |outcome| done.finish(read(outcome))))]);
     }
 
     /// The id of the session.
@@ -218,71 +222,18 @@ impl Connection {
         self.chroot.add(path)
     }
 
-    /// Sends a request and waits for the outcome.
-    fn call(&self, request: Request<'_>) -> ZkResult<Reply> {
+    /// Makes a call and waits for the outcome.
+    fn wait_for<T: Send + 'static>(&self, call: impl FnOnce(Done<T>)) -> ZkResult<T> {
         check_thread()?;
-        let (continuation, outcome) = waiting();
-        self.submit([(request, continuation)])?;
-        receive(&outcome)
-    }
-
-    fn created_path(&self, reply: Reply) -> ZkResult<String> {
-        match reply {
-            Reply::Created { path, .. } | Reply::Path(path) => {
-                self.chroot.remove(path).ok_or(ZkError::MarshallingError)
-            }
-            _ => Err(ZkError::MarshallingError),
-        }
+        let (sender, outcome) = bounded(1);
+        call(Done::new(move |result| drop(sender.send(result))));
+        // The I/O thread has failed if there is none.
+        outcome.recv().unwrap_or(Err(ZkError::SessionExpired))
     }
 }
 
-impl ZooKeeperClient for Connection {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        let (data, acl) = (data.into(), acl.into());
-        let reply = self.call(Request::Create { path: self.path(path), data, acl, mode })?;
-        self.created_path(reply)
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.call(Request::Delete { path: self.path(path), version: version.unwrap_or(-1) }).map(drop)
-    }
-
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        match self.call(Request::Exists { path: self.path(path), watch }) {
-            Ok(Reply::Stat(stat)) => Ok(Some(stat)),
-            Ok(_) => Err(ZkError::MarshallingError),
-            Err(ZkError::NoNode) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
-        self.call(Request::GetChildren { path: self.path(path), watch }).and_then(children)
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        match self.call(Request::GetData { path: self.path(path), watch })? {
-            Reply::Data { data, stat } => Ok((data, stat)),
-            _ => Err(ZkError::MarshallingError),
-        }
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        let version = version.unwrap_or(-1);
-        match self.call(Request::SetData { path: self.path(path), data: data.into(), version })? {
-            Reply::Stat(stat) => Ok(stat),
-            _ => Err(ZkError::MarshallingError),
-        }
-    }
-
-    fn create_and_list(
-        &self,
-        dir: &str,
-        prefix: &str,
-        data: &[u8],
-        acl: &[Acl],
-    ) -> ZkResult<(String, ZkResult<Vec<String>>)> {
-        check_thread()?;
+impl PipelinedClient for Connection {
+    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
         let create = Request::Create {
             path: format!("{}/{prefix}", self.path(dir)).into(),
             data: data.into(),
@@ -290,10 +241,87 @@ impl ZooKeeperClient for Connection {
             mode: CreateMode::EphemeralSequential,
         };
         let list = Request::GetChildren { path: self.path(dir), watch: false };
-        let ((on_created, created), (on_listed, listed)) = (waiting(), waiting());
-        self.submit([(create, on_created), (list, on_listed)])?;
-        let path = self.created_path(receive(&created)?)?;
-        Ok((path, receive(&listed).and_then(children)))
+        let chroot = self.chroot.clone();
+        // The replies come in this order, on one thread.
+        let (created, creation) = bounded(1);
+        let on_created = move |outcome| drop(created.send(created_in(&chroot, outcome)));
+        let on_listed = move |outcome| {
+            let created = creation.try_recv().unwrap_or(Err(ZkError::ConnectionLoss));
+            done.finish(created.map(|(path, stat)| Enqueued { path, stat, children: names_in(outcome) }));
+        };
+        self.submit([(create, Box::new(on_created)), (list, Box::new(on_listed))]);
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>, done: Done<()>) {
+        let request = Request::Delete { path: self.path(path), version: version.unwrap_or(-1) };
+        self.send(request, done, |outcome| outcome.map(drop));
+    }
+
+    fn exists(&self, path: &str, watch: bool, done: Done<Option<Stat>>) {
+        self.send(Request::Exists { path: self.path(path), watch }, done, |outcome| match outcome {
+            Ok(Reply::Stat(stat)) => Ok(Some(stat)),
+            Ok(_) => Err(ZkError::MarshallingError),
+            Err(ZkError::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        });
+    }
+
+    fn get_children(&self, path: &str, watch: bool, done: Done<Vec<String>>) {
+        self.send(Request::GetChildren { path: self.path(path), watch }, done, names_in);
+    }
+
+    fn get_data(&self, path: &str, watch: bool, done: Done<(Vec<u8>, Stat)>) {
+        self.send(Request::GetData { path: self.path(path), watch }, done, |outcome| match outcome? {
+            Reply::Data { data, stat } => Ok((data, stat)),
+            _ => Err(ZkError::MarshallingError),
+        });
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>, done: Done<Stat>) {
+        let version = version.unwrap_or(-1);
+        let request = Request::SetData { path: self.path(path), data: data.into(), version };
+        self.send(request, done, |outcome| match outcome? {
+            Reply::Stat(stat) => Ok(stat),
+            _ => Err(ZkError::MarshallingError),
+        });
+    }
+}
+
+impl ZooKeeperClient for Connection {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        let request = Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode };
+        let chroot = self.chroot.clone();
+        let created =
+            self.wait_for(|done| self.send(request, done, move |outcome| created_in(&chroot, outcome)));
+        created.map(|(path, _)| path)
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.wait_for(|done| PipelinedClient::delete(self, path, version, done))
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.wait_for(|done| PipelinedClient::exists(self, path, watch, done))
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.wait_for(|done| PipelinedClient::get_children(self, path, watch, done))
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.wait_for(|done| PipelinedClient::get_data(self, path, watch, done))
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.wait_for(|done| PipelinedClient::set_data(self, path, data, version, done))
+    }
+
+    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Enqueued> {
+        self.wait_for(|done| PipelinedClient::create_and_list(self, dir, prefix, data, acl, done))
+    }
+
+    fn pipelined(&self) -> Option<&dyn PipelinedClient> {
+        Some(self)
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
@@ -350,19 +378,18 @@ fn check_thread() -> ZkResult<()> {
     if driver::is_io_thread() { Err(ZkError::BadArguments) } else { Ok(()) }
 }
 
-/// Returns a continuation, and a channel for the outcome.
-fn waiting() -> (Continuation, Receiver<ZkResult<Reply>>) {
-    let (sender, outcome) = bounded(1);
-    (Box::new(move |result| drop(sender.send(result))), outcome)
+/// The path of a new znode without the chroot, and its metadata.
+fn created_in(chroot: &Chroot, outcome: ZkResult<Reply>) -> ZkResult<(String, Option<Stat>)> {
+    let (path, stat) = match outcome? {
+        Reply::Created { path, stat } => (path, Some(stat)),
+        Reply::Path(path) => (path, None),
+        _ => return Err(ZkError::MarshallingError),
+    };
+    Ok((chroot.remove(path).ok_or(ZkError::MarshallingError)?, stat))
 }
 
-fn receive(outcome: &Receiver<ZkResult<Reply>>) -> ZkResult<Reply> {
-    // The continuation is dropped only if the I/O thread has failed.
-    outcome.recv().unwrap_or(Err(ZkError::SessionExpired))
-}
-
-fn children(reply: Reply) -> ZkResult<Vec<String>> {
-    match reply {
+fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Vec<String>> {
+    match outcome? {
         Reply::Children(names) => Ok(names),
         _ => Err(ZkError::MarshallingError),
     }

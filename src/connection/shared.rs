@@ -98,30 +98,29 @@ impl Shared {
     }
 
     /// Submits requests, which leave in one write if the socket takes them. Their outcomes come in
-    /// the same order.
-    ///
-    /// # Errors
-    /// `SessionExpired` once the session has ended; then no continuation is called.
-    pub(super) fn submit<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) -> ZkResult<()> {
-        if !self.is_in_its_process() {
-            return Err(ZkError::SessionExpired);
-        }
-        let mut requests = requests.into_iter();
-        let mut refused = None;
-        let wakes = {
+    /// the same order. Once the session has ended, they fail here with `SessionExpired`.
+    pub(super) fn submit<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
+        // Called without the mutex: a continuation may do and own anything.
+        let mut refused = Vec::new();
+        let wakes = if self.is_in_its_process() {
             let mut io = self.lock();
             let now = SystemClock.now();
             let was_blocked = io.is_write_blocked();
-            while let (Some(machine), None) = (&mut io.machine, &refused) {
-                let Some((request, continuation)) = requests.next() else { break };
-                refused = machine.submit(now, &request, continuation).err();
+            for (request, continuation) in requests {
+                match &mut io.machine {
+                    Some(machine) => refused.extend(machine.submit(now, &request, continuation).err()),
+                    None => refused.push(continuation),
+                }
             }
             io.after_call(was_blocked)
+        } else {
+            refused.extend(requests.into_iter().map(|(_, continuation)| continuation));
+            false
         };
         self.wake_if(wakes);
-        // Without the mutex: a continuation may own anything.
-        let is_refused = refused.is_some() || requests.next().is_some();
-        if is_refused { Err(ZkError::SessionExpired) } else { Ok(()) }
+        for continuation in refused {
+            continuation(Err(ZkError::SessionExpired));
+        }
     }
 
     /// Begins to close the session. No event is reported any more.

@@ -108,10 +108,11 @@ impl LockGuard {
     /// the ensemble: the transaction id that created the znode.
     ///
     /// A resource that stores the largest number it has seen and refuses smaller ones is safe from
-    /// an owner that was paused and has not noticed its loss. The first call asks the server, later
-    /// ones do not.
+    /// an owner that was paused and has not noticed its loss.
     ///
     /// # Errors
+    /// None on a session that this crate has opened, as its servers report the number when they
+    /// create the znode. With another client the first call asks the server:
     /// [`NotOwner`](LockError::NotOwner) if the znode does not exist any more,
     /// [`AccessDenied`](LockError::AccessDenied) without READ on newer servers,
     /// [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed),

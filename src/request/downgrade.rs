@@ -82,13 +82,13 @@ impl Downgrade {
     fn create_and_look(&self) -> ZkResult<Option<i64>> {
         let RequestSpec { data, acl, .. } = &self.spec;
         let core = &self.owner.core;
-        let epoch = core.current_epoch();
+        let connection = core.connection();
         match core.write(|client| client.create(self.znode.as_str(), data, acl, CreateMode::Ephemeral)) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => return Err(error),
         }
         let seen = core.read(|client| client.exists(self.owners_znode.as_str(), false))?;
-        if !Arc::ptr_eq(&epoch, &core.current_epoch()) {
+        if core.connection() != connection {
             // Contact was lost in between: a server that lags behind may have answered the second
             // call.
             return Err(ZkError::ConnectionLoss);

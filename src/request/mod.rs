@@ -1,27 +1,29 @@
 //! The engine: one request for a lock, from the creation of its znode to its deletion.
 //!
 //! Every lock of this crate is a thin shell around requests. A request is a state machine and a
-//! [`Task`]: one worker of its session at a time moves it on. Between two moves it is parked and
+//! [`Task`]: one thread at a time moves it on. Between two moves, and while a call is under way, it
 //! costs no thread. A watch, a reconnect or a timer wakes it; it then reads and decides again.
 //!
 //! # A walk through the files
 //! From `lock()` to the owner:
 //! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
 //!    events. (`locks/listening_lock.rs` does not wait.)
-//! 2. `steps.rs`: a worker of the session runs the request's task: `join` creates the znode and
-//!    lists the directory, `decide` asks the rules.
+//! 2. `steps.rs`: `join` submits the creation of the znode and the listing of the directory, on the
+//!    caller's thread (`connection/mod.rs` has the way to the wire). Their replies continue with
+//!    `enqueued` and `decide`, on the connection's thread. With a client that blocks, a worker of
+//!    the session does all of this.
 //! 3. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which
 //!    predecessor?
-//! 4. `steps.rs`: `wait_for` watches that predecessor and parks the request. Or `acquire` makes it
-//!    the owner, under a lease of the session that admits owners (`session/lease.rs`):
-//!    `Event::Acquired`.
+//! 4. `steps.rs`: `watch` looks at that predecessor and leaves a watch there; the request parks. Or
+//!    `acquire` makes it the owner, under a lease of the session that admits owners
+//!    (`session/lease.rs`): `Event::Acquired`.
 //! 5. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
 //!
 //! From a watch event to the next owner:
 //! 1. `client`: the predecessor's znode is deleted, and the client reports `NodeChanged` to
 //!    `session/state/mod.rs`.
 //! 2. `session/registry.rs` finds the participants that watch this path: one waiter, or the readers
-//!    behind a writer. `notify` wakes the task of each (`session/runner.rs`) on a worker.
+//!    behind a writer. `notify` wakes the task of each (`session/runner.rs`).
 //! 3. `steps.rs`: `evaluate` lists the queue again, together with others of its session
 //!    (`session/listings.rs`); then as above, from step 3 on.
 //!
@@ -364,7 +366,7 @@ impl Request {
         };
         match is_owner {
             true => logging::warn!("suspended {znode}: no contact, owned until the lease ends"),
-            false => logging::info!("suspended {znode}: no contact, waiting for it"),
+            false => logging::debug!("suspended {znode}: no contact, waiting for it"),
         }
     }
 }

@@ -1,5 +1,10 @@
 //! The steps of a request: join, find the position, wait, own, check again.
 //!
+//! A step ends with a call to the server, whose outcome is taken up by the next function. With a
+//! client that blocks, a worker makes the steps one after the other. With a pipelined client the
+//! steps run on the thread that wakes the request and on the client's, and must not block: what must
+//! block goes to a worker.
+//!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is `join` and
 //! `evaluate` here.
 
@@ -7,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Event, Phase, Request, RequestSpec};
-use crate::client::{ZkError, ZkResult};
+use crate::client::{Done, Enqueued, PipelinedClient, ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation};
 use crate::logging;
 use crate::panics::contain;
@@ -15,7 +20,8 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
 use crate::recipe::revocation;
 use crate::session::{
-    Core, LeaseEpoch, Listing, ListingReader, Listings, Priority, Runner, Target, Task, WatchOutcome,
+    Admission, CallKind, ConnectionNumber, Core, Listing, ListingReader, Listings, Priority, Runner, Target,
+    Task, WatchOutcome,
 };
 
 /// How long a lock must be held before its own znode is watched. This saves a short hold a round
@@ -37,6 +43,29 @@ const LEASE_LOOK: Duration = Duration::from_millis(100);
 enum Next {
     Again,
     Park,
+    /// A call is under way, or a worker at work, which goes on with the request.
+    Pending,
+}
+
+/// What follows from a look at a znode, at this path and on this connection.
+type AfterLook = fn(&Arc<Request>, ZNodePath, ConnectionNumber, WatchOutcome) -> Next;
+
+/// A request whose next step waits for a worker. Without a worker, its session has ended, and so has
+/// the request.
+struct Suspended(Option<Arc<Request>>);
+
+impl Suspended {
+    fn resume(mut self) -> Option<Arc<Request>> {
+        self.0.take()
+    }
+}
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        if let Some(request) = self.0.take() {
+            request.go_on(Next::Park);
+        }
+    }
 }
 
 impl Task for Request {
@@ -55,12 +84,12 @@ impl Task for Request {
         state.runner.claim().then_some(priority)
     }
 
+    fn never_blocks(&self) -> bool {
+        self.core.is_pipelined()
+    }
+
     fn run(self: Arc<Self>) {
-        while self.step_contained() == Next::Again || self.with_runner(Runner::finish) {}
-        self.deliver_soon();
-        if self.has_come_to_rest() {
-            self.core.leave(self.id);
-        }
+        self.go_on(Next::Again);
     }
 }
 
@@ -71,9 +100,25 @@ impl Request {
         self.with_runner(|runner| runner.was_stopped() && !runner.is_running())
     }
 
+    /// Makes steps until the request rests, or waits for an outcome.
+    fn go_on(self: &Arc<Self>, mut next: Next) {
+        loop {
+            next = match next {
+                Next::Again => self.contained(|| self.step()),
+                Next::Park if self.with_runner(Runner::finish) => Next::Again,
+                Next::Park => break,
+                Next::Pending => return,
+            };
+        }
+        self.deliver_soon();
+        if self.has_come_to_rest() {
+            self.core.leave(self.id);
+        }
+    }
+
     /// Makes a step. After a panic the outcome of its calls is as unknown as after a lost reply.
-    fn step_contained(self: &Arc<Self>) -> Next {
-        contain(|| self.step()).unwrap_or_else(|message| {
+    fn contained(self: &Arc<Self>, step: impl FnOnce() -> Next) -> Next {
+        contain(step).unwrap_or_else(|message| {
             let dir = &self.spec.dir;
             logging::error!("a request in {dir} panicked, and looks again: {message}");
             let is_placed = matches!(self.state.lock().phase, Phase::Queued { .. } | Phase::Owner { .. });
@@ -82,6 +127,38 @@ impl Request {
                 false => self.join_failed(Operation::CREATE, ZkError::ConnectionLoss),
             }
         })
+    }
+
+    /// Makes a call. Its outcome is taken up by `then`: here if the client blocks, otherwise later.
+    fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        kind: CallKind,
+        call: impl FnOnce(&dyn PipelinedClient, Done<T>),
+        then: impl FnOnce(&Arc<Self>, ZkResult<T>) -> Next + Send + 'static,
+    ) -> Next {
+        if !self.core.is_pipelined() {
+            return then(self, self.core.make_blocking(kind, call));
+        }
+        let request = Arc::clone(self);
+        self.core.begin(kind, call, move |outcome| {
+            let next = request.contained(|| then(&request, outcome));
+            request.go_on(next);
+        });
+        Next::Pending
+    }
+
+    /// Makes a step that blocks, on a worker.
+    fn block(self: &Arc<Self>, step: impl FnOnce(&Arc<Self>) -> Next + Send + 'static) -> Next {
+        if !self.core.is_pipelined() {
+            return step(self);
+        }
+        let suspended = Suspended(Some(Arc::clone(self)));
+        self.core.submit(move |_| {
+            let Some(request) = suspended.resume() else { return };
+            let next = request.contained(|| step(&request));
+            request.go_on(next);
+        });
+        Next::Pending
     }
 
     fn step(self: &Arc<Self>) -> Next {
@@ -104,43 +181,59 @@ impl Request {
             }
         };
         match step {
-            Step::Join { unconfirmed: true } => self.find_again(),
+            Step::Join { unconfirmed: true } => self.block(Request::find_again),
             Step::Join { unconfirmed: false } => self.join(),
             Step::Evaluate(znode) => self.evaluate(&znode),
-            Step::WaitFor(ahead) => self.wait_for(&ahead),
-            Step::Verify(znode) => self.verify(&znode),
+            Step::WaitFor(ahead) => self.watch(ahead, Request::waits_for),
+            Step::Verify(znode) => self.watch(znode, Request::verified),
         }
     }
 
-    /// Creates the znode, and missing parents, and finds its position.
+    /// Creates the znode and lists the queue.
     fn join(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, data, acl, .. } = &self.spec;
-        let epoch = self.core.current_epoch();
-        match self.core.write(|client| client.create_and_list(dir.as_str(), prefix, data, acl)) {
-            Ok((path, listed)) => {
-                let znode = ZNodePath::from_server(path);
-                if !self.joined(&znode) {
-                    return Next::Park;
-                }
-                self.decide(&znode, &Listing { epoch, children: listed })
+        let connection = self.core.connection();
+        let call = |client: &dyn PipelinedClient, done| {
+            client.create_and_list(dir.as_str(), prefix, data, acl, done)
+        };
+        self.call(CallKind::Write, call, move |request, outcome| match outcome {
+            Ok(enqueued) => request.enqueued(enqueued, connection),
+            Err(ZkError::NoNode) => request.block(Request::make_parents),
+            Err(error) => request.join_failed(Operation::CREATE, error),
+        })
+    }
+
+    fn enqueued(self: &Arc<Self>, enqueued: Enqueued, connection: ConnectionNumber) -> Next {
+        let Enqueued { path, stat, children } = enqueued;
+        if let Some(stat) = stat {
+            let _ = self.fencing_token.set(stat.czxid);
+        }
+        let znode = ZNodePath::from_server(path);
+        if !self.joined(&znode) {
+            return Next::Park;
+        }
+        self.decide(&znode, &Listing { connection, children })
+    }
+
+    /// Creates the directory and its missing parents. Blocks.
+    fn make_parents(self: &Arc<Self>) -> Next {
+        let RequestSpec { dir, acl, .. } = &self.spec;
+        match self.core.ensure_path(dir, acl) {
+            Ok(()) => Next::Again,
+            Err(ZkError::NoNode) => {
+                let (operation, path) = (Operation::CREATE.name, dir.to_string());
+                self.fail(LockError::NoChroot { operation, path });
+                Next::Park
             }
-            Err(ZkError::NoNode) => match self.core.ensure_path(dir, acl) {
-                Ok(()) => Next::Again,
-                Err(ZkError::NoNode) => {
-                    let (operation, path) = (Operation::CREATE.name, dir.to_string());
-                    self.fail(LockError::NoChroot { operation, path });
-                    Next::Park
-                }
-                Err(error) => self.join_failed(Operation::CREATE, error),
-            },
             Err(error) => self.join_failed(Operation::CREATE, error),
         }
     }
 
     /// Searches for the znode of a create whose reply was lost, so that a request never has two.
+    /// Blocks.
     fn find_again(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, .. } = &self.spec;
-        let epoch = self.core.current_epoch();
+        let connection = self.core.connection();
         let listed = match self.core.list_after_write(dir) {
             Ok(children) => children,
             Err(ZkError::NoNode) => Vec::new(),
@@ -154,10 +247,13 @@ impl Request {
         };
         let znode = dir.child(name);
         logging::debug!("found {znode} again, whose creation was not confirmed");
+        if let Ok(Some(stat)) = self.core.read(|client| client.exists(znode.as_str(), false)) {
+            let _ = self.fencing_token.set(stat.czxid);
+        }
         if !self.joined(&znode) {
             return Next::Park;
         }
-        self.decide(&znode, &Listing { epoch, children: Ok(listed) })
+        self.decide(&znode, &Listing { connection, children: Ok(listed) })
     }
 
     /// Notes the znode; `false` when the request was given up meanwhile, and the znode is deleted
@@ -213,18 +309,15 @@ impl Request {
         Next::Park
     }
 
-    /// Lists the queue and acts on the result. While another listing is in progress, the request
-    /// parks, and the next one wakes it.
+    /// Acts on the listing that was asked for, or asks for one, which wakes the request.
     fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
-        let brought = self.state.lock().listing.take();
-        let listing = brought.or_else(|| {
-            let reader: Weak<Request> = Arc::downgrade(self);
-            Listings::list(&self.core, &self.spec.dir, self.id, reader)
-        });
-        match listing {
-            Some(listing) => self.decide(znode, &listing),
-            None => Next::Park,
+        let listing = self.state.lock().listing.take();
+        if let Some(listing) = listing {
+            return self.decide(znode, &listing);
         }
+        let reader: Weak<Request> = Arc::downgrade(self);
+        Listings::ask(&self.core, &self.spec.dir, self.id, reader);
+        Next::Park
     }
 
     fn decide(self: &Arc<Self>, znode: &ZNodePath, listing: &Listing) -> Next {
@@ -237,12 +330,12 @@ impl Request {
             return self.delete_duplicate(duplicate);
         }
         match decide(self.spec.access, znode.name(), children) {
-            Decision::Owner => self.acquire(znode, &listing.epoch),
+            Decision::Owner => self.acquire(znode, listing.connection),
             Decision::Exhausted => {
                 self.fail(LockError::SequenceExhausted { path: znode.to_string() });
                 Next::Park
             }
-            Decision::WaitFor(ahead) => self.wait_for(&self.spec.dir.child(ahead)),
+            Decision::WaitFor(ahead) => self.watch(self.spec.dir.child(ahead), Request::waits_for),
             Decision::Missing => {
                 self.lose(LossReason::NodeDeleted);
                 Next::Park
@@ -250,21 +343,20 @@ impl Request {
         }
     }
 
-    /// Takes the lock under the epoch that was current before the queue was listed.
-    fn acquire(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
-        if !Arc::ptr_eq(epoch, &self.core.current_epoch()) {
+    /// Takes the lock, which a listing on that connection has shown to be free.
+    fn acquire(self: &Arc<Self>, znode: &ZNodePath, connection: ConnectionNumber) -> Next {
+        let epoch = match self.core.admit(connection) {
+            Admission::Admitted(epoch) => epoch,
+            Admission::Unproven => return self.block(move |request| request.await_lease(connection)),
             // Contact was lost since: the listing may be older, and the znode gone.
-            return Next::Again;
-        }
-        if !self.core.admits_owners(epoch) {
-            return self.await_lease(znode, epoch);
-        }
+            Admission::Outdated => return Next::Again,
+        };
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Queued { .. }) {
             return Next::Park;
         }
         state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
-        *self.held_under.lock() = Some(Arc::clone(epoch));
+        *self.held_under.lock() = Some(epoch);
         self.observer.post(Event::Acquired);
         state.awaited = None;
         drop(state);
@@ -274,24 +366,21 @@ impl Request {
     }
 
     /// It is this request's turn, but the session is not proven alive for long enough. A proof
-    /// needs a request and its confirmation.
-    fn await_lease(self: &Arc<Self>, znode: &ZNodePath, epoch: &Arc<LeaseEpoch>) -> Next {
-        match self.core.prove_life() {
-            Ok(()) if self.core.admits_owners(epoch) => Next::Again,
-            Ok(()) => {
-                self.wake_after(LEASE_LOOK);
-                Next::Park
-            }
-            Err(error) => self.look_failed(Operation::WATCH, znode, error),
+    /// needs a request and its confirmation. Blocks.
+    fn await_lease(self: &Arc<Self>, connection: ConnectionNumber) -> Next {
+        if let Err(error) = self.core.prove_life() {
+            return self.look_failed(Operation::WATCH, &self.spec.dir, error);
         }
+        if let Admission::Unproven = self.core.admit(connection) {
+            self.wake_after(LEASE_LOOK);
+            return Next::Park;
+        }
+        Next::Again
     }
 
-    /// Watches only the request ahead: a release wakes one waiter, or the readers behind a writer.
-    fn wait_for(self: &Arc<Self>, ahead: &ZNodePath) -> Next {
-        let sight = match self.watch(ahead) {
-            Ok(sight) => sight,
-            Err(error) => return self.look_failed(Operation::WATCH, ahead, error),
-        };
+    /// Takes up the watch on the request ahead, the only one that is watched: a release wakes one
+    /// waiter, or the readers behind a writer.
+    fn waits_for(self: &Arc<Self>, ahead: ZNodePath, _: ConnectionNumber, sight: WatchOutcome) -> Next {
         if sight == WatchOutcome::Gone {
             // Deleted between the listing and the watch. The Java recipe waits for ever here.
             self.forget_watch(&mut self.state.lock());
@@ -301,7 +390,7 @@ impl Request {
             logging::debug!("{znode} waits for {ahead}");
         }
         let is_persistent = matches!(sight, WatchOutcome::Watched { is_persistent: true, .. });
-        if is_persistent && self.core.mentions_first(ahead) {
+        if is_persistent && self.core.mentions_first(&ahead) {
             logging::warn!("requests wait for {ahead}, which is persistent: no session's end deletes it");
         }
         Next::Park
@@ -322,23 +411,25 @@ impl Request {
     fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
         let duplicate = self.spec.dir.child(name);
         logging::warn!("deleting {duplicate}, a second znode of one request");
-        match self.core.write(|client| client.delete(duplicate.as_str(), None)) {
+        let path = duplicate.clone();
+        let call = |client: &dyn PipelinedClient, done| client.delete(path.as_str(), None, done);
+        self.call(CallKind::Write, call, move |request, outcome| match outcome {
             Ok(()) | Err(ZkError::NoNode) => Next::Again,
-            Err(error) => self.look_failed(Operation::DELETE, &duplicate, error),
-        }
+            Err(error) => request.look_failed(Operation::DELETE, &duplicate, error),
+        })
     }
 
-    /// Checks that an owner's znode still exists, watches it, and takes over the session's current
-    /// epoch then.
-    fn verify(self: &Arc<Self>, znode: &ZNodePath) -> Next {
-        let epoch = self.core.current_epoch();
-        let sight = match self.watch(znode) {
-            Ok(sight) => sight,
-            Err(error) => return self.look_failed(Operation::WATCH, znode, error),
-        };
+    /// Takes up the watch on an owner's znode: takes over the session's current epoch if it still
+    /// exists.
+    fn verified(
+        self: &Arc<Self>,
+        _znode: ZNodePath,
+        connection: ConnectionNumber,
+        sight: WatchOutcome,
+    ) -> Next {
         match sight {
             WatchOutcome::Gone => self.lose(LossReason::NodeDeleted),
-            _ if !self.renew(&epoch) => self.lose_lease(),
+            _ if !self.renew(connection) => self.lose_lease(),
             WatchOutcome::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
                 self.report_revocation();
             }
@@ -360,16 +451,16 @@ impl Request {
         logging::info!("somebody asks to release {znode}");
     }
 
-    /// Moves an owner whose lease has not ended to the epoch in which its znode was seen; `false`
-    /// if the lease has ended.
-    fn renew(&self, epoch: &Arc<LeaseEpoch>) -> bool {
+    /// Moves an owner whose lease has not ended to the epoch of the connection on which its znode
+    /// was seen; `false` if the lease has ended.
+    fn renew(&self, connection: ConnectionNumber) -> bool {
         let now = self.core.now();
         let mut held_under = self.held_under.lock();
         match &mut *held_under {
             Some(held) if !held.covers(now) => false,
             Some(held) => {
-                if epoch.covers(now) {
-                    *held = Arc::clone(epoch);
+                if let Some(epoch) = self.core.epoch_on(connection).filter(|epoch| epoch.covers(now)) {
+                    *held = epoch;
                 }
                 true
             }
@@ -378,29 +469,63 @@ impl Request {
         }
     }
 
-    fn watch(self: &Arc<Self>, path: &ZNodePath) -> ZkResult<WatchOutcome> {
+    /// Looks at a znode and leaves a watch there.
+    fn watch(self: &Arc<Self>, path: ZNodePath, then: AfterLook) -> Next {
+        let connection = self.core.connection();
         let before = {
             let mut state = self.state.lock();
             if matches!(state.phase, Phase::Ended { .. }) {
-                return Ok(WatchOutcome::Gone);
+                return Next::Park;
             }
             state.watched.replace(path.clone())
         };
-        if let Some(before) = before.filter(|before| before != path) {
+        if let Some(before) = before.filter(|before| *before != path) {
             self.core.registry().unwatch(&before, self.id);
         }
-        let sight = self.core.watch(path, self.id);
+        self.core.registry().watch(&path, self.id);
+        let of_look = path.clone();
+        let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
+        self.call(CallKind::Read, call, move |request, outcome| match outcome {
+            Err(ZkError::NoAuth) => request.watch_unreadable(of_look, connection, then),
+            outcome => request.watched(of_look, connection, WatchOutcome::of_data(outcome), then),
+        })
+    }
+
+    fn watch_unreadable(
+        self: &Arc<Self>,
+        path: ZNodePath,
+        connection: ConnectionNumber,
+        then: AfterLook,
+    ) -> Next {
+        let of_look = path.clone();
+        let call = |client: &dyn PipelinedClient, done| client.exists(path.as_str(), true, done);
+        self.call(CallKind::Read, call, move |request, outcome| {
+            request.watched(of_look, connection, WatchOutcome::of_exists(outcome), then)
+        })
+    }
+
+    fn watched(
+        self: &Arc<Self>,
+        path: ZNodePath,
+        connection: ConnectionNumber,
+        sight: ZkResult<WatchOutcome>,
+        then: AfterLook,
+    ) -> Next {
         // The request may have ended, or been woken, during the call, which had registered it
         // again.
-        let is_watched = self.state.lock().watched.as_ref() == Some(path);
+        let is_watched = self.state.lock().watched.as_ref() == Some(&path);
         if !is_watched {
-            self.core.registry().unwatch(path, self.id);
+            self.core.registry().unwatch(&path, self.id);
         }
-        let sight = sight?;
-        if sight == WatchOutcome::Unreadable {
-            self.wake_after(UNREADABLE_LOOK);
+        match sight {
+            Ok(sight) => {
+                if sight == WatchOutcome::Unreadable {
+                    self.wake_after(UNREADABLE_LOOK);
+                }
+                then(self, path, connection, sight)
+            }
+            Err(error) => self.look_failed(Operation::WATCH, &path, error),
         }
-        Ok(sight)
     }
 
     /// A look at the queue failed. The request looks again later, by the reconnect if contact was

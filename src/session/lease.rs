@@ -107,9 +107,7 @@ pub(crate) struct Lease {
     current: Arc<LeaseEpoch>,
     /// Epochs that a disconnect has closed, while a lock may be held under one.
     broken_off: Vec<Weak<LeaseEpoch>>,
-    /// Counts the times at which contact began or ended. Requests of different counts prove nothing
-    /// together.
-    connection: u64,
+    connection: ConnectionNumber,
     /// Whether it is known what the server of the present connection grants. Until then answers
     /// prove nothing: it may grant less than the last one.
     is_connected: bool,
@@ -141,8 +139,13 @@ struct Exchange {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
     at: Moment,
-    connection: u64,
+    connection: ConnectionNumber,
 }
+
+/// Counts the times at which contact began or ended. Answers of different counts prove nothing
+/// together: a server that lags behind may have given the later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionNumber(u64);
 
 impl Lease {
     /// A lease without proof and without a connection; the contact counts from now.
@@ -151,7 +154,7 @@ impl Lease {
             granted,
             current: LeaseEpoch::unproven(),
             broken_off: Vec::new(),
-            connection: 0,
+            connection: ConnectionNumber(0),
             is_connected: false,
             taken_up_after: None,
             last: None,
@@ -165,6 +168,10 @@ impl Lease {
 
     pub(crate) fn current(&self) -> &Arc<LeaseEpoch> {
         &self.current
+    }
+
+    pub(crate) fn connection(&self) -> ConnectionNumber {
+        self.connection
     }
 
     pub(crate) fn session_timeout(&self) -> Duration {
@@ -295,7 +302,7 @@ impl Lease {
     }
 
     fn begin_connection(&mut self) {
-        self.connection += 1;
+        self.connection.0 += 1;
         self.taken_up_after = None;
         self.last = None;
         self.last_write = None;

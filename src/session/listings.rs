@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Weak};
 
-use super::lease::LeaseEpoch;
+use super::lease::ConnectionNumber;
 use super::registry::ParticipantId;
-use super::state::Core;
-use crate::client::ZkResult;
+use super::state::{CallKind, Core};
+use crate::client::{PipelinedClient, ZkResult};
 use crate::lock_order::{Mutex, rank::LISTINGS};
 use crate::recipe::path::ZNodePath;
 
 /// The children of a directory.
 pub(crate) struct Listing {
-    /// The lease's epoch when the listing was sent.
-    pub(crate) epoch: Arc<LeaseEpoch>,
+    /// The connection on which the listing was sent.
+    pub(crate) connection: ConnectionNumber,
     pub(crate) children: ZkResult<Vec<String>>,
 }
 
@@ -41,37 +41,50 @@ pub(crate) struct Listings {
 type Readers = BTreeMap<ParticipantId, Weak<dyn ListingReader>>;
 
 impl Listings {
-    /// Lists a directory, on the calling worker. If a listing is under way already, returns `None`:
-    /// the reader gets the next one.
-    pub(crate) fn list(
-        core: &Arc<Core>,
-        dir: &ZNodePath,
-        id: ParticipantId,
-        reader: Weak<dyn ListingReader>,
-    ) -> Option<Arc<Listing>> {
+    /// Lists a directory for the reader. If a listing is under way already, the reader gets the next
+    /// one. May block if the client does.
+    pub(crate) fn ask(core: &Arc<Core>, dir: &ZNodePath, id: ParticipantId, reader: Weak<dyn ListingReader>) {
         match core.listings().under_way.lock().entry(dir.clone()) {
             Entry::Vacant(entry) => drop(entry.insert(Readers::new())),
             Entry::Occupied(mut entry) => {
                 entry.get_mut().insert(id, reader);
-                return None;
+                return;
             }
         }
-        Some(Listings::list_now(core, dir))
+        Listings::list(core, dir.clone(), Readers::from([(id, reader)]));
     }
 
-    fn list_now(core: &Arc<Core>, dir: &ZNodePath) -> Arc<Listing> {
-        let _under_way = UnderWay { core, dir };
-        let epoch = core.current_epoch();
-        let children = core.read(|client| client.get_children(dir.as_str(), false));
-        Arc::new(Listing { epoch, children })
+    fn list(core: &Arc<Core>, dir: ZNodePath, readers: Readers) {
+        let connection = core.connection();
+        let call = |client: &dyn PipelinedClient, done| client.get_children(dir.as_str(), false, done);
+        let (of_listing, of_dir) = (Arc::clone(core), dir.clone());
+        core.begin(CallKind::Read, call, move |children| {
+            // Before the readers get this one: they may ask for the next.
+            Listings::list_next(&of_listing, of_dir);
+            let listing = Arc::new(Listing { connection, children });
+            for reader in readers.into_values().filter_map(|reader| reader.upgrade()) {
+                reader.take(&listing);
+            }
+        });
     }
 
-    /// Makes the listing for which the readers wait, and passes it to them.
-    fn list_next(core: &Arc<Core>, dir: &ZNodePath) {
-        let readers = core.listings().under_way.lock().get_mut(dir).map(std::mem::take);
-        let listing = Listings::list_now(core, dir);
-        for reader in readers.into_iter().flatten().filter_map(|(_, reader)| reader.upgrade()) {
-            reader.take(&listing);
+    /// Begins the listing for which readers wait.
+    fn list_next(core: &Arc<Core>, dir: ZNodePath) {
+        let readers = {
+            let mut under_way = core.listings().under_way.lock();
+            match under_way.get_mut(&dir) {
+                Some(readers) if !readers.is_empty() => std::mem::take(readers),
+                _ => {
+                    under_way.remove(&dir);
+                    return;
+                }
+            }
+        };
+        if core.is_pipelined() {
+            Listings::list(core, dir, readers);
+        } else {
+            // Not within the call that has just ended.
+            core.submit(move |core| Listings::list(core, dir, readers));
         }
     }
 
@@ -79,29 +92,5 @@ impl Listings {
     #[cfg(test)]
     pub(crate) fn waiting(&self, dir: &ZNodePath) -> usize {
         self.under_way.lock().get(dir).map_or(0, BTreeMap::len)
-    }
-}
-
-/// A listing under way. When it is dropped, by a panic too, the next one begins if there are
-/// readers that wait for it.
-struct UnderWay<'a> {
-    core: &'a Arc<Core>,
-    dir: &'a ZNodePath,
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        let is_last = {
-            let mut under_way = self.core.listings().under_way.lock();
-            let is_last = under_way.get(self.dir).is_none_or(BTreeMap::is_empty);
-            if is_last {
-                under_way.remove(self.dir);
-            }
-            is_last
-        };
-        if !is_last {
-            let dir = self.dir.clone();
-            self.core.submit(move |core| Listings::list_next(core, &dir));
-        }
     }
 }

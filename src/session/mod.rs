@@ -36,7 +36,7 @@ pub use self::builder::SessionBuilder;
 pub(crate) use self::clock::{Clock, Moment, SystemClock};
 #[cfg(test)]
 pub(crate) use self::job::Job;
-pub(crate) use self::lease::LeaseEpoch;
+pub(crate) use self::lease::{ConnectionNumber, LeaseEpoch};
 pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
@@ -49,7 +49,7 @@ pub(crate) use self::runtime::{Priority, Runtime, Threads, is_disconnected};
 pub(crate) use self::runtime::{Signal, is_ready};
 #[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
-pub(crate) use self::state::{Core, WatchOutcome};
+pub(crate) use self::state::{Admission, CallKind, Core, WatchOutcome};
 
 /// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);

@@ -28,7 +28,7 @@ pub(crate) enum Notification {
 /// Something on a session that is notified of its changes: a lock request, a watch loop, or a
 /// pending deletion.
 pub(crate) trait Participant: Send + Sync {
-    /// Must return at once: it hands its work to the session's workers.
+    /// Must return at once: work that blocks goes to the session's workers.
     fn notify(self: Arc<Self>, why: Notification);
 }
 

@@ -14,8 +14,8 @@ use crossbeam_channel::Sender;
 use super::registry::{Notification, Participant, ParticipantId};
 use super::runner::{Runner, Task};
 use super::runtime::Priority;
-use super::state::Core;
-use crate::client::{ZkError, ZkResult};
+use super::state::{CallKind, Core};
+use crate::client::{PipelinedClient, ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::REMOVAL};
 use crate::logging;
 use crate::panics::contain_call;
@@ -96,34 +96,20 @@ impl Removal {
         self.core.leave(self.id);
     }
 
-    fn delete(&self) -> ZkResult<()> {
-        match &self.target {
-            Target::ZNode(path) => self.core.write(|client| client.delete(path.as_str(), None)),
-            Target::Children { dir, prefix } => {
-                let children = self.core.list_after_write(dir)?;
-                for name in children.iter().filter(|name| name.starts_with(prefix)) {
-                    match self.core.write(|client| client.delete(dir.child(name).as_str(), None)) {
-                        Ok(()) | Err(ZkError::NoNode) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                Ok(())
+    /// Deletes the children with the prefix. Blocks.
+    fn delete_children(&self, dir: &ZNodePath, prefix: &str) -> ZkResult<()> {
+        let children = self.core.list_after_write(dir)?;
+        for name in children.iter().filter(|name| name.starts_with(prefix)) {
+            match self.core.write(|client| client.delete(dir.child(name).as_str(), None)) {
+                Ok(()) | Err(ZkError::NoNode) => {}
+                Err(error) => return Err(error),
             }
         }
-    }
-}
-
-impl Task for Removal {
-    fn core(&self) -> &Arc<Core> {
-        &self.core
+        Ok(())
     }
 
-    fn with_runner<T>(&self, access: impl FnOnce(&mut Runner) -> T) -> T {
-        access(&mut self.attempts.lock().runner)
-    }
-
-    fn run(self: Arc<Self>) {
-        let result = contain_call("a deletion", || self.delete());
+    /// Takes up the outcome of an attempt.
+    fn attempted(self: Arc<Self>, result: ZkResult<()>) {
         let first = self.attempts.lock().first.take();
         if let Some(first) = first {
             // The receiver may be gone.
@@ -141,6 +127,34 @@ impl Task for Removal {
             // The session may have ended for this process alone, with the znode left on the server.
             Err(ZkError::SessionExpired) => self.leave_behind(),
             Err(error) => self.failed(error),
+        }
+    }
+}
+
+impl Task for Removal {
+    fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    fn with_runner<T>(&self, access: impl FnOnce(&mut Runner) -> T) -> T {
+        access(&mut self.attempts.lock().runner)
+    }
+
+    fn never_blocks(&self) -> bool {
+        self.core.is_pipelined() && matches!(self.target, Target::ZNode(_))
+    }
+
+    fn run(self: Arc<Self>) {
+        match &self.target {
+            Target::ZNode(path) => {
+                let removal = Arc::clone(&self);
+                let call = |client: &dyn PipelinedClient, done| client.delete(path.as_str(), None, done);
+                self.core.begin(CallKind::Write, call, move |result| removal.attempted(result));
+            }
+            Target::Children { dir, prefix } => {
+                let result = contain_call("a deletion", || self.delete_children(dir, prefix));
+                self.attempted(result);
+            }
         }
     }
 }

@@ -121,14 +121,21 @@ pub(crate) trait Task: Send + Sync + Sized + 'static {
         self.with_runner(Runner::claim).then_some(Priority::Other)
     }
 
-    /// Does the work, on a worker, and [finishes](Runner::finish) it. Must contain the panics of
+    /// Does the work and [finishes](Runner::finish) it, perhaps after this has returned. Must contain the panics of
     /// code that is not this crate's: a claim that is never finished is the end of the task.
     fn run(self: Arc<Self>);
 
-    /// Has a worker run the task, unless one is at work, who runs it once more.
+    /// Whether [`run`](Task::run) may be called on any thread, as it never blocks.
+    fn never_blocks(&self) -> bool {
+        false
+    }
+
+    /// Runs the task, on a worker if it may block. If it is being run, it runs once more after that.
     fn wake(self: Arc<Self>) {
-        if let Some(priority) = self.claim() {
-            self.submit(priority);
+        let Some(priority) = self.claim() else { return };
+        match self.never_blocks() {
+            true => self.run(),
+            false => self.submit(priority),
         }
     }
 

@@ -11,6 +11,7 @@ use parking_lot::Condvar;
 use super::clock::{Clock, MAX_SLEEP, Moment, SystemClock};
 use super::job::{Job, run_guarded};
 use crate::lock_order::{Mutex, rank::TIMER};
+use crate::logging;
 
 /// A handle to the thread.
 #[derive(Clone)]
@@ -74,6 +75,7 @@ impl fmt::Debug for Timer {
 
 impl Shared {
     fn run(&self) {
+        logging::defer_on_this_thread();
         while let Some(job) = self.next_job() {
             run_guarded(job);
         }

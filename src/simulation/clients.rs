@@ -16,6 +16,7 @@ use super::scheduler::DIRS;
 use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
 use crate::session::{Core, Factory, FirstContact, Moment, Runtime};
+use crate::testing::OnWorkers;
 use crate::{LockError, Result, Session, ZooKeeperClient};
 
 /// A client that has no session yet.
@@ -23,16 +24,22 @@ struct NewClient {
     number: usize,
     timeout: Duration,
     min_idle_for_ping: Duration,
+    is_pipelined: bool,
 }
 
 impl NewClient {
     fn connect(&self, world: &Arc<World>) -> Result<Arc<dyn ZooKeeperClient>> {
-        if !world.profile.on_wire {
-            return Ok(Wire::new(world, self.number, self.min_idle_for_ping));
+        if world.profile.on_wire {
+            let connection = SimulatedConnection::new(world, self.number, self.is_pipelined);
+            connection.wait_for_contact()?;
+            return Ok(connection);
         }
-        let connection = SimulatedConnection::new(world, self.number);
-        connection.wait_for_contact()?;
-        Ok(connection)
+        let wire = Wire::new(world, self.number, self.min_idle_for_ping);
+        let runtime = world.state().clients[self.number].runtime.upgrade();
+        Ok(match runtime.filter(|_| self.is_pipelined) {
+            Some(runtime) => OnWorkers::new(wire, &(runtime as Arc<dyn Runtime>)),
+            None => wire,
+        })
     }
 }
 
@@ -109,7 +116,7 @@ fn factory(world: &Arc<World>) -> Factory {
 /// Opens a connection without a session of the library's. It may be used on the calling thread.
 pub(super) fn open_connection(world: &Arc<World>) -> (usize, Arc<SimulatedConnection>) {
     let (_, new) = new_client(world, true);
-    (new.number, SimulatedConnection::new(world, new.number))
+    (new.number, SimulatedConnection::new(world, new.number, new.is_pipelined))
 }
 
 fn new_client(world: &Arc<World>, opening: bool) -> (Arc<SimulatedRuntime>, NewClient) {
@@ -168,7 +175,8 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     };
     client.simulated.grant(client.granted());
     state.clients.push(client);
-    NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping }
+    let is_pipelined = state.random.one_in(2);
+    NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping, is_pipelined }
 }
 
 impl World {

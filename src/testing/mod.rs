@@ -4,6 +4,7 @@
 //! The tests in `tests/` and the benchmarks share [`wait`] and [`panics`], through `tests/support`.
 
 mod manual_runtime;
+mod on_workers;
 #[allow(unreachable_pub, reason = "shared with other binaries")]
 mod panics;
 mod tests;
@@ -21,6 +22,7 @@ use crate::Session;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 
 pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};
+pub(crate) use self::on_workers::OnWorkers;
 pub(crate) use self::wait::{deadline, eventually};
 
 /// Must be called before threads of a session are started. Ends the run where a test cannot fail

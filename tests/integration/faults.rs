@@ -358,10 +358,11 @@ fn owner_gets_the_loss_when_another_deletes_its_znode() {
     let near = session(server::shared());
     let blocking = BlockingWriteLock::new(&near, &fixture.dir).unwrap();
     let guard = blocking.lock().unwrap();
+    let token = guard.fencing_token().unwrap();
     fixture.observer.delete(guard.id());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
-    assert!(guard.fencing_token().is_err());
+    assert_eq!(guard.fencing_token().unwrap(), token, "the resource refuses it, not the lock");
     assert!(matches!(guard.unlock(), Err(LockError::RequestDeleted { .. })));
 
     let (listener, calls) = RecordingListener::new();

@@ -7,7 +7,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zookeeper::{Acl, CreateMode, WatchedEvent, ZkResult, ZooKeeper};
 
@@ -304,6 +304,22 @@ fn held_reply_is_lost_by_a_cut() {
     relay.cut();
     assert_closed(&stream);
     assert_echoes(&TcpStream::connect(relay.connect_string()).unwrap(), "after");
+}
+
+#[test]
+fn delaying_relay_delays_both_directions_and_leaves_no_thread() {
+    let delay = Duration::from_millis(50);
+    let relay = Relay::with_delay(echo(), delay);
+    let mut stream = TcpStream::connect(relay.connect_string()).unwrap();
+    let sent = Instant::now();
+    assert_echoes(&stream, "hello");
+    assert!(sent.elapsed() >= 2 * delay, "after {:?}", sent.elapsed());
+
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    let threads = format!("relay-{}", relay.port());
+    drop(relay);
+    assert_no_threads(&threads);
 }
 
 #[test]

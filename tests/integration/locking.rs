@@ -339,11 +339,12 @@ fn lock_on_a_closed_session_fails() {
     let session = session(server::shared());
     let lock = BlockingWriteLock::new(&session, &unique_dir("closed")).unwrap();
     let guard = lock.lock().unwrap();
+    let token = guard.fencing_token().unwrap();
     session.close();
     session.close();
     assert!(!guard.is_owner());
     assert!(lock.lock().unwrap_err().is_closed());
     assert!(lock.try_lock().unwrap_err().is_closed());
-    assert!(guard.fencing_token().unwrap_err().is_closed());
+    assert_eq!(guard.fencing_token().unwrap(), token, "it is known");
     assert!(guard.unlock().unwrap_err().is_closed());
 }

@@ -10,6 +10,8 @@
 //! | `…_from(request)` | the same, from this request of a client on | the same |
 //! | `restore` | bytes held back are delivered; relayed | relayed |
 //!
+//! A relay may also add a delay to every byte (`Relay::with_delay`), as a long way would.
+//!
 //! The last verb applies. When it returns it applies to every byte: a byte that the relay has not
 //! yet forwarded is treated by the new rule. Bytes held back are delivered later, like a TCP
 //! retransmission.
@@ -19,8 +21,9 @@ use std::mem;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -37,13 +40,24 @@ pub struct Relay {
 impl Relay {
     /// Relays to `target`.
     pub fn to(target: impl ToSocketAddrs) -> Self {
+        Self::new(target, None)
+    }
+
+    /// Relays to `target`, and forwards every byte this much later, in both directions.
+    pub fn with_delay(target: impl ToSocketAddrs, delay: Duration) -> Self {
+        Self::new(target, Some(delay))
+    }
+
+    fn new(target: impl ToSocketAddrs, delay: Option<Duration>) -> Self {
         let target = target.to_socket_addrs().ok().and_then(|mut all| all.next());
         let listener = listen();
+        let address = listener.local_addr().expect("it is bound");
         let network = Arc::new(Network {
-            address: listener.local_addr().expect("it is bound"),
+            address,
             target: target.expect("an address to relay to"),
             state: Mutex::new(State { passes: Passes::ALL, links: Vec::new(), stranded: Vec::new() }),
             trap: Mutex::default(),
+            road: delay.map(|delay| Road::spawn(address.port(), delay)),
         });
         let acceptor = Acceptor::spawn(listener, Arc::clone(&network));
         Self { network, acceptor: Mutex::new(Some(acceptor)) }
@@ -213,6 +227,8 @@ struct Network {
     state: Mutex<State>,
     /// The rule that applies from a request on.
     trap: Mutex<Option<(Request, Passes)>>,
+    /// Where bytes spend the delay, if they have one.
+    road: Option<Road>,
 }
 
 #[derive(Debug)]
@@ -292,11 +308,12 @@ impl Link {
         let requests = Arc::new(Lane::new(&client, &server, passes.requests));
         let replies = Arc::new(Lane::new(&server, &client, passes.replies));
         let port = network.address.port();
-        let (requesting, network) = (Arc::clone(&requests), Arc::clone(network));
-        let replying = Arc::clone(&replies);
+        let (requesting, roads) = (Arc::clone(&requests), [network.road.clone(), network.road.clone()]);
+        let (replying, network) = (Arc::clone(&replies), Arc::clone(network));
+        let [there, back] = roads;
         let threads = [
-            spawn(port, move || requesting.pump(|bytes| network.requested(bytes))),
-            spawn(port, move || replying.pump(|_| {})),
+            spawn(port, move || requesting.pump(there.as_ref(), |bytes| network.requested(bytes))),
+            spawn(port, move || replying.pump(back.as_ref(), |_| {})),
         ];
         Self { requests, replies, threads }
     }
@@ -310,6 +327,39 @@ impl Link {
         for thread in self.threads {
             let _ = thread.join();
         }
+    }
+}
+
+/// What a lane forwards.
+#[derive(Debug)]
+enum Arrival {
+    Bytes(Vec<u8>),
+    End,
+}
+
+/// The delay of all lanes: one thread, as what enters first leaves first. It ends with the last
+/// sender.
+#[derive(Debug, Clone)]
+struct Road {
+    delay: Duration,
+    entrance: Sender<(Instant, Arc<Lane>, Arrival)>,
+}
+
+impl Road {
+    fn spawn(port: u16, delay: Duration) -> Self {
+        let (entrance, exit): (_, Receiver<(Instant, Arc<Lane>, Arrival)>) = channel();
+        spawn(port, move || {
+            for (due, lane, arrival) in exit {
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                lane.arrive(&arrival);
+            }
+        });
+        Self { delay, entrance }
+    }
+
+    fn send(&self, lane: &Arc<Lane>, arrival: Arrival) {
+        let sent = self.entrance.send((Instant::now() + self.delay, Arc::clone(lane), arrival));
+        sent.expect("the road is open while it has a sender");
     }
 }
 
@@ -343,8 +393,12 @@ impl Lane {
         Self { from: Arc::clone(from), to: Arc::clone(to), gate: Mutex::new(Gate { open, held, end }) }
     }
 
-    /// Forwards bytes, and shows each read to `look` first.
-    fn pump(&self, look: impl Fn(&[u8])) {
+    /// Forwards bytes, by the road if there is one, and shows each read to `look` first.
+    fn pump(self: &Arc<Self>, road: Option<&Road>, look: impl Fn(&[u8])) {
+        let forward = |arrival: Arrival| match road {
+            Some(road) => road.send(self, arrival),
+            None => self.arrive(&arrival),
+        };
         let mut buffer = [0; 16 * 1024];
         loop {
             match (&*self.from).read(&mut buffer) {
@@ -352,14 +406,20 @@ impl Lane {
                 Ok(0) | Err(_) => break,
                 Ok(n) => {
                     look(&buffer[..n]);
-                    let mut gate = self.gate.lock();
-                    gate.held.extend_from_slice(&buffer[..n]);
-                    self.pass_on(&mut gate);
+                    forward(Arrival::Bytes(buffer[..n].to_vec()));
                 }
             }
         }
+        forward(Arrival::End);
+    }
+
+    /// Forwards what has arrived, or holds it back.
+    fn arrive(&self, arrival: &Arrival) {
         let mut gate = self.gate.lock();
-        gate.end = End::Held;
+        match arrival {
+            Arrival::Bytes(bytes) => gate.held.extend_from_slice(bytes),
+            Arrival::End => gate.end = End::Held,
+        }
         self.pass_on(&mut gate);
     }
 

@@ -8,7 +8,7 @@ use crossbeam_channel::bounded;
 
 use super::server::{Server, answer, refused, replied};
 use super::*;
-use crate::client::{Acl, CreateMode, ZkError};
+use crate::client::{Acl, CreateMode, Enqueued, ZkError};
 use crate::connection::codec::{EventKind, MAX_REQUEST, Reply, Request, WatchEvent};
 use crate::testing::{eventually, next};
 
@@ -56,7 +56,8 @@ fn create_and_list_leave_in_one_write() {
         }
     });
     let connection = connect(&server.address());
-    let (path, listed) = connection.create_and_list("/dir", "x-", b"me", &Acl::open_unsafe()).unwrap();
+    let Enqueued { path, children: listed, .. } =
+        connection.create_and_list("/dir", "x-", b"me", &Acl::open_unsafe()).unwrap();
     assert_eq!((path.as_str(), listed.unwrap()), ("/dir/x-0000000003", vec!["child of /dir".to_owned()]));
     next(&reads);
     assert!(reads.try_recv().is_err(), "there was one read");
@@ -83,7 +84,8 @@ fn chroot_is_added_to_requests_and_removed_from_replies_and_events() {
         connection.create("/a-", b"", &acl, CreateMode::PersistentSequential).unwrap(),
         "/a-0000000003"
     );
-    let (path, listed) = connection.create_and_list("/dir", "x-", b"", &acl).unwrap();
+    let Enqueued { path, children: listed, .. } =
+        connection.create_and_list("/dir", "x-", b"", &acl).unwrap();
     assert_eq!((path.as_str(), listed.unwrap()), ("/dir/x-0000000003", vec!["child of /zoo/dir".to_owned()]));
     connection.exists("/dir/x", true).unwrap();
     let changed = |path: &str| ClientEvent::NodeChanged { path: path.to_owned() };
@@ -170,9 +172,9 @@ fn blocking_call_on_the_io_thread_fails() {
         let sender = sender.clone();
         let then =
             Box::new(move |result: crate::client::ZkResult<Reply>| sender.send(result.map(drop)).unwrap());
-        connection.submit([(Request::Exists { path: "/a".into(), watch: false }, then)]).unwrap();
+        connection.submit([(Request::Exists { path: "/a".into(), watch: false }, then)]);
     });
-    connection.submit([(Request::Sync { path: "/a".into() }, continuation)]).unwrap();
+    connection.submit([(Request::Sync { path: "/a".into() }, continuation)]);
     let expected = [Err(ZkError::BadArguments), Err(ZkError::BadArguments), Ok(())];
     assert_eq!([next(&results), next(&results), next(&results)], expected);
 }
@@ -190,7 +192,7 @@ fn panics_of_continuations_and_of_the_event_sink_end_nothing() {
     connection.subscribe(Arc::new(|_| panic!("on purpose")));
     for _ in 0..3 {
         let request = Request::Sync { path: "/a".into() };
-        connection.submit([(request, Box::new(|_| panic!("on purpose")))]).unwrap();
+        connection.submit([(request, Box::new(|_| panic!("on purpose")))]);
         connection.exists("/a", true).unwrap();
     }
 }

@@ -116,7 +116,7 @@ fn connection_closed_or_dropped_on_its_own_thread_ends() {
             drop(moved);
         });
         let request = Request::Sync { path: "/a".into() };
-        shared.submit([(request, continuation)]).unwrap();
+        shared.submit([(request, continuation)]);
         drop(connection);
         let ended = shared.ended().recv_timeout(deadline());
         assert_eq!(ended, Err(crossbeam_channel::RecvTimeoutError::Disconnected));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::client::Enqueued;
 use SimOperation::{Create, Delete, Exists, GetChildren, GetData, SetData};
 
 fn write(client: &SimulatedClient) -> Result<(), ZkError> {
@@ -176,7 +177,8 @@ fn reply_is_delivered_before_the_close_of_its_client() {
 fn every_call_is_logged() {
     let (zookeeper, client, _) = connected();
     let session = client.session_id();
-    let (path, listed) = client.create_and_list("/a", "x-", b"", &Acl::open_unsafe()).unwrap();
+    let Enqueued { path, children: listed, .. } =
+        client.create_and_list("/a", "x-", b"", &Acl::open_unsafe()).unwrap();
     assert_eq!(listed.unwrap(), ["x-0000000000"]);
     client.exists("/b", true).unwrap();
     assert_eq!(client.delete("/b", None), Err(ZkError::NoNode));

@@ -1,16 +1,31 @@
-//! The calls that are made to a client on behalf of its session. They may block, so only workers
-//! make them.
+//! The calls that are made to a client on behalf of its session.
+//!
+//! [`Core::read`] and [`Core::write`] wait for the reply, so only workers make them. [`Core::begin`]
+//! does not wait if the client is pipelined.
 
 use std::sync::Arc;
 
+use crossbeam_channel::bounded;
+
 use super::Core;
-use crate::client::ZooKeeperClient;
-use crate::client::{Acl, CreateMode, ZkError, ZkResult};
+use crate::client::{
+    Acl, Blocking, CreateMode, Done, PipelinedClient, Stat, ZkError, ZkResult, ZooKeeperClient,
+};
 use crate::error::LossReason;
-use crate::panics::contain_call;
+use crate::logging;
+use crate::panics::{contain, contain_call};
 use crate::recipe::path::ZNodePath;
 use crate::session::lease::Sending;
-use crate::session::registry::{Notification, ParticipantId};
+use crate::session::registry::Notification;
+
+/// What the answer to a call proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// Any server may answer: the answer helps to extend the lease.
+    Read,
+    /// It goes through the leader: the answer extends the lease.
+    Write,
+}
 
 /// The outcome of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,38 +40,88 @@ pub(crate) enum WatchOutcome {
 }
 
 impl Core {
-    /// A call that any server may answer: its answer helps to extend the lease.
+    /// Makes a read, and waits for the outcome.
     pub(crate) fn read<T>(
         self: &Arc<Self>,
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
     ) -> ZkResult<T> {
-        self.send(call, |sending| self.status.lock().lease.read_answered(sending, self.runtime.now()))
+        self.make(CallKind::Read, call)
     }
 
-    /// A call that goes through the quorum: its answer extends the lease.
+    /// Makes a write, and waits for the outcome.
     pub(crate) fn write<T>(
         self: &Arc<Self>,
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
     ) -> ZkResult<T> {
-        self.send(call, |sending| self.take_proof(sending))
+        self.make(CallKind::Write, call)
     }
 
-    /// Makes a call, and passes on when it was sent if it was answered.
-    fn send<T>(
+    fn make<T>(
         self: &Arc<Self>,
+        kind: CallKind,
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
-        answered: impl FnOnce(Sending),
     ) -> ZkResult<T> {
-        self.check_alive()?;
-        let sending = self.status.lock().lease.sending(self.runtime.now());
+        let sending = self.sending()?;
         let result = contain_call("the ZooKeeper client", || call(&*self.client));
-        if was_answered(&result) {
-            answered(sending);
+        self.answered(kind, sending, &result);
+        result
+    }
+
+    /// Begins a call. The outcome is passed to `done`: before this returns if the client blocks, else
+    /// on any thread, where `done` must not block.
+    pub(crate) fn begin<T: Send + 'static>(
+        self: &Arc<Self>,
+        kind: CallKind,
+        call: impl FnOnce(&dyn PipelinedClient, Done<T>),
+        done: impl FnOnce(ZkResult<T>) + Send + 'static,
+    ) {
+        let Some(client) = self.client.pipelined() else {
+            return done(self.make_blocking(kind, call));
+        };
+        let sending = match self.sending() {
+            Ok(sending) => sending,
+            Err(error) => return done(Err(error)),
+        };
+        let core = Arc::clone(self);
+        let done = Done::new(move |result| {
+            core.answered(kind, sending, &result);
+            done(result);
+        });
+        // After a panic the outcome is unknown, as when `done` is dropped.
+        if let Err(message) = contain(|| call(client, done)) {
+            logging::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
+        }
+    }
+
+    /// Makes a call of a client that blocks.
+    pub(crate) fn make_blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        kind: CallKind,
+        call: impl FnOnce(&dyn PipelinedClient, Done<T>),
+    ) -> ZkResult<T> {
+        self.make(kind, |client| {
+            let (sender, outcome) = bounded(1);
+            call(&Blocking(client), Done::new(move |result| drop(sender.send(result))));
+            outcome.try_recv().unwrap_or(Err(ZkError::ConnectionLoss))
+        })
+    }
+
+    fn sending(&self) -> ZkResult<Sending> {
+        self.check_alive()?;
+        Ok(self.status.lock().lease.sending(self.runtime.now()))
+    }
+
+    /// Takes up the outcome of a call.
+    fn answered<T>(self: &Arc<Self>, kind: CallKind, sending: Sending, result: &ZkResult<T>) {
+        if was_answered(result) {
+            match kind {
+                CallKind::Read => self.status.lock().lease.read_answered(sending, self.runtime.now()),
+                CallKind::Write => self.take_proof(sending),
+            }
         }
         if matches!(result, Err(ZkError::SessionExpired)) {
             self.end(LossReason::SessionExpired);
         }
-        result
     }
 
     /// Lists a directory as it is after everything that this session has sent before, on whichever
@@ -102,26 +167,36 @@ impl Core {
         Ok(())
     }
 
-    /// Looks at a znode and leaves a watch there for the participant.
-    pub(crate) fn watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) -> ZkResult<WatchOutcome> {
-        self.registry.watch(path, id);
-        self.set_watch(path)
-    }
-
     /// Looks at a znode and leaves a watch there for those who have registered for it.
     pub(crate) fn set_watch(self: &Arc<Self>, path: &ZNodePath) -> ZkResult<WatchOutcome> {
         match self.read(|client| client.get_data(path.as_str(), true)) {
+            Err(ZkError::NoAuth) => {
+                WatchOutcome::of_exists(self.read(|client| client.exists(path.as_str(), true)))
+            }
+            result => WatchOutcome::of_data(result),
+        }
+    }
+}
+
+impl WatchOutcome {
+    /// The outcome of a look at the data of a znode that may be read.
+    pub(crate) fn of_data(result: ZkResult<(Vec<u8>, Stat)>) -> ZkResult<WatchOutcome> {
+        match result {
             Ok((data, stat)) => {
                 let is_persistent = stat.ephemeral_owner == 0;
                 Ok(WatchOutcome::Watched { data, version: stat.version, is_persistent })
             }
             Err(ZkError::NoNode) => Ok(WatchOutcome::Gone),
-            Err(ZkError::NoAuth) => match self.read(|client| client.exists(path.as_str(), true)) {
-                // Servers since 3.8.4 refuse this too if it exists.
-                Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(WatchOutcome::Unreadable),
-                Ok(None) => Ok(WatchOutcome::Gone),
-                Err(error) => Err(error),
-            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The outcome of a look at a znode whose data may not be read. Servers since 3.8.4 refuse this
+    /// too if it exists.
+    pub(crate) fn of_exists(result: ZkResult<Option<Stat>>) -> ZkResult<WatchOutcome> {
+        match result {
+            Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(WatchOutcome::Unreadable),
+            Ok(None) => Ok(WatchOutcome::Gone),
             Err(error) => Err(error),
         }
     }

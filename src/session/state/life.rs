@@ -23,12 +23,12 @@ impl Core {
     /// Makes the requests, on the calling worker, that help to prove that the session lives.
     pub(crate) fn prove_life(self: &Arc<Self>) -> ZkResult<()> {
         let mut proof = Proof { core: self, was_answered: false };
-        let epoch = self.current_epoch();
+        let connection = self.connection();
         let result = self.touch_and_write();
         let recheck = {
             let mut status = self.status.lock();
             // An answer from before a disconnect proves nothing about the time after it.
-            let is_of_this_contact = Arc::ptr_eq(&epoch, status.lease.current());
+            let is_of_this_contact = status.lease.connection() == connection;
             was_answered(&result) && is_of_this_contact && status.proven()
         };
         if recheck {

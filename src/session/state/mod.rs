@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::SessionState;
 use super::clock::Moment;
-use super::lease::{Lease, LeaseEpoch};
+use super::lease::{ConnectionNumber, Lease, LeaseEpoch};
 use super::listings::Listings;
 use super::process::Process;
 use super::registry::{Notification, Participant, ParticipantId, Registry};
@@ -37,7 +37,7 @@ use crate::lock_order::{
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 
-pub(crate) use calls::WatchOutcome;
+pub(crate) use calls::{CallKind, WatchOutcome};
 #[cfg(test)]
 pub(crate) use life::KEEP_ALIVE_PATH;
 use status::Status;
@@ -225,13 +225,28 @@ impl Core {
         self.status.lock().lease.session_timeout()
     }
 
-    pub(crate) fn current_epoch(&self) -> Arc<LeaseEpoch> {
-        Arc::clone(self.status.lock().lease.current())
+    pub(crate) fn connection(&self) -> ConnectionNumber {
+        self.status.lock().lease.connection()
     }
 
-    /// Whether a lock may be taken under the epoch.
-    pub(crate) fn admits_owners(&self, epoch: &LeaseEpoch) -> bool {
-        self.status.lock().lease.admits_owners(epoch, self.runtime.now())
+    /// The current epoch of the lease; `None` if that connection is no longer the present one. Then
+    /// what was seen on it may be outdated, and the session another at the server.
+    pub(crate) fn epoch_on(&self, connection: ConnectionNumber) -> Option<Arc<LeaseEpoch>> {
+        let status = self.status.lock();
+        (status.lease.connection() == connection).then(|| Arc::clone(status.lease.current()))
+    }
+
+    /// The epoch under which a lock may be taken that was seen to be free on that connection.
+    pub(crate) fn admit(&self, connection: ConnectionNumber) -> Admission {
+        let status = self.status.lock();
+        let epoch = status.lease.current();
+        if status.lease.connection() != connection {
+            Admission::Outdated
+        } else if status.lease.admits_owners(epoch, self.runtime.now()) {
+            Admission::Admitted(Arc::clone(epoch))
+        } else {
+            Admission::Unproven
+        }
     }
 
     /// The process that opened the session.
@@ -305,6 +320,12 @@ impl Core {
                 }
             }),
         );
+    }
+
+    /// Whether calls do not wait for their replies. Then their continuations may run on any thread,
+    /// and must not block.
+    pub(crate) fn is_pipelined(&self) -> bool {
+        self.client.pipelined().is_some()
     }
 
     pub(crate) fn submit(self: &Arc<Self>, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
@@ -432,6 +453,15 @@ impl Core {
             participant.notify(why);
         }
     }
+}
+
+/// Whether a lock may be taken.
+pub(crate) enum Admission {
+    Admitted(Arc<LeaseEpoch>),
+    /// The session is not proven alive for long enough.
+    Unproven,
+    /// The connection is no longer the present one.
+    Outdated,
 }
 
 /// The deletions that a session has left.

@@ -168,7 +168,8 @@ fn a_reconnect_during_subscription_counts_from_its_own_disconnect() {
     let client = Arc::new(SubscribesSlowly { simulated, runtime: Arc::clone(&runtime) });
     let contact = FirstContact::by(opened, TIMEOUT, "the simulation");
     let session = Session::open(Ok(client), runtime, None, &contact).unwrap();
-    let end = session.core().current_epoch().end();
+    let core = session.core();
+    let end = core.epoch_on(core.connection()).unwrap().end();
     assert!(opened < end && end <= opened.after(TIMEOUT), "{:?} after it", end.since(opened));
 }
 

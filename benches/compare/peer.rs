@@ -1,0 +1,189 @@
+//! The compared programs: processes that lock and unlock on command.
+//!
+//! | command on standard input | answer |
+//! |---|---|
+//! | `prepare LAYOUT COUNT CONNECT DIR` | `ready`, once that many threads have their locks and sessions |
+//! | `run SECONDS` | the cycles of all threads, the seconds from the first start to the last end, and how often a lost wake-up had to be mended |
+//! | `end` | `ended`, once the sessions are closed |
+//!
+//! A process ends with its input.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::rows::Layout;
+
+/// An answer that has not come by then never will. Shorter than the sessions' timeout, so that the
+/// others survive.
+const TIMEOUT: Duration = Duration::from_secs(45);
+
+/// The roles that this program takes itself.
+pub(crate) const OURS: &str = "ours";
+pub(crate) const DROPPED: &str = "dropped";
+pub(crate) const FLOOR: &str = "floor";
+
+/// A compared library.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Library {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    language: Language,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Rust,
+    Java,
+    Python,
+}
+
+/// All libraries. The floor sends no pings, so it is prepared last.
+pub(crate) const LIBRARIES: [Library; 6] = [
+    Library { name: OURS, title: "ours", language: Language::Rust },
+    Library { name: DROPPED, title: "ours, guard dropped", language: Language::Rust },
+    Library { name: "curator", title: "Curator", language: Language::Java },
+    Library { name: "apache", title: "Apache WriteLock", language: Language::Java },
+    Library { name: "kazoo", title: "kazoo", language: Language::Python },
+    Library { name: FLOOR, title: "bare socket", language: Language::Rust },
+];
+
+/// Where the programs in other languages are found.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// The Java class path, with the compiled `Peer`.
+    pub(crate) class_path: Option<String>,
+    /// A Python interpreter with kazoo.
+    pub(crate) python: Option<String>,
+}
+
+/// What a run has measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) cycles: f64,
+    pub(crate) seconds: f64,
+    pub(crate) stalls: f64,
+}
+
+/// A running process. It is killed when this value is dropped.
+pub(crate) struct Peer {
+    process: Child,
+    input: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Library {
+    pub(crate) fn named(name: &str) -> Option<Library> {
+        LIBRARIES.into_iter().find(|library| library.name == name)
+    }
+
+    /// Whether its program can run.
+    pub(crate) fn is_available(self, places: &Places) -> bool {
+        match self.language {
+            Language::Rust => true,
+            Language::Java => places.class_path.is_some(),
+            Language::Python => places.python.is_some(),
+        }
+    }
+
+    pub(crate) fn start(self, places: &Places) -> Peer {
+        let this_program = std::env::current_exe().expect("the system knows this program's path");
+        let mut command = match self.language {
+            Language::Rust => Command::new(this_program),
+            Language::Java => Command::new(java()),
+            Language::Python => Command::new(places.python.as_deref().expect("it is available")),
+        };
+        match self.language {
+            Language::Rust => command.args(["--peer", self.name]),
+            Language::Java => command
+                .args(["-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
+                .args([places.class_path.as_deref().expect("it is available"), "Peer", self.name]),
+            Language::Python => {
+                command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/kazoo_peer.py"))
+            }
+        };
+        Peer::start(command)
+    }
+}
+
+fn java() -> String {
+    std::env::var("JAVA_HOME").map_or("java".to_owned(), |home| format!("{home}/bin/java"))
+}
+
+impl Peer {
+    fn start(mut command: Command) -> Peer {
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?} does not run: {error}"));
+        let input = process.stdin.take().expect("it is piped");
+        let output = process.stdout.take().expect("it is piped");
+        let (sender, answers) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Peer { process, input, answers }
+    }
+
+    /// Returns `None` if the process fails.
+    pub(crate) fn prepare(
+        &mut self,
+        layout: Layout,
+        count: usize,
+        connect_string: &str,
+        dir: &str,
+    ) -> Option<()> {
+        self.command(&format!("prepare {} {count} {connect_string} {dir}", layout.name()));
+        (self.answer()? == "ready").then_some(())
+    }
+
+    /// Starts a run, whose result is to be awaited.
+    pub(crate) fn start_run(&mut self, length: Duration) {
+        self.command(&format!("run {}", length.as_secs_f64()));
+    }
+
+    /// Returns `None` if the process fails.
+    pub(crate) fn await_run(&mut self) -> Option<Run> {
+        let answer = self.answer()?;
+        let numbers: Vec<f64> = answer.split(' ').filter_map(|number| number.parse().ok()).collect();
+        match numbers[..] {
+            [cycles, seconds, stalls] => Some(Run { cycles, seconds, stalls }),
+            _ => None,
+        }
+    }
+
+    /// Returns `None` if the process fails.
+    pub(crate) fn end(&mut self) -> Option<()> {
+        self.command("end");
+        (self.answer()? == "ended").then_some(())
+    }
+
+    fn command(&mut self, line: &str) {
+        // Fails if the process has ended, as the missing answer shows.
+        let _ = writeln!(self.input, "{line}");
+    }
+
+    fn answer(&mut self) -> Option<String> {
+        let answer = self.answers.recv_timeout(TIMEOUT);
+        if answer == Err(RecvTimeoutError::Timeout) {
+            // Fails only if it was waited for.
+            let _ = self.process.kill();
+        }
+        answer.ok()
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // These fail only if it was waited for.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,80 @@
+//! Lines from threads that must not block. Another thread writes them. It ends when there have been
+//! none for a while.
+
+use std::collections::VecDeque;
+use std::thread;
+use std::time::Duration;
+
+use log::Level;
+use parking_lot::Condvar;
+
+use crate::lock_order::{Mutex, rank::LOG};
+
+/// More lines are dropped while the logger blocks.
+const MAX_LINES: usize = 10_000;
+
+/// How long the thread waits for further lines.
+const IDLE_TIME: Duration = Duration::from_secs(1);
+
+static QUEUE: Mutex<LOG, Queue> = Mutex::new(Queue { lines: VecDeque::new(), dropped: 0, is_running: false });
+static ADDED: Condvar = Condvar::new();
+
+struct Queue {
+    lines: VecDeque<Line>,
+    dropped: u64,
+    /// A thread writes the lines.
+    is_running: bool,
+}
+
+struct Line {
+    level: Level,
+    module: &'static str,
+    text: String,
+}
+
+pub(super) fn push(level: Level, module: &'static str, text: String) {
+    {
+        let mut queue = QUEUE.lock();
+        match queue.lines.len() < MAX_LINES {
+            true => queue.lines.push_back(Line { level, module, text }),
+            false => queue.dropped += 1,
+        }
+        if queue.is_running {
+            drop(queue);
+            ADDED.notify_one();
+            return;
+        }
+        queue.is_running = true;
+    }
+    let thread = thread::Builder::new().name("zk-lock-log".to_owned());
+    if thread.spawn(run).is_err() {
+        // The next line tries again.
+        QUEUE.lock().is_running = false;
+    }
+}
+
+fn run() {
+    while let Some(Line { level, module, text }) = next_line() {
+        super::write(level, module, format_args!("{text}"));
+    }
+}
+
+/// Waits for the next line; `None` ends the thread.
+fn next_line() -> Option<Line> {
+    let mut queue = QUEUE.lock();
+    loop {
+        if queue.lines.is_empty() && queue.dropped > 0 {
+            let dropped = std::mem::take(&mut queue.dropped);
+            let text = format!("{dropped} lines were dropped, as the logger was blocked");
+            return Some(Line { level: Level::Warn, module: module_path!(), text });
+        }
+        if let Some(line) = queue.lines.pop_front() {
+            return Some(line);
+        }
+        let timed_out = queue.wait_for(&ADDED, IDLE_TIME).timed_out();
+        if timed_out && queue.lines.is_empty() {
+            queue.is_running = false;
+            return None;
+        }
+    }
+}

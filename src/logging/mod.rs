@@ -1,0 +1,68 @@
+//! The macros by which this crate logs: those of [`log`](mod@log), with a panic of the logger
+//! contained.
+//!
+//! The logger belongs to the application. Like all external code, it is called under no lock. It
+//! may panic (`println!` does when the pipe behind it is closed), which does not affect the locks.
+//! It may also block, or call in here. On threads that must not block, lines are therefore
+//! [deferred](defer_on_this_thread).
+
+mod deferred;
+
+use std::cell::Cell;
+use std::fmt;
+
+use log::{Level, Record};
+
+use crate::panics::contain;
+
+thread_local! {
+    static DEFERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has another thread write what this thread logs.
+pub(crate) fn defer_on_this_thread() {
+    DEFERS.set(true);
+}
+
+pub(crate) fn is_enabled(level: Level) -> bool {
+    level <= log::STATIC_MAX_LEVEL && level <= log::max_level()
+}
+
+pub(crate) fn write(level: Level, module: &'static str, line: fmt::Arguments<'_>) {
+    if DEFERS.get() {
+        return deferred::push(level, module, line.to_string());
+    }
+    let log = || {
+        let mut record = Record::builder();
+        record.level(level).target(module).module_path_static(Some(module));
+        log::logger().log(&record.args(line).build());
+    };
+    // A panic of the logger can be reported only by the panic hook, which has been called.
+    drop(contain(log));
+}
+
+macro_rules! log_ {
+    ($level:expr, $($arg:tt)+) => {
+        if $crate::logging::is_enabled($level) {
+            $crate::logging::write($level, module_path!(), format_args!($($arg)+));
+        }
+    };
+}
+
+macro_rules! error_ {
+    ($($arg:tt)+) => { $crate::logging::log!(::log::Level::Error, $($arg)+) };
+}
+
+macro_rules! warn_ {
+    ($($arg:tt)+) => { $crate::logging::log!(::log::Level::Warn, $($arg)+) };
+}
+
+macro_rules! info_ {
+    ($($arg:tt)+) => { $crate::logging::log!(::log::Level::Info, $($arg)+) };
+}
+
+macro_rules! debug_ {
+    ($($arg:tt)+) => { $crate::logging::log!(::log::Level::Debug, $($arg)+) };
+}
+
+pub(crate) use {debug_ as debug, error_ as error, info_ as info, log_ as log, warn_ as warn};

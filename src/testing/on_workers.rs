@@ -1,0 +1,120 @@
+//! [`OnWorkers`]: makes a pipelined client of one that blocks.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::client::{
+    Acl, CreateMode, Done, Enqueued, EventSink, PipelinedClient, Stat, ZkResult, ZooKeeperClient,
+};
+use crate::panics::contain_call;
+use crate::session::{Priority, Runtime};
+
+/// Makes the calls on the session's workers, and passes on their outcomes there.
+pub(crate) struct OnWorkers {
+    client: Arc<dyn ZooKeeperClient>,
+    runtime: Weak<dyn Runtime>,
+}
+
+impl OnWorkers {
+    pub(crate) fn new(client: Arc<dyn ZooKeeperClient>, runtime: &Arc<dyn Runtime>) -> Arc<OnWorkers> {
+        Arc::new(OnWorkers { client, runtime: Arc::downgrade(runtime) })
+    }
+
+    fn submit<T: 'static>(
+        &self,
+        done: Done<T>,
+        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T> + Send + 'static,
+    ) {
+        let client = Arc::clone(&self.client);
+        if let Some(runtime) = self.runtime.upgrade() {
+            let job = move || done.finish(contain_call("the client", || call(&*client)));
+            runtime.submit(Priority::Other, Box::new(job));
+        }
+    }
+}
+
+impl PipelinedClient for OnWorkers {
+    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
+        let (dir, prefix, data, acl) = (dir.to_owned(), prefix.to_owned(), data.to_owned(), acl.to_owned());
+        self.submit(done, move |client| client.create_and_list(&dir, &prefix, &data, &acl));
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>, done: Done<()>) {
+        let path = path.to_owned();
+        self.submit(done, move |client| client.delete(&path, version));
+    }
+
+    fn exists(&self, path: &str, watch: bool, done: Done<Option<Stat>>) {
+        let path = path.to_owned();
+        self.submit(done, move |client| client.exists(&path, watch));
+    }
+
+    fn get_children(&self, path: &str, watch: bool, done: Done<Vec<String>>) {
+        let path = path.to_owned();
+        self.submit(done, move |client| client.get_children(&path, watch));
+    }
+
+    fn get_data(&self, path: &str, watch: bool, done: Done<(Vec<u8>, Stat)>) {
+        let path = path.to_owned();
+        self.submit(done, move |client| client.get_data(&path, watch));
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>, done: Done<Stat>) {
+        let (path, data) = (path.to_owned(), data.to_owned());
+        self.submit(done, move |client| client.set_data(&path, &data, version));
+    }
+}
+
+impl ZooKeeperClient for OnWorkers {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        self.client.create(path, data, acl, mode)
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.client.delete(path, version)
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.client.exists(path, watch)
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        self.client.get_children(path, watch)
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.client.get_data(path, watch)
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.client.set_data(path, data, version)
+    }
+
+    fn pipelined(&self) -> Option<&dyn PipelinedClient> {
+        Some(self)
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.client.subscribe(sink)
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    fn report_delay(&self) -> Duration {
+        self.client.report_delay()
+    }
+
+    fn min_idle_for_ping(&self) -> Duration {
+        self.client.min_idle_for_ping()
+    }
+
+    fn owns_session(&self) -> bool {
+        self.client.owns_session()
+    }
+
+    fn close(&self) {
+        self.client.close();
+    }
+}
