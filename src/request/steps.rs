@@ -534,6 +534,8 @@ impl Request {
         match error {
             // The end of the session ends the request, and gives the reason.
             ZkError::SessionExpired => {}
+            // The connection ends with a reply that cannot be read. An owner looks on the next one.
+            ZkError::MarshallingError if self.is_owner() => {}
             error if !error.is_transient() => self.fail(LockError::client(operation, path, error)),
             _ if self.core.in_contact() => {
                 self.wake_after(self.spec.retry.delay().max(MIN_RETRY));
