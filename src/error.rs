@@ -49,6 +49,15 @@ pub enum LockError {
         timeout: Duration,
     },
 
+    /// A server refused a credential of [`SessionBuilder::auth`](crate::SessionBuilder::auth): it
+    /// does not know the scheme, or the credential is wrong.
+    #[error("connect to {servers}: a server refuses a credential, check its scheme and its content")]
+    #[non_exhaustive]
+    CredentialsRefused {
+        /// The servers of the connect string.
+        servers: String,
+    },
+
     /// Contact was lost, or never came back, while the operation ran; it may or may not have taken
     /// effect. The session may live: try again.
     #[error("{operation} '{path}': connection lost; try again, the session may still live")]
@@ -194,7 +203,7 @@ pub enum LockError {
     Cancelled {
         /// What was attempted.
         operation: &'static str,
-        /// On which lock directory or znode.
+        /// On which lock directory or znode, or to which servers.
         path: String,
     },
 

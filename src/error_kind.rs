@@ -38,6 +38,7 @@ pub enum ErrorKind {
     /// - [`RequestDeleted`](LockError::RequestDeleted), [`NotOwner`](LockError::NotOwner): the lock
     ///   is not held. Lock again if it is still needed.
     /// - [`AccessDenied`](LockError::AccessDenied), [`NoChroot`](LockError::NoChroot),
+    ///   [`CredentialsRefused`](LockError::CredentialsRefused),
     ///   [`SequenceExhausted`](LockError::SequenceExhausted): an operator must change something.
     /// - [`NoSuchRequest`](LockError::NoSuchRequest): nothing is left to do.
     /// - [`InvalidPath`](LockError::InvalidPath), [`InvalidArgument`](LockError::InvalidArgument),
@@ -60,6 +61,7 @@ impl LockError {
             LockError::SessionLost { .. } | LockError::Closed { .. } => ErrorKind::Fatal,
             LockError::InvalidPath { .. }
             | LockError::InvalidArgument { .. }
+            | LockError::CredentialsRefused { .. }
             | LockError::OutcomeUnknown { .. }
             | LockError::NoChroot { .. }
             | LockError::SequenceExhausted { .. }
@@ -115,6 +117,7 @@ mod tests {
         let normal = [
             LockError::InvalidPath { path: path.clone(), rule },
             LockError::InvalidArgument { argument: "test", rule: rule.to_owned() },
+            LockError::CredentialsRefused { servers: path.clone() },
             LockError::OutcomeUnknown { operation, path: path.clone(), source },
             LockError::NoChroot { operation, path: path.clone() },
             LockError::SequenceExhausted { path: path.clone() },

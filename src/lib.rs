@@ -39,7 +39,8 @@
 //! Any number of locks share a [`Session`], which is one connection. [`LockOptions`] set the ACL,
 //! the data and the retries of a lock.
 //!
-//! [`MultiLock`] acquires several locks at once. The holder of a [`ReentrantLock`] may acquire it
+//! The threads of a process share one place in the queue of a [`CohortLock`], and hand it over in
+//! memory. [`MultiLock`] acquires several locks at once. The holder of a [`ReentrantLock`] may acquire it
 //! again. [`NamedLocks`] finds a lock by the name of a resource. [`RecoverableZooKeeper`] reads and
 //! writes the data next to a lock over lost connections.
 //!
@@ -76,7 +77,8 @@
 //! - `zookeeper` (default): [`Session::connect`] and [`Session::from_zookeeper`], on the crate of
 //!   that name.
 //! - `tls`: encrypted connections, by rustls.
-//! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command.
+//! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command, and [`conformance`], checks
+//!   for other clients.
 //!
 //! # Logging
 //! The crate logs through [`log`], always with the znode or the directory: `debug` for steps,
@@ -102,6 +104,8 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod client;
+#[cfg(any(test, feature = "test-util"))]
+pub mod conformance;
 mod connection;
 mod directory;
 mod error;
@@ -137,14 +141,17 @@ pub use connection::TlsConfig;
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
 pub use connection::codec::laws as codec_laws;
+#[cfg(any(test, feature = "test-util"))]
+#[doc(hidden)]
+pub use connection::machine::laws as machine_laws;
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
 pub use error::{LockError, LossReason, Result};
 pub use error_kind::ErrorKind;
 pub use lock_options::LockOptions;
 pub use locks::{
-    BlockingWriteLock, Candidate, DowngradeError, Leadership, ListeningLock, LockGuard, LockListener,
-    MultiGuard, MultiLock, NamedLocks, ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock,
-    Released, Revocation, Revoker, WriteGuard, WriteLock,
+    BlockingWriteLock, Candidate, CohortGuard, CohortLock, CohortOptions, DowngradeError, Leadership,
+    ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, ReadGuard, ReadLock,
+    ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Revocation, Revoker, WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;
@@ -157,7 +164,7 @@ pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
-pub use session::{Session, SessionBuilder, SessionState};
+pub use session::{Moment, Session, SessionBuilder, SessionState};
 
 pub use wait::{CancelToken, Wait};
 
@@ -195,6 +202,8 @@ mod tests {
         assert_send_sync::<crate::MultiGuard>();
         assert_send_sync::<crate::ReentrantLock>();
         assert_send_sync::<crate::NamedLocks>();
+        assert_send_sync::<crate::CohortLock>();
+        assert_send_sync::<crate::CohortGuard>();
         assert_send_sync::<crate::LockDirectory>();
         assert_send_sync::<crate::LeaderWatch>();
         assert_send_sync::<crate::QueueWatch>();

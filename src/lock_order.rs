@@ -9,8 +9,8 @@
 //! code may call back into the crate, and block. [`assert_none_held`] checks this before such
 //! calls.
 //!
-//! Other mutexes have no rank. Those of a candidate and of a reentrant lock are taken before all in
-//! the list. Those of a cancel token and of the client's adapter are taken last, and no other mutex
+//! Other mutexes have no rank. Those of a candidate, of a reentrant lock and of named locks are taken
+//! before all in the list. Those of a cancel token and of the client's adapter are taken last, and no other mutex
 //! is taken while they are held.
 
 use std::fmt;
@@ -47,6 +47,8 @@ ranks! {
     TRACKER,
     /// The state of a request.
     REQUEST,
+    /// The state of a cohort lock. A request reports its events to it under its own mutex.
+    COHORT,
     /// The lease under which a request owns its lock.
     OWNERSHIP,
     /// Whether a watch loop is running.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, never};
 use parking_lot::Mutex;
 
 use crate::lock_order::assert_none_held;
@@ -29,6 +29,8 @@ use crate::session::{Moment, Runtime, is_disconnected};
 #[derive(Clone, Debug, Default)]
 pub struct Wait {
     deadline: Option<Instant>,
+    /// How far ahead the deadline was set.
+    timeout: Option<Duration>,
     token: Option<CancelToken>,
     /// A deadline on a clock that a test controls.
     #[cfg(test)]
@@ -45,7 +47,8 @@ impl Wait {
     /// Waits for this time from now. A time beyond the range of the clock is unlimited.
     #[must_use]
     pub fn timeout(timeout: Duration) -> Wait {
-        Wait { deadline: Instant::now().checked_add(timeout), ..Wait::default() }
+        let deadline = Instant::now().checked_add(timeout);
+        Wait { deadline, timeout: deadline.map(|_| timeout), ..Wait::default() }
     }
 
     /// Waits until this moment.
@@ -60,6 +63,31 @@ impl Wait {
         Wait { token: Some(token.clone()), ..self }
     }
 
+    /// Disconnected when the wait is cancelled.
+    pub(crate) fn cancellation(&self) -> Receiver<Infallible> {
+        self.token.as_ref().map_or_else(never, |token| token.cancelled().clone())
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// The time that was allowed, for messages about a wait that began at this moment; the time
+    /// since then if it is unlimited.
+    pub(crate) fn time_allowed(&self, begun: Instant) -> Duration {
+        let until = || self.deadline.unwrap_or_else(Instant::now).saturating_duration_since(begun);
+        self.timeout.unwrap_or_else(until)
+    }
+
+    /// Pauses for this time, or until the end of the wait if that is earlier. Returns whether the
+    /// wait is over.
+    pub(crate) fn ends_during(&self, pause: Duration) -> bool {
+        let now = Instant::now();
+        let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
+        let paused = self.cancellation().recv_timeout(pause.min(left));
+        paused == Err(RecvTimeoutError::Disconnected) || left <= pause
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
         self.token.as_ref().is_some_and(CancelToken::is_cancelled)
     }
@@ -71,7 +99,7 @@ impl Wait {
     }
 
     /// The deadline on the runtime's clock.
-    fn moment(&self, runtime: &dyn Runtime) -> Option<Moment> {
+    pub(crate) fn moment(&self, runtime: &dyn Runtime) -> Option<Moment> {
         #[cfg(test)]
         if self.moment.is_some() {
             return self.moment;
@@ -98,7 +126,7 @@ impl Wait {
         channel: &Receiver<T>,
         [end, other_end]: [&Receiver<Infallible>; 2],
     ) -> Waited<T> {
-        let cancelled = self.token.as_ref().map_or_else(never, |token| token.cancelled().clone());
+        let cancelled = self.cancellation();
         let deadline = self.moment(runtime);
         loop {
             match channel.try_recv() {
@@ -268,6 +296,20 @@ mod tests {
         assert!(begun.elapsed() >= SHORT);
         threads.shut_down();
         assert_eq!(wait.wait_for(&*threads, &receiver), Waited::TimedOut, "also after the shut-down");
+    }
+
+    #[test]
+    fn a_pause_ends_with_the_wait() {
+        let cancel = CancelToken::new();
+        assert!(!Wait::forever().cancelled_by(&cancel).ends_during(SHORT));
+        assert!(!Wait::timeout(Duration::from_secs(3600)).ends_during(SHORT));
+        let begun = Instant::now();
+        let long = Duration::from_secs(3600);
+        assert!(Wait::timeout(SHORT).ends_during(long));
+        assert!(begun.elapsed() >= SHORT);
+        cancel.cancel();
+        assert!(Wait::forever().cancelled_by(&cancel).ends_during(long));
+        assert!(begun.elapsed() < long);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 )]
 
 use std::cell::Cell;
+use std::net::TcpListener;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,9 +20,9 @@ use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, Granted, LeaderWatch, Leadership, LockDirectory, LockError, LockGuard,
-    LockOptions, MultiLock, NodeTracker, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock, RetryPolicy,
-    Revoker, Session, SessionState, Wait, WriteLock, ZkError, ZooKeeperClient,
+    BlockingWriteLock, CancelToken, Candidate, Granted, LeaderWatch, Leadership, LockDirectory, LockError,
+    LockGuard, LockOptions, MultiLock, NodeTracker, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock,
+    RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock, ZkError, ZooKeeperClient,
 };
 
 const DIR: &str = "/locks/it";
@@ -375,6 +376,32 @@ fn refusal_is_logged_as_a_warning_only_for_a_waiting_request() {
         refuse();
         server.delete(&ahead);
         assert_eq!(drop_of(&znode), Some(Level::Warn));
+        drop(reacting);
+    });
+}
+
+#[test]
+fn wait_for_a_first_server_is_logged_with_the_outcome_for_each() {
+    within_the_deadline(|| {
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if record.level() == Level::Warn && line.contains("no ZooKeeper server") {
+                let _ = log.send(line);
+            }
+        });
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let token = CancelToken::new();
+        let builder = Session::builder(closed.to_string());
+        let builder = builder.wait_for_server(Wait::forever().cancelled_by(&token));
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| builder.connect());
+            let line = logged.recv().unwrap();
+            assert!(line.contains(&format!("tried {closed} (Connection refused")), "{line}");
+            token.cancel();
+            let error = connecting.join().unwrap().unwrap_err();
+            assert!(matches!(error, LockError::Cancelled { .. }), "{error}");
+        });
         drop(reacting);
     });
 }

@@ -4,14 +4,15 @@
 //! ```text
 //! cargo bench --bench lock                        everything, in less than five minutes
 //! cargo bench --bench lock -- --quick             fewer and shorter rounds, in less than 40 s
-//! cargo bench --bench lock -- handover            only these sections: uncontended, handover, distance,
-//!                                                 readers, contenders, is_owner, footprint
+//! cargo bench --bench lock -- handover            only these sections: uncontended, cohort, handover,
+//!                                                 distance, readers, contenders, is_owner, footprint
 //! ```
 //!
 //! Our calls and the raw ones alternate within each round, so that a busy machine slows both down
 //! equally. The results are measured, not asserted: `ok` or `over` appears next to each aim, and
 //! the exit status does not depend on it.
 
+mod cohort;
 mod contenders;
 mod distance;
 mod footprint;
@@ -51,8 +52,8 @@ const ROOT: &str = "/bench";
 /// The number of cycles that the server gets to compile its code.
 const WARM_UP_CYCLES: usize = 4_000;
 
-const SECTIONS: [&str; 7] =
-    ["uncontended", "handover", "distance", "readers", "contenders", "is_owner", "footprint"];
+const SECTIONS: [&str; 8] =
+    ["uncontended", "cohort", "handover", "distance", "readers", "contenders", "is_owner", "footprint"];
 const USAGE: &str = "usage: cargo bench --bench lock -- [--quick] [SECTION]...";
 
 fn main() -> ExitCode {
@@ -84,6 +85,11 @@ fn run(plan: &Plan, sections: &[&str]) {
     if is_wanted("uncontended") {
         for threads in [1, 16] {
             uncontended::run(plan, &connect_string, threads);
+        }
+    }
+    if is_wanted("cohort") {
+        for threads in [1, 8] {
+            cohort::run(plan, &connect_string, threads);
         }
     }
     if is_wanted("handover") {

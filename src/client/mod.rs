@@ -22,6 +22,8 @@ pub use pipelined::{Done, PipelinedClient};
 pub use zk_error::{ZkError, ZkResult};
 pub use znode::{CreateMode, Stat};
 
+use crate::session::Moment;
+
 /// Receives a client's [`ClientEvent`]s.
 ///
 /// It never blocks, never panics and never calls back into the client. So a client may call it on
@@ -38,6 +40,20 @@ pub enum ClientEvent {
     /// The [report delay](ZooKeeperClient::report_delay) on the present connection, if it is known
     /// only after [`Connected`](ClientEvent::Connected).
     ReportDelay(Duration),
+    /// The session timeout of a server that has taken up the session again, if it is known before
+    /// [`Connected`](ClientEvent::Connected). A connection may end in between, for example while
+    /// credentials are presented. Without this event, locks held could outlive a session for which
+    /// that server has granted less than before.
+    TakenUp {
+        /// See [`Granted::session_timeout`].
+        session_timeout: Duration,
+    },
+    /// The server has answered a ping that was sent at that moment or later, on the present
+    /// connection. See [`ZooKeeperClient::reports_pings`].
+    PingAnswered {
+        /// Read from the clock before the ping was sent.
+        sent: Moment,
+    },
     /// No contact; the session may live. Watches are lost unless the client sets them again. So
     /// every waiter must read again after the next [`Connected`](ClientEvent::Connected).
     Disconnected,
@@ -61,6 +77,10 @@ pub struct Granted {
     /// See [`ZooKeeperClient::report_delay`].
     pub report_delay: Duration,
 }
+
+/// The ticks that servers are assumed to have if nobody knows better: those of their sample
+/// configuration.
+pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 impl Granted {
     /// Creates a grant with this session timeout. The report delay is that of the longest ticks
@@ -114,7 +134,8 @@ impl Enqueued {
 ///
 /// Implemented for the crate `zookeeper`, which [`Session::connect`](crate::Session::connect) and
 /// [`Session::from_zookeeper`](crate::Session::from_zookeeper) use. Implement it to run the recipes
-/// on another client through [`Session::from_client`](crate::Session::from_client).
+/// on another client through [`Session::from_client`](crate::Session::from_client). With the feature
+/// `test-util`, the module `conformance` checks a client against the contract.
 ///
 /// # The contract
 /// - A call blocks until the server has answered or contact is lost. It may block longer when
@@ -125,6 +146,9 @@ impl Enqueued {
 /// - Once the session cannot come back, every call fails immediately with
 ///   [`ZkError::SessionExpired`](crate::ZkError). A call never takes effect on any other session
 ///   than the one that the client was made for.
+/// - A request that is too long for a server, of a mebibyte by default, fails with
+///   [`ZkError::BadArguments`](crate::ZkError) before it is sent. A server would close the
+///   connection, and each repetition would do the same.
 /// - `watch` sets a one-shot watch on the server. Its event reaches the sink given to
 ///   [`subscribe`](ZooKeeperClient::subscribe) as [`ClientEvent::NodeChanged`], after the reply of
 ///   the call that set it. A watch that is set twice on one path fires once.
@@ -134,6 +158,9 @@ impl Enqueued {
 ///   the new connection proves the session alive from that event on.
 /// - [`Connected`](ClientEvent::Connected) may come later than the connection. Until then calls are
 ///   answered and prove nothing.
+/// - The answer to a ping is reported as [`PingAnswered`](ClientEvent::PingAnswered) between the
+///   [`Connected`](ClientEvent::Connected) and the [`Disconnected`](ClientEvent::Disconnected) of
+///   the connection on which the ping was sent, or not at all.
 pub trait ZooKeeperClient: Send + Sync {
     /// Creates a znode and returns its path, with the sequence number if `mode` is sequential.
     ///
@@ -210,6 +237,18 @@ pub trait ZooKeeperClient: Send + Sync {
     /// the leader knows of the request when it is answered.
     fn report_delay(&self) -> Duration {
         Granted::new(self.session_timeout()).report_delay
+    }
+
+    /// Returns whether the client sends a ping at least once in each third of the session timeout,
+    /// whatever other traffic there is, and reports every answer as
+    /// [`PingAnswered`](ClientEvent::PingAnswered).
+    ///
+    /// A ping is an empty request on the session that the connected server answers by itself. A
+    /// session whose client reports pings writes only while a lock is held or acquired. Otherwise
+    /// it writes at short intervals, to keep its session proven. The default is `false`. Called
+    /// once, when the session is opened.
+    fn reports_pings(&self) -> bool {
+        false
     }
 
     /// Returns how long the connection must be idle once in every session timeout.

@@ -74,6 +74,7 @@ pub enum ZkError {
 /// | `Lost` | yes | yes | |
 /// | `Declined` | no | yes | |
 /// | `Answered` | no | no, unless others change the tree | yes |
+/// | `Denied` | no | no, unless others change the tree | perhaps |
 /// | `Final` | no | no | |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
@@ -83,6 +84,9 @@ enum Class {
     Declined,
     /// The server has handled the request, with this result.
     Answered,
+    /// As `Answered`, perhaps without the leader: with `enableEagerACLCheck`, the server of the
+    /// connection answers such a write itself.
+    Denied,
     Final,
 }
 
@@ -149,9 +153,8 @@ impl ZkError {
             | ZkError::NodeExists
             | ZkError::BadVersion
             | ZkError::NotEmpty
-            | ZkError::NoAuth
-            | ZkError::InvalidAcl
             | ZkError::NoChildrenForEphemerals => Class::Answered,
+            ZkError::NoAuth | ZkError::InvalidAcl => Class::Denied,
             ZkError::SessionExpired
             | ZkError::AuthFailed
             | ZkError::BadArguments
@@ -176,8 +179,13 @@ impl ZkError {
         self.is_reply_lost() || self.is_declined()
     }
 
-    /// Whether the request was handled: by the leader, if it was a write.
+    /// Whether the request was handled, by any server.
     pub(crate) fn is_answer(self) -> bool {
+        matches!(self.class(), Class::Answered | Class::Denied)
+    }
+
+    /// Whether the request was handled by the leader, if it was a write.
+    pub(crate) fn is_leaders_answer(self) -> bool {
         self.class() == Class::Answered
     }
 }
@@ -242,6 +250,14 @@ mod tests {
     fn an_answer_is_not_transient() {
         for error in [ZkError::NoNode, ZkError::NodeExists, ZkError::BadVersion, ZkError::NotEmpty] {
             assert!(error.is_answer() && !error.is_transient(), "{error:?}");
+            assert!(error.is_leaders_answer(), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_denial_is_an_answer_that_the_leader_may_not_have_given() {
+        for error in [ZkError::NoAuth, ZkError::InvalidAcl] {
+            assert!(error.is_answer() && !error.is_leaders_answer() && !error.is_transient(), "{error:?}");
         }
     }
 

@@ -61,8 +61,10 @@ pub(super) struct Driver {
     pub(super) chroot: Chroot,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsClient>,
-    /// Receives the first contact, or why there will be none.
-    pub(super) first_contact: Option<Sender<Result<(), &'static str>>>,
+    /// No server's tick is taken for a shorter one.
+    pub(super) max_tick: Duration,
+    /// Receives the first contact, or why there will be none. Dropped if the thread fails before.
+    pub(super) first_contact: Option<Sender<Result<(), SessionLoss>>>,
     /// Disconnects its receivers when the thread ends.
     pub(super) ended: Sender<Infallible>,
     pub(super) watch: Watch,
@@ -87,9 +89,7 @@ impl Driver {
             logging::error!("the thread of a ZooKeeper connection panicked: {message}");
         }
         self.drop_probe();
-        if let Some(first_contact) = self.first_contact.take() {
-            let _ = first_contact.send(Err("the connection has ended"));
-        }
+        self.first_contact = None;
         // Not reported yet if the thread ends by an error.
         let is_reported = matches!(self.shared.lock().status.contact, Contact::Lost | Contact::Closed);
         if !is_reported {
@@ -101,6 +101,7 @@ impl Driver {
     }
 
     fn run_to_the_end(&mut self) {
+        self.watch.outage.begin(SystemClock.now());
         let mut events = Events::with_capacity(16);
         let mut buffer = vec![0; BUFFER];
         while self.run_actions() {
@@ -260,7 +261,8 @@ impl Driver {
                     self.send(ClientEvent::NodeChanged { path });
                 }
             }
-            Event::PingAnswered { .. } => {}
+            Event::TakenUp { session_timeout } => self.send(ClientEvent::TakenUp { session_timeout }),
+            Event::PingAnswered { sent } => self.send(ClientEvent::PingAnswered { sent }),
         }
     }
 
@@ -313,7 +315,7 @@ impl Driver {
         let session_id = self.shared.lock().status.session_id;
         self.report(Contact::Lost, ClientEvent::SessionLost);
         if let Some(first_contact) = self.first_contact.take() {
-            let _ = first_contact.send(Err(why));
+            let _ = first_contact.send(Err(loss));
         }
         logging::warn!("ZooKeeper session {session_id:#x} lost: {why}");
     }
@@ -350,8 +352,9 @@ impl Driver {
         let mut progress = if is_ready { probe.advance() } else { Progress::Pending };
         if let Progress::Answered(shortest_timeout) = progress {
             progress = probe.advance();
-            // Two ticks, unless the server is configured otherwise.
-            let tick = shortest_timeout / 2;
+            // Two ticks, unless the server is configured otherwise. Perhaps to less: so a short time
+            // is not believed.
+            let tick = (shortest_timeout / 2).max(self.max_tick);
             self.watch.longest_tick = Some(self.watch.longest_tick.map_or(tick, |longest| longest.max(tick)));
             self.report_tick();
         }

@@ -22,7 +22,7 @@ mod chroot;
 pub(crate) mod codec;
 mod credential;
 mod driver;
-mod machine;
+pub(crate) mod machine;
 mod outage;
 mod probe;
 mod random;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
 use mio::{Poll, Waker};
 use uuid::Uuid;
 
@@ -48,7 +48,7 @@ use self::chroot::Chroot;
 use self::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, Reply, Request};
 pub(crate) use self::credential::Credential;
 use self::driver::{Driver, WAKER};
-use self::machine::{Config, Machine};
+use self::machine::{Config, Machine, SessionLoss};
 use self::resolver::{NameService, Resolver};
 use self::servers::Servers;
 use self::shared::{Contact, Continuation, Io, Shared};
@@ -56,17 +56,21 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat, ZkError,
-    ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat,
+    ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::error::{LockError, Result};
 use crate::lock_order;
 use crate::session::{Clock, SystemClock};
+use crate::wait::Wait;
 
 /// A lap over the servers waits for names this part of the session timeout, if it has other
 /// addresses.
 const NAMES_WAIT_DIVISOR: u32 = 16;
 const MAX_NAMES_WAIT: Duration = Duration::from_millis(250);
+
+/// The name of the operation in errors.
+pub(crate) const CONNECT: &str = "connect to";
 
 /// How long [`Connection::close`] waits beyond the time in which the session ends by itself.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
@@ -82,6 +86,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) tls: Option<TlsConfig>,
     /// The longest frame accepted from a server.
     pub(crate) max_frame: usize,
+    /// No server's tick is taken for a shorter one.
+    pub(crate) max_tick: Duration,
     names: NameService,
 }
 
@@ -94,6 +100,7 @@ impl ConnectionOptions {
             #[cfg(feature = "tls")]
             tls: None,
             max_frame: DEFAULT_MAX_FRAME,
+            max_tick: DEFAULT_TICK,
             names: resolver::system(),
         }
     }
@@ -120,36 +127,41 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Opens a session. Blocks until it is open, for at most the session timeout.
+    /// Opens a session. Blocks until it is open, or until the end of the wait.
     ///
     /// # Errors
     /// - `Connect` with the outcome for each server.
+    /// - `CredentialsRefused`, `Cancelled`.
     /// - `InvalidArgument` for files of the TLS configuration that are not usable.
     /// - `Thread` if the I/O thread, or what it needs, cannot be made.
-    pub(crate) fn connect(servers: &ConnectString, options: &ConnectionOptions) -> Result<Arc<Connection>> {
+    pub(crate) fn connect(
+        servers: &ConnectString,
+        options: &ConnectionOptions,
+        wait: &Wait,
+    ) -> Result<Arc<Connection>> {
         #[cfg(test)]
         crate::testing::begin();
-        let session_timeout = options.session_timeout;
-        let deadline = Instant::now() + session_timeout;
+        let begun = Instant::now();
         let (first_contact, contact) = bounded(1);
         let connection = Connection::start(servers, options, first_contact)?;
-        let why = match contact.recv_deadline(deadline) {
-            Ok(Ok(())) => return Ok(Arc::new(connection)),
-            Ok(Err(why)) => Some(why),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some("the connection has ended"),
-        };
-        let tried = match why {
-            Some(why) => format!("{servers} ({why})"),
+        let tried = match await_contact(&contact, wait) {
+            Some(Ok(())) => return Ok(Arc::new(connection)),
+            Some(Err(SessionLoss::CredentialsRefused)) => {
+                return Err(LockError::CredentialsRefused { servers: servers.to_string() });
+            }
+            Some(Err(SessionLoss::Expired)) => format!("{servers} (the session has expired)"),
+            None if wait.is_cancelled() => {
+                return Err(LockError::Cancelled { operation: CONNECT, path: servers.to_string() });
+            }
             None => connection.shared.lock().servers.outcomes(),
         };
-        Err(LockError::Connect { tried, timeout: session_timeout })
+        Err(LockError::Connect { tried, timeout: wait.time_allowed(begun) })
     }
 
     fn start(
         servers: &ConnectString,
         options: &ConnectionOptions,
-        first_contact: crossbeam_channel::Sender<std::result::Result<(), &'static str>>,
+        first_contact: Sender<FirstContact>,
     ) -> Result<Connection> {
         let session_timeout = options.session_timeout;
         let (names_seed, machine_seed) = Uuid::new_v4().as_u64_pair();
@@ -178,6 +190,7 @@ impl Connection {
             chroot: chroot.clone(),
             #[cfg(feature = "tls")]
             tls,
+            max_tick: options.max_tick,
             first_contact: Some(first_contact),
             ended: end,
             watch: Default::default(),
@@ -346,6 +359,10 @@ impl ZooKeeperClient for Connection {
         self.shared.lock().status.granted.report_delay
     }
 
+    fn reports_pings(&self) -> bool {
+        true
+    }
+
     fn close(&self) {
         lock_order::assert_none_held();
         self.shared.close();
@@ -369,6 +386,19 @@ impl fmt::Debug for Connection {
             .field("session_id", &format_args!("{:#x}", self.session_id()))
             .field("server", &self.server())
             .finish_non_exhaustive()
+    }
+}
+
+/// The first contact, or why there will be none.
+type FirstContact = std::result::Result<(), SessionLoss>;
+
+/// Returns `None` if the wait ends before, or the I/O thread does.
+fn await_contact(contact: &Receiver<FirstContact>, wait: &Wait) -> Option<FirstContact> {
+    let deadline = wait.deadline().map_or_else(never, at);
+    select! {
+        recv(contact) -> outcome => outcome.ok(),
+        recv(wait.cancellation()) -> _ => contact.try_recv().ok(),
+        recv(deadline) -> _ => contact.try_recv().ok(),
     }
 }
 

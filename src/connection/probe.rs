@@ -2,7 +2,9 @@
 //!
 //! A server grants no less than its minimum, which is two of its ticks unless it is configured
 //! otherwise. The protocol has no request for either. Only the lease's report delay depends on the
-//! answer: without one, the longest ticks that the server may have are assumed.
+//! answer: without one, the longest ticks that the server may have are assumed. A minimum below two
+//! ticks would make the report delay too short, so the application's statement
+//! ([`max_tick`](crate::SessionBuilder::max_tick)) is a lower bound.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use super::codec::{ConnectAnswer, ConnectRequest, Frames, Password, Request, dec
 use super::transport::Transport;
 use crate::session::Moment;
 
-/// The length of an answer is less than this.
+/// The length of an answer is less than this, with the reply to the close request.
 const MAX_ANSWER: usize = 1024;
 
 pub(super) struct Probe {
@@ -21,6 +23,8 @@ pub(super) struct Probe {
     stage: Stage,
     outgoing: Vec<u8>,
     frames: Frames,
+    /// How many bytes may still come.
+    budget: usize,
     deadline: Moment,
 }
 
@@ -55,7 +59,8 @@ impl Probe {
             read_only: false,
         };
         request.encode(&mut outgoing);
-        Probe { transport, stage: Stage::Opening, outgoing, frames: Frames::new(MAX_ANSWER), deadline }
+        let frames = Frames::new(MAX_ANSWER);
+        Probe { transport, stage: Stage::Opening, outgoing, frames, budget: MAX_ANSWER, deadline }
     }
 
     pub(super) fn deadline(&self) -> Moment {
@@ -81,13 +86,15 @@ impl Probe {
         }
         self.transport.write(&mut self.outgoing)?;
         let mut buffer = [0; MAX_ANSWER];
-        loop {
+        // A server that never stops sending would keep the thread here.
+        while self.budget > 0 {
             let count = match self.transport.read(&mut buffer) {
                 Ok(0) => return Ok(Progress::Over),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Progress::Pending),
                 Err(error) => return Err(error),
             };
+            self.budget = self.budget.saturating_sub(count);
             if self.stage == Stage::Answered {
                 // The answer to the close request, after which the server closes the connection.
                 continue;
@@ -105,5 +112,6 @@ impl Probe {
                 return Ok(Progress::Answered(Duration::from_millis(millis)));
             }
         }
+        Ok(Progress::Over)
     }
 }

@@ -27,6 +27,10 @@ pub(super) type Continuation = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 /// How often a transport is read in sequence. Then the callers get the mutex.
 const MAX_READS: usize = 16;
 
+/// Why a server may close a connection, if it served before, and if none has served yet.
+const CLOSED: &str = "the server closed the connection, it may not be serving";
+const CLOSED_AT_FIRST: &str = "the server closed the connection, it may not be serving, or expects TLS";
+
 pub(super) struct Shared {
     io: Mutex<CONNECTION, Io>,
     waker: Arc<Waker>,
@@ -316,7 +320,10 @@ impl Io {
         for _ in 0..MAX_READS {
             let (Some(link), Some(machine)) = (&mut self.link, &mut self.machine) else { return };
             match link.transport.read(buffer) {
-                Ok(0) => return self.lose_link("the server closed the connection, it may not be serving"),
+                Ok(0) => {
+                    let may_expect_tls = self.status.session_id == 0 && !link.transport.is_encrypted();
+                    return self.lose_link(if may_expect_tls { CLOSED_AT_FIRST } else { CLOSED });
+                }
                 Ok(count) => {
                     machine.received(SystemClock.now(), &buffer[..count]);
                     self.flush();

@@ -14,6 +14,9 @@ use super::state::{Client, Contact, Shared, State};
 use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
 use crate::client::{EventSink, ZooKeeperClient};
 
+/// Servers close the connection when a request is longer. So clients refuse it.
+const MAX_REQUEST: usize = 0xf_ffff;
+
 /// A client of a [`SimulatedZooKeeper`](super::SimulatedZooKeeper) with its own session, and the
 /// faults that a test can inject into it.
 ///
@@ -165,6 +168,7 @@ impl SimulatedClient {
 
 impl ZooKeeperClient for SimulatedClient {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        check_length(path, data)?;
         self.call(SimOperation::Create, path, false, |state| {
             state.create(path, data, acl, mode, self.requester())
         })
@@ -193,6 +197,7 @@ impl ZooKeeperClient for SimulatedClient {
     }
 
     fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        check_length(path, data)?;
         self.call(SimOperation::SetData, path, false, |state| {
             state.set_data(path, data, version, self.requester())
         })
@@ -242,6 +247,10 @@ impl ZooKeeperClient for SimulatedClient {
         self.shared.deliver(state);
         drop(sink);
     }
+}
+
+fn check_length(path: &str, data: &[u8]) -> ZkResult<()> {
+    if path.len() + data.len() > MAX_REQUEST { Err(ZkError::BadArguments) } else { Ok(()) }
 }
 
 impl Drop for SimulatedClient {

@@ -26,14 +26,15 @@
 //! # Limitations
 //! There is one server: every client sees every write immediately, while a real follower may lag
 //! behind. Sessions expire only on request. Every call refuses a bad path, while the real server
-//! checks only paths to be created. Quotas, size limits, TTLs and the collection of containers are
-//! left out; a container znode is a persistent one here. `ctime` and `mtime` are zxids.
+//! checks only paths to be created. Quotas, TTLs and the collection of containers are left out; a
+//! container znode is a persistent one here. `ctime` and `mtime` are zxids.
 
 mod access;
 mod client;
 mod faults;
 mod log;
 mod requests;
+mod served;
 mod state;
 mod tree;
 mod verbs;
@@ -56,6 +57,8 @@ pub use access::ReadChecks;
 pub use client::SimulatedClient;
 pub use faults::{Effect, SimOperation};
 pub use log::Call;
+#[cfg(test)]
+pub(crate) use served::{Connection, Fired, View};
 pub use tree::SequenceEnd;
 
 /// A ZooKeeper in memory. A clone is another handle to the same server.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::access::{Caller, ReadChecks, Rights};
+use super::served::Served;
 use super::state::{Client, State};
 use super::tree::{Change, ROOT, split};
 use crate::client::{Acl, CreateMode, Permissions, Stat, ZkResult};
@@ -12,6 +13,9 @@ use crate::client::{Acl, CreateMode, Permissions, Stat, ZkResult};
 pub(super) enum Requester {
     /// The client of this session.
     Client(i64),
+    /// The client of this connection.
+    #[cfg_attr(not(test), allow(dead_code, reason = "the crate's own simulation has the only ones"))]
+    Served(i64),
     /// The test, acting as another client with all rights, in this session or in none (0).
     Other(i64),
 }
@@ -25,14 +29,14 @@ impl State {
         mode: CreateMode,
         requester: Requester,
     ) -> ZkResult<String> {
-        let caller = caller(&self.clients, requester);
+        let caller = caller(&self.clients, &self.served, requester);
         let (path, change) = self.tree.create(path, data, acl, mode, &caller)?;
         self.publish(&[change]);
         Ok(path)
     }
 
     pub(super) fn delete(&mut self, path: &str, version: Option<i32>, requester: Requester) -> ZkResult<()> {
-        let change = self.tree.delete(path, version, &caller(&self.clients, requester))?;
+        let change = self.tree.delete(path, version, &caller(&self.clients, &self.served, requester))?;
         self.publish(&[change]);
         Ok(())
     }
@@ -44,7 +48,7 @@ impl State {
         version: Option<i32>,
         requester: Requester,
     ) -> ZkResult<Stat> {
-        let caller = caller(&self.clients, requester);
+        let caller = caller(&self.clients, &self.served, requester);
         let (stat, change) = self.tree.set_data(path, data, version, &caller)?;
         self.publish(&[change]);
         Ok(stat)
@@ -58,7 +62,7 @@ impl State {
     ) -> ZkResult<Option<Stat>> {
         let stat = self.tree.stat(path)?;
         if let (ReadChecks::EventsAndExists, Some(acl)) = (self.read_checks, self.tree.acl(path)) {
-            caller(&self.clients, requester).check(acl, Permissions::READ)?;
+            caller(&self.clients, &self.served, requester).check(acl, Permissions::READ)?;
         }
         if let Some(session) = watch {
             self.watches.watch_data(path, session);
@@ -73,7 +77,7 @@ impl State {
         watch: Option<i64>,
         requester: Requester,
     ) -> ZkResult<Vec<String>> {
-        let mut names = self.tree.children(path, &caller(&self.clients, requester))?;
+        let mut names = self.tree.children(path, &caller(&self.clients, &self.served, requester))?;
         if let Some(session) = watch {
             self.watches.watch_children(path, session);
         }
@@ -87,7 +91,7 @@ impl State {
         watch: Option<i64>,
         requester: Requester,
     ) -> ZkResult<(Vec<u8>, Stat)> {
-        let found = self.tree.data(path, &caller(&self.clients, requester))?;
+        let found = self.tree.data(path, &caller(&self.clients, &self.served, requester))?;
         if let Some(session) = watch {
             self.watches.watch_data(path, session);
         }
@@ -100,7 +104,11 @@ impl State {
             Change::Deleted(deleted, acl) if deleted == path => acl,
             _ => self.tree.acl(path).unwrap_or_default(),
         };
-        caller(&self.clients, Requester::Client(session)).check(acl, Permissions::READ).is_ok()
+        let requester = match self.served.contains_key(&session) {
+            true => Requester::Served(session),
+            false => Requester::Client(session),
+        };
+        caller(&self.clients, &self.served, requester).check(acl, Permissions::READ).is_ok()
     }
 
     /// Creates the missing znodes above and at this path, open to everybody.
@@ -120,8 +128,16 @@ impl State {
     }
 }
 
-fn caller(clients: &BTreeMap<i64, Client>, requester: Requester) -> Caller<'_> {
+pub(super) fn caller<'a>(
+    clients: &'a BTreeMap<i64, Client>,
+    served: &'a BTreeMap<i64, Served>,
+    requester: Requester,
+) -> Caller<'a> {
     match requester {
+        Requester::Served(number) => match served.get(&number) {
+            Some(served) => Caller { session: served.session, rights: Rights::Of(&served.identities) },
+            None => Caller { session: 0, rights: Rights::Of(&[]) },
+        },
         Requester::Client(session) => {
             let identities = clients.get(&session).map_or(&[][..], |client| &client.identities);
             Caller { session, rights: Rights::Of(identities) }
@@ -130,7 +146,7 @@ fn caller(clients: &BTreeMap<i64, Client>, requester: Requester) -> Caller<'_> {
     }
 }
 
-fn fnv_1a(name: &str) -> u64 {
+pub(super) fn fnv_1a(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::access::{Identity, ReadChecks};
 use super::faults::Script;
 use super::log::Log;
+use super::served::{Fired, Served};
 use super::tree::{Change, Tree};
 use super::watches::Watches;
 use crate::client::{ClientEvent, EventSink, Granted};
@@ -32,6 +33,9 @@ pub(super) struct State {
     pub(super) sessions: BTreeSet<i64>,
     /// The clients, keyed by the sessions that they opened, live or not.
     pub(super) clients: BTreeMap<i64, Client>,
+    /// The connections of clients that speak the wire protocol. Their watches have the numbers of
+    /// their connections, which are no session's.
+    pub(super) served: BTreeMap<i64, Served>,
     pub(super) last_session: i64,
     pub(super) log: Log,
     pub(super) read_checks: ReadChecks,
@@ -88,6 +92,7 @@ impl Shared {
             watches: Watches::default(),
             sessions: BTreeSet::new(),
             clients: BTreeMap::new(),
+            served: BTreeMap::new(),
             last_session: FIRST_SESSION - 1,
             log: Log::default(),
             read_checks: ReadChecks::default(),
@@ -172,8 +177,12 @@ impl State {
     /// supplies the ACLs.
     pub(super) fn publish(&mut self, changes: &[Change]) {
         for change in changes {
-            for (session, path) in self.watches.fire(change) {
+            for (session, path, kind) in self.watches.fire(change) {
                 if self.read_checks != ReadChecks::ReadsOnly && !self.may_read(session, &path, change) {
+                    continue;
+                }
+                if let Some(served) = self.served.get_mut(&session) {
+                    served.events.push_back(Fired { kind, path });
                     continue;
                 }
                 match self.clients.get_mut(&session) {

@@ -35,14 +35,14 @@ pub(super) enum Change {
     DataSet(String),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tree {
     znodes: BTreeMap<String, ZNode>,
-    last_zxid: i64,
+    pub(super) last_zxid: i64,
     pub(super) sequence_end: SequenceEnd,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ZNode {
     data: Vec<u8>,
     acl: Vec<Acl>,

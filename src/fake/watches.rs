@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::tree::{Change, split};
+use crate::connection::codec::EventKind;
 
 #[derive(Debug, Default)]
 pub(super) struct Watches {
@@ -27,23 +28,24 @@ impl Watches {
         self.children.add(path, session);
     }
 
-    /// Removes the watches that the change fires and returns the session and the path of each. A
-    /// session with both kinds on a deleted znode is returned once.
-    pub(super) fn fire(&mut self, change: &Change) -> Vec<(i64, String)> {
-        let (path, also_children) = match change {
-            Change::Created(path) | Change::DataSet(path) => (path, false),
-            Change::Deleted(path, _) => (path, true),
+    /// Removes the watches that the change fires and returns the session and the path of each, and
+    /// the kind of its event. A session with both kinds on a deleted znode is returned once.
+    pub(super) fn fire(&mut self, change: &Change) -> Vec<(i64, String, EventKind)> {
+        let (path, kind) = match change {
+            Change::Created(path) => (path, EventKind::Created),
+            Change::DataSet(path) => (path, EventKind::DataChanged),
+            Change::Deleted(path, _) => (path, EventKind::Deleted),
         };
         let mut sessions = self.data.take(path);
-        if also_children {
+        if kind == EventKind::Deleted {
             let more = self.children.take(path);
             sessions
                 .extend(more.into_iter().filter(|session| !sessions.contains(session)).collect::<Vec<_>>());
         }
-        let mut fired: Vec<(i64, String)> =
-            sessions.into_iter().map(|session| (session, path.clone())).collect();
+        let mut fired: Vec<_> = sessions.into_iter().map(|session| (session, path.clone(), kind)).collect();
         if let (Change::Created(_) | Change::Deleted(..), Some((parent, _))) = (change, split(path)) {
-            fired.extend(self.children.take(parent).into_iter().map(|session| (session, parent.to_owned())));
+            let sessions = self.children.take(parent).into_iter();
+            fired.extend(sessions.map(|session| (session, parent.to_owned(), EventKind::ChildrenChanged)));
         }
         fired
     }

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crossbeam_channel::{TryRecvError, bounded};
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
 
-use crate::client::ZkError;
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
@@ -20,6 +20,9 @@ pub enum Released {
     /// Contact was lost. The lock is released here, and the znode is deleted in the background as
     /// soon as a server can be reached, at the end of the session if not before.
     Pending,
+    /// The process keeps its znode: another of its threads holds the lock, or can acquire it at
+    /// once. Only a [`CohortGuard`](crate::CohortGuard) returns this.
+    Kept,
 }
 
 /// The spec of a new request.
@@ -79,27 +82,46 @@ pub(crate) fn downgrade(
 
 /// Ends a request and waits until its znode is deleted, or contact is lost.
 pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
-    let (first, outcome) = bounded(1);
-    request.withdraw(Some(first));
-    request.deliver();
-    request.core().wait(&[&outcome, request.core().ended()], None);
-    let error = match outcome.try_recv() {
-        Ok(Err(error)) => error,
-        Ok(Ok(())) => return Ok(Released::Deleted),
-        // Nothing to delete; or a create is under way, which its worker undoes.
-        Err(TryRecvError::Disconnected) if request.znode().is_some() => return Ok(Released::Deleted),
-        Err(TryRecvError::Disconnected) => return Ok(Released::Pending),
-        // The server deletes the znode with the session.
-        Err(TryRecvError::Empty) => return Ok(Released::Pending),
-    };
-    let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
-    match error {
-        ZkError::NoNode => Err(LockError::RequestDeleted { path }),
-        ZkError::SessionExpired => Ok(Released::Pending),
-        error => match LockError::client(Operation::UNLOCK, &path, error) {
-            LockError::ConnectionLoss { .. } => Ok(Released::Pending),
-            error => Err(error),
-        },
+    Release::begin(request).wait()
+}
+
+/// The release of a request, whose znode is being deleted.
+pub(crate) struct Release<'a> {
+    request: &'a Arc<Request>,
+    outcome: Receiver<ZkResult<()>>,
+}
+
+impl Release<'_> {
+    /// Ends a request.
+    pub(crate) fn begin(request: &Arc<Request>) -> Release<'_> {
+        let (first, outcome) = bounded(1);
+        request.withdraw(Some(first));
+        request.deliver();
+        Release { request, outcome }
+    }
+
+    /// Waits until the znode is deleted, or contact is lost.
+    pub(crate) fn wait(self) -> Result<Released> {
+        let Release { request, outcome } = self;
+        request.core().wait(&[&outcome, request.core().ended()], None);
+        let error = match outcome.try_recv() {
+            Ok(Err(error)) => error,
+            Ok(Ok(())) => return Ok(Released::Deleted),
+            // Nothing to delete; or a create is under way, which its worker undoes.
+            Err(TryRecvError::Disconnected) if request.znode().is_some() => return Ok(Released::Deleted),
+            Err(TryRecvError::Disconnected) => return Ok(Released::Pending),
+            // The server deletes the znode with the session.
+            Err(TryRecvError::Empty) => return Ok(Released::Pending),
+        };
+        let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
+        match error {
+            ZkError::NoNode => Err(LockError::RequestDeleted { path }),
+            ZkError::SessionExpired => Ok(Released::Pending),
+            error => match LockError::client(Operation::UNLOCK, &path, error) {
+                LockError::ConnectionLoss { .. } => Ok(Released::Pending),
+                error => Err(error),
+            },
+        }
     }
 }
 

@@ -5,6 +5,10 @@
 mod blocking_lock;
 mod blocking_write_lock;
 mod candidate;
+pub(crate) mod cohort;
+mod cohort_guard;
+mod cohort_lock;
+mod cohort_options;
 mod guard_signals;
 mod leadership;
 pub(crate) mod listening_lock;
@@ -24,6 +28,9 @@ mod write_lock;
 
 pub use blocking_write_lock::BlockingWriteLock;
 pub use candidate::Candidate;
+pub use cohort_guard::CohortGuard;
+pub use cohort_lock::CohortLock;
+pub use cohort_options::CohortOptions;
 pub use leadership::Leadership;
 pub use listening_lock::ListeningLock;
 pub use lock_guard::LockGuard;

@@ -3,13 +3,18 @@
 //! Origin: a `DistributedLock` with `lock(clientId, resource)`, published as an example of
 //! ZooKeeper's lock recipe.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::error::{LockError, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::blocking_write_lock::BlockingWriteLock;
+use crate::locks::cohort_lock::{CohortLock, WeakCohortLock};
+use crate::locks::cohort_options::CohortOptions;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -42,6 +47,15 @@ pub struct NamedLocks {
     session: Session,
     root: ZNodePath,
     options: LockOptions,
+    cohorts: Mutex<Cohorts>,
+}
+
+/// The cohort locks that are in use, by their directories.
+#[derive(Default)]
+struct Cohorts {
+    locks: HashMap<ZNodePath, WeakCohortLock>,
+    /// The number of locks from which on those that are not in use any more are removed.
+    limit: usize,
 }
 
 impl NamedLocks {
@@ -62,7 +76,7 @@ impl NamedLocks {
     pub fn with_options(session: &Session, root: &str, options: LockOptions) -> Result<NamedLocks> {
         let root = ZNodePath::parse(root)?;
         options.check()?;
-        Ok(NamedLocks { session: session.clone(), root, options })
+        Ok(NamedLocks { session: session.clone(), root, options, cohorts: Mutex::default() })
     }
 
     /// Returns the lock of a resource. Sends nothing.
@@ -76,12 +90,49 @@ impl NamedLocks {
         Ok(BlockingWriteLock::of(BlockingLock::new(Arc::new(support), dir, Access::Exclusive)))
     }
 
+    /// Returns the lock of a resource for the threads of this process, which share one place in its
+    /// queue. As long as it is in use, every call returns a handle to the same lock; the options
+    /// are those of the first call. Sends nothing.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use zookeeper_recipes_lock::{CohortOptions, NamedLocks, Session};
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+    /// let locks = NamedLocks::new(&session, "/app/locks")?;
+    /// let options = CohortOptions::new().keep_for(Duration::from_secs(1));
+    /// let guard = locks.cohort("reports/daily", options)?.lock()?;
+    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](NamedLocks::get).
+    pub fn cohort(&self, resource: &str, options: CohortOptions) -> Result<CohortLock> {
+        let dir = self.path(resource)?;
+        let mut cohorts = self.cohorts.lock();
+        if let Some(lock) = cohorts.locks.get(&dir).and_then(WeakCohortLock::upgrade) {
+            return Ok(lock);
+        }
+        if cohorts.locks.len() >= cohorts.limit {
+            cohorts.locks.retain(|_, lock| lock.is_in_use());
+            cohorts.limit = 2 * cohorts.locks.len().max(8);
+        }
+        let support = ProtocolSupport::with_checked_options(&self.session, self.options.clone());
+        let lock = CohortLock::of(support, dir.clone(), options);
+        cohorts.locks.insert(dir, lock.downgrade());
+        Ok(lock)
+    }
+
     /// Returns the directory of a resource's lock, for a lock of another kind on it.
     ///
     /// # Errors
     /// As [`get`](NamedLocks::get).
     pub fn dir(&self, resource: &str) -> Result<String> {
         self.path(resource).map(|path| path.to_string())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn cohorts_remembered(&self) -> usize {
+        self.cohorts.lock().locks.len()
     }
 
     fn path(&self, resource: &str) -> Result<ZNodePath> {

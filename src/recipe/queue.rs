@@ -77,6 +77,11 @@ pub(crate) fn find_duplicate<'a>(prefix: &str, own: &str, children: &'a [String]
     children.iter().map(String::as_str).find(|child| child.starts_with(prefix) && *child != own)
 }
 
+/// Whether another request is in the queue of an exclusive owner. All of them are behind it.
+pub(crate) fn has_waiter(own: &str, children: &[String]) -> bool {
+    children.iter().any(|child| child != own && generated_sequence(child).is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +137,17 @@ mod tests {
         );
         let all = children(&["config", "x-3", "x-a-lock-0000000005"]);
         assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000005", &all), Decision::Owner);
+    }
+
+    #[test]
+    fn every_other_request_waits_for_an_exclusive_owner() {
+        let own = "x-a-lock-0000000005";
+        for waiter in ["x-b-lock-0000000006", "00ff__lock__0000000006", "read-c-0000000006", "qn--2147483648"]
+        {
+            assert!(has_waiter(own, &children(&["config", own, waiter])), "{waiter}");
+        }
+        assert!(!has_waiter(own, &children(&["config", own, "x-3"])));
+        assert!(!has_waiter(own, &[]));
     }
 
     #[test]

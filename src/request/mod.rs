@@ -72,7 +72,7 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::{
-    Core, LeaseEpoch, Listing, Notification, Participant, ParticipantId, Runner, Session, Task,
+    Core, Listing, Notification, Ownership, Participant, ParticipantId, Runner, Session, Task,
     is_disconnected,
 };
 
@@ -98,9 +98,9 @@ pub(crate) struct Request {
     spec: RequestSpec,
     observer: Arc<dyn Observer>,
     state: Mutex<REQUEST, State>,
-    /// The epoch under which the lock is held. Separate from the state, as owners ask for it before
+    /// The lease under which the lock is held. Separate from the state, as owners ask for it before
     /// every action.
-    held_under: Mutex<OWNERSHIP, Option<Arc<LeaseEpoch>>>,
+    held_under: Mutex<OWNERSHIP, Option<Ownership>>,
     fencing_token: OnceLock<i64>,
 }
 
@@ -221,7 +221,7 @@ impl Request {
     /// As [`is_owner`](Request::is_owner), for callers that have checked the process.
     pub(crate) fn holds_lease(&self) -> bool {
         let held_under = self.held_under.lock();
-        held_under.as_ref().is_some_and(|epoch| epoch.covers(self.core.now()))
+        held_under.as_ref().is_some_and(|held| held.covers(self.core.now()))
     }
 
     /// The id of the transaction that created the znode; read from the server once.
@@ -385,7 +385,7 @@ impl Participant for Request {
             Notification::CheckLease => {
                 let over = {
                     let held_under = self.held_under.lock();
-                    held_under.as_ref().is_some_and(|epoch| !epoch.covers(self.core.now()))
+                    held_under.as_ref().is_some_and(|held| !held.covers(self.core.now()))
                 };
                 if over {
                     self.lose_lease();

@@ -273,14 +273,16 @@ impl Request {
 
     fn join_failed(self: &Arc<Self>, operation: Operation, error: ZkError) -> Next {
         let is_over = error == ZkError::SessionExpired;
-        if !is_over && !error.is_transient() {
-            // A reply that cannot be read: the znode may exist.
-            self.state.lock().reply_lost |= error == ZkError::MarshallingError;
+        // A reply that cannot be read counts as lost: the znode may exist.
+        let is_refused = !is_over && !error.is_transient();
+        let reply_lost = !is_refused || error == ZkError::MarshallingError;
+        let mut state = self.state.lock();
+        state.reply_lost |= reply_lost;
+        if is_refused && !(reply_lost && matches!(state.phase, Phase::Ended { .. })) {
+            drop(state);
             self.fail(LockError::client(operation, &self.spec.dir, error));
             return Next::Park;
         }
-        let mut state = self.state.lock();
-        state.reply_lost = true;
         let Phase::Joining(joining) = &mut state.phase else {
             // Given up while the create was under way, and the znode was left to this worker.
             drop(state);
@@ -345,9 +347,9 @@ impl Request {
 
     /// Takes the lock, which a listing on that connection has shown to be free.
     fn acquire(self: &Arc<Self>, znode: &ZNodePath, connection: ConnectionNumber) -> Next {
-        let epoch = match self.core.admit(connection) {
-            Admission::Admitted(epoch) => epoch,
-            Admission::Unproven => return self.block(move |request| request.await_lease(connection)),
+        let ownership = match self.core.admit(connection) {
+            Admission::Admitted(ownership) => ownership,
+            Admission::Unproven => return self.block(Request::await_lease),
             // Contact was lost since: the listing may be older, and the znode gone.
             Admission::Outdated => return Next::Again,
         };
@@ -356,7 +358,7 @@ impl Request {
             return Next::Park;
         }
         state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
-        *self.held_under.lock() = Some(epoch);
+        *self.held_under.lock() = Some(ownership);
         self.observer.post(Event::Acquired);
         state.awaited = None;
         drop(state);
@@ -367,11 +369,11 @@ impl Request {
 
     /// It is this request's turn, but the session is not proven alive for long enough. A proof
     /// needs a request and its confirmation. Blocks.
-    fn await_lease(self: &Arc<Self>, connection: ConnectionNumber) -> Next {
+    fn await_lease(self: &Arc<Self>) -> Next {
         if let Err(error) = self.core.prove_life() {
             return self.look_failed(Operation::WATCH, &self.spec.dir, error);
         }
-        if let Admission::Unproven = self.core.admit(connection) {
+        if !self.core.admits_owners() {
             self.wake_after(LEASE_LOOK);
             return Next::Park;
         }
@@ -460,7 +462,7 @@ impl Request {
             Some(held) if !held.covers(now) => false,
             Some(held) => {
                 if let Some(epoch) = self.core.epoch_on(connection).filter(|epoch| epoch.covers(now)) {
-                    *held = epoch;
+                    held.move_to(&epoch);
                 }
                 true
             }
@@ -534,6 +536,8 @@ impl Request {
         match error {
             // The end of the session ends the request, and gives the reason.
             ZkError::SessionExpired => {}
+            // The connection ends with a reply that cannot be read. An owner looks on the next one.
+            ZkError::MarshallingError if self.is_owner() => {}
             error if !error.is_transient() => self.fail(LockError::client(operation, path, error)),
             _ if self.core.in_contact() => {
                 self.wake_after(self.spec.retry.delay().max(MIN_RETRY));

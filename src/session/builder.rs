@@ -1,14 +1,17 @@
 //! [`SessionBuilder`]: how a session connects.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::{FirstContact, Session, check_timeout};
+use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, open_core};
+use crate::client::DEFAULT_TICK;
 use crate::client::connect_string::ConnectString;
 #[cfg(feature = "tls")]
 use crate::connection::TlsConfig;
 use crate::connection::{Connection, ConnectionOptions, Credential};
-use crate::error::Result;
+use crate::error::{LockError, Result};
 use crate::session::runtime::{Runtime, Threads};
+use crate::wait::Wait;
 
 /// The session timeout unless another one is set.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,6 +34,8 @@ pub struct SessionBuilder {
     connect_string: String,
     session_timeout: Duration,
     replaces_lost_sessions: bool,
+    max_tick: Duration,
+    wait: Option<Wait>,
     credentials: Vec<Credential>,
     #[cfg(feature = "tls")]
     tls: Option<TlsConfig>,
@@ -42,6 +47,8 @@ impl SessionBuilder {
             connect_string,
             session_timeout: DEFAULT_TIMEOUT,
             replaces_lost_sessions: false,
+            max_tick: DEFAULT_TICK,
+            wait: None,
             credentials: Vec::new(),
             #[cfg(feature = "tls")]
             tls: None,
@@ -53,6 +60,21 @@ impl SessionBuilder {
     /// counts: [`Session::session_timeout`].
     pub fn session_timeout(self, session_timeout: Duration) -> SessionBuilder {
         SessionBuilder { session_timeout, ..self }
+    }
+
+    /// Sets the longest tick (`tickTime`) of the servers; 2 s by default, as in their sample
+    /// configuration.
+    ///
+    /// A lock is owned only while the server provably keeps the session, and the proof depends on
+    /// the tick. The session takes half of the shortest session timeout that a server grants for its
+    /// tick, but no less than this.
+    ///
+    /// - State shorter ticks for a session timeout of a few seconds: its locks then survive longer
+    ///   outages.
+    /// - State longer ticks if the servers' `minSessionTimeout` is below two of them, as it hides
+    ///   them. **A value below the true one then breaks mutual exclusion** when a server dies.
+    pub fn max_tick(self, max_tick: Duration) -> SessionBuilder {
+        SessionBuilder { max_tick, ..self }
     }
 
     /// Sets whether to connect a new session whenever one is lost; `false` by default.
@@ -76,8 +98,9 @@ impl SessionBuilder {
     /// Adds an identity, presented to every server before anything else, on every connection and
     /// also by a session that replaces a lost one: ZooKeeper's `addauth`.
     ///
-    /// With the scheme `digest`, the credential is `user:password`. A refused credential ends the
-    /// session. Credentials are never logged.
+    /// With the scheme `digest`, the credential is `user:password`. A refused credential is the
+    /// error [`CredentialsRefused`](crate::LockError::CredentialsRefused), or ends a session that
+    /// is established. Credentials are never logged.
     pub fn auth(mut self, scheme: impl Into<String>, credential: impl Into<Vec<u8>>) -> SessionBuilder {
         self.credentials.push(Credential { scheme: scheme.into(), auth: credential.into() });
         self
@@ -89,14 +112,32 @@ impl SessionBuilder {
         SessionBuilder { tls: Some(tls), ..self }
     }
 
+    /// Sets how long [`connect`](SessionBuilder::connect) waits for a first server; for the session
+    /// timeout by default. A [`Duration`] counts from this call.
+    ///
+    /// With [`Wait::forever`] a daemon may start before the ensemble: it connects when the first
+    /// servers serve. Meanwhile the log mentions the outcome for each server, after 1 s, 10 s and
+    /// 60 s, then each minute. A [`CancelToken`](crate::CancelToken) ends the wait.
+    ///
+    /// This has no effect on later outages. A session that
+    /// [replaces](SessionBuilder::replace_lost_sessions) a lost one is awaited without a limit in
+    /// any case.
+    pub fn wait_for_server(self, wait: impl Into<Wait>) -> SessionBuilder {
+        SessionBuilder { wait: Some(wait.into()), ..self }
+    }
+
     /// Connects, and returns when the session is established. Blocks for the session timeout at
-    /// most.
+    /// most, unless [`wait_for_server`](SessionBuilder::wait_for_server) sets another time.
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::LockError::InvalidArgument): the connect string is malformed,
-    ///   or the timeout is shorter than 100 ms or longer than a day.
-    /// - [`Connect`](crate::LockError::Connect): no server answered, or one refuses a credential.
-    ///   The message has the result for each server.
+    ///   the timeout is shorter than 100 ms or longer than a day, or a file of the TLS
+    ///   configuration is not usable.
+    /// - [`Connect`](crate::LockError::Connect): no server served in time. The message has the
+    ///   outcome for each server.
+    /// - [`CredentialsRefused`](crate::LockError::CredentialsRefused): a server refused a
+    ///   credential of [`auth`](SessionBuilder::auth).
+    /// - [`Cancelled`](crate::LockError::Cancelled): by another thread.
     /// - [`Thread`](crate::LockError::Thread): no thread could be started.
     pub fn connect(self) -> Result<Session> {
         let session_timeout = self.session_timeout;
@@ -104,17 +145,43 @@ impl SessionBuilder {
         let servers = ConnectString::parse(&self.connect_string)?;
         let mut options = ConnectionOptions::new(session_timeout);
         options.credentials = self.credentials;
+        options.max_tick = self.max_tick;
         #[cfg(feature = "tls")]
         {
             options.tls = self.tls;
         }
-        if self.replaces_lost_sessions {
-            return Session::from_client_factory(move || Ok(Connection::connect(&servers, &options)?));
+        let wait = self.wait.unwrap_or_else(|| Wait::timeout(session_timeout));
+        let core = open_first(&servers, &options, &wait)?;
+        if !self.replaces_lost_sessions {
+            return Ok(Session::on(core));
         }
-        let threads = Threads::start()?;
-        let begun = threads.now();
-        let client = Connection::connect(&servers, &options).map(|connection| connection as _);
-        let contact = FirstContact::by(begun, session_timeout, servers.to_string());
-        Session::open(client, threads, Some(begun), &contact)
+        let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
+        let client =
+            move || Ok(Connection::connect(&servers, &options, &Wait::timeout(session_timeout))? as _);
+        Session::replaced_by(core, Arc::new(Factory { runtime: Box::new(runtime), client: Box::new(client) }))
     }
+}
+
+/// Opens sessions until one is established, as the servers may go away again just after they opened
+/// one.
+fn open_first(servers: &ConnectString, options: &ConnectionOptions, wait: &Wait) -> Result<Arc<Core>> {
+    loop {
+        match open(servers, options, wait) {
+            Err(LockError::Connect { .. }) if !wait.ends_during(CONNECT_RETRY) => {}
+            result => return result,
+        }
+    }
+}
+
+fn open(servers: &ConnectString, options: &ConnectionOptions, wait: &Wait) -> Result<Arc<Core>> {
+    let threads = Threads::start()?;
+    let begun = (Instant::now(), threads.now());
+    let client = Connection::connect(servers, options, wait).map(|connection| connection as _);
+    let contact = FirstContact {
+        tried: servers.to_string(),
+        timeout: wait.time_allowed(begun.0),
+        deadline: wait.moment(&*threads),
+        cancelled: wait.cancellation(),
+    };
+    open_core(client, threads, Some(begun.1), contact)
 }

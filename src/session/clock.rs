@@ -12,11 +12,21 @@ use std::time::Duration;
 /// late. Waking up once a second costs next to nothing.
 pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// A point in time, in nanoseconds since an origin that the process does not choose.
+/// A point in time on the clock of the lease.
+///
+/// The clock is monotonic. On Linux and Android it counts the time during which the machine is
+/// suspended; elsewhere it may not. Moments of different processes cannot be compared.
+// In nanoseconds since an origin that the process does not choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+pub struct Moment(u64);
 
 impl Moment {
+    /// Returns the present moment.
+    #[must_use]
+    pub fn now() -> Moment {
+        SystemClock.now()
+    }
+
     pub(crate) const fn from_nanos(nanos: u64) -> Moment {
         Moment(nanos)
     }

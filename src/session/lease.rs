@@ -12,8 +12,8 @@
 //! leader: if the follower dies before its next report, the leader counts from the last report. Two
 //! things together prove that the session lives until one session timeout after a moment:
 //! - *Two requests*, one after the other, the older sent at that moment, and both answered. Any
-//!   request marks the session as active; of two, at least one is in the next report (a mark that
-//!   races with a report can be lost).
+//!   request marks the session as active, a ping as well; of two, at least one is in the next
+//!   report (a mark that races with a report can be lost).
 //! - *A write*, sent on the same connection a full report delay after those two were answered, and
 //!   answered itself. It passes through the leader on the same path as the earlier report. A
 //!   read would prove nothing: a server that has lost its leader answers reads for a while after
@@ -23,87 +23,46 @@
 //! connection has been answered. The session timeout and the report delay that count are those of
 //! the current connection, since a server grants new ones on every reconnect.
 //!
+//! What a write confirms is decided when it is sent, by the pairs that were answered a report delay
+//! before. So a pair can be forgotten once a newer one is as old, and a session that never writes
+//! keeps a handful of them.
+//!
+//! The lease of a session that owns nothing may lapse: the next epoch begins with the next write.
+//! [`keep_alive`] says when requests are due to prevent that.
+//!
 //! A margin covers clock drift.
 
+mod epoch;
+mod keep_alive;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use self::epoch::Owners;
+pub(crate) use self::epoch::{LeaseEpoch, Ownership};
 use super::clock::Moment;
 use crate::client::Granted;
 
 /// The part of the session timeout that a lease gives away for clock drift, as a divisor.
 const MARGIN_DIVISOR: u32 = 32;
 
-/// The part of the session timeout by which a lease is renewed before it must be, as a divisor.
-const SLACK_DIVISOR: u32 = 16;
-
-/// The least part of the session timeout between two keep-alives, as a divisor.
-const MIN_PERIOD_DIVISOR: u32 = 64;
-
-/// One unbroken stretch of proof: it is extended again and again, and once it has ended it stays
-/// ended.
-///
-/// An owner keeps the epoch under which it acquired. An epoch is closed for extension by a
-/// disconnect, so that an owner's lease runs on but grows only after a look at its znode has moved
-/// it to the current epoch.
-#[derive(Debug)]
-pub(crate) struct LeaseEpoch {
-    /// Nanoseconds of the [`Moment`] at which it ends, or one of the two below, which cover no
-    /// moment either.
-    end: AtomicU64,
-}
-
-/// Nothing has been proven under the epoch yet.
-const UNPROVEN: u64 = 0;
-/// The epoch was ended ahead of its time.
-const FINISHED: u64 = 1;
-
-impl LeaseEpoch {
-    fn until(end: Moment) -> Arc<LeaseEpoch> {
-        Arc::new(LeaseEpoch { end: AtomicU64::new(end.as_nanos()) })
-    }
-
-    fn unproven() -> Arc<LeaseEpoch> {
-        Arc::new(LeaseEpoch { end: AtomicU64::new(UNPROVEN) })
-    }
-
-    pub(crate) fn covers(&self, now: Moment) -> bool {
-        now.as_nanos() < self.end.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn end(&self) -> Moment {
-        Moment::from_nanos(self.end.load(Ordering::Acquire))
-    }
-
-    /// Extends the epoch, unless it has ended by `now`. Returns whether the proof was taken up.
-    fn extend(&self, now: Moment, end: Moment) -> bool {
-        self.end
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
-                (current == UNPROVEN || now.as_nanos() < current).then_some(current.max(end.as_nanos()))
-            })
-            .is_ok()
-    }
-
-    /// Ends the epoch at that moment, if it does not end earlier.
-    fn cap(&self, end: Moment) {
-        self.end.fetch_min(end.as_nanos(), Ordering::AcqRel);
-    }
-
-    fn finish(&self) {
-        self.end.store(FINISHED, Ordering::Release);
-    }
-}
+/// The part of the session timeout that a lease must outlast the moment at which it can be extended
+/// for a lock to be taken, as a divisor: the time for the write that extends it.
+const ADMISSION_DIVISOR: u32 = 32;
 
 /// The session's lease: its current epoch, what is to prove the next, and whether there can be one.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// What the server of the current connection grants.
     granted: Granted,
+    /// The shortest session timeout that a server has granted since the last connection began.
+    shortest: Duration,
+    /// A shorter session timeout of a server before, which counts for proofs from before a moment.
+    /// `None` once there is a proof from after it.
+    former: Option<(Duration, Moment)>,
     current: Arc<LeaseEpoch>,
     /// Epochs that a disconnect has closed, while a lock may be held under one.
     broken_off: Vec<Weak<LeaseEpoch>>,
@@ -125,6 +84,11 @@ pub(crate) struct Lease {
     /// When there was last a sign of the other side.
     last_contact: Moment,
     over: bool,
+    owners: Owners,
+    /// When the first of the present owners took its lock.
+    owned_since: Moment,
+    /// Whether the lease is kept proven even while no lock is held.
+    is_always_proven: bool,
 }
 
 /// A request and its answer, or two: the first sending and the last answer. The ensemble had it in
@@ -140,6 +104,19 @@ struct Exchange {
 pub(crate) struct Sending {
     at: Moment,
     connection: ConnectionNumber,
+    /// The newest pair that the ensemble's leader knew of by then, if there is one. The
+    /// answer to a write confirms it.
+    confirms: Option<Exchange>,
+}
+
+/// Whether a lock may be taken.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    Admitted(Ownership),
+    /// The session is not proven alive for long enough.
+    Unproven,
+    /// The connection is not the present one any more.
+    Outdated,
 }
 
 /// Counts the times at which contact began or ended. Answers of different counts prove nothing
@@ -148,10 +125,13 @@ pub(crate) struct Sending {
 pub(crate) struct ConnectionNumber(u64);
 
 impl Lease {
-    /// A lease without proof and without a connection; the contact counts from now.
+    /// A lease without proof and without a connection; the contact counts from now. It is always
+    /// kept proven.
     pub(crate) fn unproven(granted: Granted, now: Moment) -> Lease {
         Lease {
             granted,
+            shortest: granted.session_timeout,
+            former: None,
             current: LeaseEpoch::unproven(),
             broken_off: Vec::new(),
             connection: ConnectionNumber(0),
@@ -163,7 +143,15 @@ impl Lease {
             last_write: None,
             last_contact: now,
             over: false,
+            owners: Owners::default(),
+            owned_since: Moment::from_nanos(0),
+            is_always_proven: true,
         }
+    }
+
+    /// Lets the lease lapse while no lock is held.
+    pub(crate) fn proven_for_owners_only(self) -> Lease {
+        Lease { is_always_proven: false, ..self }
     }
 
     pub(crate) fn current(&self) -> &Arc<LeaseEpoch> {
@@ -188,68 +176,79 @@ impl Lease {
         self.last_contact.after(self.granted.session_timeout)
     }
 
-    /// Until when the last answered write on this connection shows that there is contact with the
-    /// ensemble. A lease needs more than that.
-    pub(crate) fn last_write_holds_until(&self) -> Moment {
-        self.last_write.map_or(Moment::from_nanos(0), |sent| sent.after(self.span()))
+    /// Until when the last answered request shows that there is contact: a write, where the lease
+    /// is kept proven. Nothing does before the first write on the connection was answered, as a
+    /// server that has lost its leader answers reads. A lease needs more than this.
+    pub(crate) fn contact_holds_until(&self) -> Moment {
+        let Some(write) = self.last_write else { return Moment::from_nanos(0) };
+        let other = self.last.filter(|_| !self.is_kept_proven());
+        let sent = other.map_or(write, |last| last.sent.max(write));
+        sent.after(span(self.granted.session_timeout))
+    }
+
+    /// The number of the connection, which changes when contact begins or ends.
+    /// Whether a lock is held.
+    pub(crate) fn has_owners(&self) -> bool {
+        self.owners.any()
+    }
+
+    /// Whether writes keep the lease from ending. Otherwise it lapses, until a request writes.
+    fn is_kept_proven(&self) -> bool {
+        self.is_always_proven || self.owners.any()
     }
 
     pub(crate) fn last_contact(&self) -> Moment {
         self.last_contact
     }
 
-    /// Whether a lock may be taken under the epoch: it lasts, and can still be extended before it
-    /// ends. An owner under one that cannot be would have lost the lock before it could do anything
-    /// with it.
-    pub(crate) fn admits_owners(&self, epoch: &LeaseEpoch, now: Moment) -> bool {
-        let oldest = self.unconfirmed.front().map_or(now, |pair| pair.answered);
-        epoch.covers(now) && epoch.covers(oldest.after(self.granted.report_delay))
-    }
-
-    /// When a request is due to keep the lease from ending, on a connection that wants to be left
-    /// alone for `quiet`.
-    pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
-        if let Some(awaiting) = self.awaiting {
-            return awaiting.after(self.granted.report_delay);
+    /// Takes a lock under the epoch, if that is the current one and [admits](Lease::admits_owners)
+    /// owners. To be called under the mutex of the session's status.
+    pub(crate) fn admit(&mut self, connection: ConnectionNumber, now: Moment) -> Admission {
+        if connection != self.connection {
+            return Admission::Outdated;
         }
-        let must = if self.has_room_to_wait() {
-            self.next_due_before(self.current.end())
-        } else {
-            self.next_period()
-        };
-        must.min(self.last_contact.after(quiet.max(self.granted.session_timeout / 3)))
+        if !self.admits_owners(now) {
+            return Admission::Unproven;
+        }
+        if !self.owners.any() {
+            self.owned_since = now;
+        }
+        Admission::Admitted(Ownership::new(Arc::clone(&self.current), &self.owners))
     }
 
-    /// When a keep-alive is due that is to be confirmed before the lease ends at that moment.
-    fn next_due_before(&self, end: Moment) -> Moment {
-        end.before(self.granted.report_delay.saturating_add(self.slack()))
+    /// Whether a lock may be taken under the current epoch: it lasts, and can still be extended
+    /// before it ends. An owner under one that cannot be would have lost the lock before it could
+    /// do anything with it.
+    pub(crate) fn admits_owners(&self, now: Moment) -> bool {
+        self.admits_owners_until(self.current.end(), now)
     }
 
-    /// Whether a keep-alive and its confirmation, one report delay later, leave time for the next
-    /// ones. If not, keep-alives come at short intervals, and each confirms an older one.
-    fn has_room_to_wait(&self) -> bool {
-        self.span() >= self.granted.report_delay.saturating_mul(2).saturating_add(2 * self.slack())
+    /// Whether no lock may be taken now, although one might be if a write were answered that is
+    /// sent now.
+    pub(crate) fn needs_proof(&self, now: Moment) -> bool {
+        let proven = self.proven_by(self.sending(now)).filter(|_| self.is_connected && !self.over);
+        let extended = proven.map(|proven| self.end_of_proof(proven).max(self.current.end()));
+        !self.admits_owners(now) && extended.is_some_and(|end| self.admits_owners_until(end, now))
     }
 
-    /// When a keep-alive is due where they cannot wait for one another. Each confirms a pair that
-    /// is older than the report delay by up to a period, and what it proves must hold for a further
-    /// period.
-    fn next_period(&self) -> Moment {
-        let (Some(write), Some(pair)) = (self.last_write, self.unconfirmed.back()) else {
-            return Moment::from_nanos(0);
-        };
-        let spare = self.span().saturating_sub(self.granted.report_delay).saturating_sub(self.slack());
-        let least = write.after(self.granted.session_timeout / MIN_PERIOD_DIVISOR);
-        write.min(pair.sent).after(spare / 2).max(least)
+    fn admits_owners_until(&self, end: Moment, now: Moment) -> bool {
+        // The first pair that proves more, or one that is yet to come.
+        let next = self.unconfirmed.iter().find(|pair| end < self.end_of_proof(pair.sent));
+        let extended = next.map_or(now, |pair| pair.answered).after(self.granted.report_delay);
+        let reserve = self.granted.session_timeout / ADMISSION_DIVISOR;
+        extended.max(now).after(reserve) < end
     }
 
-    /// How long a proof holds.
+    /// How long the next proof holds, at least.
     fn span(&self) -> Duration {
-        self.granted.session_timeout - self.granted.session_timeout / MARGIN_DIVISOR
+        span(self.counting_timeout())
     }
 
-    fn slack(&self) -> Duration {
-        self.granted.session_timeout / SLACK_DIVISOR
+    /// The session timeout that counts for the next proof: that of a server before, if it is
+    /// shorter and may still count.
+    fn counting_timeout(&self) -> Duration {
+        let granted = self.granted.session_timeout;
+        self.former.map_or(granted, |(former, _)| former.min(granted))
     }
 
     /// Takes note of a sign of the other side that proves nothing.
@@ -268,19 +267,46 @@ impl Lease {
         taken_up_after: Option<Moment>,
         now: Moment,
     ) -> Option<Moment> {
-        let is_shorter = granted.session_timeout < self.granted.session_timeout;
+        let epochs_end = self.taken_up(granted.session_timeout, taken_up_after.unwrap_or(now));
+        self.remember_former(granted, now);
         self.granted = granted;
         self.contact(now);
         self.begin_connection();
         self.is_connected = true;
         self.taken_up_after = taken_up_after;
-        if !is_shorter {
+        epochs_end
+    }
+
+    /// A server that grants this session timeout has taken up the session after that moment.
+    /// Returns the moment at which the epochs of before end now, if that may be earlier.
+    pub(crate) fn taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
+        self.shortest = self.shortest.min(session_timeout);
+        if session_timeout >= self.granted.session_timeout {
             return None;
         }
-        let end = taken_up_after.unwrap_or(now).after(self.span());
+        let end = after.after(span(session_timeout));
         self.current.cap(end);
         self.broken_off.iter().filter_map(Weak::upgrade).for_each(|epoch| epoch.cap(end));
         Some(end)
+    }
+
+    /// A server's last report of a session may reach the leader after another server has taken the
+    /// session up, and the leader then counts by the session timeout in the report. So a shorter
+    /// one of a server before counts until its report must have arrived.
+    fn remember_former(&mut self, granted: Granted, now: Moment) {
+        let shortest = std::mem::replace(&mut self.shortest, granted.session_timeout);
+        let last_report = now.after(self.granted.report_delay.max(granted.report_delay));
+        let earlier = self.former.filter(|(_, until)| now < *until);
+        let shortest = earlier.map_or(shortest, |(earlier, _)| earlier.min(shortest));
+        self.former = (shortest < granted.session_timeout).then_some((shortest, last_report));
+    }
+
+    /// Until when a proof holds that counts from that moment.
+    fn end_of_proof(&self, proven: Moment) -> Moment {
+        match self.former {
+            Some((_, until)) if proven < until => proven.after(self.span()),
+            _ => proven.after(span(self.granted.session_timeout)),
+        }
     }
 
     /// The report delay on the present connection is known better. What was answered before counts
@@ -312,7 +338,19 @@ impl Lease {
 
     /// To be called before a request is sent.
     pub(crate) fn sending(&self, now: Moment) -> Sending {
-        Sending { at: now, connection: self.connection }
+        Sending { at: now, connection: self.connection, confirms: self.confirmable(now) }
+    }
+
+    /// The newest pair that the ensemble's leader knows of.
+    fn confirmable(&self, now: Moment) -> Option<Exchange> {
+        let known = self.unconfirmed.iter().take_while(|pair| self.is_known(pair, now));
+        known.last().copied()
+    }
+
+    /// Whether the ensemble's leader knows of a pair: the report delay has passed since it was
+    /// answered.
+    fn is_known(&self, pair: &Exchange, now: Moment) -> bool {
+        pair.answered.after(self.granted.report_delay) <= now
     }
 
     /// Takes up the answer to a request that any server may have given.
@@ -320,6 +358,15 @@ impl Lease {
         self.contact(now);
         if self.counts(sending) {
             self.note(Exchange { sent: sending.at, answered: now });
+        }
+    }
+
+    /// Takes up the answer to a ping that was sent at that moment, on the present connection. A
+    /// ping is a request that any server may answer.
+    pub(crate) fn ping_answered(&mut self, sent: Moment, now: Moment) {
+        self.contact(now);
+        if self.is_connected {
+            self.note(Exchange { sent, answered: now });
         }
     }
 
@@ -339,37 +386,27 @@ impl Lease {
             return false;
         }
         self.last_write = self.last_write.max(Some(sending.at));
-        let proven = self.taken_up_after.take().max(self.take_confirmed(sending.at));
+        let proven = self.proven_by(sending);
+        self.taken_up_after = None;
+        if let Some(confirmed) = sending.confirms {
+            self.awaiting.take_if(|awaiting| *awaiting <= confirmed.answered);
+            while self.unconfirmed.front().is_some_and(|pair| pair.sent <= confirmed.sent) {
+                self.unconfirmed.pop_front();
+            }
+        }
         self.note(Exchange { sent: sending.at, answered: now });
         proven.is_some_and(|proven| self.extend(proven, now))
     }
 
-    /// Returns the moment since which the session is proven to be known to the leader by a write
-    /// sent at `sent`.
-    fn take_confirmed(&mut self, sent: Moment) -> Option<Moment> {
-        if !self.needs_pairs() {
-            return Some(sent);
-        }
-        let report_delay = self.granted.report_delay;
-        let count = self.unconfirmed.partition_point(|pair| pair.answered.after(report_delay) <= sent);
-        let newest = self.unconfirmed.drain(..count).max_by_key(|pair| pair.sent)?;
-        self.awaiting.take_if(|awaiting| *awaiting <= newest.answered);
-        Some(newest.sent)
-    }
-
-    /// Asks for a confirmation of the newest pair; `false` when a new one is needed.
-    pub(crate) fn await_confirmation(&mut self, now: Moment) -> bool {
-        if self.awaiting.is_some() {
-            // Its time has come. A later request must not put it off, perhaps beyond the end of the
-            // lease.
-            return false;
-        }
-        let worthwhile = self.unconfirmed.back().filter(|pair| {
-            let confirmed = pair.answered.after(self.granted.report_delay);
-            now < confirmed && confirmed <= self.next_due_before(pair.sent.after(self.span()))
-        });
-        self.awaiting = worthwhile.map(|pair| pair.answered);
-        self.awaiting.is_some()
+    /// The moment since which the session is proven to be known to the leader by the answer to a
+    /// write on the present connection.
+    fn proven_by(&self, sending: Sending) -> Option<Moment> {
+        let confirmed = match self.needs_pairs() {
+            // Once more: the report delay may have changed.
+            true => sending.confirms.filter(|pair| self.is_known(pair, sending.at)).map(|pair| pair.sent),
+            false => Some(sending.at),
+        };
+        self.taken_up_after.max(confirmed)
     }
 
     /// Ends the lease and every epoch of it at once, for good.
@@ -391,14 +428,25 @@ impl Lease {
         if self.unconfirmed.back().is_none_or(|last| last.sent.after(spacing) <= pair.sent) {
             self.unconfirmed.push_back(pair);
         }
+        // Every write sent from now on confirms all pairs that the leader knows of, and the newest
+        // of them proves the most. A write that is under way has its pair with it.
+        while self.unconfirmed.get(1).is_some_and(|next| self.is_known(next, exchange.answered)) {
+            self.unconfirmed.pop_front();
+        }
     }
 
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {
-        let end = proven.after(self.span());
+        let end = self.end_of_proof(proven);
+        self.former.take_if(|(_, until)| *until <= proven);
         if self.over || self.current.extend(now, end) {
             return false;
         }
         self.current = LeaseEpoch::until(end);
-        true
+        self.owners.any()
     }
+}
+
+/// How long a proof holds where this session timeout is granted.
+fn span(session_timeout: Duration) -> Duration {
+    session_timeout - session_timeout / MARGIN_DIVISOR
 }

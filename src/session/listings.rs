@@ -55,6 +55,7 @@ impl Listings {
     }
 
     fn list(core: &Arc<Core>, dir: ZNodePath, readers: Readers) {
+        core.prove_beside();
         let connection = core.connection();
         let call = |client: &dyn PipelinedClient, done| client.get_children(dir.as_str(), false, done);
         let (of_listing, of_dir) = (Arc::clone(core), dir.clone());

@@ -20,23 +20,26 @@ mod state;
 mod timer;
 mod workers;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::{Receiver, never, unbounded};
 
 #[cfg(feature = "zookeeper")]
 use crate::client::Adapter;
 use crate::client::ZooKeeperClient;
+use crate::connection::CONNECT;
 use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
 
 pub use self::builder::SessionBuilder;
-pub(crate) use self::clock::{Clock, Moment, SystemClock};
+pub use self::clock::Moment;
+pub(crate) use self::clock::{Clock, SystemClock};
 #[cfg(test)]
 pub(crate) use self::job::Job;
-pub(crate) use self::lease::{ConnectionNumber, LeaseEpoch};
+pub(crate) use self::lease::{Admission, ConnectionNumber, Ownership};
 pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
@@ -49,7 +52,7 @@ pub(crate) use self::runtime::{Priority, Runtime, Threads, is_disconnected};
 pub(crate) use self::runtime::{Signal, is_ready};
 #[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
-pub(crate) use self::state::{Admission, CallKind, Core, WatchOutcome};
+pub(crate) use self::state::{CallKind, Core, WatchOutcome};
 
 /// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
@@ -66,11 +69,13 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// In contact, and a write was answered that was sent less than 31/32 of the session timeout
-    /// ago.
+    /// In contact, the first write on the connection was answered, and a request was answered that
+    /// was sent less than 31/32 of the session timeout ago. While a lock is held, that request must
+    /// be a write. Otherwise a read counts, and so does a ping, if the client
+    /// [reports its pings](ZooKeeperClient::reports_pings).
     Connected,
-    /// Out of contact, or no write was answered for too long. The session may live; locks held are
-    /// still owned until their lease ends.
+    /// Out of contact, or no such request was answered for too long. The session may live; locks
+    /// held are still owned until their lease ends.
     Suspended,
     /// The session has ended and cannot come back, nor can any lock or request made on it. Connect
     /// a new one.
@@ -155,7 +160,7 @@ impl Session {
         let threads = Threads::start()?;
         let client = Ok(Adapter::borrow(zk, session_timeout));
         let contact = FirstContact::by(threads.now(), session_timeout, "the given ZooKeeper handle");
-        Session::open(client, threads, None, &contact)
+        Session::open(client, threads, None, contact)
     }
 
     /// Uses any other client.
@@ -172,17 +177,20 @@ impl Session {
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;
         let contact = FirstContact::by(threads.now(), session_timeout, "the given client");
-        Session::open(Ok(client), threads, None, &contact)
+        Session::open(Ok(client), threads, None, contact)
     }
 
     pub(crate) fn open(
         client: Result<Arc<dyn ZooKeeperClient>>,
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,
-        contact: &FirstContact,
+        contact: FirstContact,
     ) -> Result<Session> {
-        let core = open_core(client, runtime, opened_after, contact)?;
-        Ok(Session { handle: Arc::new(Handle { core: Mutex::new(core), replacement: None }) })
+        Ok(Session::on(open_core(client, runtime, opened_after, contact)?))
+    }
+
+    fn on(core: Arc<Core>) -> Session {
+        Session { handle: Arc::new(Handle { core: Mutex::new(core), replacement: None }) }
     }
 
     /// Uses any other client, and asks the factory for another one whenever the session is lost, as
@@ -205,6 +213,11 @@ impl Session {
     pub(crate) fn open_replaced(factory: Factory) -> Result<Session> {
         let factory = Arc::new(factory);
         let core = replacement::make(&factory)?;
+        Session::replaced_by(core, factory)
+    }
+
+    /// Uses a core, and the factory whenever its session is lost.
+    fn replaced_by(core: Arc<Core>, factory: Arc<Factory>) -> Result<Session> {
         let (replacement, closed) = Replacement::new();
         let handle = Arc::new(Handle { core: Mutex::new(Arc::clone(&core)), replacement: Some(replacement) });
         replacement::start(&handle, core, factory, closed)?;
@@ -314,16 +327,26 @@ impl Drop for Handle {
 /// What a new session waits for, and how long.
 pub(crate) struct FirstContact {
     tried: String,
+    /// The time allowed.
     timeout: Duration,
-    deadline: Moment,
+    deadline: Option<Moment>,
+    cancelled: Receiver<Infallible>,
 }
 
 impl FirstContact {
     pub(crate) fn by(begun: Moment, timeout: Duration, tried: impl Into<String>) -> FirstContact {
-        FirstContact { tried: tried.into(), timeout, deadline: begun.after(timeout) }
+        let deadline = Some(begun.after(timeout));
+        FirstContact { tried: tried.into(), timeout, deadline, cancelled: never() }
     }
 
-    fn failed(&self, why: &str) -> LockError {
+    fn is_over(&self, now: Moment) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now) || is_disconnected(&self.cancelled)
+    }
+
+    fn failed(self, why: &str) -> LockError {
+        if is_disconnected(&self.cancelled) {
+            return LockError::Cancelled { operation: CONNECT, path: self.tried };
+        }
         LockError::Connect { tried: format!("{} ({why})", self.tried), timeout: self.timeout }
     }
 }
@@ -333,7 +356,7 @@ fn open_core(
     client: Result<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
     opened_after: Option<Moment>,
-    contact: &FirstContact,
+    contact: FirstContact,
 ) -> Result<Arc<Core>> {
     let client = client.inspect_err(|_| runtime.shut_down())?;
     let core = Core::start(client, runtime, opened_after);
@@ -346,26 +369,28 @@ fn open_core(
     }
 }
 
-fn await_first_contact(core: &Arc<Core>, contact: &FirstContact) -> Result<()> {
+fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
     let (subscriber, states) = unbounded();
     core.subscribe(subscriber);
     let (attempt, attempts) = unbounded();
     let mut why = "no answer".to_owned();
     // In contact the session tries by itself.
     let mut tries = !core.in_contact();
-    while core.state() == SessionState::Suspended && core.now() < contact.deadline {
+    while core.state() == SessionState::Suspended && !contact.is_over(core.now()) {
         if tries {
             let attempt = attempt.clone();
             core.submit(move |core| {
                 let _ = attempt.send(core.prove_life());
             });
-            core.wait(&[&states, &attempts], Some(contact.deadline));
+            core.wait(&[&states, &attempts, &contact.cancelled], contact.deadline);
             if let Ok(Err(error)) = attempts.try_recv() {
-                why = format!("{error:?}");
+                why = error.to_string();
             }
         }
         // An answer from before the client's report of contact does not count.
-        core.wait(&[&states], Some(core.now().after(CONNECT_RETRY).min(contact.deadline)));
+        let pause = core.now().after(CONNECT_RETRY);
+        let pause = contact.deadline.map_or(pause, |deadline| pause.min(deadline));
+        core.wait(&[&states, &contact.cancelled], Some(pause));
         while states.try_recv().is_ok() {}
         tries = true;
     }

@@ -125,7 +125,7 @@ pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
     let client = ask(factory);
     let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
     let contact = FirstContact::by(runtime.now(), wait, "the client of the factory");
-    open_core(client, runtime, opened_after, &contact)
+    open_core(client, runtime, opened_after, contact)
 }
 
 /// Asks the factory for a client.

@@ -3,22 +3,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::holds::Hold;
 use super::locks::Callback;
 use super::world::{World, short};
 use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::counter::is_in_doubt;
 use crate::recipe::znode_name::generated_sequence;
-use crate::request::Request;
 
 impl World {
     /// Returns a description of a broken promise.
     pub(super) fn check(&self, dirs: &[&str]) -> Option<String> {
         self.note_replacements();
-        dirs.iter().find_map(|dir| {
-            let children = self.zookeeper.children(dir);
-            self.record_end_of_counter(dir, &children);
-            self.check_owners(dir, &children).or_else(|| check_names(&children))
-        })
+        dirs.iter()
+            .find_map(|dir| {
+                let children = self.zookeeper.children(dir);
+                self.record_end_of_counter(dir, &children);
+                self.check_owners(dir, &children).or_else(|| check_names(&children))
+            })
+            .or_else(|| self.check_cohorts())
     }
 
     /// No lock that reports ownership has another request before it in the queue, except that
@@ -82,19 +84,19 @@ impl World {
     /// What currently reports ownership of a directory, and its znode: locks with a listener,
     /// guards and leaderships.
     pub(super) fn owning_requests(&self, dir: &str) -> Vec<(String, Option<String>)> {
-        let holds: Vec<(usize, Arc<Request>)> = {
+        let holds: Vec<(usize, Hold)> = {
             let state = self.state();
             let of_dir = state.holds.iter().filter(|(_, hold)| hold.dir == dir);
-            of_dir.map(|(number, hold)| (*number, Arc::clone(&hold.request))).collect()
+            of_dir.map(|(number, hold)| (*number, hold.clone())).collect()
         };
         let owners = self.owners(dir).into_iter().map(|(number, lock)| (format!("lock {number}"), lock.id()));
         let mut all: Vec<_> = owners.collect();
-        let mut seen: Vec<Arc<Request>> = Vec::new();
-        for (number, request) in holds {
-            // One request may be held several times.
-            if request.is_owner() && !seen.iter().any(|other| Arc::ptr_eq(other, &request)) {
-                all.push((format!("guard {number}"), request.znode().map(|znode| znode.to_string())));
-                seen.push(request);
+        let mut seen: Vec<Hold> = Vec::new();
+        for (number, hold) in holds {
+            // One request may be held several times, but not by two threads of a cohort.
+            if hold.is_owner() && !seen.iter().any(|other| other.is_same_as(&hold)) {
+                all.push((format!("guard {number}"), hold.request.znode().map(|znode| znode.to_string())));
+                seen.push(hold);
             }
         }
         all

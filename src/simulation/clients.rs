@@ -7,12 +7,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::baton::{Wait, pause, role};
-use super::link::{Heard, Link};
+use super::link::{Heard, Link, Pings};
 use super::locks::new_lock;
 use super::network::Wire;
 use super::profile::session_timeout;
 use super::runtime::SimulatedRuntime;
 use super::scheduler::DIRS;
+use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
 use crate::session::{Core, Factory, FirstContact, Moment, Runtime};
 use crate::testing::OnWorkers;
@@ -27,13 +28,18 @@ struct NewClient {
 }
 
 impl NewClient {
-    fn wire(&self, world: &Arc<World>) -> Arc<dyn ZooKeeperClient> {
+    fn connect(&self, world: &Arc<World>) -> Result<Arc<dyn ZooKeeperClient>> {
+        if world.profile.on_wire {
+            let connection = SimulatedConnection::new(world, self.number, self.is_pipelined);
+            connection.wait_for_contact()?;
+            return Ok(connection);
+        }
         let wire = Wire::new(world, self.number, self.min_idle_for_ping);
         let runtime = world.state().clients[self.number].runtime.upgrade();
-        match runtime.filter(|_| self.is_pipelined) {
+        Ok(match runtime.filter(|_| self.is_pipelined) {
             Some(runtime) => OnWorkers::new(wire, &(runtime as Arc<dyn Runtime>)),
             None => wire,
-        }
+        })
     }
 }
 
@@ -53,7 +59,7 @@ pub(super) fn open_client(world: &Arc<World>) {
     } else {
         let (runtime, new) = new_client(world, true);
         let contact = FirstContact::by(world.now(), new.timeout, "the simulation");
-        let session = Session::open(Ok(new.wire(world)), runtime, Some(world.now()), &contact);
+        let session = Session::open(new.connect(world), runtime, Some(world.now()), contact);
         (new.number, session.expect("there is contact"))
     };
     {
@@ -102,9 +108,15 @@ fn factory(world: &Arc<World>) -> Factory {
         }
         // The session begins before the client library knows.
         pause(Wait::Turn);
-        Ok(new.wire(&world))
+        new.connect(&world)
     };
     Factory { runtime: Box::new(runtime), client: Box::new(client) }
+}
+
+/// Opens a connection without a session of the library's. It may be used on the calling thread.
+pub(super) fn open_connection(world: &Arc<World>) -> (usize, Arc<SimulatedConnection>) {
+    let (_, new) = new_client(world, true);
+    (new.number, SimulatedConnection::new(world, new.number, new.is_pipelined))
 }
 
 fn new_client(world: &Arc<World>, opening: bool) -> (Arc<SimulatedRuntime>, NewClient) {
@@ -118,6 +130,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     let mut state = world.state();
     let timeout = session_timeout(&mut state.random);
     let min_idle_for_ping = state.random.of(&[Duration::ZERO, timeout * 2 / 3 + Duration::from_millis(200)]);
+    let reports_pings = !world.profile.on_wire && state.random.one_in(2);
     let link = Link {
         connected: true,
         connection: 0,
@@ -126,7 +139,9 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         slow_until: Moment::from_nanos(0),
         searches_until: Moment::from_nanos(0),
         over: false,
-        pings: state.random.one_in(2),
+        // One that reports its pings sends each of them. On the wire they are messages.
+        pings: !reports_pings && !world.profile.on_wire && state.random.one_in(2),
+        reported_pings: reports_pings.then(|| Pings::on_a_new_connection(world.now(), timeout)),
         heard: Heard::new(
             world.now(),
             state.random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
@@ -135,6 +150,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     };
     let client = ClientState {
         simulated: world.zookeeper.connect(timeout),
+        wire: None,
         session_timeout: timeout,
         former_timeout: timeout,
         session: None,

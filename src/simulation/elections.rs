@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::baton::{Wait as Pause, pause};
 use super::faults::some_request;
-use super::guards::{Holding, User};
+use super::guards::User;
+use super::holds::Holding;
 use super::locks::options;
 use super::world::{World, short};
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::baton::{Wait, pause as pause_thread};
 use super::link::Fate;
 use super::scheduler::DIRS;
+use super::wire;
 use super::world::{State, World, short};
 use crate::client::ClientEvent;
 use crate::client::{Acl, Permissions};
@@ -17,6 +18,7 @@ enum Fault {
     Reconnect,
     Partition,
     EndPartition,
+    Depose,
     Pause,
     ClockJump,
     DeleteRequest,
@@ -31,10 +33,19 @@ enum Fault {
 
 /// Injects a fault.
 pub(super) fn inject(world: &Arc<World>) {
-    let faults = world.profile.faults;
+    if world.profile.on_wire && world.state().random.one_in(2) {
+        return wire::faults::inject(world);
+    }
+    let mut faults = world.profile.faults;
+    if world.profile.on_wire {
+        faults = faults.beside_the_wire();
+    }
     let mut possible = Vec::new();
     if faults.disconnects {
         possible.extend([Fault::Disconnect, Fault::Reconnect, Fault::Reconnect]);
+    }
+    if faults.deposed {
+        possible.push(Fault::Depose);
     }
     if faults.deposed || faults.regrants {
         possible.extend([Fault::Disconnect, Fault::Reconnect]);
@@ -87,6 +98,7 @@ pub(super) fn inject(world: &Arc<World>) {
         Fault::Reconnect => reconnect(world, client),
         Fault::Partition => partition(world, client),
         Fault::EndPartition => end_partition(world, client),
+        Fault::Depose => depose(world, client),
         Fault::Pause => pause(world, client),
         Fault::ClockJump => jump_clock(world),
         Fault::DeleteRequest => delete_request(world),
@@ -106,6 +118,9 @@ pub(super) fn inject(world: &Arc<World>) {
 
 /// Cuts a client's connection. The client notices.
 pub(super) fn disconnect(world: &World, number: usize) {
+    if world.profile.on_wire {
+        return;
+    }
     let simulated = {
         let mut state = world.state();
         let link = &state.clients[number].link;
@@ -125,6 +140,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
         client.link.connected = false;
         client.link.partitioned = false;
         client.link.deposed = false;
+        client.begin_pings(now);
         Arc::clone(&client.simulated)
     };
     world.note(format!("client {number} is disconnected"));
@@ -142,17 +158,21 @@ fn search_time(state: &mut State, number: usize, deposed: bool) -> Duration {
 }
 
 pub(super) fn reconnect(world: &World, number: usize) {
+    if world.profile.on_wire {
+        return;
+    }
     let lives = lives(world, number);
     let now = world.now();
     let in_trouble = world.in_trouble();
-    let (simulated, granted, deposed, shortly) = {
+    let (simulated, granted, deposed, shortly, serves) = {
         let mut state = world.state();
         let client = &mut state.clients[number];
         if in_trouble && now < client.link.searches_until {
             return;
         }
         // It reports the loss before it looks for another server.
-        if client.link.connected || client.link.over || !client.may_continue(&Wait::LossReported, now) {
+        let has_reported = client.may_continue(&Wait::LossReported, now) && !client.is_taken_up();
+        if client.link.connected || client.link.over || !has_reported {
             return;
         }
         let link = &mut client.link;
@@ -161,17 +181,32 @@ pub(super) fn reconnect(world: &World, number: usize) {
         link.connection += 1;
         let deposed = in_trouble && world.profile.faults.deposed && lives && state.random.one_in(3);
         // Just long enough to learn the grant.
-        let shortly = in_trouble && world.profile.faults.regrants && state.random.one_in(3);
+        let regrants = in_trouble && world.profile.faults.regrants;
+        let shortly = regrants && state.random.one_in(3);
         if !deposed {
-            if in_trouble && world.profile.faults.regrants {
+            if regrants {
                 draw_grant(&mut state, number);
             }
             state.report_connection(number, now);
         }
+        // A server may take the session up and then be lost before it serves.
+        let serves = !(regrants && lives && !deposed && state.random.one_in(4));
         let client = &mut state.clients[number];
         client.link.deposed = deposed;
-        (Arc::clone(&client.simulated), client.granted(), deposed, shortly)
+        client.link.connected = lives && serves;
+        client.begin_pings(now);
+        (Arc::clone(&client.simulated), client.granted(), deposed, shortly, serves)
     };
+    if !serves {
+        let session_timeout = granted.session_timeout;
+        world.note(format!("client {number} is taken up, but not served; {session_timeout:?} granted"));
+        let mut state = world.state();
+        let search = search_time(&mut state, number, true);
+        state.clients[number].link.searches_until = now.after(search);
+        let arrival = state.send_off(Fate::Arrived);
+        let event = ClientEvent::TakenUp { session_timeout };
+        return state.clients[number].events.push_back((arrival, event));
+    }
     let to = if deposed { " to a deposed leader" } else { "" };
     world.note(format!("client {number} reconnects{to}; {:?} granted", granted.session_timeout));
     simulated.grant(granted);
@@ -197,17 +232,18 @@ fn fire_watches(world: &World, number: usize) {
 }
 
 /// Draws a new session timeout, of at least two ticks, for a reconnecting client.
-fn draw_grant(state: &mut State, number: usize) {
+pub(super) fn draw_grant(state: &mut State, number: usize) {
     let client = &state.clients[number];
     let (now, shortest) = (client.session_timeout, 2 * client.link.heard.tick);
     let granted = state.random.of(&[now, now / 2, now / 4, 2 * now]);
     let client = &mut state.clients[number];
     client.former_timeout = now;
-    client.session_timeout = granted.max(shortest);
+    // A server grants milliseconds.
+    client.session_timeout = Duration::from_millis(granted.max(shortest).as_millis() as u64);
 }
 
 /// Swallows what both sides send.
-fn partition(world: &World, number: usize) {
+pub(super) fn partition(world: &World, number: usize) {
     let server_dies = world.state().random.one_in(4);
     cut_off(world, number, server_dies);
 }
@@ -215,6 +251,13 @@ fn partition(world: &World, number: usize) {
 /// A client's server crashes, and the client does not notice.
 pub(super) fn lose_server(world: &World, number: usize) {
     cut_off(world, number, true);
+}
+
+/// A server may crash after it has answered a ping, before it reports that.
+pub(super) fn perhaps_lose_server_after_ping(world: &World, client: usize) {
+    if world.in_trouble() && world.profile.faults.deaths && world.state().random.one_in(16) {
+        lose_server(world, client);
+    }
 }
 
 fn cut_off(world: &World, number: usize, server_dies: bool) {
@@ -231,8 +274,28 @@ fn cut_off(world: &World, number: usize, server_dies: bool) {
     world.note(format!("client {number} is cut off"));
 }
 
+/// A client's server loses its leader, or is a leader and is deposed, and goes on to answer reads and
+/// pings for a while.
+fn depose(world: &World, number: usize) {
+    {
+        let mut state = world.state();
+        let link = &state.clients[number].link;
+        if !link.connected || link.partitioned || link.deposed || link.over {
+            return;
+        }
+        state.cut_stream(number);
+        let server_dies = state.random.one_in(2);
+        state.silence(number, server_dies, world.now());
+        state.clients[number].link.deposed = true;
+    }
+    world.note(format!("client {number}'s server loses its leader"));
+}
+
 /// Delivers what a partition held back.
 pub(super) fn end_partition(world: &World, number: usize) {
+    if world.profile.on_wire {
+        return;
+    }
     let lives = lives(world, number);
     let simulated = {
         let mut state = world.state();
@@ -265,6 +328,8 @@ fn pause(world: &World, number: usize) {
     let client = &mut state.clients[number];
     client.paused_until = client.paused_until.max(now.after(length));
     client.suspensions += 1;
+    let until = client.paused_until;
+    wire::faults::suspend(&mut state, number, until);
     drop(state);
     world.note(format!("client {number} is suspended for {length:?}"));
 }
@@ -275,7 +340,10 @@ fn jump_clock(world: &World) {
     let length = some_time(&mut state, 0);
     state.clock_jumps += 1;
     drop(state);
-    world.set_now(world.now().after(length));
+    let now = world.now().after(length);
+    world.set_now(now);
+    let clients = world.state().clients.len();
+    (0..clients).for_each(|client| wire::faults::suspend(&mut world.state(), client, now));
     world.note(format!("the clock jumps by {length:?}"));
 }
 

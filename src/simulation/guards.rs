@@ -6,23 +6,17 @@ use std::time::Duration;
 
 use super::baton::{Wait as Pause, pause, role};
 use super::faults;
+use super::holds::Holding;
 use super::locks::{SCHEME, options};
 use super::scheduler::DIRS;
 use super::world::World;
 use crate::error::Result;
 use crate::locks::locking::Released;
-use crate::request::Request;
 use crate::session::Moment;
 use crate::{
     BlockingWriteLock, CancelToken, LockError, LockGuard, MultiGuard, MultiLock, ReadGuard, ReadWriteLock,
     ReentrantLock, Session, Wait, WriteGuard,
 };
-
-/// A guard, or a leadership, for as long as its holder acts under it.
-pub(super) struct Hold {
-    pub(super) dir: &'static str,
-    pub(super) request: Arc<Request>,
-}
 
 /// A call with a deadline or a token.
 pub(super) struct Call {
@@ -44,37 +38,6 @@ impl Call {
     pub(super) fn is_due(&self, thread: &str, now: Moment) -> bool {
         let deadline_is_over = self.deadline.is_some_and(|deadline| deadline <= now);
         self.thread == thread && (deadline_is_over || self.cancelled.is_some())
-    }
-}
-
-/// Registers holds until it is dropped.
-pub(super) struct Holding {
-    world: Arc<World>,
-    numbers: Vec<usize>,
-}
-
-impl Holding {
-    pub(super) fn of(world: &Arc<World>, requests: impl IntoIterator<Item = Arc<Request>>) -> Holding {
-        let mut numbers = Vec::new();
-        for request in requests {
-            let znode = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
-            let Some(dir) = DIRS.into_iter().find(|dir| znode.starts_with(dir)) else { continue };
-            let mut state = world.state();
-            state.holds_so_far += 1;
-            let number = state.holds_so_far;
-            state.holds.insert(number, Hold { dir, request });
-            numbers.push(number);
-        }
-        Holding { world: Arc::clone(world), numbers }
-    }
-}
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        for number in &self.numbers {
-            let hold = self.world.state().holds.remove(number);
-            drop(hold);
-        }
     }
 }
 
@@ -254,6 +217,11 @@ impl User {
     /// Waits with a deadline, a token, or both, and checks that the call returns neither late nor
     /// early.
     fn try_lock_for(&self, lock: &Lock) -> Result<Option<Guard>> {
+        self.wait_limited(|wait| lock.try_lock_for(wait))
+    }
+
+    /// As [`try_lock_for`](User::try_lock_for), for any call.
+    pub(super) fn wait_limited<G>(&self, call: impl FnOnce(Wait) -> Result<Option<G>>) -> Result<Option<G>> {
         let chosen = self.world.state().random.below(3);
         let deadline = (chosen != 0).then(|| self.some_time_from_now());
         let token = (chosen != 1).then(CancelToken::new);
@@ -276,7 +244,7 @@ impl User {
                 token.cancel();
             });
         }
-        let outcome = lock.try_lock_for(wait);
+        let outcome = call(wait);
         self.end_call(number, &outcome);
         outcome
     }
@@ -294,7 +262,7 @@ impl User {
 
     /// Time does not pass while a thread could return, so that a wait ends at its deadline exactly,
     /// and at the moment at which it is cancelled.
-    fn end_call(&self, number: usize, outcome: &Result<Option<Guard>>) {
+    fn end_call<G>(&self, number: usize, outcome: &Result<Option<G>>) {
         let now = self.world.now();
         let mut state = self.world.state();
         let Some(call) = state.calls.remove(&number) else { return };
@@ -313,7 +281,7 @@ impl User {
         self.world.fail(format!("a call {broken} ({deadline:?}, {cancelled:?}, {now:?})"));
     }
 
-    fn some_time_from_now(&self) -> Moment {
+    pub(super) fn some_time_from_now(&self) -> Moment {
         let now = self.world.now();
         let mut state = self.world.state();
         let longest = state.clients[self.client].session_timeout.as_nanos() as u64;

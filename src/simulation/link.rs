@@ -28,8 +28,26 @@ pub(super) struct Link {
     pub(super) over: bool,
     /// Whether the client library pings, so that the session lives while there is contact.
     pub(super) pings: bool,
+    /// The pings of a client library that reports them.
+    pub(super) reported_pings: Option<Pings>,
     pub(super) heard: Heard,
 }
+
+/// The pings of one connection, of which one at a time is under way.
+#[derive(Debug)]
+pub(super) struct Pings {
+    next: Moment,
+    under_way: Option<Moment>,
+}
+
+impl Pings {
+    pub(super) fn on_a_new_connection(now: Moment, session_timeout: Duration) -> Pings {
+        Pings { next: now.after(session_timeout / PING_DIVISOR), under_way: None }
+    }
+}
+
+/// A client library pings in each of these parts of the session timeout.
+const PING_DIVISOR: u32 = 6;
 
 /// What the ensemble knows of a session's activity. The leader ends the session. It is notified
 /// when the session starts or reconnects, and by the reports of the server that the client is
@@ -119,10 +137,48 @@ impl State {
         Arrival { stamp: self.last_stamp, fate }
     }
 
+    /// The client library sends a ping.
+    pub(super) fn send_ping(&mut self, client: usize, now: Moment) {
+        let client = &mut self.clients[client];
+        if let Some(pings) = &mut client.link.reported_pings {
+            *pings = Pings::on_a_new_connection(now, client.session_timeout);
+            pings.under_way = Some(now);
+        }
+    }
+
+    /// The server answers a ping, as it answers a read.
+    pub(super) fn answer_ping(&mut self, client: usize, races: bool, now: Moment) {
+        let link = &mut self.clients[client].link;
+        let sent = link.reported_pings.as_mut().and_then(|pings| pings.under_way.take());
+        let Some(sent) = sent else { return };
+        // Nothing of a deposed leader is delivered later than at once.
+        let fate = if link.deposed { Fate::Arrived } else { Fate::OnItsWay };
+        if !link.deposed {
+            self.draw_grace(client);
+            self.clients[client].link.heard.record_activity(now, races);
+        }
+        let arrival = self.send_off(fate);
+        self.clients[client].events.push_back((arrival, ClientEvent::PingAnswered { sent }));
+    }
+
     /// The client has reconnected, and the leader is notified.
     pub(super) fn report_connection(&mut self, client: usize, now: Moment) {
         self.draw_grace(client);
         self.clients[client].link.heard.record_connection(now);
+    }
+
+    /// The client's server crashes, and its reports of the last time are lost.
+    pub(super) fn lose_report(&mut self, client: usize, now: Moment) {
+        let made_before = self.draw_report_age(client);
+        self.clients[client].link.heard.lose_a_report(made_before, now, false);
+    }
+
+    /// How long ago a server made its last report.
+    fn draw_report_age(&mut self, client: usize) -> Duration {
+        let longest = self.clients[client].link.heard.max_report_age().as_nanos() as u64;
+        // Often the maximum, which is the worst case.
+        let age = if self.random.one_in(2) { longest - 1 } else { self.random.below(longest) };
+        Duration::from_nanos(age)
     }
 
     pub(super) fn draw_grace(&mut self, client: usize) {
@@ -134,10 +190,7 @@ impl State {
     /// The ensemble receives nothing from the client from now on. Perhaps its server crashes before
     /// its next report.
     pub(super) fn silence(&mut self, client: usize, server_dies: bool, now: Moment) {
-        let longest = self.clients[client].link.heard.max_report_age().as_nanos() as u64;
-        // Often the maximum, which is the worst case.
-        let made_before = if self.random.one_in(2) { longest - 1 } else { self.random.below(longest) };
-        let made_before = Duration::from_nanos(made_before);
+        let made_before = self.draw_report_age(client);
         let client = &mut self.clients[client];
         let is_always_active = client.is_in_contact(now);
         let heard = &mut client.link.heard;
@@ -198,6 +251,32 @@ impl ClientState {
         link.pings && is_served && self.paused_until <= now
     }
 
+    /// The client library has a new connection, or none.
+    pub(super) fn begin_pings(&mut self, now: Moment) {
+        let timeout = self.session_timeout;
+        if let Some(pings) = &mut self.link.reported_pings {
+            *pings = Pings::on_a_new_connection(now, timeout);
+        }
+    }
+
+    /// Whether the client has to report that a server has taken up the session.
+    pub(super) fn is_taken_up(&self) -> bool {
+        self.events.iter().any(|(_, event)| matches!(event, ClientEvent::TakenUp { .. }))
+    }
+
+    /// When the client library sends its next ping.
+    pub(super) fn next_ping(&self) -> Option<Moment> {
+        let pings = self.link.reported_pings.as_ref()?;
+        let may_ping = self.link.connected && !self.link.over && self.sink.is_some();
+        (may_ping && pings.under_way.is_none()).then(|| pings.next.max(self.paused_until))
+    }
+
+    /// Whether a ping that is under way reaches the server.
+    pub(super) fn has_ping_to_answer(&self) -> bool {
+        let is_under_way = self.link.reported_pings.as_ref().is_some_and(|pings| pings.under_way.is_some());
+        is_under_way && self.link.connected && !self.link.partitioned && !self.link.over
+    }
+
     /// When the server ends the session if it receives nothing more. `None` while it keeps
     /// receiving.
     pub(super) fn ends_on_the_server_at(&self, now: Moment) -> Option<Moment> {
@@ -209,7 +288,12 @@ impl ClientState {
     /// keeps its lease too long: a gap that docs/guarantees.md names. So the former timeout counts
     /// until the client has reported the reconnect.
     fn timeout_at_risk(&self) -> Duration {
-        let is_unreported = self.events.iter().any(|(_, event)| matches!(event, ClientEvent::Connected(_)));
+        if let Some(wired) = &self.wire {
+            return self.session_timeout.max(wired.reported);
+        }
+        let is_grant =
+            |event: &ClientEvent| matches!(event, ClientEvent::Connected(_) | ClientEvent::TakenUp { .. });
+        let is_unreported = self.events.iter().any(|(_, event)| is_grant(event));
         if is_unreported { self.session_timeout.max(self.former_timeout) } else { self.session_timeout }
     }
 

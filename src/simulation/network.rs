@@ -225,14 +225,7 @@ impl ZooKeeperClient for Wire {
         self.call("create", path, |client| {
             let created = client.create(path, data, acl, mode);
             if let Ok(created) = &created {
-                let mut state = self.world.state();
-                // A recreated directory counts from zero again.
-                state.deleted_by_another.remove(created);
-                *state.created.entry(data.to_vec()).or_default() += 1;
-                // A downgrade names its znode itself, and may not be completed.
-                if mode == CreateMode::Ephemeral && generated_sequence(created).is_some() {
-                    state.tentative.insert(created.clone());
-                }
+                self.world.record_creation(created, data, mode);
             }
             created
         })
@@ -242,12 +235,8 @@ impl ZooKeeperClient for Wire {
         self.call("delete", path, |client| {
             let owner = self.world.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
             let deleted = client.delete(path, version);
-            let mut state = self.world.state();
-            let is_revoked = state.revoked.contains(path);
-            let is_of_another = owner != client.session_id() && generated_sequence(path).is_some();
-            if deleted.is_ok() && (is_revoked || is_of_another) {
-                state.deleted_by_another.insert(path.to_owned());
-                state.node_deleted.insert(owner);
+            if deleted.is_ok() {
+                self.world.record_deletion(self.client, path, owner);
             }
             deleted
         })
@@ -283,6 +272,10 @@ impl ZooKeeperClient for Wire {
         self.simulated.report_delay()
     }
 
+    fn reports_pings(&self) -> bool {
+        self.world.state().clients[self.client].link.reported_pings.is_some()
+    }
+
     fn min_idle_for_ping(&self) -> Duration {
         self.min_idle_for_ping
     }
@@ -302,6 +295,31 @@ impl ZooKeeperClient for Wire {
         };
         drop(sink);
         pause(Wait::Turn);
+    }
+}
+
+impl World {
+    /// Records that a client has created a znode.
+    pub(super) fn record_creation(&self, path: &str, data: &[u8], mode: CreateMode) {
+        let mut state = self.state();
+        // A recreated directory counts from zero again.
+        state.deleted_by_another.remove(path);
+        *state.created.entry(data.to_vec()).or_default() += 1;
+        // A downgrade names its znode itself, and may not be completed.
+        if mode == CreateMode::Ephemeral && generated_sequence(path).is_some() {
+            state.tentative.insert(path.to_owned());
+        }
+    }
+
+    /// Records that a client has deleted a znode of this session.
+    pub(super) fn record_deletion(&self, client: usize, path: &str, owner: i64) {
+        let mut state = self.state();
+        let is_revoked = state.revoked.contains(path);
+        let is_of_another = owner != state.clients[client].simulated.session_id();
+        if is_revoked || (is_of_another && generated_sequence(path).is_some()) {
+            state.deleted_by_another.insert(path.to_owned());
+            state.node_deleted.insert(owner);
+        }
     }
 }
 

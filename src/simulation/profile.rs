@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::random::Random;
+use super::wire::Step;
 use crate::fake::SequenceEnd;
 
 #[derive(Clone, Debug)]
@@ -29,10 +30,19 @@ pub(super) struct Profile {
     pub(super) weights: Weights,
     /// Whether there are users of blocking locks, and candidates.
     pub(super) blocks: bool,
+    /// Whether threads share cohort locks, and whether they use hardly anything else.
+    pub(super) cohorts: bool,
+    pub(super) mostly_cohorts: bool,
     /// Whether some sessions are replaced when they are lost.
     pub(super) replaces: bool,
     /// Whether callbacks act.
     pub(super) callbacks_act: bool,
+    /// Whether the clients are the crate's own connection, on a network of bytes.
+    pub(super) on_wire: bool,
+    /// The number of servers there.
+    pub(super) servers: usize,
+    /// Whether those send the transaction with an event, as releases from 3.9.0 do.
+    pub(super) events_have_zxids: bool,
 }
 
 /// The faults that may occur.
@@ -115,10 +125,15 @@ impl Profile {
             sequence_end: SequenceEnd::Wraps,
             unreadable: false,
             blocks: false,
+            cohorts: false,
+            mostly_cohorts: false,
             replaces: false,
             faults,
             weights,
             callbacks_act: random.one_in(3),
+            on_wire: false,
+            servers: 0,
+            events_have_zxids: false,
         };
         if profile.first_sequence == i32::MAX - 2 {
             let ends = [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes, SequenceEnd::Mixes];
@@ -127,13 +142,22 @@ impl Profile {
         profile.unreadable = !profile.shares && random.one_in(4);
         profile.blocks = profile.shares || random.one_in(2);
         profile.replaces = profile.blocks && random.one_in(2);
+        profile.cohorts = profile.blocks && !random.one_in(3);
         if profile.blocks && random.one_in(3) {
             // For locks on both.
             profile.dirs = 2;
         }
-        if profile.blocks && random.one_in(3) {
+        profile.mostly_cohorts = profile.cohorts && random.one_in(2);
+        if profile.mostly_cohorts || profile.blocks && random.one_in(3) {
             // Leaves the locks to the threads that block.
             profile.locks_per_client = 0;
+        }
+        profile.on_wire = random.one_in(3);
+        if profile.on_wire {
+            profile.servers = random.of(&[1, 2, 3, 3]);
+            profile.events_have_zxids = random.one_in(2);
+            // A call takes several steps.
+            profile.steps *= 4;
         }
         profile
     }
@@ -143,7 +167,32 @@ impl Profile {
     }
 }
 
+impl Weights {
+    pub(super) fn of_wire(&self, step: Step) -> u64 {
+        match step {
+            Step::Act | Step::Notify | Step::Probe => self.event,
+            Step::Timer => self.timer,
+            Step::Open | Step::Send | Step::Receive | Step::SendLate(_) | Step::Commit => self.network,
+        }
+    }
+}
+
 impl Faults {
+    /// Those that are none of the network, and of clients that are not the crate's own connection.
+    pub(super) fn beside_the_wire(self) -> Faults {
+        Faults {
+            disconnects: false,
+            partitions: false,
+            failing_calls: false,
+            slow_replies: false,
+            deaths: false,
+            regrants: false,
+            deposed: false,
+            panicking_calls: false,
+            ..self
+        }
+    }
+
     pub(super) fn any(self) -> bool {
         self.disconnects
             || self.partitions

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checks::keeps_waiting;
+use super::cohorts;
 use super::faults;
 use super::locks::{Action, Callback};
 use super::run::{Verdict, check};
 use super::scheduler::{DIRS, Scheduler};
+use super::wire;
 use super::world::{ClientState, World};
 use crate::locks::listening_lock::ListeningLock;
 
@@ -73,12 +75,32 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
         faults::end_partition(world, number);
     }
+    if world.profile.on_wire {
+        return let_every_client_connect(scheduler);
+    }
     // A lost connection is reported before the next one opens.
     settle(scheduler)?;
     for number in 0..clients {
         faults::reconnect(world, number);
     }
     settle(scheduler)
+}
+
+/// Every client on the wire must find a server within a session timeout, unless its session is lost.
+fn let_every_client_connect(scheduler: &mut Scheduler<'_>) -> Verdict {
+    let world = Arc::clone(&scheduler.world);
+    wire::faults::stop(&world);
+    settle(scheduler)?;
+    let timeouts = |client: &ClientState| client.session_timeout.max(client.former_timeout);
+    let longest = world.state().clients.iter().map(timeouts).max().unwrap_or_default();
+    let limit = world.now().after(longest);
+    while !wire::faults::unserved(&world).is_empty() {
+        if !scheduler.wait_for_the_clock(limit) {
+            return Err(format!("the clients {:?} find no server", wire::faults::unserved(&world)));
+        }
+        settle(scheduler)?;
+    }
+    Ok(())
 }
 
 /// Releases every owned lock, in turn, until no request waits.
@@ -90,8 +112,10 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
     check_that_revocations_are_noticed(&world, &asked)?;
     let mut limit = world.now().after(BOUND);
     let mut acquisitions = 0;
+    let transports = wire::faults::transports(&world);
     loop {
         settle(scheduler)?;
+        world.check_that_kept_locks_are_given_up()?;
         let progress = world.state().acquisitions;
         if std::mem::replace(&mut acquisitions, progress) != progress {
             limit = world.now().after(BOUND);
@@ -109,7 +133,7 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
         let waiting = waiters(&world);
         if waiting.is_empty() && scheduler.busy_threads().is_empty() {
-            return Ok(());
+            return check_transports(&world, &transports);
         }
         if !scheduler.wait_for_the_clock(limit) {
             let threads = scheduler.busy_threads();
@@ -119,6 +143,16 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
         check(&world)?;
     }
+}
+
+/// No client on the wire has left a connection without a fault.
+fn check_transports(world: &World, former: &[Option<u64>]) -> Verdict {
+    let present = wire::faults::transports(world);
+    let left = former
+        .iter()
+        .zip(present)
+        .position(|(former, present)| former.is_some() && present.is_some() && *former != present);
+    left.map_or(Ok(()), |client| Err(format!("client {client} leaves a connection without a fault")))
 }
 
 /// No lock is owned whose znode another client has deleted.
@@ -198,6 +232,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
         drop(lock);
         scheduler.act(number, Action::Drop);
     }
+    scheduler.drop_the_cohort_locks();
     // A deletion that has failed often is retried after half a minute.
     pass(scheduler, BOUND)?;
     for (number, record) in world.state().locks.iter().enumerate() {
@@ -223,6 +258,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
     // The znode of a session that ended without contact may still exist, watched by a request that
     // is gone. An unreadable znode is checked by a call that leaves a watch if the znode does not
     // exist.
+    cohorts::fire_watches_on_children(&world);
     let watches = world.zookeeper.watch_count();
     let faults = world.profile.faults;
     let all_is_readable = !world.profile.unreadable && !faults.hidden_deletions && !faults.denials;

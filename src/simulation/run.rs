@@ -54,8 +54,9 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
     for _ in 0..world.profile.clients {
         clients::open_client(&world);
     }
-    for _ in 0..world.profile.steps {
-        scheduler.step();
+    let mut steps = 0;
+    while steps < world.profile.steps {
+        steps += usize::from(scheduler.step());
         check(&world)?;
     }
     quiesce::stop_the_faults(scheduler)?;
@@ -66,7 +67,7 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
 
 pub(super) fn check(world: &World) -> Verdict {
     let broken = world.state().failure.clone();
-    match broken.or_else(|| world.check(&DIRS)) {
+    match broken.or_else(|| world.check(&DIRS)).or_else(|| world.check_calls()) {
         Some(what) => Err(what),
         None => Ok(()),
     }

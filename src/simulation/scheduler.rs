@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::baton::{Baton, Body, Pool, Report, Role, Wait};
 use super::profile::Weights;
+use super::wire;
 use super::world::World;
 use crate::session::Moment;
 
@@ -49,8 +50,11 @@ enum Step {
     Start(usize),
     CallBack(usize),
     Notify(usize),
+    Ping(usize),
+    AnswerPing(usize),
     Fire(usize),
     Expire(usize),
+    Wire(usize, wire::Step),
     PassTime,
     Use,
     Fault,
@@ -61,8 +65,9 @@ impl<'a> Scheduler<'a> {
         Scheduler { world, pool, threads: BTreeMap::new(), last_thread: 0 }
     }
 
-    /// Takes any possible step.
-    pub(super) fn step(&mut self) {
+    /// Takes any possible step. Returns whether it counts: pings are many, and must not leave the
+    /// faults less time.
+    pub(super) fn step(&mut self) -> bool {
         let weights = self.world.profile.weights;
         let mut steps = self.possible_steps(&weights);
         let is_idle = steps.is_empty();
@@ -70,18 +75,38 @@ impl<'a> Scheduler<'a> {
             if let Some(broken) = self.world.check_that_losses_are_reported() {
                 self.world.fail(broken);
             }
+            // Without faults, and with free workers.
+            if self.world.profile.is_calm() && !self.world.profile.is_busy {
+                if let Err(broken) = self.world.check_that_kept_locks_are_given_up() {
+                    self.world.fail(broken);
+                }
+            }
         }
         if let Some(next) = self.next_time() {
             // When no other step is possible, time passes.
             let weight = if is_idle { 1000 } else { weights.time };
-            if next > self.world.now() && !self.must_return(&steps) {
+            if next > self.world.now() && !self.must_return(&steps) && !self.is_wire_overdue() {
                 steps.push((weight, Step::PassTime));
             }
         }
         steps.push((weights.user, Step::Use));
         steps.push((weights.fault, Step::Fault));
         let step = self.choose(&steps);
+        let counts = !self.is_of_a_ping(step);
         self.take(step);
+        counts
+    }
+
+    fn is_of_a_ping(&self, step: Step) -> bool {
+        match step {
+            Step::Ping(_) | Step::AnswerPing(_) => true,
+            Step::Notify(client) => {
+                let state = self.world.state();
+                let event = state.clients[client].events.front();
+                event.is_some_and(|(_, event)| matches!(event, crate::ClientEvent::PingAnswered { .. }))
+            }
+            _ => false,
+        }
     }
 
     /// Whether a thread can run whose call must return now.
@@ -95,6 +120,13 @@ impl<'a> Scheduler<'a> {
                 .is_some_and(|thread| state.calls.values().any(|call| call.is_due(&thread.name, now))),
             _ => false,
         })
+    }
+
+    fn is_wire_overdue(&self) -> bool {
+        let now = self.world.now();
+        let state = self.world.state();
+        self.world.profile.on_wire
+            && (0..state.clients.len()).any(|client| state.is_wire_overdue(client, now))
     }
 
     /// Ends all waits for a time.
@@ -153,6 +185,13 @@ impl<'a> Scheduler<'a> {
                 {
                     steps.push((weights.expiry, Step::Expire(number)));
                 }
+                if client.has_ping_to_answer() {
+                    steps.push((weights.network, Step::AnswerPing(number)));
+                }
+                if client.wire.is_some() {
+                    let of_wire = state.wire_steps(number, now).into_iter();
+                    steps.extend(of_wire.map(|step| (weights.of_wire(step), Step::Wire(number, step))));
+                }
                 if client.paused_until > now {
                     continue;
                 }
@@ -167,6 +206,9 @@ impl<'a> Scheduler<'a> {
                 }
                 if client.has_event() {
                     steps.push((weights.event, Step::Notify(number)));
+                }
+                if client.next_ping().is_some_and(|next| next <= now) {
+                    steps.push((weights.timer, Step::Ping(number)));
                 }
                 if client.timers.first().is_some_and(|timer| timer.due <= now) {
                     steps.push((weights.timer, Step::Fire(number)));
@@ -207,7 +249,7 @@ impl<'a> Scheduler<'a> {
             let end = client.ends_on_the_server_at(now).filter(|_| lives);
             let later = [client.paused_until, client.link.slow_until, client.link.searches_until]
                 .map(|end| Some(end).filter(|end| *end > now));
-            [timer, end].into_iter().chain(later).flatten().min()
+            [timer, end, client.next_ping()].into_iter().chain(later).flatten().min()
         };
         let of_thread = |thread: &Thread| match thread.wait {
             Wait::Time(moment) | Wait::Signals(_, Some(moment)) => {
@@ -216,8 +258,9 @@ impl<'a> Scheduler<'a> {
             _ => None,
         };
         let of_threads = self.threads.values().filter_map(of_thread);
+        let of_wires = (0..state.clients.len()).filter_map(|client| state.next_wire_time(client, now));
         let of_calls = state.calls.values().filter_map(|call| call.next_deadline(now));
-        state.clients.iter().filter_map(of_client).chain(of_threads).chain(of_calls).min()
+        state.clients.iter().filter_map(of_client).chain(of_threads).chain(of_wires).chain(of_calls).min()
     }
 
     fn take(&mut self, step: Step) {
@@ -227,8 +270,14 @@ impl<'a> Scheduler<'a> {
             Step::Start(client) => self.start(client),
             Step::CallBack(client) => self.call_back(client),
             Step::Notify(client) => self.notify(client),
+            Step::Ping(client) => {
+                let now = self.world.now();
+                self.world.state().send_ping(client, now);
+            }
+            Step::AnswerPing(client) => self.answer_ping(client),
             Step::Fire(client) => self.fire(client),
             Step::Expire(client) => self.expire(client),
+            Step::Wire(client, step) => self.world.take_wire_step(client, step),
             Step::PassTime => self.pass_time(),
             Step::Use => self.use_something(),
             Step::Fault => super::faults::inject(&self.world),
@@ -354,8 +403,21 @@ impl<'a> Scheduler<'a> {
             };
             (sink, event)
         };
-        self.world.note(format!("client {client} gets {}", describe(&event)));
+        let line = format!("client {client} gets {}", describe(&event));
+        match event {
+            crate::ClientEvent::PingAnswered { .. } => self.world.note_routine(line),
+            _ => self.world.note(line),
+        }
         sink(event);
+    }
+
+    fn answer_ping(&mut self, client: usize) {
+        let now = self.world.now();
+        let mut state = self.world.state();
+        let races = !self.world.profile.is_calm() && state.random.one_in(3);
+        state.answer_ping(client, races, now);
+        drop(state);
+        super::faults::perhaps_lose_server_after_ping(&self.world, client);
     }
 
     fn fire(&mut self, client: usize) {
@@ -366,6 +428,9 @@ impl<'a> Scheduler<'a> {
 
     fn expire(&mut self, number: usize) {
         self.world.note(format!("the server ends the session of client {number}"));
+        if self.world.profile.on_wire {
+            return self.world.expire_on_wire(number);
+        }
         let mut state = self.world.state();
         let notices = state.random.one_in(2);
         let client = &state.clients[number];
@@ -419,7 +484,7 @@ impl<'a> Scheduler<'a> {
     }
 }
 
-fn describe(event: &crate::ClientEvent) -> String {
+pub(super) fn describe(event: &crate::ClientEvent) -> String {
     match event {
         crate::ClientEvent::NodeChanged { path } => format!("a change of {}", super::world::short(path)),
         event => format!("{event:?}"),

@@ -68,7 +68,9 @@ impl Scheduler<'_> {
         let (client, session, dir, choice) = {
             let mut state = self.world.state();
             let clients = state.clients.len();
-            let client = state.random.index(clients);
+            // Cohorts need several threads of one session.
+            let limit = if self.world.profile.cohorts { clients.min(2) } else { clients };
+            let client = state.random.index(limit);
             let dir = DIRS[state.random.index(self.world.profile.dirs)];
             (client, state.clients[client].session.clone(), dir, state.random.below(16))
         };
@@ -81,9 +83,13 @@ impl Scheduler<'_> {
         let user = User { world: Arc::clone(&self.world), client, session, dir };
         let revokes = self.world.profile.faults.deletions && !self.world.profile.unreadable;
         let body: Body = match choice {
+            choice if choice > 3 && self.world.profile.mostly_cohorts => {
+                Box::new(move || user.use_cohort_lock())
+            }
             0 | 1 => Box::new(move || user.use_reentrant_lock()),
             2..5 => Box::new(move || user.stand()),
             5 if revokes => Box::new(move || user.revoke()),
+            5..13 if self.world.profile.cohorts => Box::new(move || user.use_cohort_lock()),
             _ => Box::new(move || user.use_lock()),
         };
         self.spawn_blocking(client, body);

@@ -11,12 +11,15 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::baton::role;
-use super::guards::{Call, Hold};
+use super::cohorts::CohortRecord;
+use super::guards::Call;
+use super::holds::Hold;
 use super::link::{Arrival, Link};
 use super::locks::LockRecord;
 use super::profile::Profile;
 use super::random::Random;
 use super::runtime::{SimulatedRuntime, Timer};
+use super::wire::{Ensemble, Wired};
 use crate::Session;
 use crate::client::{ClientEvent, EventSink};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
@@ -63,6 +66,8 @@ pub(super) struct State {
     pub(super) holds: BTreeMap<usize, Hold>,
     pub(super) holds_so_far: usize,
     pub(super) acquisitions: u64,
+    /// The cohort locks, whose threads share a place.
+    pub(super) cohorts: Vec<CohortRecord>,
     /// Calls with a deadline or a token.
     pub(super) calls: BTreeMap<usize, Call>,
     pub(super) tags: usize,
@@ -70,13 +75,17 @@ pub(super) struct State {
     pub(super) created: BTreeMap<Vec<u8>, usize>,
     /// How often the clock has jumped.
     pub(super) clock_jumps: u64,
+    /// The servers of the clients on the wire.
+    pub(super) ensemble: Ensemble,
     pub(super) failure: Option<String>,
     trace: VecDeque<String>,
 }
 
 /// One process with its session.
 pub(super) struct ClientState {
+    /// On the wire only the holder of the session.
     pub(super) simulated: Arc<SimulatedClient>,
+    pub(super) wire: Option<Wired>,
     pub(super) session_timeout: Duration,
     /// The one granted before that.
     pub(super) former_timeout: Duration,
@@ -127,7 +136,9 @@ impl State {
 
 impl World {
     pub(super) fn new(profile: Profile, random: Random, verbose: bool) -> Arc<World> {
+        let origin = Moment::from_nanos(Duration::from_secs(1000).as_nanos() as u64);
         let state = State {
+            ensemble: Ensemble::new(profile.servers, origin),
             random,
             clients: Vec::new(),
             locks: Vec::new(),
@@ -143,6 +154,7 @@ impl World {
             holds: BTreeMap::new(),
             holds_so_far: 0,
             acquisitions: 0,
+            cohorts: Vec::new(),
             calls: BTreeMap::new(),
             tags: 0,
             created: BTreeMap::new(),
@@ -151,7 +163,7 @@ impl World {
             trace: VecDeque::new(),
         };
         Arc::new(World {
-            now: AtomicU64::new(Duration::from_secs(1000).as_nanos() as u64),
+            now: AtomicU64::new(origin.as_nanos()),
             zookeeper: SimulatedZooKeeper::new(),
             profile,
             verbose,
@@ -170,6 +182,9 @@ impl World {
 
     pub(super) fn set_now(&self, now: Moment) {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
+        if self.profile.on_wire {
+            self.state().note_wire_time(now);
+        }
     }
 
     pub(super) fn in_trouble(&self) -> bool {

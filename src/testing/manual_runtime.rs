@@ -32,7 +32,7 @@ pub(crate) fn open_client_on_manual_runtime(
     super::begin();
     let runtime = Arc::new(ManualRuntime::default());
     let contact = FirstContact::by(runtime.now(), session_timeout, "the simulation");
-    let session = Session::open(Ok(client), runtime.clone(), None, &contact);
+    let session = Session::open(Ok(client), runtime.clone(), None, contact);
     (runtime, session.unwrap())
 }
 
@@ -70,9 +70,14 @@ impl ManualRuntime {
         self.state.lock().elapsed
     }
 
+    /// Advances the time as if the process was suspended: no timer has run yet.
+    pub(crate) fn suspend(&self, time: Duration) {
+        self.state.lock().elapsed += time;
+    }
+
     /// Advances the time and runs the timers that are due then.
     pub(crate) fn advance(&self, time: Duration) {
-        self.state.lock().elapsed += time;
+        self.suspend(time);
         loop {
             let Some(job) = self.state.lock().take_due() else { return };
             job();

@@ -1,8 +1,11 @@
 //! Shared parts of the unit tests: waits with a deadline, and monitors that end the run when a test
 //! cannot fail itself.
 //!
-//! The tests in `tests/` and the benchmarks share [`wait`] and [`panics`], through `tests/support`.
+//! The tests in `tests/` and the benchmarks share some of it, through `tests/support`.
 
+#[cfg(feature = "tls")]
+#[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
+pub(crate) mod certificates;
 mod manual_runtime;
 mod on_workers;
 #[allow(unreachable_pub, reason = "shared with other binaries")]

@@ -110,6 +110,10 @@ impl ZooKeeperClient for OnWorkers {
         self.client.min_idle_for_ping()
     }
 
+    fn reports_pings(&self) -> bool {
+        self.client.reports_pings()
+    }
+
     fn owns_session(&self) -> bool {
         self.client.owns_session()
     }

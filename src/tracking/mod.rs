@@ -12,6 +12,7 @@
 mod deletion_watch;
 #[cfg(test)]
 mod tests;
+mod waiter_watch;
 mod watch_cell;
 mod watch_loop;
 mod watching;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 
 pub(crate) use self::deletion_watch::DeletionWatch;
+pub(crate) use self::waiter_watch::WaiterWatch;
 use self::watch_cell::{View, WatchCell};
 use self::watch_loop::WatchLoop;
 pub(crate) use self::watching::Watching;

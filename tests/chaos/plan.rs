@@ -14,7 +14,10 @@ pub const SERVERS: usize = 3;
 /// The directories of the locks. A lock is named by its index here.
 pub const LOCKS: [&str; 3] = ["/chaos/a", "/chaos/b", "/chaos/c"];
 
-/// Six ticks of the servers: short, so that sessions do expire.
+/// That of the servers.
+pub const TICK: Duration = Duration::from_millis(500);
+
+/// Six ticks: short, so that sessions do expire.
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// After this much chaos all faults end, and every thread must acquire every lock.

@@ -16,7 +16,7 @@ use zookeeper_recipes_lock::{
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, session, unique_dir};
 use crate::support::net::free_port;
 use crate::support::relay::Relay;
-use crate::support::server;
+use crate::support::server::{self, Server};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
 
 #[test]
@@ -32,12 +32,12 @@ fn session_is_connected_when_connect_returns() {
 
 #[test]
 fn session_timeout_is_the_granted_one() {
-    let connect_string = server::shared().connect_string();
-    assert_eq!(connect(&connect_string, Duration::from_secs(300)).session_timeout(), Duration::from_secs(40));
-    assert_eq!(
-        connect(&connect_string, Duration::from_millis(200)).session_timeout(),
-        Duration::from_secs(1)
-    );
+    let granted = |timeout| {
+        let builder = Session::builder(server::shared().connect_string()).session_timeout(timeout);
+        builder.wait_for_server(deadline()).connect().unwrap().session_timeout()
+    };
+    assert_eq!(granted(Duration::from_secs(300)), Duration::from_secs(40));
+    assert_eq!(granted(Duration::from_millis(200)), Duration::from_secs(1));
 }
 
 #[test]
@@ -291,4 +291,16 @@ fn credentials_are_presented_after_a_reconnect_and_by_a_session_that_replaces_a_
     relay.restore();
     eventually("another session is connected", || ours.state() == SessionState::Connected);
     lock.lock().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn session_with_refused_credentials_is_closed_at_the_server() {
+    let server = Server::start();
+    // Servers accept any password of the scheme `digest`, and refuse schemes that they do not know.
+    let builder = Session::builder(server.connect_string()).session_timeout(LONG);
+    let error = builder.auth("no-such-scheme", "ada:secret").connect().unwrap_err();
+    assert!(matches!(error, LockError::CredentialsRefused { .. }), "{error}");
+    let begun = Instant::now();
+    eventually("the session is closed", || server.session_count() == 0);
+    assert!(begun.elapsed() < LONG, "before it expires");
 }

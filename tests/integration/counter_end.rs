@@ -104,8 +104,8 @@ fn server_that_counted_to(next: i32, dir: &str) -> Server {
     let server = Server::start();
     let observer = Observer::at(&server);
     observer.create_persistent(dir);
-    // Greater than any number that the server may still write.
-    let zxid = observer.zk().exists(dir, false).unwrap().unwrap().czxid + 1000;
+    // The number that follows the last of the server's own log.
+    let zxid = server.zxid() + 1;
     server.stop();
     let log = server.dir().join(format!("data/version-2/log.{zxid:x}"));
     fs::write(log, log_of_a_create(zxid, &format!("{dir}/last"), next)).unwrap();

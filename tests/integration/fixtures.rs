@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
-use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Session};
+use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Session, SessionBuilder};
 
 use crate::support::server::Server;
 use crate::support::wait::{deadline, eventually};
@@ -43,9 +43,14 @@ impl ErrorVariant for LockError {
     }
 }
 
+/// A session on servers with ticks of half a second, or whose shortest session timeout shows theirs.
+fn builder(connect_string: &str, timeout: Duration) -> SessionBuilder {
+    Session::builder(connect_string).session_timeout(timeout).max_tick(Duration::from_millis(500))
+}
+
 /// Connects a session that is replaced when it is lost.
 pub fn connect_replaced(connect_string: &str, timeout: Duration) -> Session {
-    Session::builder(connect_string).session_timeout(timeout).replace_lost_sessions(true).connect().unwrap()
+    builder(connect_string, timeout).replace_lost_sessions(true).connect().unwrap()
 }
 
 pub fn session(server: &Server) -> Session {
@@ -53,7 +58,7 @@ pub fn session(server: &Server) -> Session {
 }
 
 pub fn connect(connect_string: &str, timeout: Duration) -> Session {
-    Session::connect(connect_string, timeout).unwrap()
+    builder(connect_string, timeout).connect().unwrap()
 }
 
 /// A directory that no other test uses. Neither it nor its parents exist at first.

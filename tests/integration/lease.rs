@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{BlockingWriteLock, LockGuard, LossReason, SessionState, WriteLock};
 
-use crate::fixtures::{LONG, connect, next, unique_dir};
+use crate::fixtures::{LONG, Observer, connect, next, unique_dir};
 use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
 use crate::support::server::{Server, ServerOptions};
@@ -59,11 +59,6 @@ fn keep_alive_lost_with_an_observer_and_its_master_extends_no_lease() {
     let leader = ensemble.leader();
     assert_ne!(leader, MASTER, "it was started after the leader was elected");
     let leader = ensemble.node(leader);
-    let zxid = || {
-        let answer = leader.four_letter("srvr");
-        let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).map(str::to_owned);
-        u64::from_str_radix(&zxid.expect("the leader reports its zxid"), 16).expect("a number")
-    };
     for attempt in 0..3 {
         ensemble.await_quorum();
         eventually("the observer serves", || ensemble.node(OBSERVER).serves());
@@ -76,8 +71,8 @@ fn keep_alive_lost_with_an_observer_and_its_master_extends_no_lease() {
         // There are no other writes: the next transactions are a keep-alive and its confirmation.
         let idle = Instant::now() + Duration::from_millis(2800 + 300 * attempt);
         eventually("the locks are settled", || Instant::now() >= idle);
-        let before = zxid();
-        eventually("a keep-alive is confirmed", || zxid() >= before + 2);
+        let before = leader.zxid();
+        eventually("a keep-alive is confirmed", || leader.zxid() >= before + 2);
         ensemble.pause(MASTER);
         ensemble.pause(OBSERVER);
         takes_over_without_overlap(&guard, &waiter);
@@ -116,4 +111,50 @@ fn close_with_a_silent_server_returns_in_time() {
     let begun = Instant::now();
     session.close();
     assert!(begun.elapsed() < scaled(Duration::from_millis(500)), "{:?}", begun.elapsed());
+}
+
+/// Sessions that own nothing only ping: what they cost the ensemble does not go through its log.
+#[test]
+fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
+    const SESSIONS: usize = 300;
+    let timeout = scaled(Duration::from_secs(6));
+    let window = 2 * timeout;
+    let server = Server::with(ServerOptions {
+        tick_time_ms: 200,
+        min_session_timeout_ms: 400,
+        ..ServerOptions::default()
+    });
+    let (dir, other_dir) = (unique_dir("quiet"), unique_dir("owned"));
+    let observer = Observer::at(&server);
+    observer.create_persistent(&dir);
+    let first = format!("{dir}/x-observer-lock-0000000000");
+    observer.create_persistent(&first);
+    let sessions: Vec<_> = (0..SESSIONS).map(|_| connect(&server.connect_string(), timeout)).collect();
+    let waiters: Vec<_> =
+        sessions.iter().step_by(2).map(|session| WriteLock::new(session, &dir).unwrap()).collect();
+    for waiter in &waiters {
+        assert!(!waiter.lock().unwrap());
+    }
+    let transactions_in = |window: Duration| {
+        let before = server.zxid();
+        thread::sleep(window);
+        server.zxid() - before
+    };
+    // A session that loses contact on a slow machine writes after its reconnect.
+    eventually_within(20 * window, "no transactions", || transactions_in(window) == 0);
+
+    let guard = BlockingWriteLock::new(&sessions[1], &other_dir).unwrap().lock().unwrap();
+    let period = timeout / 6;
+    let few = i64::try_from(window.as_nanos() / period.as_nanos()).unwrap();
+    eventually_within(20 * window, "few transactions", || (1..=2 * few).contains(&transactions_in(window)));
+    assert!(guard.is_owner());
+    guard.unlock().unwrap();
+    eventually_within(20 * window, "no transactions", || transactions_in(window) == 0);
+    for session in &sessions {
+        assert_eq!(session.state(), SessionState::Connected);
+    }
+    let owner = waiters.iter().position(|waiter| waiter.is_owner());
+    assert_eq!(owner, None);
+    observer.delete(&first);
+    eventually("the first waiter owns", || waiters[0].is_owner());
 }

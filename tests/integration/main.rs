@@ -14,6 +14,10 @@ mod support;
 mod child_test;
 mod fixtures;
 
+mod brought_handle;
+mod cohorts;
+#[cfg(all(feature = "test-util", feature = "zookeeper"))]
+mod conformance;
 mod connecting;
 mod counter_end;
 mod directories;
@@ -30,5 +34,8 @@ mod ported;
 mod recoverable;
 mod reentrant;
 mod revoking;
+mod servers;
 mod sharing;
+#[cfg(feature = "tls")]
+mod tls;
 mod tracking;

@@ -113,6 +113,12 @@ impl Ensemble {
         all.join(",")
     }
 
+    /// The addresses of all servers' ports with TLS.
+    pub fn tls_connect_string(&self) -> String {
+        let all: Vec<_> = self.nodes.iter().map(Server::tls_connect_string).collect();
+        all.join(",")
+    }
+
     /// The address of one server.
     pub fn connect_string_of(&self, index: usize) -> String {
         self.nodes[index].connect_string()

@@ -21,6 +21,9 @@ pub mod relay;
 pub mod server;
 
 // In `src`, because the unit tests use them too.
+#[cfg(feature = "tls")]
+#[path = "../../src/testing/certificates.rs"]
+pub mod certificates;
 #[path = "../../src/testing/panics.rs"]
 pub mod panics;
 #[path = "../../src/testing/wait.rs"]

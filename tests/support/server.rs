@@ -1,7 +1,7 @@
 //! One real ZooKeeper server, with verbs to break and repair it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -30,6 +30,19 @@ pub struct ServerOptions {
     pub max_session_timeout_ms: u32,
     /// More lines for `zoo.cfg`.
     pub config: Vec<String>,
+    /// More arguments of the JVM.
+    pub jvm_flags: Vec<String>,
+    /// Files for a second client port, with TLS.
+    pub tls: Option<ServerTls>,
+}
+
+/// What a server needs for TLS. Clients must have a certificate of one of the authorities.
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    /// A PEM file with the private key (PKCS #8) and its certificate.
+    pub identity: PathBuf,
+    /// A PEM file with certificate authorities.
+    pub authorities: PathBuf,
 }
 
 impl Default for ServerOptions {
@@ -39,6 +52,8 @@ impl Default for ServerOptions {
             min_session_timeout_ms: 1_000,
             max_session_timeout_ms: 40_000,
             config: Vec::new(),
+            jvm_flags: Vec::new(),
+            tls: None,
         }
     }
 }
@@ -48,6 +63,7 @@ impl Default for ServerOptions {
 #[derive(Debug)]
 pub struct Server {
     port: u16,
+    tls_port: Option<u16>,
     supervisor: Mutex<Supervisor>,
     state: Mutex<State>,
     dir: TempDir,
@@ -106,13 +122,20 @@ impl Server {
         let (port, dir) = (free_port(), data_dir());
         let config = dir.path().join("zoo.cfg");
         let data = dir.path().join("data");
-        fs::write(&config, configuration(options, &data, port)).expect("the new directory is ours");
+        let mut lines = configuration(options, &data, port);
+        let tls_port = options.tls.as_ref().map(|tls| {
+            let port = free_port();
+            lines.extend(tls_configuration(tls, port));
+            port
+        });
+        fs::write(&config, lines.join("\n")).expect("the new directory is ours");
         fs::create_dir(&data).expect("the new directory is ours");
         fs::write(data.join("myid"), id.to_string()).expect("the new directory is ours");
 
-        let command = [SCRIPT, "run", utf8(&config)];
+        let jvm_flags = format!("SERVER_JVMFLAGS={}", options.jvm_flags.join(" "));
+        let command = ["env", &jvm_flags, SCRIPT, "run", utf8(&config)];
         let supervisor = Supervisor::new(dir.path(), &dir.path().join("log"), &command);
-        Self { port, supervisor: Mutex::new(supervisor), state: Mutex::new(State::Down), dir }
+        Self { port, tls_port, supervisor: Mutex::new(supervisor), state: Mutex::new(State::Down), dir }
     }
 
     /// Starts the process without waiting for it.
@@ -132,6 +155,11 @@ impl Server {
     /// `127.0.0.1:port`.
     pub fn connect_string(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// `localhost:port`, of the port with TLS. Panics if the server has none.
+    pub fn tls_connect_string(&self) -> String {
+        format!("localhost:{}", self.tls_port.expect("the server is configured with TLS"))
     }
 
     /// The client port.
@@ -248,6 +276,13 @@ impl Server {
         })
     }
 
+    /// The number of the last transaction.
+    pub fn zxid(&self) -> i64 {
+        let answer = self.four_letter("srvr");
+        let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
+        i64::from_str_radix(zxid.expect("the server reports its zxid"), 16).expect("it is a number")
+    }
+
     /// The watches that are set and have not fired.
     pub fn watch_count(&self) -> usize {
         self.metric("watch_count")
@@ -270,7 +305,7 @@ impl Server {
     }
 }
 
-fn configuration(options: &ServerOptions, data: &Path, port: u16) -> String {
+fn configuration(options: &ServerOptions, data: &Path, port: u16) -> Vec<String> {
     let mut lines = vec![
         format!("dataDir={}", utf8(data)),
         format!("clientPort={port}"),
@@ -282,7 +317,20 @@ fn configuration(options: &ServerOptions, data: &Path, port: u16) -> String {
         "4lw.commands.whitelist=*".to_owned(),
     ];
     lines.extend_from_slice(&options.config);
-    lines.join("\n")
+    lines
+}
+
+/// Only Netty knows TLS; it serves the plain port as well.
+fn tls_configuration(tls: &ServerTls, port: u16) -> [String; 7] {
+    [
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
+        format!("secureClientPort={port}"),
+        "secureClientPortAddress=127.0.0.1".to_owned(),
+        "ssl.keyStore.type=PEM".to_owned(),
+        format!("ssl.keyStore.location={}", utf8(&tls.identity)),
+        "ssl.trustStore.type=PEM".to_owned(),
+        format!("ssl.trustStore.location={}", utf8(&tls.authorities)),
+    ]
 }
 
 fn utf8(path: &Path) -> &str {

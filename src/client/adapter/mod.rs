@@ -13,6 +13,8 @@
 //! - It gives up for good at a disconnect if it has not pinged for a session timeout, and it pings
 //!   only after two thirds of one without any traffic.
 //!   [`min_idle_for_ping`](ZooKeeperClient::min_idle_for_ping) requests that gap.
+//! - Within a chroot, it gives a watch on `/` the path "", and calls the application's default
+//!   watcher instead of the closure. There is no remedy here: such a watch never fires.
 //! - Dropping its last handle makes a blocking call, so a dedicated thread drops it.
 //!
 //! Calls block as long as packets are swallowed. The port's contract allows this, and the session's
@@ -33,13 +35,10 @@ use zookeeper::{Subscription, ZooKeeper};
 use self::connection_state::ConnectionState;
 use self::convert::{from_error, from_stat, to_acl, to_create_mode};
 use self::watches::Watches;
-use super::{Acl, CreateMode, EventSink, Granted, Stat, ZkError, ZkResult, ZooKeeperClient};
+use super::{Acl, CreateMode, DEFAULT_TICK, EventSink, Granted, Stat, ZkError, ZkResult, ZooKeeperClient};
 
 /// Added to the crate's idle time before a ping: the crate's timer ticks in tenths of a second.
 const AFTER_PING: Duration = Duration::from_millis(200);
-
-/// The servers' default tick time.
-const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 /// A handle that the application keeps. Its default watcher is the application's, so each watch
 /// takes a closure.

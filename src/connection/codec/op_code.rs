@@ -3,7 +3,8 @@
 /// An operation of a client, with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OpCode {
-    /// Never requested, but servers reply with it to `Create2` within a multi, without a `Stat`.
+    /// For servers before 3.5, which do not know `Create2`. The reply has no `Stat`. Later servers
+    /// reply with it to `Create2` within a multi.
     Create = 1,
     Delete = 2,
     Exists = 3,

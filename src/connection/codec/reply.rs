@@ -47,8 +47,8 @@ pub(crate) enum Reply {
     },
     /// The names of the children.
     Children(Vec<String>),
-    /// Of `Sync`. Within a multi also that of `Create`, unless the znode is a container: Apache's
-    /// servers do not return a `Stat` there.
+    /// Of `Sync`, and of a create by a server before 3.5. Within a multi also that of any create but
+    /// a container's: Apache's servers do not return a `Stat` there.
     Path(String),
     /// The results of a multi, in order. If one failed, none took effect, and
     /// [`multi_failure`](Reply::multi_failure) returns it.

@@ -136,9 +136,15 @@ impl Request<'_> {
     /// Appends the frame. The caller checks that it is no longer than
     /// [`MAX_REQUEST`](super::MAX_REQUEST), before the four bytes of the length.
     pub(crate) fn encode(&self, xid: i32, frame: &mut Vec<u8>) {
+        self.encode_as(self.operation(), xid, frame);
+    }
+
+    /// As [`encode`](Request::encode), as another operation with the same record: `Create` instead
+    /// of `Create2`.
+    pub(crate) fn encode_as(&self, operation: OpCode, xid: i32, frame: &mut Vec<u8>) {
         Writer::frame(frame, |writer| {
             writer.i32(xid);
-            writer.i32(self.operation().number());
+            writer.i32(operation.number());
             self.encode_record(writer);
         });
     }

@@ -102,7 +102,7 @@ fn decode_multi<'a>(reader: &mut Reader<'a>) -> Result<Vec<Request<'a>>, DecodeE
 /// Any record but that of a multi.
 fn decode_record<'a>(operation: OpCode, reader: &mut Reader<'a>) -> Result<Request<'a>, DecodeError> {
     Ok(match operation {
-        OpCode::Create2 | OpCode::CreateContainer => Request::Create {
+        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer => Request::Create {
             path: reader.str()?.into(),
             data: reader.buffer()?.into(),
             acl: Cow::Owned(reader.vector(12, decode_acl)?),
@@ -135,7 +135,7 @@ fn decode_record<'a>(operation: OpCode, reader: &mut Reader<'a>) -> Result<Reque
         },
         OpCode::Ping => Request::Ping,
         OpCode::Close => Request::Close,
-        OpCode::Create | OpCode::Multi => return Err(DecodeError::UnknownOperation(operation.number())),
+        OpCode::Multi => return Err(DecodeError::UnknownOperation(operation.number())),
     })
 }
 

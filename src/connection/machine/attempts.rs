@@ -57,13 +57,17 @@ impl<C> Machine<C> {
         if self.identity.id != 0 && response.session_id != self.identity.id {
             return self.lose_session(SessionLoss::Expired);
         }
-        self.identity.id = response.session_id;
+        let is_new = std::mem::replace(&mut self.identity.id, response.session_id) == 0;
         self.identity.password = response.password;
         let millis = u64::from(response.timeout_ms.unsigned_abs());
-        self.pacing.set_session_timeout(std::time::Duration::from_millis(millis));
+        let session_timeout = std::time::Duration::from_millis(millis);
+        self.pacing.set_session_timeout(session_timeout);
         self.last_heard = self.last_heard.max(now);
         if self.config.credentials.is_empty() {
             return self.serve(now);
+        }
+        if !is_new {
+            self.post(Event::TakenUp { session_timeout });
         }
         for credential in &self.config.credentials {
             let scheme = credential.scheme.as_str().into();
@@ -82,14 +86,11 @@ impl<C> Machine<C> {
             return Err(Malformed);
         }
         if header.error != 0 {
-            let is_refusal = ZkError::from_code(header.error) == ZkError::AuthFailed;
-            return match is_refusal {
-                true => {
-                    self.lose_session(SessionLoss::CredentialsRefused);
-                    Ok(())
-                }
-                false => Err(Malformed),
-            };
+            if ZkError::from_code(header.error) == ZkError::AuthFailed {
+                self.credentials_refused(now);
+            }
+            // After a refusal the server closes the connection, too.
+            return Err(Malformed);
         }
         *unanswered -= 1;
         if *unanswered == 0 {

@@ -10,7 +10,7 @@
 //! | `Pausing` | none | the time of the next attempt | `Opening` |
 //! | `Opening` | being opened | [`opened`](Machine::opened) | `Greeting`, or an attempt has failed |
 //! | `Greeting` | open | the answer to the connect request | `Authenticating`, the session is lost, or an attempt has failed |
-//! | `Authenticating` | open | the answers to the credentials | `Serving`, the session is lost, or an attempt has failed |
+//! | `Authenticating` | open | the answers to the credentials | `Serving`, or an attempt has failed |
 //! | `Serving` | open | frames, requests, the next ping | the connection is lost |
 //! | `Ended` | none | nothing | |
 //!
@@ -21,12 +21,19 @@
 //!   tenth of the session timeout.
 //! - Replies come in the order of the requests. A reply that is not the one expected next ends the
 //!   connection.
+//! - A server before version 3.5 does not know `create2`, and closes the connection. Then the
+//!   session uses `create` from the next connection on.
+//! - A session whose credentials are refused is lost, and closed on the next connection.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next
 //!   attempt. [`Event::Connected`] comes before the replies of its connection.
+//! - A server's grant counts from the moment at which it takes the session up. It is reported
+//!   before anything that may fail on that connection.
 //!
 //! [deadline]: Machine::deadline
 
 mod attempts;
+#[cfg(any(test, feature = "test-util"))]
+pub mod laws;
 mod pacing;
 #[cfg(test)]
 mod tests;
@@ -75,6 +82,11 @@ pub(crate) enum Action<C> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
+    /// A server has taken up the session again and grants this. It does not serve yet: credentials
+    /// are being presented.
+    TakenUp {
+        session_timeout: Duration,
+    },
     /// A server serves the session, and grants this.
     Connected {
         session_timeout: Duration,
@@ -242,8 +254,7 @@ impl<C> Machine<C> {
             return;
         }
         self.actions.retain(|action| !matches!(action, Action::Event(_)));
-        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout()).max(now));
-        self.fail_unsent(ZkError::SessionExpired);
+        self.begin_close(now);
         match self.phase {
             Phase::Serving(_) => self.traffic.send_close(&mut self.outgoing),
             _ if self.identity.id == 0 && !matches!(self.phase, Phase::Greeting { .. }) => self.end(),
@@ -289,6 +300,21 @@ impl<C> Machine<C> {
     fn post(&mut self, event: Event) {
         if self.closing_until.is_none() {
             self.actions.push_back(Action::Event(event));
+        }
+    }
+
+    fn begin_close(&mut self, now: Moment) {
+        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout()).max(now));
+        self.fail_unsent(ZkError::SessionExpired);
+    }
+
+    /// The session is lost, but the server keeps it, and with it its locks. The connection takes no
+    /// more requests. So the session is closed on the next one, without the credentials.
+    fn credentials_refused(&mut self, now: Moment) {
+        self.config.credentials.clear();
+        if self.closing_until.is_none() {
+            self.post(Event::SessionLost(SessionLoss::CredentialsRefused));
+            self.begin_close(now);
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Traffic<C> {
     /// In the order in which their replies come.
     sent: VecDeque<Sent<C>>,
     unsent: VecDeque<Unsent<C>>,
+    /// A server, of a version before 3.5, does not know `Create2`.
+    lacks_create2: bool,
 }
 
 #[derive(Debug)]
@@ -50,7 +52,7 @@ pub(super) struct Unsent<C> {
 
 impl<C> Default for Traffic<C> {
     fn default() -> Traffic<C> {
-        Traffic { last_xid: 0, sent: VecDeque::new(), unsent: VecDeque::new() }
+        Traffic { last_xid: 0, sent: VecDeque::new(), unsent: VecDeque::new(), lacks_create2: false }
     }
 }
 
@@ -70,9 +72,16 @@ impl<C> Traffic<C> {
             Purpose::SetWatches => XID_SET_WATCHES,
             _ => self.next_xid(),
         };
-        request.encode(xid, outgoing);
-        let (operation, watch) = (request.operation(), watched_path(request));
+        let (operation, watch) = (self.operation(request), watched_path(request));
+        request.encode_as(operation, xid, outgoing);
         self.sent.push_back(Sent { xid, operation, watch, purpose });
+    }
+
+    fn operation(&self, request: &Request<'_>) -> OpCode {
+        match request.operation() {
+            OpCode::Create2 if self.lacks_create2 => OpCode::Create,
+            operation => operation,
+        }
     }
 
     pub(super) fn send_watches(&mut self, request: &Request<'_>, outgoing: &mut Vec<u8>) {
@@ -87,8 +96,8 @@ impl<C> Traffic<C> {
     pub(super) fn keep(&mut self, request: &Request<'_>, continuation: C, now: Moment) {
         let xid = self.next_xid();
         let mut frame = Vec::new();
-        request.encode(xid, &mut frame);
-        let (operation, watch) = (request.operation(), watched_path(request));
+        let (operation, watch) = (self.operation(request), watched_path(request));
+        request.encode_as(operation, xid, &mut frame);
         self.unsent.push_back(Unsent { frame, xid, operation, watch, kept_at: now, continuation });
     }
 
@@ -99,10 +108,10 @@ impl<C> Traffic<C> {
         }
     }
 
-    /// The number of the next reply.
-    #[cfg(test)]
-    pub(super) fn next_reply(&self) -> Option<i32> {
-        self.sent.front().map(|sent| sent.xid)
+    /// The number of the next reply, and the operation to which it belongs.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn next_reply(&self) -> Option<(i32, OpCode)> {
+        self.sent.front().map(|sent| (sent.xid, sent.operation))
     }
 
     pub(super) fn oldest_unsent(&self) -> Option<Moment> {
@@ -230,7 +239,15 @@ impl<C> Machine<C> {
         }
         let decoded = match header.error {
             0 => Reply::decode(sent.operation, body),
-            code => return self.finish(header, Err(ZkError::from_code(code))),
+            code => {
+                let error = ZkError::from_code(code);
+                if (sent.operation, error) == (OpCode::Create2, ZkError::Unimplemented) {
+                    // The server closes the connection. On the next one it gets what it knows.
+                    self.traffic.lacks_create2 = true;
+                    return Err(Malformed);
+                }
+                return self.finish(header, Err(error));
+            }
         };
         match decoded {
             Ok(reply) => self.finish(header, Ok(reply)),

@@ -6,10 +6,10 @@ use std::thread;
 
 use crossbeam_channel::bounded;
 
-use super::server::{Server, answer, refused, replied};
+use super::server::{Client, Server, answer, refused, replied};
 use super::*;
 use crate::client::{Acl, CreateMode, Enqueued, ZkError};
-use crate::connection::codec::{EventKind, MAX_REQUEST, Reply, Request, WatchEvent};
+use crate::connection::codec::{EventKind, MAX_REQUEST, OpCode, Reply, Request, WatchEvent};
 use crate::testing::{eventually, next};
 
 #[test]
@@ -34,6 +34,41 @@ fn error_of_the_server_is_that_of_the_call() {
     assert_eq!(connection.exists("/a", false), Ok(None));
     assert_eq!(connection.delete("/a", None), Err(ZkError::NoNode));
     assert_eq!(connection.create_and_list("/a", "x-", b"", &[]), Err(ZkError::NoNode));
+}
+
+/// A server before 3.5, which answers an unknown operation with an error and closes the connection.
+fn serve_as_before_3_5(client: &mut Client) {
+    if client.accept().is_none() {
+        return;
+    }
+    while let Some(frame) = client.read() {
+        let (xid, request) = Request::decode(&frame).unwrap();
+        let number = i32::from_be_bytes(frame[4..8].try_into().unwrap());
+        if [OpCode::Create2.number(), OpCode::CreateContainer.number()].contains(&number) {
+            client.write(&refused(xid, ZkError::Unimplemented));
+            return;
+        }
+        let bytes = match request {
+            Request::Create { path, .. } => replied(xid, &Reply::Path(format!("{path}0000000003"))),
+            request => answer(xid, &request),
+        };
+        client.write(&bytes);
+    }
+}
+
+#[test]
+fn znodes_are_created_on_servers_before_3_5_after_one_lost_connection() {
+    let server = Server::with(|mut client| serve_as_before_3_5(&mut client));
+    let connection = connect(&server.address());
+    let acl = Acl::open_unsafe();
+    let sequential = || connection.create("/a-", b"", &acl, CreateMode::EphemeralSequential);
+    assert_eq!(sequential(), Err(ZkError::ConnectionLoss));
+    assert_eq!(sequential().unwrap(), "/a-0000000003");
+    let enqueued = connection.create_and_list("/dir", "x-", b"", &acl).unwrap();
+    let expected = Enqueued::new("/dir/x-0000000003".to_owned(), Ok(vec!["child of /dir".to_owned()]));
+    assert_eq!(enqueued, expected, "without metadata");
+    let container = connection.create("/c", b"", &acl, CreateMode::Container);
+    assert_eq!(container, Err(ZkError::Unimplemented));
 }
 
 #[test]

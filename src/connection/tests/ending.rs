@@ -1,11 +1,13 @@
 //! How a session ends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::server::{Client, Seen, Server, answer};
 use super::*;
 use crate::client::ZkError;
+use crate::connection::Credential;
 use crate::connection::codec::{ConnectAnswer, Request};
 use crate::connection::driver;
 use crate::testing::{deadline, eventually, next, wait::scaled};
@@ -36,6 +38,41 @@ fn expire(mut client: Client) {
         }
         None => {}
     }
+}
+
+/// Refuses credentials after the first connection, and closes the connection then.
+#[test]
+fn session_whose_credentials_are_refused_later_is_lost_and_closed() {
+    let refuses = Arc::new(AtomicBool::new(false));
+    let refusing = Arc::clone(&refuses);
+    let server = Server::with(move |mut client| {
+        let refuses = refusing.load(Ordering::SeqCst);
+        let mut is_open = true;
+        client.serve_while(|xid, request| match request {
+            Request::Auth { .. } if refuses => {
+                is_open = false;
+                (super::server::refused(xid, ZkError::AuthFailed), false)
+            }
+            request => (answer(xid, request), is_open),
+        });
+    });
+    let mut options = ConnectionOptions::new(LONG);
+    options.credentials = vec![Credential { scheme: "digest".to_owned(), auth: b"ada:secret".to_vec() }];
+    let connection = connect_with(&server.address(), &options).unwrap();
+    let events = events_of(&connection);
+    connection.exists("/a", false).unwrap();
+    refuses.store(true, Ordering::SeqCst);
+    server.disconnect();
+    await_end(&connection);
+    assert_ended(&connection);
+    let events: Vec<_> = events.try_iter().filter(|event| !is_connected(event)).collect();
+    let taken_up = ClientEvent::TakenUp { session_timeout: LONG };
+    assert_eq!(events, [ClientEvent::Disconnected, taken_up, ClientEvent::SessionLost]);
+    let requests = server.seen.try_iter().filter_map(|seen| match seen {
+        Seen::Request(request) => Some(request),
+        _ => None,
+    });
+    assert_eq!(requests.collect::<Vec<_>>(), ["Auth", "Exists(\"/a\")", "Auth", "Close"]);
 }
 
 #[test]

@@ -18,12 +18,14 @@ use super::{Connection, ConnectionOptions};
 use crate::client::connect_string::ConnectString;
 use crate::client::{ClientEvent, ZooKeeperClient};
 use crate::error::Result;
+use crate::wait::Wait;
 
 /// Long enough for nothing to happen by itself within a test.
 const LONG: Duration = Duration::from_secs(300);
 
 fn connect_with(servers: &str, options: &ConnectionOptions) -> Result<Arc<Connection>> {
-    Connection::connect(&ConnectString::parse(servers)?, options)
+    let wait = Wait::timeout(options.session_timeout);
+    Connection::connect(&ConnectString::parse(servers)?, options, &wait)
 }
 
 fn connect(servers: &str) -> Arc<Connection> {

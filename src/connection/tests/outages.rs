@@ -10,6 +10,7 @@ use super::server::{SESSION, Seen, Server, answer};
 use super::*;
 use crate::client::ZkError;
 use crate::connection::codec::Request;
+use crate::session::Moment;
 use crate::testing::{eventually, next, wait::scaled};
 
 fn connects(server: &Server) -> Vec<i64> {
@@ -85,6 +86,23 @@ fn silent_server_is_left_within_the_session_timeout() {
     assert_eq!(connection.exists("/a", false), Err(ZkError::ConnectionLoss));
     assert!(begun.elapsed() < options.session_timeout);
     assert!(events.try_iter().any(|event| event == ClientEvent::Disconnected));
+}
+
+#[test]
+fn answers_to_pings_are_reported_with_times_before_them() {
+    let server = Server::start();
+    let options = ConnectionOptions::new(scaled(Duration::from_millis(1000)));
+    let before = Moment::now();
+    let connection = connect_with(&server.address(), &options).unwrap();
+    assert!(connection.reports_pings());
+    let (sender, pings) = unbounded();
+    connection.subscribe(Arc::new(move |event| {
+        if let ClientEvent::PingAnswered { sent } = event {
+            let _ = sender.send((sent, Moment::now()));
+        }
+    }));
+    let (first, second) = (next(&pings), next(&pings));
+    assert!(before < first.0 && first.0 < first.1 && first.1 < second.0 && second.0 < second.1);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use super::server::{MIN_TIMEOUT_MS, SESSION, Server, accepted};
+use super::server::{MIN_TIMEOUT_MS, SESSION, Server, accepted, answer};
 use super::*;
 use crate::client::Granted;
 use crate::connection::codec::{ConnectRequest, Request};
@@ -14,6 +14,29 @@ use crate::testing::{eventually, next};
 fn report_delay(shortest_timeout_ms: i32) -> Duration {
     let tick = Duration::from_millis(u64::from(shortest_timeout_ms.unsigned_abs())) / 2;
     Granted::new(LONG).with_tick(tick).report_delay
+}
+
+/// Connects with a session timeout in which nothing happens, and believes ticks of any length.
+fn connect(servers: &str) -> Arc<Connection> {
+    connect_with_max_tick(servers, Duration::ZERO)
+}
+
+fn connect_with_max_tick(servers: &str, max_tick: Duration) -> Arc<Connection> {
+    let options = ConnectionOptions { max_tick, ..ConnectionOptions::new(LONG) };
+    connect_with(servers, &options).unwrap()
+}
+
+/// The minimum session timeout may be less than two ticks.
+#[test]
+fn tick_is_not_taken_for_less_than_the_application_states() {
+    let server = Server::start();
+    let stated = Duration::from_secs(1);
+    let connection = connect_with_max_tick(&server.address(), stated);
+    let delay = Granted::new(LONG).with_tick(stated).report_delay;
+    eventually("the answer comes", || connection.report_delay() == delay);
+    let connection = super::connect(&server.address());
+    let delay = Granted::new(LONG).with_tick(crate::client::DEFAULT_TICK).report_delay;
+    eventually("the answer comes", || connection.report_delay() == delay);
 }
 
 #[test]
@@ -57,6 +80,24 @@ fn probe_without_an_answer_changes_nothing() {
     let connection = connect(&server.address());
     eventually("the probe comes", || server.connections.load(Ordering::SeqCst) == 2);
     assert_eq!(connection.report_delay(), Granted::new(LONG).report_delay);
+}
+
+#[test]
+fn server_that_never_stops_answering_the_probe_keeps_no_thread() {
+    let server = Server::with(|mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        client.write(&accepted(request.timeout_ms.max(MIN_TIMEOUT_MS), SESSION));
+        if request.timeout_ms != 1 {
+            client.serve_accepted(|xid, request| (answer(xid, request), true));
+            return;
+        }
+        let flood = vec![0; 1 << 16];
+        while client.stream.write_all(&flood).is_ok() {}
+    });
+    let connection = connect(&server.address());
+    for _ in 0..100 {
+        connection.exists("/a", false).unwrap();
+    }
 }
 
 #[test]

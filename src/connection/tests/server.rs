@@ -155,17 +155,26 @@ impl Client {
 
     /// Accepts a session and answers its requests in this way.
     pub(super) fn serve_by(&mut self, mut answer: impl FnMut(i32, &Request<'_>) -> Vec<u8>) {
-        if self.accept().is_none() {
-            return;
+        self.serve_while(|xid, request| (answer(xid, request), true));
+    }
+
+    /// As [`serve_by`](Client::serve_by), until an answer comes with `false`.
+    pub(super) fn serve_while(&mut self, mut answer: impl FnMut(i32, &Request<'_>) -> (Vec<u8>, bool)) {
+        if self.accept().is_some() {
+            self.serve_accepted(&mut answer);
         }
+    }
+
+    /// Answers the requests of a session.
+    pub(super) fn serve_accepted(&mut self, mut answer: impl FnMut(i32, &Request<'_>) -> (Vec<u8>, bool)) {
         while let Some(frame) = self.read() {
             let (xid, request) = Request::decode(&frame).unwrap();
             if request != Request::Ping {
                 let _ = self.seen.send(Seen::Request(format!("{request:?}")));
             }
-            let bytes = answer(xid, &request);
+            let (bytes, goes_on) = answer(xid, &request);
             self.write(&bytes);
-            if request.operation() == OpCode::Close {
+            if !goes_on || request.operation() == OpCode::Close {
                 break;
             }
         }

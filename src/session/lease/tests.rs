@@ -1,5 +1,7 @@
 //! The lease, by the clock.
 
+mod pings;
+
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(32);
@@ -40,6 +42,14 @@ impl Lease {
     fn read(&mut self, sent: Moment, answered: Moment) {
         let sending = self.sending(sent);
         self.read_answered(sending, answered);
+    }
+
+    /// Takes a lock under the current epoch.
+    fn take(&mut self, now: Moment) -> Option<Ownership> {
+        match self.admit(self.connection(), now) {
+            Admission::Admitted(ownership) => Some(ownership),
+            Admission::Unproven | Admission::Outdated => None,
+        }
     }
 
     /// What a session does to prove that it lives.
@@ -100,9 +110,10 @@ fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
     assert_eq!(epoch.end(), second(31), "a follower may die before it reports this");
     lease.write(second(12), second(12));
     assert_eq!(epoch.end(), second(31), "too soon to know of the report");
+    let sending = lease.sending(second(13));
     lease.read(second(15), second(15));
     assert_eq!(epoch.end(), second(31), "a read confirms nothing");
-    lease.write(second(13), second(20));
+    lease.write_answered(sending, second(20));
     assert_eq!(epoch.end(), second(10 + 31));
 }
 
@@ -202,7 +213,8 @@ fn single_writes_do_not_put_a_keep_alive_off_where_the_report_delay_is_long() {
         if lease.keep_alive_due(QUIET) <= second(now) && !lease.await_confirmation(second(now)) {
             lease.read_and_write(second(now), second(now));
         }
-        assert!(lease.admits_owners(&epoch, second(now)), "second {now}: {lease:?}");
+        assert!(Arc::ptr_eq(&epoch, lease.current()), "second {now}: {lease:?}");
+        assert!(lease.admits_owners(second(now)), "second {now}: {lease:?}");
     }
 }
 
@@ -226,6 +238,7 @@ fn an_epoch_that_has_ended_is_final_and_a_late_proof_starts_another() {
     let mut lease = of_the_leader();
     let old = Arc::clone(lease.current());
     lease.write(second(0), second(0));
+    let _ownership = lease.take(second(0)).unwrap();
     assert!(lease.write(second(6), second(40)));
     assert!(!old.covers(second(33)));
     assert!(lease.current().covers(second(33)));
@@ -269,29 +282,56 @@ fn a_longer_timeout_that_a_reconnect_brings_leaves_the_old_epochs_alone() {
     assert_eq!(lease.connected(longer, Some(second(10)), second(12)), None);
     assert_eq!(old.end(), second(31));
     lease.write(second(13), second(13));
-    assert_eq!(lease.current().end(), second(10 + 62));
+    assert_eq!(lease.current().end(), second(10 + 31), "the former server's last report may come yet");
+    lease.read_and_write(second(13), second(13));
+    lease.write(second(15), second(15));
+    assert_eq!(lease.current().end(), second(13 + 31));
+    lease.read_and_write(second(15), second(15));
+    lease.write(second(17), second(17));
+    assert_eq!(lease.current().end(), second(15 + 62));
+}
+
+#[test]
+fn a_shorter_timeout_counts_through_quick_reconnects_until_its_server_has_reported() {
+    let (mut lease, _) = opened();
+    let (longer, end) =
+        (granted(4 * TIMEOUT, REPORT), |from: u64, timeout| second(from).after(span(timeout)));
+    lease.disconnected(second(10));
+    lease.taken_up(TIMEOUT / 2, second(10));
+    lease.connected(longer, Some(second(10)), second(11));
+    lease.write(second(11), second(11));
+    assert_eq!(lease.current().end(), end(10, TIMEOUT / 2));
+    lease.disconnected(second(12));
+    lease.connected(longer, Some(second(12)), second(12));
+    lease.write(second(12), second(12));
+    assert_eq!(lease.current().end(), end(12, TIMEOUT / 2));
+    lease.disconnected(second(14));
+    lease.connected(longer, Some(second(14)), second(14));
+    lease.write(second(14), second(14));
+    assert_eq!(lease.current().end(), end(14, 4 * TIMEOUT));
 }
 
 #[test]
 fn an_epoch_that_ends_before_it_can_be_extended_admits_no_owners() {
     let (mut lease, epoch) = opened();
     lease.write(second(0), second(0));
-    assert!(lease.admits_owners(&epoch, second(28)));
+    assert!(lease.admits_owners(second(27)));
     lease.unconfirmed.clear();
-    assert!(epoch.covers(second(29)) && !lease.admits_owners(&epoch, second(29)));
-    lease.read_and_write(second(27), second(28));
-    assert!(lease.admits_owners(&epoch, second(29)), "a write sent at second 30 confirms it in time");
-    assert!(lease.admits_owners(&epoch, second(30)));
-    assert!(!lease.admits_owners(&epoch, second(31)));
+    assert!(epoch.covers(second(29)) && !lease.admits_owners(second(28)));
+    lease.read_and_write(second(26), second(27));
+    assert!(lease.admits_owners(second(28)), "a write sent at second 29 confirms it in time");
+    assert!(lease.admits_owners(second(29)));
+    assert!(epoch.covers(second(30)) && !lease.admits_owners(second(30)), "a write takes time");
 }
 
 #[test]
 fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
     let (mut lease, _) = opened();
     lease.read_and_write(second(1), second(1));
+    let _ownership = lease.take(second(1)).unwrap();
     assert!(lease.write(second(20), second(31)));
     let late = Arc::clone(lease.current());
-    assert!(late.covers(second(31)) && !lease.admits_owners(&late, second(31)));
+    assert!(late.covers(second(31)) && !lease.admits_owners(second(31)));
 }
 
 /// Keeps the lease of an idle session as its core does, on a network with these round trips.
@@ -310,11 +350,11 @@ fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_tr
             let sent = now.after(round_trip);
             now = sent.after(round_trip);
             let left = epoch.end().since(now);
-            assert!(lease.admits_owners(&epoch, now), "{left:?} left, {lease:?}");
+            assert!(epoch.covers(now), "{left:?} left, {lease:?}");
             least = least.min(left);
             lease.write(sent, now);
         }
-        assert!(lease.admits_owners(&epoch, now), "{lease:?}");
+        assert!(lease.admits_owners(now), "{lease:?}");
     }
     least
 }

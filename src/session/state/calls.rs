@@ -23,7 +23,8 @@ use crate::session::registry::Notification;
 pub(crate) enum CallKind {
     /// Any server may answer: the answer helps to extend the lease.
     Read,
-    /// It goes through the leader: the answer extends the lease.
+    /// It goes through the leader: the answer extends the lease. A denial counts as a read only,
+    /// since any server may have given it.
     Write,
 }
 
@@ -115,8 +116,8 @@ impl Core {
     fn answered<T>(self: &Arc<Self>, kind: CallKind, sending: Sending, result: &ZkResult<T>) {
         if was_answered(result) {
             match kind {
-                CallKind::Read => self.status.lock().lease.read_answered(sending, self.runtime.now()),
-                CallKind::Write => self.take_proof(sending),
+                CallKind::Write if was_answered_by_leader(result) => self.take_proof(sending),
+                _ => self.status.lock().lease.read_answered(sending, self.runtime.now()),
             }
         }
         if matches!(result, Err(ZkError::SessionExpired)) {
@@ -203,6 +204,11 @@ impl WatchOutcome {
 }
 
 /// Whether the request was handled, even if only to refuse it.
-pub(super) fn was_answered<T>(result: &ZkResult<T>) -> bool {
+fn was_answered<T>(result: &ZkResult<T>) -> bool {
     result.as_ref().err().is_none_or(|error| error.is_answer())
+}
+
+/// Whether the leader has handled the write.
+pub(super) fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
+    result.as_ref().err().is_none_or(|error| error.is_leaders_answer())
 }

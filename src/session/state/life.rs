@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::calls::was_answered;
-use super::{Core, Status};
-use crate::client::ZkResult;
+use super::calls::was_answered_by_leader;
+use super::{CallKind, Core, Status};
+use crate::client::{PipelinedClient, ZkResult};
 use crate::error::LossReason;
 use crate::logging;
 use crate::session::clock::Moment;
@@ -15,6 +15,10 @@ use crate::session::runtime::Priority;
 /// The path of the write that proves the session alive. It changes nothing: the znode does not
 /// exist, and if it did, not at this version. A read would prove less (see the lease).
 pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
+
+/// The path used instead if the other one exists and its ACL denies the write: a denial proves
+/// nothing.
+const OTHER_KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive/none";
 
 /// The delay before a failed proof is repeated in contact.
 const PROOF_RETRY: Duration = Duration::from_millis(100);
@@ -29,12 +33,12 @@ impl Core {
             let mut status = self.status.lock();
             // An answer from before a disconnect proves nothing about the time after it.
             let is_of_this_contact = status.lease.connection() == connection;
-            was_answered(&result) && is_of_this_contact && status.proven()
+            was_answered_by_leader(&result) && is_of_this_contact && status.proven()
         };
         if recheck {
             self.notify_all_participants(Notification::Reconnected);
         }
-        proof.was_answered = was_answered(&result);
+        proof.was_answered = was_answered_by_leader(&result);
         if proof.was_answered {
             self.look_if_due();
         }
@@ -42,12 +46,29 @@ impl Core {
     }
 
     /// A write that changes nothing, and where the lease asks for pairs of requests, a read before
-    /// it.
+    /// it: unless the write alone proves enough, and something waits for that.
     fn touch_and_write(self: &Arc<Self>) -> ZkResult<()> {
-        if self.status.lock().lease.needs_pairs() {
+        let needs_pairs = self.status.lock().lease.needs_pairs();
+        if needs_pairs && !self.needs_proof() {
             self.read(|client| client.exists(KEEP_ALIVE_PATH, false))?;
         }
-        self.write(|client| client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX)).map(drop))
+        let write = |path| self.write(|client| client.set_data(path, &[], Some(i32::MAX)).map(drop));
+        match write(KEEP_ALIVE_PATH) {
+            Err(error) if error.is_answer() && !error.is_leaders_answer() => write(OTHER_KEEP_ALIVE_PATH),
+            result => result,
+        }
+    }
+
+    /// Begins a write beside the look of a request, if its session has waited for so long that the
+    /// lock could not be taken without a proof. Both take one round trip together.
+    pub(crate) fn prove_beside(self: &Arc<Self>) {
+        if self.is_pipelined() && self.needs_proof() {
+            let write = |client: &dyn PipelinedClient, done| {
+                client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX), done);
+            };
+            // The lease takes up the answer. Without one, the request asks for a proof by itself.
+            self.begin(CallKind::Write, write, drop);
+        }
     }
 
     /// Does what is due (a keep-alive, notifying owners that their lease has ended, giving the
@@ -82,29 +103,28 @@ impl Core {
         status.proof_under_way |= proof;
         status.next_tick.clear_past(now);
         self.schedule_next_tick(status, now);
-        Due::Work { proof, lease_ended: status.lease.current().end() <= now }
+        Due::Work { proof, lease_ended: status.lease.has_owners() && status.lease.current().end() <= now }
     }
 
     fn is_proof_due(&self, status: &mut Status, now: Moment) -> bool {
-        if status.has_regained_contact() {
-            return true;
-        }
-        if now < status.lease.keep_alive_due(self.min_idle_for_ping) {
-            return false;
-        }
-        // A request that was made a moment ago needs no repetition, only to be confirmed later.
-        !status.lease.await_confirmation(now)
+        status.has_regained_contact() || status.lease.is_keep_alive_due(self.min_idle_for_ping, now)
     }
 
     pub(super) fn schedule_next_tick(self: &Arc<Self>, status: &mut Status, now: Moment) {
         let lease = &status.lease;
         let times = [
             lease.current().end(),
-            lease.last_write_holds_until(),
+            lease.contact_holds_until(),
             lease.given_up_at(),
             lease.keep_alive_due(self.min_idle_for_ping),
         ];
-        let Some(next) = times.into_iter().filter(|time| *time > now).min() else { return };
+        if let Some(next) = times.into_iter().filter(|time| *time > now).min() {
+            self.schedule_tick(status, next);
+        }
+    }
+
+    /// Schedules a tick, unless there is an earlier one.
+    pub(super) fn schedule_tick(self: &Arc<Self>, status: &mut Status, next: Moment) {
         if status.next_tick.set(next) {
             self.at(next, move |core| {
                 let rings = core.status.lock().next_tick.rings(next);
@@ -179,11 +199,14 @@ struct Proof<'a> {
 
 impl Drop for Proof<'_> {
     fn drop(&mut self) {
-        self.core.status.lock().proof_under_way = false;
+        let mut status = self.core.status.lock();
+        status.proof_under_way = false;
         if self.was_answered {
+            drop(status);
             self.core.tick();
         } else {
-            self.core.at(self.core.now().after(PROOF_RETRY), Core::tick);
+            let retry = self.core.now().after(PROOF_RETRY);
+            self.core.schedule_tick(&mut status, retry);
         }
     }
 }

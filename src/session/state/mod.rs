@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::SessionState;
 use super::clock::Moment;
-use super::lease::{ConnectionNumber, Lease, LeaseEpoch};
+use super::lease::{Admission, ConnectionNumber, Lease, LeaseEpoch};
 use super::listings::Listings;
 use super::process::Process;
 use super::registry::{Notification, Participant, ParticipantId, Registry};
@@ -75,7 +75,10 @@ impl Core {
     ) -> Arc<Core> {
         let (end, ended) = bounded(0);
         let (finish, finished) = bounded(0);
-        let lease = Lease::unproven(granted_by(&*client), runtime.now());
+        let mut lease = Lease::unproven(granted_by(&*client), runtime.now());
+        if client.reports_pings() {
+            lease = lease.proven_for_owners_only();
+        }
         let status = Status::new(lease, opened_after, end, finish);
         let core = Arc::new(Core {
             min_idle_for_ping: client.min_idle_for_ping(),
@@ -127,6 +130,8 @@ impl Core {
         match event {
             ClientEvent::Connected(granted) => self.on_connect(granted, at),
             ClientEvent::ReportDelay(report_delay) => self.on_report_delay(report_delay),
+            ClientEvent::TakenUp { session_timeout } => self.on_taken_up(session_timeout, at),
+            ClientEvent::PingAnswered { sent } => self.on_ping_answered(sent),
             ClientEvent::Disconnected => self.on_disconnect(at),
             ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
             ClientEvent::NodeChanged { path } => {
@@ -141,9 +146,7 @@ impl Core {
     fn on_connect(self: &Arc<Self>, granted: Granted, at: Moment) {
         let (has_ended, epochs_end) =
             self.update(|status, _now| (status.has_ended(), status.connected(granted, at)));
-        if let Some(end) = epochs_end {
-            self.at(end, |core| core.check_leases());
-        }
+        self.check_leases_at(epochs_end);
         if has_ended {
             // Only deletions on a session that outlives us are left; no proof is needed for those.
             self.notify_all_participants(Notification::Reconnected);
@@ -151,6 +154,18 @@ impl Core {
             // The proof that this makes due wakes the participants when it has come.
             self.tick();
         }
+    }
+
+    fn on_taken_up(self: &Arc<Self>, session_timeout: Duration, at: Moment) {
+        let epochs_end = self.update(|status, _now| status.taken_up(session_timeout, at));
+        self.check_leases_at(epochs_end);
+    }
+
+    fn on_ping_answered(self: &Arc<Self>, sent: Moment) {
+        self.update(|status, now| {
+            status.lease.ping_answered(sent, now);
+            self.schedule_next_tick(status, now);
+        });
     }
 
     fn on_report_delay(self: &Arc<Self>, report_delay: Duration) {
@@ -163,7 +178,7 @@ impl Core {
     fn on_disconnect(self: &Arc<Self>, at: Moment) {
         let former = self.update(|status, _now| status.disconnected(at));
         if let Some(former) = former {
-            self.at(former.end(), |core| core.check_leases());
+            self.check_leases_at(Some(former.end()));
             // Not on the client's thread: each of them writes to the log.
             self.submit(|core| core.notify_all_participants(Notification::Suspended));
         }
@@ -172,7 +187,17 @@ impl Core {
     /// Has the owners whose lease has ended report that. On a worker, as each of them writes to the
     /// log: this may be the timer's thread or one of the client's.
     pub(super) fn check_leases(self: &Arc<Self>) {
-        self.submit_as(Priority::Session, |core| core.notify_all_participants(Notification::CheckLease));
+        // The lease of a session that owns nothing ends all the time.
+        let has_owners = self.status.lock().lease.has_owners();
+        if has_owners {
+            self.submit_as(Priority::Session, |core| core.notify_all_participants(Notification::CheckLease));
+        }
+    }
+
+    fn check_leases_at(self: &Arc<Self>, end: Option<Moment>) {
+        if let Some(end) = end {
+            self.at(end, |core| core.check_leases());
+        }
     }
 
     /// Changes the status, and sends the subscribers the state that follows from that.
@@ -236,17 +261,32 @@ impl Core {
         (status.lease.connection() == connection).then(|| Arc::clone(status.lease.current()))
     }
 
-    /// The epoch under which a lock may be taken that was seen to be free on that connection.
-    pub(crate) fn admit(&self, connection: ConnectionNumber) -> Admission {
-        let status = self.status.lock();
-        let epoch = status.lease.current();
-        if status.lease.connection() != connection {
-            Admission::Outdated
-        } else if status.lease.admits_owners(epoch, self.runtime.now()) {
-            Admission::Admitted(Arc::clone(epoch))
-        } else {
-            Admission::Unproven
+    /// Takes a lock that was seen to be free on that connection, if it is still the present one and
+    /// the lease admits owners. From then on the lease is kept proven, until the ownership is
+    /// dropped.
+    pub(crate) fn admit(self: &Arc<Self>, connection: ConnectionNumber) -> Admission {
+        let mut status = self.status.lock();
+        let now = self.runtime.now();
+        let admission = status.lease.admit(connection, now);
+        if matches!(admission, Admission::Admitted(_)) {
+            // A session that owned nothing had nothing due.
+            if !status.proof_under_way && status.lease.keep_alive_due(self.min_idle_for_ping) <= now {
+                self.schedule_tick(&mut status, now);
+            }
+            self.schedule_next_tick(&mut status, now);
         }
+        admission
+    }
+
+    /// Whether a lock may be taken under the current epoch.
+    pub(crate) fn admits_owners(&self) -> bool {
+        self.status.lock().lease.admits_owners(self.runtime.now())
+    }
+
+    /// Whether no lock may be taken now, although one might be if a write were answered that is
+    /// sent now.
+    pub(crate) fn needs_proof(&self) -> bool {
+        self.status.lock().lease.needs_proof(self.runtime.now())
     }
 
     /// The process that opened the session.
@@ -453,15 +493,6 @@ impl Core {
             participant.notify(why);
         }
     }
-}
-
-/// Whether a lock may be taken.
-pub(crate) enum Admission {
-    Admitted(Arc<LeaseEpoch>),
-    /// The session is not proven alive for long enough.
-    Unproven,
-    /// The connection is no longer the present one.
-    Outdated,
 }
 
 /// The deletions that a session has left.

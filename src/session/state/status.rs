@@ -19,18 +19,22 @@
 //! | `Regained` | | `Lost` | `Present`: every participant looks again |
 //!
 //! The two are independent: a session that lingers deletes its znodes after a reconnect. Both
-//! together, with the age of the last answered write, make the [`SessionState`] that subscribers
+//! together, with the age of the last answered request, make the [`SessionState`] that subscribers
 //! see:
 //!
-//! | `Life` | `Contact` | last answered write | `SessionState` |
+//! | `Life` | `Contact` | last answered request | `SessionState` |
 //! |---|---|---|---|
 //! | `Open` | `Present`, `Regained` | sent less than 31/32 of the session timeout ago | `Connected` |
 //! | `Open` | any | otherwise | `Suspended` |
 //! | any other | any | any | `Lost` |
+//!
+//! Only a write counts while a lock is held, or where the client does not report its pings.
+//! Otherwise a read or a ping counts too, once a write was answered on the connection.
 
 use std::convert::Infallible;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
@@ -165,6 +169,13 @@ impl Status {
         self.lease.connected(granted, taken_up_after, now)
     }
 
+    /// A server has taken up the session again, and does not serve it yet. Returns as
+    /// [`connected`](Status::connected).
+    pub(super) fn taken_up(&mut self, session_timeout: Duration, now: Moment) -> Option<Moment> {
+        let after = if let Contact::Lost { at } = self.contact { at } else { now };
+        self.lease.taken_up(session_timeout, after)
+    }
+
     /// Contact was lost. Returns the lease that was current until now; `None` when there was no
     /// contact before either.
     pub(super) fn disconnected(&mut self, now: Moment) -> Option<Arc<LeaseEpoch>> {
@@ -255,7 +266,7 @@ impl Status {
     pub(super) fn state(&self, now: Moment) -> SessionState {
         if self.has_ended() {
             SessionState::Lost
-        } else if self.in_contact() && now < self.lease.last_write_holds_until() {
+        } else if self.in_contact() && now < self.lease.contact_holds_until() {
             SessionState::Connected
         } else {
             SessionState::Suspended
@@ -290,7 +301,6 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     use crossbeam_channel::{Receiver, TryRecvError, bounded};
 

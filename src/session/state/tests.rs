@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError, ZkResult};
 use crate::client::{EventSink, Granted, ZooKeeperClient};
 use crate::error::Operation;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
@@ -48,6 +48,8 @@ macro_rules! delegate_calls {
         }
     };
 }
+
+mod pings;
 
 /// A client that reports its events under a mutex, which its other calls take, too.
 struct LockedClient {
@@ -167,7 +169,7 @@ fn a_reconnect_during_subscription_counts_from_its_own_disconnect() {
     let opened = runtime.now();
     let client = Arc::new(SubscribesSlowly { simulated, runtime: Arc::clone(&runtime) });
     let contact = FirstContact::by(opened, TIMEOUT, "the simulation");
-    let session = Session::open(Ok(client), runtime, None, &contact).unwrap();
+    let session = Session::open(Ok(client), runtime, None, contact).unwrap();
     let core = session.core();
     let end = core.epoch_on(core.connection()).unwrap().end();
     assert!(opened < end && end <= opened.after(TIMEOUT), "{:?} after it", end.since(opened));
@@ -194,7 +196,7 @@ fn session_that_opened_slowly_is_not_suspended() {
     let contact = FirstContact::by(threads.now(), timeout, "the simulation");
     // It was opened so long ago that its lease ends before a proof can extend it.
     let opened_after = threads.now().before(timeout * 9 / 10);
-    let session = Session::open(Ok(client), threads, Some(opened_after), &contact).unwrap();
+    let session = Session::open(Ok(client), threads, Some(opened_after), contact).unwrap();
     let states = session.subscribe();
     let writes = || zookeeper.log().iter().filter(|call| call.path == KEEP_ALIVE_PATH).count();
     let before = writes();
@@ -213,7 +215,7 @@ fn session_is_suspended_when_writes_fail_although_reads_succeed() {
     let zookeeper = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
     let states = session.subscribe();
-    for _ in 0..200 {
+    for _ in 0..300 {
         client.fail_next(SimOperation::SetData, Effect::Before, ZkError::ConnectionLoss);
     }
     while client.pending_faults() > 0 {
@@ -225,6 +227,35 @@ fn session_is_suspended_when_writes_fail_although_reads_succeed() {
     // Writes succeed again.
     runtime.advance(TIMEOUT / 2);
     assert_eq!(states.try_iter().collect::<Vec<_>>(), [SessionState::Suspended, SessionState::Connected]);
+}
+
+/// A server with `enableEagerACLCheck` denies a write without the leader.
+#[test]
+fn denied_write_proves_nothing() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+    let epoch = session.core().epoch_on(session.core().connection()).unwrap();
+    for denial in [ZkError::NoAuth, ZkError::InvalidAcl] {
+        runtime.advance(Duration::from_millis(100));
+        let end = epoch.end();
+        client.fail_next(SimOperation::Delete, Effect::Before, denial);
+        let denied = session.core().write(|client| client.delete("/a", None));
+        assert_eq!((denied, epoch.end()), (Err(denial), end));
+        session.core().write(|client| client.delete("/a", None)).unwrap_err();
+        assert!(epoch.end() > end, "the leader has answered that the znode is missing");
+    }
+}
+
+#[test]
+fn session_is_kept_alive_where_the_keep_alive_is_denied() {
+    let zookeeper = SimulatedZooKeeper::new();
+    zookeeper.create_with_acl(KEEP_ALIVE_PATH, b"", &[Acl::new(Permissions::NONE, "world", "anyone")]);
+    let (_client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+    let states = session.subscribe();
+    while runtime.elapsed() < 3 * TIMEOUT {
+        runtime.advance(Duration::from_millis(100));
+    }
+    assert_eq!((session.state(), states.try_iter().count()), (SessionState::Connected, 0));
 }
 
 #[test]

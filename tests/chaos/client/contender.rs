@@ -105,13 +105,17 @@ impl Contender {
     /// Waits for a lock and holds it. Returns whether it was seen to be owned.
     fn acquire(&mut self, session: &Session, lock: usize, time_limit: Option<Duration>) -> bool {
         // The last thread of each client elects with a listener. The others block, and share some
-        // of the time.
+        // of the time, or a place in the queue.
         if self.thread + 1 == THREADS {
             return self.acquire_listening(session, lock, time_limit);
         }
         match self.random.below(16) {
-            0..=5 => self.acquire_reading(session, lock, time_limit),
-            6..=8 => self.acquire_writing(session, lock, time_limit),
+            0..=4 => self.acquire_reading(session, lock, time_limit),
+            5..=7 => self.acquire_writing(session, lock, time_limit),
+            8..=11 => match self.keeper.cohort_lock(lock) {
+                Some(cohort) => self.acquire_in_cohort(&cohort, lock, time_limit),
+                None => false,
+            },
             _ => self.acquire_blocking(session, lock, time_limit),
         }
     }

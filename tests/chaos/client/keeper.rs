@@ -3,35 +3,48 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use zookeeper_recipes_lock::{Session, SessionState};
+use zookeeper_recipes_lock::{CohortLock, CohortOptions, LockOptions, Session, SessionState};
 
 use super::contender::class_of;
 use super::journal::Journal;
-use crate::plan::SESSION_TIMEOUT;
+use crate::plan::{LOCKS, SESSION_TIMEOUT, TICK};
 
 pub struct Keeper {
     servers: String,
-    session: Mutex<Option<Session>>,
+    kept: Mutex<Option<Kept>>,
     journal: Arc<Journal>,
+}
+
+/// A session, and the locks that its threads share.
+struct Kept {
+    session: Session,
+    cohort_locks: [CohortLock; LOCKS.len()],
+}
+
+impl Kept {
+    fn new(session: Session) -> Kept {
+        let lock = |dir| {
+            let options = CohortOptions::new().max_handovers(8);
+            CohortLock::with_options(&session, dir, LockOptions::new(), options).expect("the path is fine")
+        };
+        Kept { cohort_locks: LOCKS.map(lock), session }
+    }
 }
 
 impl Keeper {
     pub fn new(servers: &str, journal: &Arc<Journal>) -> Arc<Keeper> {
-        Arc::new(Keeper {
-            servers: servers.to_owned(),
-            session: Mutex::new(None),
-            journal: Arc::clone(journal),
-        })
+        Arc::new(Keeper { servers: servers.to_owned(), kept: Mutex::new(None), journal: Arc::clone(journal) })
     }
 
     /// The session, a new one if needed. `None` if no server could be reached.
     pub fn session(&self) -> Option<Session> {
-        let mut kept = self.session.lock();
-        if let Some(session) = kept.as_ref().filter(|session| session.state() != SessionState::Lost) {
-            return Some(session.clone());
+        let mut kept = self.kept.lock();
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.session.state() != SessionState::Lost) {
+            return Some(kept.session.clone());
         }
         *kept = None;
-        match Session::connect(&self.servers, SESSION_TIMEOUT) {
+        let builder = Session::builder(&self.servers).session_timeout(SESSION_TIMEOUT).max_tick(TICK);
+        match builder.connect() {
             Ok(session) => {
                 assert_eq!(
                     session.session_timeout(),
@@ -39,7 +52,7 @@ impl Keeper {
                     "the server grants the requested timeout"
                 );
                 self.journal.note("main", "connected");
-                *kept = Some(session.clone());
+                *kept = Some(Kept::new(session.clone()));
                 Some(session)
             }
             Err(error) => {
@@ -49,10 +62,15 @@ impl Keeper {
         }
     }
 
+    /// The lock that the threads of the current session share.
+    pub fn cohort_lock(&self, lock: usize) -> Option<CohortLock> {
+        self.kept.lock().as_ref().map(|kept| kept.cohort_locks[lock].clone())
+    }
+
     /// Closes the current session, even if other threads use it.
     pub fn close(&self) {
-        let session = self.session.lock().take();
-        if let Some(session) = session {
+        let kept = self.kept.lock().take();
+        if let Some(Kept { session, .. }) = kept {
             session.close();
             self.journal.note("main", "closed");
         }

@@ -3,6 +3,7 @@
 //! It gets its stage from the conductor, writes a journal, and ends with the conductor's process.
 
 mod blocking;
+mod cohort;
 mod contender;
 mod holding;
 mod journal;

@@ -194,7 +194,8 @@ fn malformed_request_is_an_error() {
     let cases = [
         ("", DecodeError::Truncated),
         ("00000001 0000000b 00", DecodeError::TrailingBytes),
-        ("00000001 00000001", DecodeError::UnknownOperation(1)),
+        ("00000001 00000001", DecodeError::Truncated),
+        ("00000001 00000006", DecodeError::UnknownOperation(6)),
         ("00000001 000003e7", DecodeError::UnknownOperation(999)),
         ("00000001 00000009 00000003 '/a'", DecodeError::Truncated),
         ("00000001 00000009 fffffffe '/a'", DecodeError::NegativeLength),
@@ -214,6 +215,17 @@ fn malformed_request_is_an_error() {
     for (contents, error) in cases {
         assert_eq!(Request::decode(&bytes(contents)), Err(error), "{contents}");
     }
+}
+
+#[test]
+fn create_of_servers_before_3_5_differs_in_its_number_only() {
+    let request = create(CreateMode::EphemeralSequential);
+    let (mut plain, mut create2) = (Vec::new(), Vec::new());
+    request.encode_as(OpCode::Create, 7, &mut plain);
+    request.encode(7, &mut create2);
+    assert_eq!((&plain[8..12], &create2[8..12]), (&[0, 0, 0, 1][..], &[0, 0, 0, 15][..]));
+    assert_eq!((&plain[..8], &plain[12..]), (&create2[..8], &create2[12..]));
+    assert_eq!(Request::decode(&plain[4..]), Ok((7, request)));
 }
 
 #[test]

@@ -145,7 +145,8 @@ fn credentials_are_presented_on_every_connection_before_anything_else() {
         scripted.answer(&accepted(ID));
         let sent = scripted.sent();
         assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Auth; 2]);
-        assert!(scripted.actions().is_empty(), "not connected before the answers");
+        let is_connected = |event: &Event| matches!(event, Event::Connected { .. });
+        assert!(!scripted.events().iter().any(is_connected), "not connected before the answers");
         scripted.authenticated();
         assert!(scripted.actions().is_empty());
         scripted.authenticated();
@@ -157,20 +158,80 @@ fn credentials_are_presented_on_every_connection_before_anything_else() {
 }
 
 #[test]
-fn refused_credentials_end_the_session() {
+fn grant_of_a_reconnect_is_reported_before_the_credentials_are_answered() {
+    let mut scripted = Scripted::with_credentials(1);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.authenticated();
+    assert_eq!(scripted.events(), [Event::Connected { session_timeout: TIMEOUT, session_id: ID }]);
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&granted(ID, TIMEOUT / 2));
+    assert_eq!(scripted.events(), [Event::TakenUp { session_timeout: TIMEOUT / 2 }]);
+}
+
+#[test]
+fn session_with_refused_credentials_is_lost_and_closed_on_the_next_connection() {
+    let mut scripted = Scripted::with_credentials(2);
+    scripted.machine.set_addresses(2);
+    scripted.actions();
+    scripted.open();
+    scripted.submit(1, &read("/a"));
+    scripted.answer(&accepted(ID));
+    scripted.authenticated();
+    scripted.reply_error(XID_AUTH, -115);
+    let actions = scripted.actions();
+    let [
+        Action::Event(Event::SessionLost(SessionLoss::CredentialsRefused)),
+        Action::Reply(1, Err(ZkError::SessionExpired)),
+        Action::Drop,
+        Action::Open,
+    ] = actions.as_slice()
+    else {
+        panic!("{actions:?}");
+    };
+    assert_eq!(scripted.machine.submit(scripted.now, &read("/a"), 2), Err(2));
+    assert_eq!(scripted.open().session_id, ID);
+    scripted.answer(&accepted(ID));
+    let sent = scripted.sent();
+    assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Close]);
+    scripted.reply(sent[0].xid, 2, &Reply::Empty);
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Ended]));
+}
+
+#[test]
+fn session_with_refused_credentials_ends_by_itself_where_no_server_closes_it() {
     let mut scripted = Scripted::with_credentials(1);
     scripted.actions();
     scripted.open();
     scripted.answer(&accepted(ID));
     scripted.reply_error(XID_AUTH, -115);
-    let actions = scripted.actions();
-    assert!(
-        matches!(
-            actions.as_slice(),
-            [Action::Event(Event::SessionLost(SessionLoss::CredentialsRefused)), Action::Drop, Action::Ended]
-        ),
-        "{actions:?}"
-    );
+    let heard = scripted.now;
+    while scripted.machine.deadline().is_some() {
+        scripted.run_to_deadline();
+    }
+    assert_eq!(scripted.now, heard.after(TIMEOUT));
+    let events = |action: &&Action<u32>| matches!(action, Action::Event(_));
+    assert_eq!(scripted.actions().iter().filter(events).count(), 1);
+}
+
+#[test]
+fn credentials_refused_during_a_close_do_not_prevent_it() {
+    let mut scripted = Scripted::with_credentials(1);
+    scripted.machine.set_addresses(2);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.machine.close(scripted.now);
+    scripted.sent();
+    scripted.reply_error(XID_AUTH, -115);
+    assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Open]));
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    assert_eq!(scripted.sent()[0].operation, OpCode::Close);
 }
 
 #[test]

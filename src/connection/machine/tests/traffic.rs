@@ -220,3 +220,55 @@ fn numbers_of_requests_stay_positive() {
     let xids: Vec<_> = scripted.sent().iter().map(|request| request.xid).collect();
     assert_eq!(xids, [i32::MAX, 1]);
 }
+
+fn create(path: &str) -> Request<'_> {
+    let mode = crate::client::CreateMode::Ephemeral;
+    Request::Create { path: path.into(), data: vec![].into(), acl: vec![].into(), mode }
+}
+
+#[test]
+fn session_uses_create_once_a_server_does_not_know_create2() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &create("/a"));
+    scripted.submit(2, &read("/a"));
+    scripted.sent();
+    scripted.advance(TIMEOUT / 4);
+    scripted.reply_error(1, -6);
+    let actions = scripted.actions();
+    let [
+        Action::Drop,
+        Action::Event(Event::Disconnected),
+        Action::Reply(1, Err(ZkError::ConnectionLoss)),
+        Action::Reply(2, Err(ZkError::ConnectionLoss)),
+        Action::Open,
+    ] = actions.as_slice()
+    else {
+        panic!("{actions:?}");
+    };
+    // One is sent after the handshake, the other at once.
+    scripted.submit(3, &create("/b"));
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.actions();
+    scripted.submit(4, &create("/c"));
+    let mut frames = crate::connection::codec::Frames::new(1 << 20);
+    frames.push(&std::mem::take(scripted.machine.outgoing()));
+    for (number, xid, path) in [(3, 3, "/b"), (4, 4, "/c")] {
+        let frame = frames.next().unwrap().unwrap();
+        assert_eq!(frame[4..8], OpCode::Create.number().to_be_bytes());
+        scripted.reply(xid, 1, &Reply::Path(path.to_owned()));
+        let replies = scripted.replies();
+        assert!(
+            matches!(replies.as_slice(), [(n, Ok(Reply::Path(created)))] if *n == number && created == path)
+        );
+    }
+}
+
+#[test]
+fn container_that_a_server_does_not_know_is_an_error_of_its_call() {
+    let mut scripted = Scripted::serving();
+    let mode = crate::client::CreateMode::Container;
+    scripted.submit(1, &Request::Create { path: "/a".into(), data: vec![].into(), acl: vec![].into(), mode });
+    scripted.reply_error(1, -6);
+    assert!(matches!(scripted.replies().as_slice(), [(1, Err(ZkError::Unimplemented))]));
+}

@@ -1,0 +1,8 @@
+//! The state machine of a connection, in any history of requests, bytes, failures and moments.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use zookeeper_recipes_lock::machine_laws;
+
+fuzz_target!(|history: &[u8]| machine_laws::check_history(history));

@@ -1,0 +1,274 @@
+//! Contact with the servers, and the end of the session.
+
+use std::time::{Duration, Instant};
+
+use super::scene::{Outcome, Scene, Tested, done, same};
+use super::{Check, ensure, named};
+use crate::client::{Acl, ClientEvent, CreateMode, Granted, ZkError, ZkResult, ZooKeeperClient};
+
+pub(super) const CHECKS: &[Check] = &[
+    named!(connected_client_has_contact),
+    named!(session_timeout_is_the_granted_one),
+    named!(disconnect_is_reported_before_a_call_fails),
+    named!(calls_without_contact_end_with_an_error),
+    named!(session_goes_on_after_a_reconnect),
+    named!(connected_reports_the_grant),
+    named!(change_during_an_outage_is_noticed),
+    named!(expired_session_is_reported_once),
+    named!(expired_session_fails_every_call_at_once),
+    named!(expiry_deletes_ephemeral_znodes_and_no_others),
+    named!(close_is_idempotent_and_silent),
+    named!(close_ends_an_owned_session),
+    named!(close_without_contact_returns),
+];
+
+/// The time for a call that is to fail at once, on a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+fn create(client: &dyn ZooKeeperClient, path: &str) -> ZkResult<String> {
+    client.create(path, b"", &Acl::open_unsafe(), CreateMode::Ephemeral)
+}
+
+/// Every call, by its name.
+type Call = (&'static str, fn(&dyn ZooKeeperClient, &str) -> ZkResult<()>);
+
+const CALLS: [Call; 7] = [
+    ("create", |client, path| create(client, path).map(drop)),
+    ("create_and_list", |client, path| {
+        client.create_and_list(path, "x-", b"", &Acl::open_unsafe()).map(drop)
+    }),
+    ("delete", |client, path| client.delete(path, None)),
+    ("exists", |client, path| client.exists(path, true).map(drop)),
+    ("get_children", |client, path| client.get_children(path, true).map(drop)),
+    ("get_data", |client, path| client.get_data(path, true).map(drop)),
+    ("set_data", |client, path| client.set_data(path, b"", None).map(drop)),
+];
+
+fn is_lost(event: &ClientEvent) -> bool {
+    *event == ClientEvent::SessionLost
+}
+
+/// The changes of contact so far must alternate, and nothing may follow the loss of the session.
+fn check_order(client: &Tested) -> Outcome {
+    let events = client.events.all();
+    // Without contact at first, a client may still be finding out.
+    let mut has_contact = client.has_contact.then_some(true);
+    for (position, event) in events.iter().enumerate() {
+        match event {
+            ClientEvent::Connected(_) => {
+                ensure!(has_contact != Some(true), "Connected without Disconnected before it: {events:?}");
+                has_contact = Some(true);
+            }
+            ClientEvent::Disconnected => {
+                ensure!(has_contact != Some(false), "Disconnected without Connected before it: {events:?}");
+                has_contact = Some(false);
+            }
+            ClientEvent::SessionLost => {
+                ensure!(position + 1 == events.len(), "an event after SessionLost: {events:?}");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the next contact. A client may give its session up instead; `false` then.
+fn comes_back(client: &Tested) -> Outcome<bool> {
+    client.events.await_contact()?;
+    check_order(client)?;
+    Ok(client.events.count(is_lost) == 0)
+}
+
+fn connected_client_has_contact(scene: &Scene<'_>) -> Outcome {
+    let client = scene.connect();
+    // A client of a handle that was in use before may learn of its contact by the first answer.
+    done("exists", client.exists(scene.dir(), false))?;
+    let is_connected = |event: &ClientEvent| matches!(event, ClientEvent::Connected(_));
+    let reported = usize::from(client.has_contact) + client.events.count(is_connected);
+    same("how often contact is reported, by `subscribe` or an event", reported, 1)
+}
+
+fn session_timeout_is_the_granted_one(scene: &Scene<'_>) -> Outcome {
+    let client = scene.connect();
+    let session_timeout = client.session_timeout();
+    ensure!(!session_timeout.is_zero(), "the session timeout is zero");
+    if let Some(granted) = scene.fixture.session_timeout() {
+        same("the session timeout", session_timeout, granted)?;
+    }
+    let (report_delay, longest) = (client.report_delay(), Granted::new(session_timeout).report_delay);
+    ensure!(report_delay <= longest, "a report delay of {report_delay:?} is more than {longest:?}");
+    Ok(())
+}
+
+fn disconnect_is_reported_before_a_call_fails(scene: &Scene<'_>) -> Outcome {
+    let (client, dir) = (scene.connect(), scene.dir().to_owned());
+    done("exists", client.exists(&dir, false))?;
+    client.disconnect()?;
+    let events = std::sync::Arc::clone(&client.events);
+    let until = Instant::now() + scene.deadline();
+    let (result, events) = client.in_time("a call without contact", move |client| {
+        loop {
+            match client.get_data(&dir, false) {
+                Ok(_) if Instant::now() < until => {}
+                result => return (result.map(drop), events.all()),
+            }
+        }
+    })?;
+    same("a call without contact", result, Err(ZkError::ConnectionLoss))?;
+    let is_reported = events.contains(&ClientEvent::Disconnected);
+    ensure!(is_reported, "a call fails with ConnectionLoss, and before that comes only {events:?}");
+    check_order(&client)
+}
+
+fn calls_without_contact_end_with_an_error(scene: &Scene<'_>) -> Outcome {
+    let client = scene.connect();
+    client.disconnect()?;
+    client.events.await_disconnected()?;
+    for (name, call) in CALLS {
+        let path = scene.path(name);
+        let result = client.in_time(name, move |client| call(client, &path))?;
+        let is_loss = matches!(result, Err(ZkError::ConnectionLoss | ZkError::SessionExpired));
+        ensure!(is_loss, "{name} without contact: {result:?}");
+    }
+    let children = done("get_children", scene.other.get_children(scene.dir(), false))?;
+    same("znodes made without contact", children, Vec::new())
+}
+
+fn session_goes_on_after_a_reconnect(scene: &Scene<'_>) -> Outcome {
+    let (client, path) = (scene.connect(), scene.path("e"));
+    client.make_ephemeral(&path)?;
+    let before = done("exists", client.exists(&path, false))?;
+    client.disconnect()?;
+    client.events.await_disconnected()?;
+    client.reconnect();
+    if !comes_back(&client)? {
+        // It may give the session up, and reports that.
+        return Ok(());
+    }
+    let after = done("exists after the reconnect", client.exists(&path, false))?;
+    same("the ephemeral znode after the reconnect", after, before)?;
+    done("create after the reconnect", create(&*client, &scene.path("f")))?;
+    let owner = |name: &str| scene.other.exists(&scene.path(name), false).ok().flatten();
+    let owners = [owner("e"), owner("f")].map(|stat| stat.map(|stat| stat.ephemeral_owner));
+    ensure!(owners[0].is_some() && owners[0] == owners[1], "another session after a reconnect: {owners:x?}");
+    Ok(())
+}
+
+fn connected_reports_the_grant(scene: &Scene<'_>) -> Outcome {
+    let client = scene.connect();
+    client.disconnect()?;
+    client.events.await_disconnected()?;
+    client.reconnect();
+    if !comes_back(&client)? {
+        return Ok(());
+    }
+    let granted = client.events.all().into_iter().find_map(|event| match event {
+        ClientEvent::Connected(granted) => Some(granted.session_timeout),
+        _ => None,
+    });
+    same("the reported session timeout", granted, Some(client.session_timeout()))?;
+    match scene.fixture.session_timeout() {
+        Some(known) => same("the session timeout after a reconnect", client.session_timeout(), known),
+        None => Ok(()),
+    }
+}
+
+fn change_during_an_outage_is_noticed(scene: &Scene<'_>) -> Outcome {
+    let (client, watched) = (scene.connect(), scene.given("a")?);
+    done("get_data", client.get_data(&watched, true))?;
+    client.disconnect()?;
+    client.events.await_disconnected()?;
+    done("set_data", scene.other.set_data(&watched, b"1", None))?;
+    client.reconnect();
+    if !comes_back(&client)? {
+        return Ok(());
+    }
+    // `Disconnected` was reported, so the reader reads again, whether or not the event comes.
+    let (data, _) = done("get_data", client.get_data(&watched, true))?;
+    same("the data read after the reconnect", data, b"1".to_vec())?;
+    let before = client.events.changes(&watched);
+    done("delete", scene.other.delete(&watched, None))?;
+    let fires = |events: &super::scene::Recorder| events.changes(&watched) > before;
+    scene.eventually("a watch set after the reconnect fires", |_| fires(&client.events))
+}
+
+fn expired_session_is_reported_once(scene: &Scene<'_>) -> Outcome {
+    let client = scene.connect();
+    done("exists", client.exists(scene.dir(), true))?;
+    client.expire()?;
+    client.events.await_event("the end of the session", is_lost)?;
+    done("set_data", scene.other.set_data(scene.dir(), b"1", None))?;
+    let _ = client.in_time("exists", |client| client.exists("/", false))?;
+    check_order(&client)?;
+    same("how often the end is reported", client.events.count(is_lost), 1)
+}
+
+fn expired_session_fails_every_call_at_once(scene: &Scene<'_>) -> Outcome {
+    let client = scene.connect();
+    client.expire()?;
+    client.events.await_event("the end of the session", is_lost)?;
+    for (name, call) in CALLS {
+        let (begun, path) = (Instant::now(), scene.path(name));
+        let result = client.in_time(name, move |client| call(client, &path))?;
+        same(&format!("{name} on an expired session"), result, Err(ZkError::SessionExpired))?;
+        let time = begun.elapsed();
+        ensure!(time < AT_ONCE, "{name} on an expired session takes {time:?}");
+    }
+    let children = done("get_children", scene.other.get_children(scene.dir(), false))?;
+    same("znodes made on an expired session", children, Vec::new())?;
+    client.in_time("close", |client| client.close())
+}
+
+fn expiry_deletes_ephemeral_znodes_and_no_others(scene: &Scene<'_>) -> Outcome {
+    let client = scene.connect();
+    let (ephemeral, persistent) = (scene.path("e"), scene.path("p"));
+    client.make_ephemeral(&ephemeral)?;
+    client.make(&persistent)?;
+    client.expire()?;
+    let is_gone = |other: &Tested| other.exists(&ephemeral, false) == Ok(None);
+    scene.eventually("the ephemeral znode goes", is_gone)?;
+    let kept = done("exists", scene.other.exists(&persistent, false))?;
+    ensure!(kept.is_some(), "a persistent znode goes with the session");
+    Ok(())
+}
+
+fn close_is_idempotent_and_silent(scene: &Scene<'_>) -> Outcome {
+    let (client, path) = (scene.connect(), scene.given("a")?);
+    done("get_data", client.get_data(&path, true))?;
+    client.in_time("close", |client| client.close())?;
+    let before = client.events.all();
+    client.in_time("the second close", |client| client.close())?;
+    for (name, call) in CALLS {
+        let path = scene.path(name);
+        let result = client.in_time(name, move |client| call(client, &path))?;
+        same(&format!("{name} after the close"), result, Err(ZkError::SessionExpired))?;
+    }
+    done("set_data", scene.other.set_data(&path, b"1", None))?;
+    let _ = client.disconnect();
+    client.reconnect();
+    // Another session has the event by now.
+    let witness = scene.connect();
+    witness.fence(scene)?;
+    same("the events after the close", client.events.all(), before)
+}
+
+fn close_ends_an_owned_session(scene: &Scene<'_>) -> Outcome {
+    let (client, path) = (scene.connect(), scene.path("e"));
+    client.make_ephemeral(&path)?;
+    let owns_session = client.owns_session();
+    client.in_time("close", |client| client.close())?;
+    let stat = done("exists", scene.other.exists(&path, false))?;
+    same("whether the ephemeral znode outlives the client", stat.is_some(), !owns_session)
+}
+
+fn close_without_contact_returns(scene: &Scene<'_>) -> Outcome {
+    let client = scene.connect();
+    client.disconnect()?;
+    client.events.await_disconnected()?;
+    let before = client.events.count(|_| true);
+    client.in_time("close without contact", |client| client.close())?;
+    client.reconnect();
+    let result = client.in_time("exists", |client| client.exists("/", false))?;
+    same("exists after the close", result, Err(ZkError::SessionExpired))?;
+    same("events after the close", client.events.count(|_| true), before)
+}

@@ -1,0 +1,271 @@
+//! [`Scene`]: a new znode for each check, and the sessions on it.
+
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::bounded;
+use parking_lot::{Condvar, Mutex};
+use uuid::Uuid;
+
+use super::{Fixture, Subject, ensure};
+use crate::client::{Acl, ClientEvent, CreateMode, EventSink, ZkError, ZkResult, ZooKeeperClient};
+
+/// Why a check has not passed.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// The fixture or the servers lack this.
+    Lacking(&'static str),
+    Violated(String),
+}
+
+pub(super) type Outcome<T = ()> = Result<T, Problem>;
+
+/// What must succeed for the check to go on.
+pub(super) fn done<T>(what: &str, result: ZkResult<T>) -> Outcome<T> {
+    result.map_err(|error| Problem::Violated(format!("{what} fails: {error:?}")))
+}
+
+pub(super) fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Outcome {
+    ensure!(found == expected, "{what}: {found:?}, not {expected:?}");
+    Ok(())
+}
+
+/// A call that the server must refuse with this error.
+pub(super) fn refused<T: Debug>(what: &str, result: ZkResult<T>, expected: ZkError) -> Outcome {
+    match result {
+        Err(error) if error == expected => Ok(()),
+        other => Err(Problem::Violated(format!("{what}: {other:?}, not {expected:?}"))),
+    }
+}
+
+pub(super) struct Scene<'a> {
+    pub(super) fixture: &'a dyn Fixture,
+    /// Meets no fault.
+    pub(super) other: Tested,
+    dir: String,
+}
+
+impl Scene<'_> {
+    pub(super) fn new(fixture: &dyn Fixture) -> Outcome<Scene<'_>> {
+        let other = Tested::new(fixture.connect(), fixture.deadline());
+        let dir = format!("/conformance-{}", Uuid::new_v4());
+        let created = other.create(&dir, b"", &Acl::open_unsafe(), CreateMode::Persistent);
+        done("a create below the root", created)?;
+        Ok(Scene { fixture, other, dir })
+    }
+
+    /// The znode of this scene, which exists.
+    pub(super) fn dir(&self) -> &str {
+        &self.dir
+    }
+
+    /// The path of a child of the scene's znode.
+    pub(super) fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.dir)
+    }
+
+    /// Opens a session whose events are recorded.
+    pub(super) fn connect(&self) -> Tested {
+        Tested::new(self.fixture.connect(), self.deadline())
+    }
+
+    /// Opens a session within the scene's znode.
+    pub(super) fn connect_below(&self) -> Outcome<Tested> {
+        let subject = self.fixture.connect_below(&self.dir).ok_or(Problem::Lacking("a chroot"))?;
+        Ok(Tested::new(subject, self.deadline()))
+    }
+
+    pub(super) fn deadline(&self) -> Duration {
+        self.fixture.deadline()
+    }
+
+    /// Creates a persistent znode by another session.
+    pub(super) fn given(&self, name: &str) -> Outcome<String> {
+        self.other.make(&self.path(name))
+    }
+
+    /// Waits until the other session sees the condition.
+    pub(super) fn eventually(&self, what: &str, condition: impl Fn(&Tested) -> bool) -> Outcome {
+        let until = Instant::now() + self.deadline();
+        while !condition(&self.other) {
+            ensure!(Instant::now() < until, "not within {:?}: {what}", self.deadline());
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Scene<'_> {
+    fn drop(&mut self) {
+        delete_all(&self.other, &self.dir);
+    }
+}
+
+fn delete_all(client: &Tested, path: &str) {
+    for name in client.get_children(path, false).unwrap_or_default() {
+        delete_all(client, &format!("{path}/{name}"));
+    }
+    // Another session may have deleted it, or an ACL may forbid it.
+    let _ = client.delete(path, None);
+}
+
+/// A session under test. Closed at the end.
+pub(super) struct Tested {
+    subject: Box<dyn Subject>,
+    client: Arc<dyn ZooKeeperClient>,
+    pub(super) events: Arc<Recorder>,
+    /// What `subscribe` returned.
+    pub(super) has_contact: bool,
+}
+
+impl Tested {
+    fn new(subject: Box<dyn Subject>, deadline: Duration) -> Tested {
+        let client = subject.client();
+        let events = Arc::new(Recorder::new(deadline));
+        let has_contact = client.subscribe(events.sink());
+        Tested { subject, client, events, has_contact }
+    }
+
+    pub(super) fn client(&self) -> Arc<dyn ZooKeeperClient> {
+        Arc::clone(&self.client)
+    }
+
+    pub(super) fn session_id(&self) -> Option<i64> {
+        self.subject.session_id()
+    }
+
+    pub(super) fn disconnect(&self) -> Outcome {
+        let cut = self.subject.disconnect();
+        if cut { Ok(()) } else { Err(Problem::Lacking("a way to disconnect a client")) }
+    }
+
+    pub(super) fn reconnect(&self) {
+        self.subject.reconnect();
+    }
+
+    pub(super) fn expire(&self) -> Outcome {
+        let ended = self.subject.expire();
+        if ended { Ok(()) } else { Err(Problem::Lacking("a way to end a session at the server")) }
+    }
+
+    /// Creates a persistent znode.
+    pub(super) fn make(&self, path: &str) -> Outcome<String> {
+        done("create", self.create(path, b"", &Acl::open_unsafe(), CreateMode::Persistent))
+    }
+
+    /// Creates an ephemeral znode.
+    pub(super) fn make_ephemeral(&self, path: &str) -> Outcome<String> {
+        done("create", self.create(path, b"", &Acl::open_unsafe(), CreateMode::Ephemeral))
+    }
+
+    /// Makes a call on another thread, as it may block for ever.
+    pub(super) fn in_time<T: Send + 'static>(
+        &self,
+        what: &str,
+        call: impl FnOnce(&dyn ZooKeeperClient) -> T + Send + 'static,
+    ) -> Outcome<T> {
+        let (sender, outcome) = bounded(1);
+        let client = self.client();
+        thread::spawn(move || drop(sender.send(call(&*client))));
+        let deadline = self.events.deadline;
+        let late = |_| Problem::Violated(format!("{what} does not return within {deadline:?}"));
+        outcome.recv_timeout(deadline).map_err(late)
+    }
+
+    /// Waits until all events of earlier changes must have come: those of one session come in
+    /// order.
+    pub(super) fn fence(&self, scene: &Scene<'_>) -> Outcome {
+        let path = scene.given(&format!("fence-{}", Uuid::new_v4()))?;
+        done("get_data", self.get_data(&path, true))?;
+        done("delete", scene.other.delete(&path, None))?;
+        self.events.await_change(&path)
+    }
+}
+
+impl Deref for Tested {
+    type Target = dyn ZooKeeperClient;
+
+    fn deref(&self) -> &(dyn ZooKeeperClient + 'static) {
+        &*self.client
+    }
+}
+
+impl Drop for Tested {
+    fn drop(&mut self) {
+        self.subject.reconnect();
+        let client = self.client();
+        // It may block for ever if the client violates the contract.
+        let _ = thread::Builder::new().spawn(move || client.close());
+    }
+}
+
+/// The events of a session.
+pub(super) struct Recorder {
+    events: Mutex<Vec<ClientEvent>>,
+    changed: Condvar,
+    deadline: Duration,
+}
+
+impl Recorder {
+    fn new(deadline: Duration) -> Recorder {
+        Recorder { events: Mutex::default(), changed: Condvar::new(), deadline }
+    }
+
+    pub(super) fn sink(self: &Arc<Self>) -> EventSink {
+        let recorder = Arc::clone(self);
+        Arc::new(move |event| {
+            recorder.events.lock().push(event);
+            recorder.changed.notify_all();
+        })
+    }
+
+    pub(super) fn all(&self) -> Vec<ClientEvent> {
+        self.events.lock().clone()
+    }
+
+    /// How many of the events so far are such.
+    pub(super) fn count(&self, is_such: impl Fn(&ClientEvent) -> bool) -> usize {
+        self.events.lock().iter().filter(|event| is_such(event)).count()
+    }
+
+    /// How often a watch on this path has fired.
+    pub(super) fn changes(&self, path: &str) -> usize {
+        self.count(|event| is_change(event, path))
+    }
+
+    /// Waits for such an event, also among those that have come.
+    pub(super) fn await_event(&self, what: &str, is_such: impl Fn(&ClientEvent) -> bool) -> Outcome {
+        let until = Instant::now() + self.deadline;
+        let mut events = self.events.lock();
+        while !events.iter().any(&is_such) {
+            if self.changed.wait_until(&mut events, until).timed_out() {
+                let problem = format!("{what} is not reported within {:?}: {events:?}", self.deadline);
+                return Err(Problem::Violated(problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the event of a watch on this path.
+    pub(super) fn await_change(&self, path: &str) -> Outcome {
+        self.await_event(&format!("a change of '{path}'"), |event| is_change(event, path))
+    }
+
+    pub(super) fn await_disconnected(&self) -> Outcome {
+        self.await_event("the loss of contact", |event| *event == ClientEvent::Disconnected)
+    }
+
+    /// Waits for the contact after a disconnect. An end of the session counts as such.
+    pub(super) fn await_contact(&self) -> Outcome {
+        self.await_event("the next contact", |event| {
+            matches!(event, ClientEvent::Connected(_) | ClientEvent::SessionLost)
+        })
+    }
+}
+
+fn is_change(event: &ClientEvent, expected: &str) -> bool {
+    matches!(event, ClientEvent::NodeChanged { path } if path == expected)
+}

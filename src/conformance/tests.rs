@@ -1,0 +1,97 @@
+//! The checks against the fake server, and against clients with a flaw each.
+
+mod flaws;
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::fake::{SimulatedClient, SimulatedZooKeeper};
+
+const TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Sessions of the fake server, whose clients are wrapped.
+struct Fake<W> {
+    zookeeper: SimulatedZooKeeper,
+    wrap: W,
+    deadline: Duration,
+}
+
+impl<W: Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient>> Fixture for Fake<W> {
+    fn connect(&self) -> Box<dyn Subject> {
+        let fake = self.zookeeper.connect(TIMEOUT);
+        Box::new(FakeSession { client: (self.wrap)(Arc::clone(&fake)), fake })
+    }
+
+    fn session_timeout(&self) -> Option<Duration> {
+        Some(TIMEOUT)
+    }
+
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    fn contains_panics(&self) -> bool {
+        true
+    }
+}
+
+struct FakeSession {
+    fake: Arc<SimulatedClient>,
+    client: Arc<dyn ZooKeeperClient>,
+}
+
+impl Subject for FakeSession {
+    fn client(&self) -> Arc<dyn ZooKeeperClient> {
+        Arc::clone(&self.client)
+    }
+
+    fn session_id(&self) -> Option<i64> {
+        Some(self.fake.session_id())
+    }
+
+    fn disconnect(&self) -> bool {
+        self.fake.disconnect();
+        true
+    }
+
+    fn reconnect(&self) {
+        self.fake.reconnect();
+    }
+
+    fn expire(&self) -> bool {
+        self.fake.expire();
+        true
+    }
+}
+
+fn fake<W: Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient>>(deadline: Duration, wrap: W) -> Fake<W> {
+    Fake { zookeeper: SimulatedZooKeeper::new(), wrap, deadline }
+}
+
+#[test]
+fn fake_server_conforms() {
+    let fixture = fake(crate::testing::deadline(), |client| client);
+    let report = check(&fixture);
+    assert!(report.is_passed(), "{report}");
+    assert_eq!(
+        report.skipped().collect::<Vec<_>>(),
+        ["paths_begin_below_the_chroot", "watch_on_the_chroot_itself_fires"]
+    );
+    assert_eq!(fixture.zookeeper.children("/"), [""; 0], "the checks leave znodes");
+}
+
+#[test]
+fn checks_have_different_names() {
+    let names: BTreeSet<_> = checks().iter().map(Check::name).collect();
+    assert_eq!(names.len(), checks().len());
+}
+
+#[test]
+fn report_names_each_check_and_its_outcome() {
+    let report = check(&fake(Duration::from_millis(200), flaws::Flaw::NoSequenceNumber.wrap()));
+    let text = report.to_string();
+    assert_eq!(text.lines().count(), checks().len(), "{text}");
+    assert!(text.contains("\nFAILED   sequence_numbers_are_appended_and_grow: "), "{text}");
+    assert!(text.contains("\nskipped  paths_begin_below_the_chroot (lacking: a chroot)\n"), "{text}");
+    assert!(!report.is_passed());
+}

@@ -1,0 +1,215 @@
+//! [`Connection`]: a server's view of one connection of a client that speaks the wire protocol, for
+//! the crate's own simulation. Handshakes, frames and the network are the simulation's.
+//!
+//! A server may lag behind the ensemble. Its [`View`] is the tree that it has applied. What it reads
+//! comes from there, and the events since then wait until it has caught up.
+
+#![cfg_attr(not(test), allow(dead_code, reason = "the crate's own simulation has the only ones"))]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::SimulatedZooKeeper;
+use super::access::{Identity, ReadChecks};
+use super::requests::{Requester, caller, fnv_1a};
+use super::state::{Shared, State};
+use super::tree::Tree;
+use crate::client::{Permissions, Stat, ZkError, ZkResult};
+use crate::connection::codec::{EventKind, Reply, Request};
+
+/// An event of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fired {
+    pub(crate) kind: EventKind,
+    pub(crate) path: String,
+}
+
+/// What the state keeps of a [`Connection`].
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) session: i64,
+    pub(super) identities: Vec<Identity>,
+    /// In the order in which they happened.
+    pub(super) events: VecDeque<Fired>,
+}
+
+/// The tree as a server has applied it.
+#[derive(Debug)]
+pub(crate) struct View {
+    tree: Tree,
+    sessions: Vec<i64>,
+}
+
+impl View {
+    pub(crate) fn last_zxid(&self) -> i64 {
+        self.tree.last_zxid
+    }
+
+    pub(crate) fn has_session(&self, session: i64) -> bool {
+        self.sessions.contains(&session)
+    }
+}
+
+impl SimulatedZooKeeper {
+    /// The present state of the ensemble.
+    pub(crate) fn view(&self) -> View {
+        let state = self.shared.lock();
+        View { tree: state.tree.clone(), sessions: state.sessions.iter().copied().collect() }
+    }
+
+    pub(crate) fn last_zxid(&self) -> i64 {
+        self.shared.lock().tree.last_zxid
+    }
+}
+
+/// See the [module](self). Its watches are dropped with it.
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    number: i64,
+}
+
+impl Connection {
+    /// A connection with this number, which no other has, of a session.
+    pub(crate) fn open(zookeeper: &SimulatedZooKeeper, number: i64, session: i64) -> Connection {
+        let served = Served { session, identities: Vec::new(), events: VecDeque::new() };
+        zookeeper.shared.lock().served.insert(number, served);
+        Connection { shared: Arc::clone(&zookeeper.shared), number }
+    }
+
+    pub(crate) fn authenticate(&self, scheme: &str, id: &str) {
+        if let Some(served) = self.shared.lock().served.get_mut(&self.number) {
+            served.identities.push(Identity { scheme: scheme.to_owned(), id: id.to_owned() });
+        }
+    }
+
+    /// Takes the next event that has happened.
+    pub(crate) fn take_event(&self) -> Option<Fired> {
+        self.shared.lock().served.get_mut(&self.number)?.events.pop_front()
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        self.shared.lock().served.get(&self.number).is_some_and(|served| !served.events.is_empty())
+    }
+
+    /// Executes a write.
+    pub(crate) fn write(&self, request: &Request<'_>) -> ZkResult<Reply> {
+        let mut state = self.shared.lock();
+        let requester = Requester::Served(self.number);
+        let result = match request {
+            Request::Create { path, data, acl, mode } => {
+                let created = state.create(path, data, acl, *mode, requester);
+                created.map(|path| Reply::Created { stat: stat_of(&state.tree, &path), path })
+            }
+            Request::Delete { path, version } => {
+                state.delete(path, Some(*version), requester).map(|()| Reply::Empty)
+            }
+            Request::SetData { path, data, version } => {
+                state.set_data(path, data, Some(*version), requester).map(Reply::Stat)
+            }
+            _ => Err(ZkError::Unimplemented),
+        };
+        self.shared.deliver(state);
+        result
+    }
+
+    /// Executes a read at a server with this view, or at one that has applied everything.
+    pub(crate) fn read(&self, request: &Request<'_>, view: Option<&View>) -> ZkResult<Reply> {
+        let mut state = self.shared.lock();
+        let tree = view.map_or(&state.tree, |view| &view.tree);
+        let caller = caller(&state.clients, &state.served, Requester::Served(self.number));
+        let (result, watch) = match request {
+            Request::Exists { path, watch } => {
+                let checks = state.read_checks == ReadChecks::EventsAndExists;
+                if let Some(acl) = tree.acl(path).filter(|_| checks) {
+                    caller.check(acl, Permissions::READ)?;
+                }
+                let stat = tree.stat(path)?;
+                (stat.map(Reply::Stat).ok_or(ZkError::NoNode), watch.then_some((path, true)))
+            }
+            Request::GetData { path, watch } => {
+                let (data, stat) = tree.data(path, &caller)?;
+                (Ok(Reply::Data { data, stat }), watch.then_some((path, true)))
+            }
+            Request::GetChildren { path, watch } => {
+                let mut names = tree.children(path, &caller)?;
+                names.sort_by_cached_key(|name| fnv_1a(name));
+                (Ok(Reply::Children(names)), watch.then_some((path, false)))
+            }
+            _ => return Err(ZkError::Unimplemented),
+        };
+        if let Some((path, is_on_data)) = watch {
+            self.watch(&mut state, path, is_on_data, view);
+        }
+        result
+    }
+
+    /// Sets watches again, and returns the events since a transaction.
+    pub(crate) fn set_watches(
+        &self,
+        since: i64,
+        [data, existence, children]: [&[std::borrow::Cow<'_, str>]; 3],
+        view: Option<&View>,
+    ) -> Vec<Fired> {
+        let mut state = self.shared.lock();
+        let mut fired = Vec::new();
+        let lists = [(0, data), (1, existence), (2, children)];
+        for (list, path) in
+            lists.into_iter().flat_map(|(list, paths)| paths.iter().map(move |path| (list, path)))
+        {
+            let stat = view.map_or(&state.tree, |view| &view.tree).stat(path).ok().flatten();
+            let kind = match (list, stat) {
+                (0 | 2, None) => Some(EventKind::Deleted),
+                (0, Some(stat)) => (stat.mzxid > since).then_some(EventKind::DataChanged),
+                (1, Some(_)) => Some(EventKind::Created),
+                (2, Some(stat)) => (stat.pzxid > since).then_some(EventKind::ChildrenChanged),
+                _ => None,
+            };
+            match kind {
+                Some(kind) => fired.push(Fired { kind, path: path.clone().into_owned() }),
+                None => self.watch(&mut state, path, list != 2, view),
+            }
+        }
+        fired
+    }
+
+    /// Sets a watch. If the server lags behind, the watch may fire with what it has not applied yet.
+    fn watch(&self, state: &mut State, path: &str, is_on_data: bool, view: Option<&View>) {
+        let missed = view.and_then(|view| missed(&view.tree, &state.tree, path, is_on_data));
+        match missed {
+            Some(kind) => {
+                if let Some(served) = state.served.get_mut(&self.number) {
+                    served.events.push_back(Fired { kind, path: path.to_owned() });
+                }
+            }
+            None if is_on_data => state.watches.watch_data(path, self.number),
+            None => state.watches.watch_children(path, self.number),
+        }
+    }
+}
+
+/// The first event at this path after what the server has applied.
+fn missed(applied: &Tree, present: &Tree, path: &str, is_on_data: bool) -> Option<EventKind> {
+    let stat = |tree: &Tree| tree.stat(path).ok().flatten();
+    match (stat(applied), stat(present)) {
+        (None, None) => None,
+        (None, Some(_)) => Some(EventKind::Created),
+        (Some(_), None) => Some(EventKind::Deleted),
+        (Some(before), Some(now)) if before.czxid != now.czxid => Some(EventKind::Deleted),
+        (Some(before), Some(now)) if is_on_data => {
+            (before.mzxid != now.mzxid).then_some(EventKind::DataChanged)
+        }
+        (Some(before), Some(now)) => (before.pzxid != now.pzxid).then_some(EventKind::ChildrenChanged),
+    }
+}
+
+fn stat_of(tree: &Tree, path: &str) -> Stat {
+    tree.stat(path).ok().flatten().unwrap_or_default()
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.watches.drop_session(self.number);
+        state.served.remove(&self.number);
+    }
+}

@@ -1,0 +1,368 @@
+//! A cohort: the threads of one process that share a place in the queue of a lock.
+//!
+//! One request waits on behalf of all of them. It belongs to the cohort, not to the thread that
+//! asked first, so it stays while any thread waits, whatever their deadlines. Once it owns the
+//! lock, the threads hand the lock over in memory.
+//!
+//! - [`state`]: the threads that wait, and the request, under one mutex.
+//! - [`request`]: the request, and its events.
+//! - here: what is done without the mutex, as it calls the session.
+//!
+//! Origin: "Lock Cohorting" by Dice, Marathe and Shavit (2012), with the servers' queue as the
+//! global lock; and the locks of cluster file systems, which a node keeps until another one asks.
+
+mod ownership;
+pub(crate) mod request;
+pub(crate) mod state;
+#[cfg(test)]
+mod tests;
+mod turns;
+#[cfg(test)]
+pub(crate) mod view;
+
+use std::sync::{Arc, Weak};
+
+use crossbeam_channel::{Receiver, never};
+
+use self::request::{CohortObserver, CohortRequest};
+use self::state::Shared;
+pub(crate) use self::turns::Grant;
+use self::turns::{Departure, Entry, Left, Ring, Turn, Work};
+use crate::error::{LockError, Operation, Result};
+use crate::locks::cohort_options::CohortOptions;
+use crate::locks::locking::{self, Release, Released};
+use crate::protocol_support::ProtocolSupport;
+use crate::recipe::access::Access;
+use crate::recipe::path::ZNodePath;
+use crate::request::{QueuePosition, Request};
+use crate::session::{Core, Moment, OnNewSession, Process, Session};
+use crate::tracking::WaiterWatch;
+use crate::wait::{Wait, Waited};
+
+pub(crate) struct Cohort {
+    me: Weak<Cohort>,
+    pub(crate) shared: Arc<Shared>,
+    dir: ZNodePath,
+    process: Process,
+    support: ProtocolSupport,
+}
+
+impl Cohort {
+    pub(crate) fn new(support: ProtocolSupport, dir: ZNodePath, options: CohortOptions) -> Arc<Cohort> {
+        let process = support.session().core().process();
+        let shared = Shared::new(options);
+        let cohort = Arc::new_cyclic(|me| Cohort { me: me.clone(), shared, dir, process, support });
+        if let Some(replacement) = cohort.session().replacement() {
+            let on_new_session: Arc<dyn OnNewSession> = Arc::<Cohort>::clone(&cohort);
+            replacement.register(Arc::downgrade(&on_new_session));
+        }
+        cohort
+    }
+
+    pub(crate) fn dir(&self) -> &ZNodePath {
+        &self.dir
+    }
+
+    fn session(&self) -> &Session {
+        self.support.session()
+    }
+
+    // ---- threads
+
+    pub(crate) fn try_lock(self: &Arc<Self>) -> Result<Option<Grant>> {
+        match self.enter(true) {
+            Entry::Granted(grant) => Ok(Some(grant)),
+            Entry::Busy => Ok(None),
+            Entry::Closed => Err(self.closed()),
+            Entry::Waits { number, turns } => self.find_out(&Ticket { cohort: self, number, turns }),
+        }
+    }
+
+    pub(crate) fn lock(self: &Arc<Self>, wait: &Wait) -> Result<Option<Grant>> {
+        if wait.is_cancelled() {
+            return Err(self.cancelled());
+        }
+        match self.enter(false) {
+            Entry::Granted(grant) => Ok(Some(grant)),
+            Entry::Busy => Ok(None),
+            Entry::Closed => Err(self.closed()),
+            Entry::Waits { number, turns } => self.wait(wait, &Ticket { cohort: self, number, turns }),
+        }
+    }
+
+    fn enter(self: &Arc<Self>, only_tries: bool) -> Entry {
+        // A forked child has a copy of a kept lock, which is its parent's.
+        let entry = self.shared.enter(only_tries, self.process.is_current());
+        if matches!(entry, Entry::Waits { .. }) {
+            self.advance();
+        }
+        entry
+    }
+
+    fn wait(&self, wait: &Wait, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
+        let core = self.session().core();
+        match wait.wait_for(&**core.runtime(), &ticket.turns) {
+            Waited::Received(Turn::Granted(grant)) => Ok(Some(grant)),
+            Waited::Received(Turn::Failed(error)) => Err(error),
+            // Dropping the ticket releases a lock that is granted at this moment.
+            Waited::Received(Turn::Started(_)) | Waited::Disconnected => Err(self.closed()),
+            Waited::Cancelled => Err(self.cancelled()),
+            Waited::TimedOut => Ok(ticket.give_up()),
+        }
+    }
+
+    /// Waits until the request of a thread that tries has found its position.
+    fn find_out(self: &Arc<Self>, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
+        let request = match self.next_turn(ticket)? {
+            Turn::Granted(grant) => return Ok(Some(grant)),
+            Turn::Failed(error) => return Err(error),
+            Turn::Started(request) => request,
+        };
+        match request.wait_until_placed([self.support.closed(), &never()]) {
+            Ok(Some(QueuePosition::Owner)) => match self.next_turn(ticket)? {
+                Turn::Granted(grant) => Ok(Some(grant)),
+                Turn::Failed(error) => Err(error),
+                Turn::Started(_) => Ok(None),
+            },
+            Ok(Some(QueuePosition::Queued)) => Ok(ticket.give_up_and_wait()),
+            Ok(None) => Err(self.closed()),
+            Err(error) => {
+                // This thread has taken the error, which is for the others as well.
+                if self.shared.begin_to_settle(&request) {
+                    self.settle(&request, &error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn next_turn(&self, ticket: &Ticket<'_>) -> Result<Turn> {
+        let core = self.session().core();
+        match Wait::forever().wait_for(&**core.runtime(), &ticket.turns) {
+            Waited::Received(turn) => Ok(turn),
+            // Proof: the wait has no end but a message, and no channel is dropped without one.
+            _ => Err(self.closed()),
+        }
+    }
+
+    /// Hands the lock over, keeps it, or releases it to other processes; then waits until the znode
+    /// is deleted.
+    pub(crate) fn unlock(self: &Arc<Self>, grant: &Grant) -> Result<Released> {
+        match self.shared.release(grant) {
+            Departure::Stays(timer) => {
+                self.start_timer(grant, timer);
+                Ok(Released::Kept)
+            }
+            Departure::Goes(retired) => {
+                drop(retired.into_request());
+                let release = Release::begin(&grant.request);
+                // The threads that wait join the queue again, behind the others.
+                self.advance();
+                let released = release.wait();
+                if grant.request.was_taken_away() { Err(lost(grant)) } else { released }
+            }
+            Departure::Lost => {
+                self.advance();
+                Err(lost(grant))
+            }
+        }
+    }
+
+    /// As [`unlock`](Cohort::unlock), without waiting.
+    pub(crate) fn release(self: &Arc<Self>, grant: &Grant) {
+        match self.shared.release(grant) {
+            Departure::Stays(timer) => self.start_timer(grant, timer),
+            Departure::Goes(retired) => {
+                if let Some(request) = retired.into_request() {
+                    request.withdraw(None);
+                }
+                self.advance();
+            }
+            Departure::Lost => self.advance(),
+        }
+    }
+
+    /// Closes the lock. Threads that hold it go on.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.support.close();
+        self.shared.close(|| self.closed());
+        self.advance();
+    }
+
+    fn closed(&self) -> LockError {
+        LockError::closed(Operation::LOCK, &self.dir)
+    }
+
+    fn cancelled(&self) -> LockError {
+        LockError::Cancelled { operation: Operation::LOCK.name, path: self.dir.to_string() }
+    }
+
+    // ---- the request
+
+    /// Does what is left to do, on the calling thread, which holds no mutex.
+    pub(super) fn advance(self: &Arc<Self>) {
+        while let Some(work) = self.shared.next_work() {
+            match work {
+                Work::Retire(retired) => {
+                    if let Some(request) = retired.into_request() {
+                        request.withdraw(None);
+                    }
+                }
+                Work::Start(number) => self.start(number),
+                Work::Watch(request) => self.watch(&request),
+                Work::Settle(request) => self.settle(&request, &request.end_error(Operation::LOCK)),
+            }
+        }
+    }
+
+    fn start(self: &Arc<Self>, number: u64) {
+        let spec = locking::spec(&self.dir, &self.support, Access::Exclusive);
+        let observer = CohortObserver::new(number, self);
+        let request = CohortRequest::new(number, Request::new(self.session(), spec, observer));
+        if self.shared.install(&request) {
+            request.start();
+        }
+    }
+
+    /// Looks for requests behind this one, on a worker.
+    fn watch(self: &Arc<Self>, request: &Arc<CohortRequest>) {
+        let (number, cohort) = (request.number, Arc::downgrade(self));
+        let report = move || {
+            if let Some(cohort) = cohort.upgrade() {
+                cohort.shared.note_waiter(number);
+                cohort.advance();
+            }
+        };
+        let watch = WaiterWatch::begin(request.core(), &self.dir, request.path(), report);
+        let useless = self.shared.keep_watch(number, watch);
+        drop(useless);
+    }
+
+    /// Passes on why a request has failed. Those who wait on a session that is replaced wait for
+    /// the next one.
+    fn settle(self: &Arc<Self>, request: &Arc<CohortRequest>, error: &LockError) {
+        let replacement = self.session().replacement();
+        if !self.shared.settle(replacement.is_some(), || copy_of(error)) {
+            return;
+        }
+        if replacement.is_none_or(|replacement| replacement.is_closed()) {
+            self.shared.fail_without_session(|| self.closed());
+        } else if !Arc::ptr_eq(request.core(), &self.session().core()) {
+            // The next session came before.
+            self.new_session();
+        }
+    }
+
+    /// Starts the timer that ends the keeping of an idle lock.
+    fn start_timer(self: &Arc<Self>, grant: &Grant, timer: Option<Moment>) {
+        if let Some(at) = timer {
+            let (core, number) = (grant.request.core(), grant.request.number);
+            ring_at(core, at, Arc::downgrade(&self.shared), Arc::downgrade(self), number);
+        }
+    }
+}
+
+/// The timer may neither block nor drop the last handle of a session. It hands its work to a
+/// worker.
+fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<Shared>, cohort: Weak<Cohort>, number: u64) {
+    core.at(at, move |core| {
+        let Some(state) = shared.upgrade() else { return };
+        match state.ring(number) {
+            Ring::Again(at) => ring_at(core, at, shared, cohort, number),
+            Ring::Over => core.submit(move |_| {
+                if let Some(cohort) = cohort.upgrade() {
+                    cohort.advance();
+                }
+            }),
+            Ring::Done => {}
+        }
+    });
+}
+
+impl OnNewSession for Cohort {
+    fn new_session(&self) {
+        self.shared.resume();
+        if let Some(cohort) = self.me.upgrade() {
+            cohort.advance();
+        }
+    }
+
+    fn closed(&self) {
+        self.shared.fail_without_session(|| Cohort::closed(self));
+    }
+}
+
+fn lost(grant: &Grant) -> LockError {
+    grant.request.end_error(Operation::UNLOCK)
+}
+
+/// A thread that waits. Dropping it leaves the cohort's queue, and releases a lock that nobody has
+/// taken from it.
+struct Ticket<'a> {
+    cohort: &'a Arc<Cohort>,
+    number: u64,
+    turns: Receiver<Turn>,
+}
+
+impl Ticket<'_> {
+    /// Leaves the queue. Returns the lock if it was granted at this moment.
+    fn give_up(&self) -> Option<Grant> {
+        self.leave(|request| request.withdraw(None))
+    }
+
+    /// As [`give_up`](Ticket::give_up); waits until the request is deleted, so that it is not in
+    /// the way of the next attempt. A deletion that fails continues in the background.
+    fn give_up_and_wait(&self) -> Option<Grant> {
+        self.leave(|request| drop(locking::release(request)))
+    }
+
+    fn leave(&self, end: impl FnOnce(&Arc<CohortRequest>)) -> Option<Grant> {
+        match self.cohort.shared.leave(self.number) {
+            Left::Granted => {
+                let granted = |turn| if let Turn::Granted(grant) = turn { Some(grant) } else { None };
+                return self.turns.try_iter().find_map(granted);
+            }
+            Left::Last(request) => end(&request),
+            Left::Others => {}
+        }
+        self.cohort.advance();
+        None
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if let Some(grant) = self.give_up() {
+            self.cohort.release(&grant);
+        }
+    }
+}
+
+/// An error of the request that all threads share, for one more of them.
+fn copy_of(error: &LockError) -> LockError {
+    use LockError as E;
+    match error {
+        E::ConnectionLoss { operation, path, source } => {
+            E::ConnectionLoss { operation, path: path.clone(), source: *source }
+        }
+        E::SessionLost { operation, path, reason } => {
+            E::SessionLost { operation, path: path.clone(), reason: *reason }
+        }
+        E::NoChroot { operation, path } => E::NoChroot { operation, path: path.clone() },
+        E::SequenceExhausted { path } => E::SequenceExhausted { path: path.clone() },
+        E::RequestDeleted { path } => E::RequestDeleted { path: path.clone() },
+        E::AccessDenied { operation, path, permission, source } => {
+            E::AccessDenied { operation, path: path.clone(), permission, source: *source }
+        }
+        E::InvalidAcl { operation, path, source } => {
+            E::InvalidAcl { operation, path: path.clone(), source: *source }
+        }
+        E::Closed { operation, path } => E::Closed { operation, path: path.clone() },
+        E::Refused { operation, path, source } => {
+            E::Refused { operation, path: path.clone(), source: *source }
+        }
+        E::Server { operation, path, source } => E::Server { operation, path: path.clone(), source: *source },
+        // No request ends with another one.
+        other => E::NotOwner { operation: Operation::LOCK.name, path: other.to_string() },
+    }
+}

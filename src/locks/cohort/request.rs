@@ -1,0 +1,90 @@
+//! [`CohortRequest`]: the request that a process has in the queue for all threads of a cohort, and
+//! [`CohortObserver`], which reports its events.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::Cohort;
+use super::state::Shared;
+use crate::recipe::path::ZNodePath;
+use crate::request::{Claim, Event, Observer, Request};
+
+/// The request of a cohort. Dropping it withdraws the request, so it is dropped outside every
+/// mutex.
+pub(crate) struct CohortRequest {
+    /// Distinguishes the requests of one cohort.
+    pub(super) number: u64,
+    claim: Claim,
+    /// Counts the threads that have held the lock under this request. Written under the mutex of
+    /// the cohort.
+    tenure: AtomicU64,
+    znode: OnceLock<ZNodePath>,
+}
+
+impl CohortRequest {
+    pub(super) fn new(number: u64, request: Arc<Request>) -> Arc<CohortRequest> {
+        let (tenure, znode) = (AtomicU64::new(0), OnceLock::new());
+        Arc::new(CohortRequest { number, claim: Claim::on(request), tenure, znode })
+    }
+
+    /// Begins the tenure of the next thread.
+    pub(super) fn next_tenure(&self) -> u64 {
+        self.tenure.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    pub(crate) fn tenure(&self) -> u64 {
+        self.tenure.load(Ordering::Acquire)
+    }
+
+    /// The znode of a request that has acquired the lock.
+    pub(crate) fn path(&self) -> &ZNodePath {
+        // Proof: an owner has a znode, and keeps it in every later phase.
+        self.znode.get_or_init(|| self.claim.znode().unwrap_or_else(|| ZNodePath::from_server(String::new())))
+    }
+}
+
+impl Deref for CohortRequest {
+    type Target = Arc<Request>;
+
+    fn deref(&self) -> &Arc<Request> {
+        &self.claim
+    }
+}
+
+/// Receives the events of a cohort's request.
+pub(super) struct CohortObserver {
+    number: u64,
+    shared: Arc<Shared>,
+    cohort: Weak<Cohort>,
+    /// Whether the cohort may have to act on an event.
+    has_news: AtomicBool,
+}
+
+impl CohortObserver {
+    pub(super) fn new(number: u64, cohort: &Arc<Cohort>) -> Arc<CohortObserver> {
+        let (shared, cohort) = (Arc::clone(&cohort.shared), Arc::downgrade(cohort));
+        Arc::new(CohortObserver { number, shared, cohort, has_news: AtomicBool::new(false) })
+    }
+}
+
+impl Observer for CohortObserver {
+    fn post(&self, event: Event) {
+        if event != Event::Released {
+            self.shared.take_event(self.number, event);
+            self.has_news.store(true, Ordering::Release);
+        }
+    }
+
+    fn has_callbacks(&self) -> bool {
+        self.has_news.load(Ordering::Acquire)
+    }
+
+    fn deliver(&self) {
+        if self.has_news.swap(false, Ordering::AcqRel) {
+            if let Some(cohort) = self.cohort.upgrade() {
+                cohort.advance();
+            }
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! The state of a cohort: the threads that wait, and the request of the process.
+//!
+//! | phase | means | leaves it by |
+//! |---|---|---|
+//! | `Idle` | no request | a thread waits: `Starting` |
+//! | `Starting` | a thread makes a request | `Joining`, or `Idle` if nobody waits any more |
+//! | `Joining` | the request waits in the queue, on behalf of the threads | acquired: `Owned`; failed: `Failed`; the last thread gives up: `Idle` |
+//! | `Owned` | a thread holds the lock, or it is kept | released to other processes, or lost: `Idle` |
+//! | `Failed` | the request has ended, and its threads must learn why | a thread takes care of that: `Settling` |
+//! | `Settling` | as `Failed` | `Idle`, or `AwaitsSession` |
+//! | `AwaitsSession` | the session was lost and will be replaced | a new session, or nobody waits any more: `Idle` |
+//!
+//! A request reports its events under its own mutex. So nothing here calls the request, but for its
+//! lease: such calls are [`Work`] for later, for a thread without a mutex.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+
+use crossbeam_channel::{Sender, bounded};
+
+use super::ownership::{Behind, Ownership, Usage};
+use super::request::CohortRequest;
+use super::turns::{Departure, Entry, Grant, Left, Retired, Ring, Turn, Work};
+use crate::error::{LockError, LossReason};
+use crate::lock_order::{Mutex, MutexGuard, rank::COHORT};
+use crate::locks::cohort_options::CohortOptions;
+use crate::request::Event;
+use crate::tracking::WaiterWatch;
+
+pub(crate) struct Shared {
+    options: CohortOptions,
+    state: Mutex<COHORT, State>,
+}
+
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// In the order in which they came. None while the lock is kept.
+    pub(super) waiters: VecDeque<Waiter>,
+    /// The number of the last request or waiter.
+    last_number: u64,
+    /// The lock was closed, or its last handle was dropped.
+    is_closed: bool,
+    /// What is left over, for the next thread without a mutex.
+    retired: Vec<Retired>,
+    /// The last waiter that was granted the lock.
+    #[cfg(test)]
+    pub(super) last_granted: u64,
+    #[cfg(test)]
+    pub(super) handovers: u64,
+    /// Begun tenures.
+    #[cfg(test)]
+    pub(super) grants: u64,
+}
+
+pub(super) enum Phase {
+    Idle,
+    Starting,
+    Joining(Arc<CohortRequest>),
+    Owned(Ownership),
+    Failed(Arc<CohortRequest>, LossReason),
+    Settling(LossReason),
+    AwaitsSession,
+}
+
+/// A thread that waits.
+pub(super) struct Waiter {
+    number: u64,
+    /// Does not wait if the lock is not free.
+    only_tries: bool,
+    turns: Sender<Turn>,
+}
+
+impl Shared {
+    pub(super) fn new(options: CohortOptions) -> Arc<Shared> {
+        let state = State {
+            phase: Phase::Idle,
+            waiters: VecDeque::new(),
+            last_number: 0,
+            is_closed: false,
+            retired: Vec::new(),
+            #[cfg(test)]
+            last_granted: 0,
+            #[cfg(test)]
+            handovers: 0,
+            #[cfg(test)]
+            grants: 0,
+        };
+        Arc::new(Shared { options, state: Mutex::new(state) })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, COHORT, State> {
+        self.state.lock()
+    }
+
+    // ---- threads
+
+    /// A thread asks for the lock. It may take over a kept one, unless `may_reuse` is false.
+    pub(super) fn enter(&self, only_tries: bool, may_reuse: bool) -> Entry {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Entry::Closed;
+        }
+        if let Phase::Owned(ownership) = &mut state.phase {
+            if matches!(ownership.usage, Usage::Kept { .. }) && may_reuse {
+                if ownership.request.holds_lease() {
+                    let grant = ownership.begin_tenure();
+                    #[cfg(test)]
+                    {
+                        state.grants += 1;
+                    }
+                    return Entry::Granted(grant);
+                }
+                // Nobody has noticed the loss yet.
+                state.retire();
+            }
+        }
+        if only_tries && !matches!(state.phase, Phase::Idle) {
+            return Entry::Busy;
+        }
+        let number = state.new_number();
+        // Room for both messages of a thread that tries.
+        let (sender, turns) = bounded(2);
+        state.waiters.push_back(Waiter { number, only_tries, turns: sender });
+        Entry::Waits { number, turns }
+    }
+
+    /// A thread gives up.
+    pub(super) fn leave(&self, number: u64) -> Left {
+        let mut state = self.lock();
+        let Some(position) = state.waiters.iter().position(|waiter| waiter.number == number) else {
+            return Left::Granted;
+        };
+        state.waiters.remove(position);
+        if !state.waiters.is_empty() {
+            return Left::Others;
+        }
+        match mem::replace(&mut state.phase, Phase::Idle) {
+            Phase::Joining(request) | Phase::Failed(request, _) => Left::Last(request),
+            Phase::AwaitsSession => Left::Others,
+            // Those who are at work there see that nobody waits.
+            other => {
+                state.phase = other;
+                Left::Others
+            }
+        }
+    }
+
+    /// A thread releases the lock.
+    pub(super) fn release(&self, grant: &Grant) -> Departure {
+        let mut state = self.lock();
+        let State { phase, waiters, is_closed, .. } = &mut *state;
+        let Some(ownership) = phase.owned_by(grant) else { return Departure::Lost };
+        if !grant.request.holds_lease() {
+            return state.take_ownership().map_or(Departure::Lost, Departure::Goes);
+        }
+        let now = grant.request.core().now();
+        let may_hand_over = ownership.behind.as_ref().is_none_or(|behind| {
+            behind.handovers < self.options.max_handovers && now.since(behind.since) < self.options.max_hold
+        });
+        let may_keep = ownership.behind.is_none() && !*is_closed && !self.options.keep_for.is_zero();
+        match waiters.pop_front() {
+            Some(next) if may_hand_over => {
+                if let Some(behind) = &mut ownership.behind {
+                    behind.handovers += 1;
+                }
+                #[cfg(test)]
+                {
+                    state.handovers += 1;
+                }
+                state.grant(next);
+                Departure::Stays(None)
+            }
+            Some(next) => {
+                waiters.push_front(next);
+                state.take_ownership().map_or(Departure::Lost, Departure::Goes)
+            }
+            None if may_keep => {
+                let until = now.after(self.options.keep_for);
+                ownership.usage = Usage::Kept { until };
+                // No guard of the past owns.
+                ownership.request.next_tenure();
+                let starts_timer = !mem::replace(&mut ownership.has_timer, true);
+                Departure::Stays(starts_timer.then_some(until))
+            }
+            None => state.take_ownership().map_or(Departure::Lost, Departure::Goes),
+        }
+    }
+
+    /// Sends the reason of a loss to this channel; `false` if the lock was lost before.
+    pub(crate) fn report_loss_to(&self, grant: &Grant, sender: &Sender<LossReason>) -> bool {
+        match self.lock().phase.owned_by(grant) {
+            Some(Ownership { usage: Usage::Held { lost, .. }, .. }) => {
+                *lost = Some(sender.clone());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sends a message to this channel when another client asks for the lock; `false` if the lock
+    /// was lost before.
+    pub(crate) fn report_revocation_to(&self, grant: &Grant, sender: &Sender<()>) -> bool {
+        match self.lock().phase.owned_by(grant) {
+            Some(Ownership { usage: Usage::Held { revocation, .. }, .. }) => {
+                *revocation = Some(sender.clone());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Lets no thread in any more, ends the waiting of those who are in, and keeps no lock.
+    pub(super) fn close(&self, mut error: impl FnMut() -> LockError) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        // By a message to each: a channel that all of them wait for would slow every wait down.
+        for waiter in mem::take(&mut state.waiters) {
+            let _ = waiter.turns.try_send(Turn::Failed(error()));
+        }
+        match mem::replace(&mut state.phase, Phase::Idle) {
+            Phase::Joining(request) | Phase::Failed(request, _) => {
+                state.retired.push(Retired { request: Some(request), watch: None });
+            }
+            Phase::AwaitsSession => {}
+            other => state.phase = other,
+        }
+        if state.is_kept() {
+            state.retire();
+        }
+    }
+
+    // ---- the request
+
+    /// Lets a new request wait on behalf of the threads. Returns `false` if there are none.
+    pub(super) fn install(&self, request: &Arc<CohortRequest>) -> bool {
+        let mut state = self.lock();
+        let Some(first) = state.waiters.front() else {
+            state.phase = Phase::Idle;
+            return false;
+        };
+        if first.only_tries {
+            let _ = first.turns.try_send(Turn::Started(Arc::clone(request)));
+        }
+        state.phase = Phase::Joining(Arc::clone(request));
+        true
+    }
+
+    /// An event of the request with this number.
+    pub(super) fn take_event(&self, number: u64, event: Event) {
+        let mut state = self.lock();
+        match (&mut state.phase, event) {
+            (Phase::Joining(request), Event::Acquired) if request.number == number => {
+                let request = Arc::clone(request);
+                state.acquired(request);
+            }
+            (Phase::Joining(request), Event::Dropped(reason)) if request.number == number => {
+                state.phase = Phase::Failed(Arc::clone(request), reason);
+            }
+            (Phase::Owned(ownership), Event::Lost(reason)) if ownership.request.number == number => {
+                if let Usage::Held { lost: Some(lost), .. } = &ownership.usage {
+                    let _ = lost.try_send(reason);
+                }
+                state.retire();
+            }
+            (Phase::Owned(ownership), Event::RevocationRequested) if ownership.request.number == number => {
+                if let Usage::Held { revocation: Some(revocation), .. } = &ownership.usage {
+                    let _ = revocation.try_send(());
+                }
+                // No other thread is to get it before the one who asks.
+                let since = ownership.request.core().now();
+                ownership.behind = Some(Behind { since, handovers: u32::MAX });
+                if state.is_kept() {
+                    state.retire();
+                }
+            }
+            // Of an earlier request.
+            _ => {}
+        }
+    }
+
+    /// A request waits behind this one.
+    pub(super) fn note_waiter(&self, number: u64) {
+        let mut state = self.lock();
+        let Some(ownership) = state.phase.owned_as(number) else { return };
+        let since = ownership.request.core().now();
+        ownership.behind.get_or_insert(Behind { since, handovers: 0 });
+        let watch = ownership.watch.take();
+        state.retired.push(Retired { request: None, watch });
+        if state.is_kept() {
+            state.retire();
+        }
+    }
+
+    /// Keeps the watch for requests behind this one. Returns it if it is of no use any more.
+    pub(super) fn keep_watch(&self, number: u64, watch: WaiterWatch) -> Option<WaiterWatch> {
+        match self.lock().phase.owned_as(number) {
+            Some(ownership) if ownership.behind.is_none() => ownership.watch.replace(watch),
+            _ => Some(watch),
+        }
+    }
+
+    /// The timer of the kept lock has come. Returns when it is to come again, if it is.
+    pub(super) fn ring(&self, number: u64) -> Ring {
+        let mut state = self.lock();
+        let Some(ownership) = state.phase.owned_as(number) else { return Ring::Done };
+        let now = ownership.request.core().now();
+        match ownership.usage {
+            Usage::Kept { until } if now < until => Ring::Again(until),
+            Usage::Kept { .. } => {
+                state.retire();
+                Ring::Over
+            }
+            Usage::Held { .. } => {
+                ownership.has_timer = false;
+                Ring::Done
+            }
+        }
+    }
+
+    /// Whether the failed request is this one, whose threads learn the reason from the caller.
+    pub(super) fn begin_to_settle(&self, request: &Arc<CohortRequest>) -> bool {
+        let mut state = self.lock();
+        match &state.phase {
+            Phase::Failed(failed, reason) if Arc::ptr_eq(failed, request) => {
+                state.phase = Phase::Settling(*reason);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends the waiting of the threads whose request has failed. If `is_replaced`, those who wait
+    /// go on after the loss of a session: returns whether there are any.
+    pub(super) fn settle(&self, is_replaced: bool, error: impl FnMut() -> LockError) -> bool {
+        let mut state = self.lock();
+        let Phase::Settling(reason) = state.phase else { return false };
+        if !(is_replaced && reason.is_session_loss()) {
+            state.fail(|_| true, error);
+            return false;
+        }
+        state.fail(|waiter| waiter.only_tries, error);
+        let goes_on = !state.waiters.is_empty();
+        if goes_on {
+            state.phase = Phase::AwaitsSession;
+        }
+        goes_on
+    }
+
+    /// Ends the waiting for a new session: the threads join its queue.
+    pub(super) fn resume(&self) {
+        let mut state = self.lock();
+        if matches!(state.phase, Phase::AwaitsSession) {
+            state.phase = Phase::Idle;
+        }
+    }
+
+    /// There will be no new session.
+    pub(super) fn fail_without_session(&self, error: impl FnMut() -> LockError) {
+        let mut state = self.lock();
+        if matches!(state.phase, Phase::AwaitsSession) {
+            state.fail(|_| true, error);
+        }
+    }
+
+    /// What is left to do; the caller does it.
+    pub(super) fn next_work(&self) -> Option<Work> {
+        let mut state = self.lock();
+        if let Some(retired) = state.retired.pop() {
+            return Some(Work::Retire(retired));
+        }
+        let State { phase, waiters, .. } = &mut *state;
+        match phase {
+            Phase::Idle if !waiters.is_empty() => {
+                *phase = Phase::Starting;
+                Some(Work::Start(state.new_number()))
+            }
+            Phase::Owned(ownership) if ownership.behind.is_none() => {
+                let has_begun = mem::replace(&mut ownership.watch_has_begun, true);
+                (!has_begun).then(|| Work::Watch(Arc::clone(&ownership.request)))
+            }
+            // A thread that tries learns the error itself, as it waits for the request.
+            Phase::Failed(request, reason) if waiters.front().is_none_or(|first| !first.only_tries) => {
+                let (request, reason) = (Arc::clone(request), *reason);
+                *phase = Phase::Settling(reason);
+                Some(Work::Settle(request))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl State {
+    fn new_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    fn acquired(&mut self, request: Arc<CohortRequest>) {
+        let (behind, watch) = (None, None);
+        let ownership = Ownership {
+            request,
+            usage: Usage::HELD,
+            behind,
+            watch,
+            watch_has_begun: false,
+            has_timer: false,
+        };
+        self.phase = Phase::Owned(ownership);
+        match self.waiters.pop_front() {
+            Some(first) => self.grant(first),
+            // Proof: the last thread that gives up takes the request along.
+            None => self.retire(),
+        }
+    }
+
+    fn grant(&mut self, waiter: Waiter) {
+        let Phase::Owned(ownership) = &mut self.phase else { return };
+        #[cfg(test)]
+        {
+            self.last_granted = waiter.number;
+            self.grants += 1;
+        }
+        // There is room, and the receiver lives until its thread has left.
+        let _ = waiter.turns.try_send(Turn::Granted(ownership.begin_tenure()));
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(&self.phase, Phase::Owned(Ownership { usage: Usage::Kept { .. }, .. }))
+    }
+
+    /// Ends the ownership of the process.
+    fn take_ownership(&mut self) -> Option<Retired> {
+        match mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Owned(Ownership { request, watch, .. }) => Some(Retired { request: Some(request), watch }),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// Ends the ownership of the process, and leaves the rest to the next thread without a mutex.
+    fn retire(&mut self) {
+        let retired = self.take_ownership();
+        self.retired.extend(retired);
+    }
+
+    /// Fails the waiters that are chosen, and leaves the phase `Idle`.
+    fn fail(&mut self, is_chosen: impl Fn(&Waiter) -> bool, mut error: impl FnMut() -> LockError) {
+        self.phase = Phase::Idle;
+        self.waiters.retain(|waiter| {
+            let chosen = is_chosen(waiter);
+            if chosen {
+                let _ = waiter.turns.try_send(Turn::Failed(error()));
+            }
+            !chosen
+        });
+    }
+}
+
+impl Phase {
+    fn owned_as(&mut self, number: u64) -> Option<&mut Ownership> {
+        match self {
+            Phase::Owned(ownership) if ownership.request.number == number => Some(ownership),
+            _ => None,
+        }
+    }
+
+    /// The ownership, if it is this thread's turn.
+    fn owned_by(&mut self, grant: &Grant) -> Option<&mut Ownership> {
+        let ownership = self.owned_as(grant.request.number)?;
+        let is_held = matches!(ownership.usage, Usage::Held { .. });
+        (is_held && ownership.request.tenure() == grant.tenure).then_some(ownership)
+    }
+}

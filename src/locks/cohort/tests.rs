@@ -1,0 +1,101 @@
+//! Tests of cohorts on a fake server.
+
+mod failures;
+mod handovers;
+mod keeping;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use super::turns::{Entry, Turn};
+use crate::fake::{SimulatedClient, SimulatedZooKeeper};
+use crate::testing::{ManualRuntime, open_on_manual_runtime};
+use crate::{CohortGuard, CohortLock, CohortOptions, LockOptions, Session};
+
+const DIR: &str = "/lock";
+const TIMEOUT: Duration = Duration::from_secs(30);
+const KEEP: Duration = Duration::from_secs(1);
+
+/// A lock on a manual runtime.
+struct Fixture {
+    server: SimulatedZooKeeper,
+    client: Arc<SimulatedClient>,
+    runtime: Arc<ManualRuntime>,
+    session: Session,
+    lock: CohortLock,
+}
+
+fn keeping() -> CohortOptions {
+    CohortOptions::new().keep_for(KEEP)
+}
+
+impl Fixture {
+    fn new(options: CohortOptions) -> Fixture {
+        let server = SimulatedZooKeeper::new();
+        let (client, runtime, session) = open_on_manual_runtime(&server, TIMEOUT);
+        let lock = CohortLock::with_options(&session, DIR, LockOptions::new(), options).unwrap();
+        Fixture { server, client, runtime, session, lock }
+    }
+
+    /// A fixture with a kept lock.
+    fn kept() -> Fixture {
+        let fixture = Fixture::new(keeping());
+        drop(fixture.lock.lock().unwrap());
+        assert!(fixture.is_kept());
+        fixture
+    }
+
+    fn is_kept(&self) -> bool {
+        self.lock.cohort().shared.view().is_some_and(|view| view.is_kept && view.is_owner)
+    }
+
+    /// Creates a request of another client.
+    fn ask(&self) -> String {
+        self.server.create_sequential(DIR, "x-other-lock-", Some(7))
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.server.children(DIR)
+    }
+
+    /// Another thread begins to wait.
+    fn wait(&self) -> Waiting<'_> {
+        let cohort = self.lock.cohort();
+        let Entry::Waits { number, turns } = cohort.shared.enter(false, true) else {
+            panic!("the lock is free")
+        };
+        cohort.advance();
+        Waiting { fixture: self, number, turns }
+    }
+
+    fn assert_nothing_is_left(self) {
+        let Fixture { server, session, lock, .. } = self;
+        drop(lock);
+        assert!(server.children(DIR).is_empty(), "{:?}", server.children(DIR));
+        let left = format!("{:?}", session.core().registry());
+        assert_eq!(left, "Registry { all: 0, watched_paths: 0 }");
+    }
+}
+
+/// A thread that waits, without the thread.
+struct Waiting<'a> {
+    fixture: &'a Fixture,
+    number: u64,
+    turns: Receiver<Turn>,
+}
+
+impl Waiting<'_> {
+    fn turn(&self) -> Option<Turn> {
+        self.turns.try_recv().ok()
+    }
+
+    fn guard(&self) -> Option<CohortGuard> {
+        match self.turn()? {
+            Turn::Granted(grant) => Some(CohortGuard::new(self.fixture.lock.cohort(), grant)),
+            Turn::Failed(error) => panic!("{error}"),
+            Turn::Started(_) => panic!("it does not try"),
+        }
+    }
+}

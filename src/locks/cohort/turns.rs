@@ -1,0 +1,89 @@
+//! What the [state](super::state) of a cohort returns to the threads that use it.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+
+use super::request::CohortRequest;
+use crate::error::LockError;
+use crate::session::Moment;
+use crate::tracking::WaiterWatch;
+
+/// A message to a thread that waits.
+pub(super) enum Turn {
+    /// The request was started. Only to a thread that tries.
+    Started(Arc<CohortRequest>),
+    Granted(Grant),
+    Failed(LockError),
+}
+
+/// The lock, for one thread.
+pub(crate) struct Grant {
+    pub(crate) request: Arc<CohortRequest>,
+    pub(crate) tenure: u64,
+}
+
+/// How a thread comes in.
+pub(super) enum Entry {
+    Granted(Grant),
+    /// For a thread that tries: somebody holds the lock or waits for it.
+    Busy,
+    Waits {
+        number: u64,
+        turns: Receiver<Turn>,
+    },
+    Closed,
+}
+
+/// What a thread leaves that gives up.
+pub(super) enum Left {
+    /// The lock was granted at this moment.
+    Granted,
+    /// It was the last one, and the request is of no use any more.
+    Last(Arc<CohortRequest>),
+    Others,
+}
+
+/// What becomes of a lock that a thread releases.
+pub(super) enum Departure {
+    /// Handed over, or kept until that moment; then the caller starts a timer if it is `Some`.
+    Stays(Option<Moment>),
+    Goes(Retired),
+    /// It was lost before.
+    Lost,
+}
+
+/// What is dropped outside the mutex.
+pub(super) struct Retired {
+    /// To be withdrawn.
+    pub(super) request: Option<Arc<CohortRequest>>,
+    pub(super) watch: Option<WaiterWatch>,
+}
+
+impl Retired {
+    /// Stops the watch, which would notice the deletion of the request's znode, and returns the
+    /// request.
+    pub(super) fn into_request(self) -> Option<Arc<CohortRequest>> {
+        drop(self.watch);
+        self.request
+    }
+}
+
+/// What a thread without a mutex has to do.
+pub(super) enum Work {
+    Retire(Retired),
+    /// Make a request with this number.
+    Start(u64),
+    /// Look for requests behind this one.
+    Watch(Arc<CohortRequest>),
+    /// Find out why a request has failed.
+    Settle(Arc<CohortRequest>),
+}
+
+/// What follows from the timer of a kept lock.
+pub(super) enum Ring {
+    Again(Moment),
+    /// The lock was kept long enough.
+    Over,
+    Done,
+}

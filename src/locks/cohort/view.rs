@@ -1,0 +1,49 @@
+//! [`View`]: the state of a cohort, for tests.
+
+use std::sync::Arc;
+
+use super::state::{Phase, Shared};
+
+/// The state while the process owns the lock.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) znode: String,
+    pub(crate) number: u64,
+    pub(crate) is_kept: bool,
+    pub(crate) is_owner: bool,
+    /// A request behind is known.
+    pub(crate) waiter_is_known: bool,
+    pub(crate) last_granted: u64,
+    /// How often the lock was handed over so far.
+    pub(crate) handovers: u64,
+    /// How often a thread got the lock so far.
+    pub(crate) grants: u64,
+}
+
+impl Shared {
+    /// The state, while the process owns the lock.
+    pub(crate) fn view(&self) -> Option<View> {
+        let (request, mut view) = {
+            let state = self.lock();
+            let Phase::Owned(ownership) = &state.phase else { return None };
+            let view = View {
+                znode: String::new(),
+                number: ownership.request.number,
+                is_kept: state.is_kept(),
+                is_owner: ownership.request.holds_lease(),
+                waiter_is_known: ownership.behind.is_some(),
+                last_granted: state.last_granted,
+                handovers: state.handovers,
+                grants: state.grants,
+            };
+            (Arc::clone(&ownership.request), view)
+        };
+        view.znode = request.path().to_string();
+        Some(view)
+    }
+
+    /// The number of threads that wait.
+    pub(crate) fn waiters(&self) -> usize {
+        self.lock().waiters.len()
+    }
+}

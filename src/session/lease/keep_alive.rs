@@ -1,0 +1,152 @@
+//! When a lease needs requests to keep it from ending.
+//!
+//! A *keep-alive* is a read and a write after it. Where the client reports its pings, none is due
+//! while no lock is held: the lease lapses, and the first write of the next request proves it again,
+//! because it confirms the last pings that are old enough.
+//!
+//! While a lock is held, a keep-alive is due one period P after the last answered write was sent,
+//! and after the older request of the newest pair was sent. So, but for round trips,
+//! - the last answered write was sent less than P ago;
+//! - at any time, a pair was answered whose older request was sent less than P before.
+//!
+//! That write confirms the newest pair that was answered a report delay R before. By the second
+//! line, its older request was sent less than R + P before the write. So the proof is never older
+//! than R + 2P, and of its span S (the session timeout T without the margin) remains at least
+//!
+//! > F = S − R − 2P, so P = (S − R − F) / 2.
+//!
+//! F is how long an outage an owner survives, the way to a server included. Of it go off up to four
+//! round trips (two of the keep-alive whose pair counts, two of the one that is to come), and the
+//! delay of a timer. A large F needs frequent writes. This one leaves more than half of T where a
+//! report is early enough for that, and a quarter of S − R for the keep-alives where it is not:
+//!
+//! | T in ticks (R is 1.1 of them) | F | P |
+//! |---|---|---|
+//! | 2 | 0.31 T | T / 19 |
+//! | 3 | 0.45 T | T / 13 |
+//! | 5 | 0.56 T | T / 11 |
+//! | 10 | 0.56 T | T / 7 |
+//! | 20 | 0.56 T | T / 6 |
+//!
+//! A lock that was just taken on a session that had owned nothing has less for the first R + 2P:
+//! until then only the client's pings make pairs. With a ping in each sixth of T, the proof of a
+//! pair is up to R + T/3 old when the next one is confirmed, so at least S − R − T/3 − P remains.
+
+use std::time::Duration;
+
+use super::Lease;
+use crate::session::clock::Moment;
+
+/// The part of the session timeout for which an owner's lease lasts after its connection is lost:
+/// more than half, so that half is left for the outage and the rest for finding a server.
+const OUTAGE: (u32, u32) = (9, 16);
+
+/// The largest part of what a proof leaves after the report delay that is kept for outages. The
+/// rest is for the keep-alives.
+const MAX_OUTAGE_OF_SPARE: (u32, u32) = (3, 4);
+
+/// The least part of the session timeout between two keep-alives, as a divisor.
+const MIN_PERIOD_DIVISOR: u32 = 64;
+
+/// The part of the session timeout by which a lease is renewed before it must be, on a connection
+/// that wants to be left alone, as a divisor.
+const SLACK_DIVISOR: u32 = 16;
+
+impl Lease {
+    /// When a request is due to keep the lease from ending, on a connection that wants to be left
+    /// alone for `quiet`.
+    pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
+        if self.last_write.is_none() {
+            // Nothing is proven on this connection.
+            return Moment::from_nanos(0);
+        }
+        if !self.is_kept_proven() {
+            return Moment::from_nanos(u64::MAX);
+        }
+        if quiet.is_zero() {
+            return self.next_period();
+        }
+        if let Some(awaiting) = self.awaiting {
+            return awaiting.after(self.granted.report_delay);
+        }
+        let must = if self.has_room_to_wait() {
+            self.next_due_before(self.current.end())
+        } else {
+            self.next_period()
+        };
+        must.min(self.last_contact.after(quiet.max(self.granted.session_timeout / 3)))
+    }
+
+    /// Whether requests are due to keep the lease from ending.
+    pub(crate) fn is_keep_alive_due(&mut self, quiet: Duration, now: Moment) -> bool {
+        // Where the connection wants to be left alone, a request that was made a moment ago is not
+        // repeated, only confirmed later.
+        let repeats = quiet.is_zero() || self.last_write.is_none();
+        self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
+    }
+
+    /// When a keep-alive is due that waits for no other: one period after the last write, and after
+    /// the newest pair. A lock that was just taken is held for a period first, if its lease lasts for
+    /// long enough: so a short hold causes no writes.
+    fn next_period(&self) -> Moment {
+        let never = Moment::from_nanos(0);
+        let write = self.last_write.unwrap_or(never);
+        let touched = match self.needs_pairs() {
+            true => self.unconfirmed.back().map_or(never, |pair| pair.sent),
+            false => write,
+        };
+        let least = write.after(self.counting_timeout() / MIN_PERIOD_DIVISOR);
+        let due = write.min(touched).after(self.period()).max(least);
+        let spared = self.owned_since.after(self.period());
+        let may_wait = spared.after(self.outage() / 2) <= self.current.end();
+        if may_wait { due.max(spared) } else { due }
+    }
+
+    /// The time between two keep-alives, so that an owner's lease always lasts for
+    /// [`outage`](Lease::outage) more.
+    pub(super) fn period(&self) -> Duration {
+        let spare = self.span().saturating_sub(self.granted.report_delay);
+        spare.saturating_sub(self.outage()) / 2
+    }
+
+    /// How long an outage an owner survives, but for the round trips of its keep-alives and of the
+    /// reconnect.
+    pub(super) fn outage(&self) -> Duration {
+        let spare = self.span().saturating_sub(self.granted.report_delay);
+        let (part, whole) = OUTAGE;
+        let (part_of_spare, whole_spare) = MAX_OUTAGE_OF_SPARE;
+        (self.counting_timeout() / whole * part).min(spare / whole_spare * part_of_spare)
+    }
+
+    // ---- on a connection that wants to be left alone
+
+    /// When a keep-alive is due that is to be confirmed before the lease ends at that moment.
+    fn next_due_before(&self, end: Moment) -> Moment {
+        end.before(self.granted.report_delay.saturating_add(self.slack()))
+    }
+
+    /// Whether a keep-alive and its confirmation, one report delay later, leave time for the next
+    /// ones. If not, keep-alives come at short intervals, and each confirms an older one.
+    fn has_room_to_wait(&self) -> bool {
+        self.span() >= self.granted.report_delay.saturating_mul(2).saturating_add(2 * self.slack())
+    }
+
+    fn slack(&self) -> Duration {
+        self.counting_timeout() / SLACK_DIVISOR
+    }
+
+    /// Asks for a confirmation of the newest pair; `false` when a new one is needed.
+    pub(super) fn await_confirmation(&mut self, now: Moment) -> bool {
+        if self.awaiting.is_some() {
+            // Its time has come. A later request must not put it off, perhaps beyond the end of the
+            // lease.
+            return false;
+        }
+        let worthwhile = self.unconfirmed.back().filter(|pair| {
+            let confirmed = pair.answered.after(self.granted.report_delay);
+            now < confirmed && confirmed <= self.next_due_before(pair.sent.after(self.span()))
+        });
+        self.awaiting = worthwhile.map(|pair| pair.answered);
+        self.awaiting.is_some()
+    }
+}

@@ -1,0 +1,430 @@
+//! The lease of a session whose client reports its pings.
+
+use super::*;
+
+/// A connected lease that was not just taken up, and lapses while no lock is held.
+fn of_pings(report: Duration) -> Lease {
+    let granted = granted(TIMEOUT, report);
+    let mut lease = Lease::unproven(granted, second(0)).proven_for_owners_only();
+    lease.connected(granted, None, second(0));
+    lease
+}
+
+impl Lease {
+    fn ping(&mut self, at: u64) {
+        self.ping_answered(second(at), second(at));
+    }
+
+    fn end(&self) -> Moment {
+        self.current().end()
+    }
+}
+
+#[test]
+fn two_pings_that_are_old_enough_are_confirmed_by_a_write() {
+    let mut lease = of_pings(REPORT);
+    lease.ping_answered(second(5), second(6));
+    lease.ping_answered(second(10), second(11));
+    lease.write(second(13), second(14));
+    assert_eq!(lease.end(), second(5 + 31));
+}
+
+#[test]
+fn pings_younger_than_the_report_delay_are_not_confirmed() {
+    let mut lease = of_pings(REPORT);
+    lease.ping(5);
+    lease.ping_answered(second(10), second(11));
+    lease.write(second(12), second(20));
+    assert!(!lease.current().covers(second(20)), "their follower may have died before it reported them");
+}
+
+#[test]
+fn a_single_ping_is_no_pair() {
+    let mut lease = of_pings(REPORT);
+    lease.ping(1);
+    lease.write(second(9), second(9));
+    assert!(!lease.current().covers(second(9)), "its mark may be lost");
+}
+
+#[test]
+fn pings_alone_prove_nothing() {
+    let granted = granted(TIMEOUT, REPORT);
+    let mut lease = Lease::unproven(granted, second(0)).proven_for_owners_only();
+    lease.connected(granted, Some(second(0)), second(0));
+    for at in 1..30 {
+        lease.ping(at);
+        assert!(!lease.current().covers(second(at)), "a leader that was deposed answers pings");
+        assert!(lease.contact_holds_until() < second(at));
+    }
+    lease.write(second(30), second(30));
+    assert_eq!(lease.end(), second(27 + 31));
+}
+
+#[test]
+fn pings_outside_of_a_connection_are_ignored() {
+    let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0)).proven_for_owners_only();
+    lease.ping(1);
+    lease.ping(2);
+    lease.connected(granted(TIMEOUT, REPORT), None, second(3));
+    lease.write(second(6), second(6));
+    assert!(!lease.current().covers(second(6)));
+    lease.ping(7);
+    lease.disconnected(second(8));
+    lease.ping(8);
+    lease.ping(9);
+    assert!(lease.unconfirmed.is_empty() && lease.last.is_none());
+}
+
+#[test]
+fn ping_counts_as_contact() {
+    let mut lease = of_pings(REPORT);
+    lease.ping(20);
+    assert_eq!(lease.given_up_at(), second(20 + 32));
+}
+
+#[test]
+fn ten_thousand_pings_without_a_write_keep_a_handful_of_pairs() {
+    for (report, pairs) in [(REPORT, 19), (Duration::ZERO, 1)] {
+        let mut lease = of_pings(report);
+        let step = Duration::from_millis(10);
+        let mut now = second(0);
+        for _ in 0..10_000 {
+            now = now.after(step);
+            lease.ping_answered(now, now);
+            assert!(lease.unconfirmed.len() <= pairs, "{} pairs", lease.unconfirmed.len());
+        }
+        // Nothing that counts was dropped.
+        lease.write(now, now);
+        let youngest = lease.end().before(lease.span());
+        let missed = now.since(youngest).saturating_sub(report);
+        assert!(missed <= report / 16 + 2 * step, "{missed:?}");
+    }
+}
+
+#[test]
+fn pings_take_nothing_from_a_write_that_is_under_way() {
+    let mut lease = of_pings(REPORT);
+    lease.ping(1);
+    lease.ping(2);
+    let sending = lease.sending(second(4));
+    for at in 5..25 {
+        lease.ping(at);
+    }
+    lease.write_answered(sending, second(25));
+    assert_eq!(lease.end(), second(1 + 31));
+}
+
+#[test]
+fn a_report_delay_that_proves_longer_counts_for_a_write_that_is_under_way() {
+    let mut lease = of_pings(REPORT);
+    lease.ping(1);
+    lease.ping(2);
+    let sending = lease.sending(second(4));
+    lease.set_report_delay(2 * REPORT);
+    lease.write_answered(sending, second(4));
+    assert!(!lease.current().covers(second(4)));
+}
+
+#[test]
+fn no_keep_alive_is_due_while_no_lock_is_held() {
+    for quiet in [Duration::ZERO, QUIET] {
+        let mut lease = of_pings(REPORT);
+        assert!(lease.is_keep_alive_due(quiet, second(0)), "the first proof on the connection");
+        lease.read_and_write(second(0), second(0));
+        for at in 1..100 {
+            lease.ping(at);
+            assert!(!lease.is_keep_alive_due(quiet, second(at)));
+        }
+        lease.write(second(100), second(100));
+        let first = lease.take(second(100)).unwrap();
+        let second_one = first.clone();
+        drop(first);
+        assert!(lease.keep_alive_due(quiet) < lease.end().before(REPORT));
+        drop(second_one);
+        assert!(!lease.is_keep_alive_due(quiet, second(200)));
+        lease.disconnected(second(201));
+        lease.connected(granted(TIMEOUT, REPORT), Some(second(201)), second(202));
+        assert!(lease.is_keep_alive_due(quiet, second(202)), "the first proof on the connection");
+    }
+}
+
+#[test]
+fn an_idle_session_is_in_contact_by_its_pings_and_an_owner_by_its_writes() {
+    let mut lease = of_pings(REPORT);
+    lease.ping(1);
+    lease.ping(2);
+    lease.write(second(5), second(5));
+    lease.ping(8);
+    assert_eq!(lease.contact_holds_until(), second(8 + 31));
+    let ownership = lease.take(second(8)).unwrap();
+    assert_eq!(lease.contact_holds_until(), second(5 + 31));
+    drop(ownership);
+    assert_eq!(lease.contact_holds_until(), second(8 + 31));
+}
+
+#[test]
+fn only_an_epoch_with_an_owner_is_checked_when_its_proof_came_too_late() {
+    for is_owned in [false, true] {
+        let mut lease = of_pings(REPORT);
+        lease.ping(1);
+        lease.ping(2);
+        lease.write(second(5), second(5));
+        let old = Arc::clone(lease.current());
+        let ownership = is_owned.then(|| lease.take(second(5)).unwrap());
+        lease.ping(35);
+        lease.ping(36);
+        assert_eq!(lease.write(second(40), second(40)), is_owned);
+        assert!(!old.covers(second(40)) && lease.current().covers(second(40)));
+        assert!(ownership.is_none_or(|ownership| !ownership.covers(second(40))), "a lapse is final");
+    }
+}
+
+#[test]
+fn a_lock_that_is_taken_under_an_epoch_that_was_closed_is_refused() {
+    let (mut lease, epoch) = opened();
+    let connection = lease.connection();
+    lease.disconnected(second(2));
+    assert!(epoch.covers(second(2)));
+    assert!(matches!(lease.admit(connection, second(2)), Admission::Outdated));
+}
+
+#[test]
+fn a_proof_is_needed_when_a_write_would_admit_owners() {
+    let mut lease = of_pings(REPORT);
+    lease.ping(1);
+    assert!(!lease.needs_proof(second(9)), "one ping is no pair");
+    lease.ping(10);
+    assert!(!lease.needs_proof(second(11)), "the pair is too young");
+    assert!(lease.needs_proof(second(12)));
+    assert!(!lease.needs_proof(second(31)), "the pair is too old to be extended");
+    lease.write(second(12), second(12));
+    assert!(!lease.needs_proof(second(12)) && lease.admits_owners(second(12)));
+    lease.ping(40);
+    lease.ping(41);
+    assert!(lease.needs_proof(second(43)), "the lease has lapsed");
+    lease.disconnected(second(44));
+    assert!(!lease.needs_proof(second(44)));
+    lease.connected(granted(TIMEOUT, REPORT), Some(second(44)), second(45));
+    assert!(lease.needs_proof(second(45)), "the session was taken up");
+    lease.finish();
+    assert!(!lease.needs_proof(second(45)));
+}
+
+#[test]
+fn a_shorter_timeout_counts_from_the_disconnect_even_if_its_connection_never_serves() {
+    let (mut lease, old) = opened();
+    lease.disconnected(second(10));
+    let end = second(10).after(Duration::from_millis(7750));
+    assert_eq!(lease.taken_up(Duration::from_secs(8), second(10)), Some(end));
+    assert_eq!(old.end(), end);
+    // The next server grants more again.
+    assert_eq!(lease.taken_up(TIMEOUT, second(10)), None);
+    assert_eq!(lease.connected(granted(TIMEOUT, REPORT), Some(second(10)), second(12)), None);
+    assert_eq!(old.end(), end);
+    lease.write(second(13), second(13));
+    assert_eq!(lease.end(), end, "the former server may still report the session");
+}
+
+// ---- an owner's lease over time
+
+const TICK: Duration = Duration::from_secs(2);
+
+/// Round trips take up to this part of the session timeout.
+const MAX_ROUND_TRIP: u32 = 100;
+
+/// A session with a lease, its pings and its keep-alives, on a slow network.
+struct Run {
+    lease: Lease,
+    timeout: Duration,
+    random: u64,
+    now: Moment,
+    next_ping: Moment,
+    next_request: Option<Moment>,
+    keep_alive_under_way: bool,
+    /// In the order of their answers.
+    under_way: VecDeque<(Moment, Sending, Kind)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Ping,
+    Read,
+    Write,
+    /// Of a keep-alive.
+    FirstRead,
+    LastWrite,
+}
+
+impl Run {
+    fn new(ticks: u32, is_busy: bool, random: u64) -> Run {
+        let timeout = ticks * TICK;
+        let granted = Granted::new(timeout).with_tick(TICK);
+        let now = second(0);
+        let mut lease = Lease::unproven(granted, now).proven_for_owners_only();
+        lease.connected(granted, Some(now), now);
+        let mut run = Run {
+            lease,
+            timeout,
+            random,
+            now,
+            next_ping: now,
+            next_request: is_busy.then_some(now),
+            keep_alive_under_way: false,
+            under_way: VecDeque::new(),
+        };
+        while !run.lease.current().covers(run.now) {
+            run.step();
+        }
+        run
+    }
+
+    fn below(&mut self, limit: Duration) -> Duration {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        limit.mul_f64((self.random >> 33) as f64 / f64::from(1_u32 << 31))
+    }
+
+    fn send(&mut self, kind: Kind) {
+        let sending = self.lease.sending(self.now);
+        let longest = self.timeout / MAX_ROUND_TRIP;
+        let drawn = self.below(longest);
+        let takes = if self.random % 3 == 0 { longest } else { drawn };
+        let before = self.under_way.back().map_or(self.now, |(answer, ..)| *answer);
+        self.under_way.push_back((self.now.after(takes).max(before), sending, kind));
+    }
+
+    fn answer(&mut self, sending: Sending, kind: Kind) {
+        match kind {
+            Kind::Ping => self.lease.ping_answered(sending.at, self.now),
+            Kind::Read | Kind::FirstRead => self.lease.read_answered(sending, self.now),
+            Kind::Write | Kind::LastWrite => _ = self.lease.write_answered(sending, self.now),
+        }
+        match kind {
+            Kind::FirstRead => self.send(Kind::LastWrite),
+            Kind::LastWrite => self.keep_alive_under_way = false,
+            Kind::Ping | Kind::Read | Kind::Write => {}
+        }
+    }
+
+    /// Does what comes next, at its time.
+    fn step(&mut self) {
+        let never = Moment::from_nanos(u64::MAX);
+        let keep_alive = match self.keep_alive_under_way {
+            true => never,
+            false => self.lease.keep_alive_due(Duration::ZERO),
+        };
+        let request = self.next_request.unwrap_or(never);
+        let answer = self.under_way.front().map_or(never, |(answer, ..)| *answer);
+        let next = keep_alive.min(self.next_ping).min(request).min(answer);
+        self.now = self.now.max(next);
+        if next == answer {
+            let (_, sending, kind) = self.under_way.pop_front().unwrap();
+            self.answer(sending, kind);
+        } else if next == keep_alive {
+            self.keep_alive_under_way = true;
+            self.send(Kind::FirstRead);
+        } else if next == self.next_ping {
+            self.next_ping = self.now.after(self.timeout / 6);
+            self.send(Kind::Ping);
+        } else {
+            let kind = if self.random % 2 == 0 { Kind::Write } else { Kind::Read };
+            self.send(kind);
+            let pause = self.below(self.timeout / 20);
+            self.next_request = Some(self.now.after(pause));
+        }
+    }
+
+    /// The least time that is left of the lease before any answer in this time.
+    fn least_left(&mut self, time: Duration) -> Duration {
+        let (until, mut least) = (self.now.after(time), self.timeout);
+        while self.now < until {
+            let end = self.lease.end();
+            self.step();
+            least = least.min(end.since(self.now));
+        }
+        least
+    }
+}
+
+#[test]
+fn an_owners_lease_always_lasts_for_the_outage_that_it_is_to_survive() {
+    for ticks in 3..=20 {
+        for (random, is_busy) in [(1, false), (2, true), (3, false), (4, true)] {
+            let mut run = Run::new(ticks, is_busy, random);
+            let (timeout, outage) = (run.timeout, run.lease.outage());
+            let _ownership = run.lease.take(run.now).unwrap();
+            run.least_left(timeout);
+            let least = run.least_left(50 * timeout);
+            let round_trips = 4 * timeout / MAX_ROUND_TRIP;
+            assert!(least + round_trips >= outage, "{ticks} ticks: {least:?} of {outage:?}");
+            let promised = if ticks < 5 { timeout * 2 / 5 } else { timeout / 2 };
+            assert!(least >= promised, "{ticks} ticks: {least:?} of {timeout:?}");
+        }
+    }
+}
+
+#[test]
+fn an_idle_sessions_first_write_admits_an_owner_whose_lease_lasts() {
+    for ticks in 2..=20 {
+        for random in 0..50 {
+            let mut run = Run::new(ticks, false, random);
+            let timeout = run.timeout;
+            let idle = 3 * timeout + run.below(timeout);
+            while run.now < second(0).after(idle) {
+                run.step();
+            }
+            assert!(!run.lease.current().covers(run.now), "it has lapsed");
+            assert!(run.lease.needs_proof(run.now));
+            run.send(Kind::Write);
+            while !run.lease.current().covers(run.now) {
+                run.step();
+            }
+            let ownership = run.lease.take(run.now);
+            if ticks == 2 {
+                // Here the reserve is close to the round trips.
+                continue;
+            }
+            assert!(ownership.is_some(), "{ticks} ticks: {:?}", run.lease);
+            let expected =
+                run.lease.span() - run.lease.granted.report_delay - timeout / 3 - run.lease.period();
+            let least = run.least_left(10 * timeout);
+            assert!(
+                least + 4 * timeout / MAX_ROUND_TRIP >= expected,
+                "{ticks} ticks: {least:?} of {expected:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_owner_keeps_its_lock_when_a_reconnect_brings_a_much_longer_timeout() {
+    for random in 0..20 {
+        let mut run = Run::new(5, false, random);
+        let mut ownership = run.lease.take(run.now).unwrap();
+        run.least_left(run.timeout);
+        run.under_way.clear();
+        run.keep_alive_under_way = false;
+        let (lost_at, longer) = (run.now, 16 * run.timeout);
+        run.lease.disconnected(lost_at);
+        run.now = run.now.after(run.timeout / 10);
+        run.lease.connected(Granted::new(longer).with_tick(TICK), Some(lost_at), run.now);
+        while !run.lease.current().covers(run.now) {
+            run.step();
+        }
+        ownership.move_to(&Arc::clone(run.lease.current()));
+        run.least_left(longer);
+        assert!(ownership.covers(run.now));
+        assert!(run.lease.end() > run.now.after(longer / 2), "the longer timeout counts in the end");
+    }
+}
+
+#[test]
+fn a_lock_taken_shortly_before_the_end_of_its_lease_has_a_keep_alive_due_at_once() {
+    let mut lease = of_pings(Duration::from_secs(17));
+    [1, 6, 11].into_iter().for_each(|at| lease.ping(at));
+    lease.write(second(23), second(23));
+    assert_eq!(lease.end(), second(1 + 31));
+    let now = second(30).after(Duration::from_millis(500));
+    let ownership = lease.take(now);
+    assert!(ownership.is_some(), "a write sent now extends the lease before it ends");
+    assert!(lease.keep_alive_due(Duration::ZERO) <= now);
+}

@@ -1,0 +1,216 @@
+//! [`Endpoint`]: a client's end: the machine with its transports, driven as by the I/O thread.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::ledger::{Ledger, Meaning};
+use super::server::Peer;
+use super::stream::Transport;
+use crate::client::{ClientEvent, EventSink, Granted, ZkResult};
+use crate::connection::machine::{Action, Event, Machine, Reply};
+use crate::session::Moment;
+use crate::simulation::random::Random;
+
+/// What happens with the outcome of a request. Runs on the scheduler's thread, which stands for the
+/// I/O thread: it must not block.
+pub(super) type Continuation = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contact {
+    Disconnected,
+    Connected,
+    Lost,
+    /// By this process.
+    Closed,
+}
+
+/// See the [module](self).
+pub(in crate::simulation) struct Endpoint {
+    pub(super) machine: Machine<Continuation>,
+    pub(super) actions: VecDeque<(u64, Action<Continuation>)>,
+    pub(super) transport: Option<Transport>,
+    /// Counts the transports that the machine has asked for or given up.
+    link_number: u64,
+    /// The transports that the client has left. What it has sent may still arrive.
+    pub(super) late: Vec<Transport>,
+    /// The servers, in the order in which they are tried.
+    servers: Vec<usize>,
+    attempts: usize,
+    pub(super) contact: Contact,
+    pub(super) has_ended: bool,
+    /// The grant that the client has reported.
+    pub(super) granted: Granted,
+    /// The tick that the probe of the connection will find out.
+    pub(super) probe: Option<Duration>,
+    pub(super) ledger: Ledger,
+    /// The last step here, or the last moment without a possible one.
+    pub(super) last_step: Moment,
+}
+
+/// What is to be done without any lock.
+pub(super) enum Work {
+    Nothing,
+    Report(EventSink, ClientEvent),
+    Reply(Continuation, ZkResult<Reply>),
+}
+
+impl Endpoint {
+    pub(super) fn new(
+        machine: Machine<Continuation>,
+        servers: Vec<usize>,
+        granted: Granted,
+        now: Moment,
+    ) -> Endpoint {
+        let mut endpoint = Endpoint {
+            machine,
+            actions: VecDeque::new(),
+            transport: None,
+            link_number: 0,
+            late: Vec::new(),
+            attempts: 0,
+            contact: Contact::Disconnected,
+            has_ended: false,
+            granted,
+            probe: None,
+            ledger: Ledger::default(),
+            last_step: now,
+            servers,
+        };
+        endpoint.machine.set_addresses(endpoint.servers.len());
+        endpoint.settle();
+        endpoint
+    }
+
+    pub(super) fn set_servers(&mut self, servers: Vec<usize>) {
+        self.machine.set_addresses(servers.len());
+        (self.servers, self.attempts) = (servers, 0);
+    }
+
+    /// Whether a server serves the session, as far as the simulation knows.
+    pub(super) fn is_served(&self) -> bool {
+        let is_sound =
+            |transport: &Transport| transport.is_open && !transport.is_swallowed && !transport.peer.is_mute;
+        self.contact == Contact::Connected && self.transport.as_ref().is_some_and(is_sound)
+    }
+
+    /// Whether no server will serve the session any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.has_ended || matches!(self.contact, Contact::Lost | Contact::Closed)
+    }
+
+    /// Writes what the machine has to write, and takes its actions. Transports that it gives up are
+    /// left at once.
+    pub(super) fn settle(&mut self) {
+        self.flush();
+        while let Some(action) = self.machine.next_action() {
+            if matches!(action, Action::Open | Action::Drop | Action::Ended) {
+                self.leave_transport();
+            }
+            self.actions.push_back((self.link_number, action));
+        }
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if let Some(transport) = self.transport.as_mut().filter(|transport| transport.is_open) {
+            transport.up.push(self.machine.outgoing());
+            self.machine.outgoing().clear();
+        }
+    }
+
+    fn leave_transport(&mut self) {
+        self.link_number += 1;
+        if let Some(mut transport) = self.transport.take() {
+            transport.is_late = true;
+            if !transport.is_swallowed && !transport.up.is_empty() {
+                self.late.push(transport);
+            }
+        }
+    }
+
+    /// The changes that the machine has reported, and its owner has not taken yet.
+    fn reported_changes(&self) -> usize {
+        let is_change =
+            |action: &Action<Continuation>| matches!(action, Action::Event(Event::NodeChanged { .. }));
+        self.actions.iter().filter(|(_, action)| is_change(action)).count()
+    }
+
+    pub(super) fn link_number(&self) -> u64 {
+        self.link_number
+    }
+
+    /// Whether the machine has lost the session.
+    pub(super) fn reports_loss(&self) -> bool {
+        self.actions.iter().any(|(_, action)| matches!(action, Action::Event(Event::SessionLost(_))))
+    }
+
+    // ---- steps
+
+    /// Begins to open a transport to the next server.
+    pub(super) fn begin_to_open(&mut self, number: u64, peer: i64, random: &mut Random) {
+        if number != self.link_number {
+            return;
+        }
+        let position = self.attempts % self.servers.len();
+        if position == 0 {
+            // Another order in each lap.
+            for last in (1..self.servers.len()).rev() {
+                self.servers.swap(last, random.index(last + 1));
+            }
+        }
+        self.attempts += 1;
+        self.transport = Some(Transport::new(self.servers[position], Peer::new(peer)));
+    }
+
+    pub(super) fn opened(&mut self, now: Moment) {
+        if let Some(transport) = &mut self.transport {
+            transport.is_open = true;
+            self.machine.opened(now);
+            self.settle();
+        }
+    }
+
+    pub(super) fn lose_transport(&mut self, now: Moment) {
+        self.leave_transport();
+        self.machine.failed(now);
+        self.settle();
+    }
+
+    /// Reads a segment, or the end of the stream. Returns what the client has done wrong.
+    pub(super) fn read(&mut self, now: Moment, random: &mut Random, splits: bool) -> Option<&'static str> {
+        let transport = self.transport.as_mut()?;
+        if transport.down.is_empty() {
+            self.lose_transport(now);
+            return None;
+        }
+        let segment = transport.down.take(random, splits);
+        transport.received += segment.len() as u64;
+        let (mut must_leave, mut events) = (false, 0);
+        while let Some(meaning) = transport.peer.next_meaning(transport.received) {
+            let begins = matches!(meaning, Meaning::Served { .. });
+            events += usize::from(matches!(meaning, Meaning::Event(_)));
+            must_leave |= self.ledger.take_up(meaning);
+            if begins {
+                transport.peer.at_greeting = Some(self.ledger.clone());
+            }
+        }
+        let (number, reported) = (self.link_number, self.reported_changes());
+        self.machine.received(now, &segment);
+        self.settle();
+        let stays = self.transport.is_some() && number == self.link_number;
+        if must_leave && stays {
+            return Some("continues to use a connection that speaks garbage");
+        }
+        let is_reported = self.contact == Contact::Closed || self.reported_changes() == reported + events;
+        (!is_reported).then_some("does not report an event of a watch")
+    }
+
+    pub(super) fn timer(&mut self, now: Moment) {
+        self.machine.timer(now);
+        self.settle();
+    }
+
+    pub(super) fn timer_is_due(&self, now: Moment) -> bool {
+        self.machine.deadline().is_some_and(|deadline| deadline <= now)
+    }
+}

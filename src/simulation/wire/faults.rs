@@ -1,0 +1,281 @@
+//! The faults of the network of bytes, and of its servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::endpoint::Endpoint;
+use super::ensemble::Mode;
+use super::server::Front;
+use super::stream::Transport;
+use crate::session::Moment;
+use crate::simulation::profile::Faults;
+use crate::simulation::world::{ClientState, State, World};
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Cut,
+    Swallow,
+    Partition,
+    EndPartition,
+    Slow,
+    Garbage,
+    Break(Mode),
+    Recover,
+}
+
+/// Injects a fault at a client's connection, or at a server.
+pub(in crate::simulation) fn inject(world: &World) {
+    let possible = possible(world.profile.faults);
+    if possible.is_empty() {
+        return;
+    }
+    let (fault, client, server) = {
+        let mut state = world.state();
+        let (clients, servers) = (state.clients.len(), state.ensemble.servers.len());
+        (state.random.of(&possible), state.random.index(clients), state.random.index(servers))
+    };
+    match fault {
+        Fault::Cut => change_transport(world, client, "is disconnected", Transport::cut),
+        Fault::Swallow => {
+            change_transport(world, client, "has a connection that is swallowed", |transport, _| {
+                transport.is_swallowed = true;
+            })
+        }
+        Fault::Partition => partition(world, client),
+        Fault::EndPartition => end_partition(world, client),
+        Fault::Slow => slow_down(world, client),
+        Fault::Garbage => send_garbage(world, client),
+        Fault::Break(mode) => break_server(world, server, mode),
+        Fault::Recover => recover(world, server),
+    }
+}
+
+fn possible(faults: Faults) -> Vec<Fault> {
+    let mut possible = Vec::new();
+    if faults.disconnects {
+        possible.extend([Fault::Cut, Fault::Cut, Fault::Break(Mode::Down), Fault::Break(Mode::Electing)]);
+    }
+    if faults.partitions {
+        possible.extend([Fault::Partition, Fault::EndPartition, Fault::EndPartition]);
+        possible.extend([Fault::Swallow, Fault::Break(Mode::Unreachable)]);
+    }
+    if faults.slow_replies {
+        possible.extend([Fault::Slow, Fault::Break(Mode::Silent)]);
+    }
+    if faults.deaths {
+        possible.push(Fault::Break(Mode::Down));
+    }
+    if faults.regrants {
+        possible.push(Fault::Cut);
+    }
+    if faults.deposed {
+        possible.extend([Fault::Break(Mode::Deposed), Fault::Break(Mode::Deposed), Fault::Cut]);
+    }
+    if faults.failing_calls {
+        possible.extend([Fault::Garbage, Fault::Break(Mode::Garbled), Fault::Break(Mode::ReadOnly)]);
+        possible.extend([Fault::Break(Mode::Lagging), Fault::Break(Mode::Lagging), Fault::Cut]);
+    }
+    let breaking = possible.iter().filter(|fault| matches!(fault, Fault::Break(_))).count();
+    possible.extend(std::iter::repeat_n(Fault::Recover, 2 * breaking));
+    possible
+}
+
+fn change_transport(
+    world: &World,
+    client: usize,
+    what: &str,
+    change: impl FnOnce(&mut Transport, &mut crate::simulation::random::Random),
+) {
+    let mut state = world.state();
+    let mut random = state.random.clone();
+    let transport = state.clients[client].endpoint().and_then(|endpoint| endpoint.transport.as_mut());
+    let Some(transport) = transport else { return };
+    change(transport, &mut random);
+    state.random = random;
+    drop(state);
+    world.note(format!("client {client} {what}"));
+}
+
+/// Holds back what both sides send.
+fn partition(world: &World, number: usize) {
+    world.state().clients[number].link.partitioned = true;
+    world.note(format!("client {number} is cut off"));
+}
+
+/// Lets what was held back arrive.
+pub(in crate::simulation) fn end_partition(world: &World, number: usize) {
+    let now = world.now();
+    let mut state = world.state();
+    let client = &mut state.clients[number];
+    if !std::mem::take(&mut client.link.partitioned) {
+        return;
+    }
+    disturb(client, now);
+    drop(state);
+    world.note(format!("client {number} is no longer cut off"));
+}
+
+fn slow_down(world: &World, number: usize) {
+    let now = world.now();
+    let mut state = world.state();
+    let longest = state.clients[number].session_timeout.as_nanos() as u64 / 8;
+    let until = now.after(Duration::from_nanos(state.random.below(longest)));
+    let client = &mut state.clients[number];
+    client.link.slow_until = client.link.slow_until.max(until);
+    disturb(client, until);
+    drop(state);
+    world.note(format!("the network of client {number} is slow"));
+}
+
+fn send_garbage(world: &World, client: usize) {
+    world.with_endpoint(client, |endpoint| {
+        world.serve_on(client, endpoint, |front| {
+            if front.transport.is_open {
+                front.send_garbage();
+            }
+        });
+    });
+}
+
+/// A server fails. Unless it only becomes silent, its connections end, and what it has not reported
+/// of its sessions is lost.
+fn break_server(world: &World, server: usize, mode: Mode) {
+    if world.state().ensemble.servers[server].mode != Mode::Serving {
+        return;
+    }
+    world.note(format!("server {server} is {mode:?}"));
+    match mode {
+        Mode::Down | Mode::Electing | Mode::ReadOnly => lose_server(world, server),
+        Mode::Lagging | Mode::Deposed => send_all_events(world, server),
+        Mode::Serving | Mode::Silent | Mode::Unreachable | Mode::Garbled => {}
+    }
+    let view = matches!(mode, Mode::Lagging | Mode::Deposed).then(|| Arc::new(world.zookeeper.view()));
+    let mut state = world.state();
+    let server = &mut state.ensemble.servers[server];
+    (server.mode, server.view, server.well_since) = (mode, view, None);
+}
+
+fn recover(world: &World, server: usize) {
+    let now = world.now();
+    let former = world.state().ensemble.servers[server].mode;
+    if former == Mode::Serving {
+        return;
+    }
+    world.note(format!("server {server} recovers"));
+    if former == Mode::Deposed {
+        // It joins the new leader.
+        end_connections(&mut world.state(), server, false);
+    }
+    let mut state = world.state();
+    state.ensemble.servers[server].recover(now);
+    for client in &mut state.clients {
+        // Those that have not begun to connect have nothing yet.
+        if let Some(wired) = &mut client.wire {
+            wired.disturbed_at = wired.disturbed_at.max(now);
+        }
+    }
+}
+
+/// A server may crash with its reply, before it reports its work. Most often when that would seem
+/// to prove something.
+pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) {
+    let is_possible = world.in_trouble() && world.profile.faults.deaths;
+    let is_opening = world.state().clients.iter().any(|client| client.opening);
+    let one_in = if is_proof { 4 } else { 16 };
+    if is_possible && !is_opening && world.state().random.one_in(one_in) {
+        break_server(world, server, Mode::Down);
+    }
+}
+
+fn lose_server(world: &World, server: usize) {
+    let now = world.now();
+    let mut state = world.state();
+    end_connections(&mut state, server, true);
+    let mut random = state.random.clone();
+    // The leader may not have received them.
+    state.ensemble.proposals.retain(|proposal| proposal.server != server || random.one_in(2));
+    state.random = random;
+    let was_its_own = |client: &usize| {
+        let wired = state.clients[*client].wire.as_ref();
+        wired.is_some_and(|wired| wired.owner.is_some() && wired.owner_server == server)
+    };
+    let clients: Vec<usize> = (0..state.clients.len()).filter(was_its_own).collect();
+    for client in clients {
+        state.lose_report(client, now);
+    }
+}
+
+fn end_connections(state: &mut State, server: usize, crashes: bool) {
+    let State { clients, random, .. } = state;
+    for endpoint in clients.iter_mut().filter_map(|client| client.endpoint()) {
+        let Endpoint { transport, late, .. } = endpoint;
+        let on_server = transport.iter_mut().filter(|transport| transport.server == server);
+        for transport in on_server {
+            match crashes {
+                true => transport.lose_server(random),
+                false => {
+                    transport.peer.close();
+                    transport.end_down();
+                }
+            }
+        }
+        late.retain(|transport| transport.server != server);
+    }
+}
+
+/// Sends the events that a server has applied, before it applies no more.
+fn send_all_events(world: &World, server: usize) {
+    let clients = world.state().clients.len();
+    for client in 0..clients {
+        world.with_endpoint(client, |endpoint| {
+            world.serve_on(client, endpoint, |front: &mut Front<'_>| {
+                if front.transport.server == server {
+                    front.send_events();
+                }
+            });
+        });
+    }
+}
+
+/// Ends all faults. Connections whose packets are swallowed stay so.
+pub(in crate::simulation) fn stop(world: &World) {
+    let (servers, clients) = {
+        let state = world.state();
+        (state.ensemble.servers.len(), state.clients.len())
+    };
+    for client in 0..clients {
+        end_partition(world, client);
+        if !world.profile.is_calm() && world.state().random.one_in(2) {
+            change_transport(world, client, "is disconnected", Transport::cut);
+        }
+    }
+    for server in 0..servers {
+        recover(world, server);
+    }
+}
+
+/// The clients that no server serves, and that wait for one.
+pub(in crate::simulation) fn unserved(world: &World) -> Vec<usize> {
+    let mut state = world.state();
+    let waits = |endpoint: &mut Endpoint| !endpoint.is_served() && !endpoint.is_over();
+    let clients = state.clients.iter_mut().enumerate();
+    clients.filter_map(|(number, client)| client.endpoint().is_some_and(waits).then_some(number)).collect()
+}
+
+/// The numbers of the clients' transports. Without faults they stay the same, but for those whose
+/// sessions are over.
+pub(in crate::simulation) fn transports(world: &World) -> Vec<Option<u64>> {
+    let number = |endpoint: &mut Endpoint| (!endpoint.is_over()).then(|| endpoint.link_number());
+    world.state().clients.iter_mut().map(|client| client.endpoint().and_then(number)).collect()
+}
+
+/// A process does not run until this moment.
+pub(in crate::simulation) fn suspend(state: &mut State, number: usize, until: Moment) {
+    disturb(&mut state.clients[number], until);
+}
+
+fn disturb(client: &mut ClientState, until: Moment) {
+    if let Some(wired) = &mut client.wire {
+        wired.disturb(until);
+    }
+}

@@ -1,0 +1,92 @@
+//! [`Ledger`]: what a client must know of its session, from the frames that it has received. The
+//! servers compare it with what the client sends.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::connection::codec::EventKind;
+use crate::fake::Fired;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    Data,
+    Existence,
+    Children,
+}
+
+/// The watches of a session, by table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Watched([BTreeSet<String>; 3]);
+
+impl Watched {
+    fn add(&mut self, table: Table, path: String) {
+        self.0[table as usize].insert(path);
+    }
+
+    fn fire(&mut self, fired: &Fired) {
+        let tables: &[Table] = match fired.kind {
+            EventKind::Created | EventKind::DataChanged => &[Table::Data, Table::Existence],
+            EventKind::Deleted => &[Table::Data, Table::Existence, Table::Children],
+            EventKind::ChildrenChanged => &[Table::Children],
+            EventKind::Other(_) => &[],
+        };
+        for table in tables {
+            self.0[*table as usize].remove(&fired.path);
+        }
+    }
+
+    /// Adds the paths of a message that sets watches again.
+    pub(super) fn add_all(&mut self, lists: [&[Cow<'_, str>]; 3]) {
+        for (table, paths) in self.0.iter_mut().zip(lists) {
+            table.extend(paths.iter().map(|path| path.clone().into_owned()));
+        }
+    }
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    /// Zero until a server has opened the session.
+    pub(super) session: i64,
+    /// What the last server granted.
+    pub(super) granted: Duration,
+    /// The highest transaction of a reply to an ordinary request.
+    pub(super) zxid: i64,
+    pub(super) watched: Watched,
+}
+
+/// What a frame of a server means for the client.
+#[derive(Clone, Debug)]
+pub(super) enum Meaning {
+    /// The session was opened, or taken up again.
+    Served {
+        session: i64,
+        granted: Duration,
+    },
+    Reply {
+        zxid: i64,
+        watch: Option<(Table, String)>,
+    },
+    Event(Fired),
+    /// The client must leave this connection.
+    Garbage,
+}
+
+impl Ledger {
+    /// Takes up a frame. Returns whether the client must leave the connection.
+    pub(super) fn take_up(&mut self, meaning: Meaning) -> bool {
+        match meaning {
+            Meaning::Served { session, granted } => (self.session, self.granted) = (session, granted),
+            Meaning::Reply { zxid, watch } => {
+                self.zxid = self.zxid.max(zxid);
+                if let Some((table, path)) = watch {
+                    self.watched.add(table, path);
+                }
+            }
+            Meaning::Event(fired) => self.watched.fire(&fired),
+            Meaning::Garbage => return true,
+        }
+        false
+    }
+}

@@ -1,0 +1,349 @@
+//! Clients that are the crate's own connection: its [state machine](crate::connection::machine) in
+//! simulated time, on a network of bytes, with servers that speak the wire protocol.
+//!
+//! An [`Endpoint`] plays the role of the I/O thread. Each of its [steps](Step) is one choice of the
+//! scheduler: an action of the machine, its timer, a segment of bytes in either direction, a commit
+//! at the leader. A client reaches one [server](ensemble) at a time. Its [peer](server) there
+//! decodes the requests, and the [simulated ZooKeeper](crate::fake) executes them. What the ensemble
+//! knows of a session is the [model](super::link) of the other simulated clients.
+//!
+//! Segments may be split, delayed, swallowed, and cut at any byte. Time does not pass while a step
+//! is overdue, so that without a fault every step is quick.
+//!
+//! Beside the promises of every run:
+//! - What a client sends agrees with the frames that it has received: the session, its password,
+//!   the last transaction, its watches, its credentials. See [`Ledger`](ledger::Ledger).
+//! - No client gives up a session that lives, and none expires while one server could be reached
+//!   for all of its timeout.
+//! - No call takes as long as a session timeout. No client uses a connection that speaks garbage,
+//!   or leaves one without a fault.
+
+mod connection;
+mod endpoint;
+mod ensemble;
+pub(super) mod faults;
+mod leader;
+mod ledger;
+mod server;
+mod session;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub(super) use self::connection::SimulatedConnection;
+pub(super) use self::endpoint::Endpoint;
+use self::endpoint::{Contact, Work};
+pub(super) use self::ensemble::Ensemble;
+use self::ensemble::Mode;
+use self::server::Front;
+pub(super) use self::session::Wired;
+use super::world::{ClientState, State, World};
+use crate::client::{ClientEvent, Granted};
+use crate::connection::machine::{Action, Event};
+use crate::session::Moment;
+
+/// The part of the session timeout that passes until an unimpeded step is taken.
+const STEP_DIVISOR: u32 = 200;
+
+/// A step of one client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The next action of the machine.
+    Act,
+    Timer,
+    /// The probe finds out the server's tick.
+    Probe,
+    /// The attempt to open a transport succeeds, or is refused.
+    Open,
+    /// A segment arrives at the server.
+    Send,
+    /// The server sends the events of watches.
+    Notify,
+    /// A segment arrives at the client.
+    Receive,
+    /// A segment of an earlier connection arrives at its server.
+    SendLate(usize),
+    /// The leader commits the next proposal, which is this client's.
+    Commit,
+}
+
+impl State {
+    /// The steps that are possible now. A suspended process takes none, but the network and the
+    /// servers do.
+    pub(super) fn wire_steps(&self, number: usize, now: Moment) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let client = &self.clients[number];
+        let Some(endpoint) = client.wire.as_ref().and_then(|wired| wired.endpoint.as_ref()) else {
+            return steps;
+        };
+        let flows = !client.link.partitioned && client.link.slow_until <= now;
+        let server_of = |server: usize| &self.ensemble.servers[server];
+        if client.paused_until <= now {
+            if !endpoint.actions.is_empty() {
+                steps.push(Step::Act);
+            }
+            if endpoint.timer_is_due(now) {
+                steps.push(Step::Timer);
+            }
+            if endpoint.probe.is_some() && endpoint.contact == Contact::Connected {
+                steps.push(Step::Probe);
+            }
+            if let Some(transport) = &endpoint.transport {
+                let arrives = flows && !transport.is_swallowed && server_of(transport.server).is_reachable();
+                // The client's own system knows that the connection has ended.
+                let is_reset = transport.down.has_ended && transport.down.is_empty();
+                if !transport.is_open && arrives {
+                    steps.push(Step::Open);
+                } else if transport.has_arrivals() && (arrives || is_reset) {
+                    steps.push(Step::Receive);
+                }
+            }
+        }
+        if let Some(transport) = endpoint.transport.as_ref().filter(|it| flows && !it.is_swallowed) {
+            if server_of(transport.server).reads() {
+                if !transport.up.is_empty() {
+                    steps.push(Step::Send);
+                }
+                if server_of(transport.server).view.is_none() && transport.peer.has_events() {
+                    steps.push(Step::Notify);
+                }
+            }
+        }
+        for (index, late) in endpoint.late.iter().enumerate() {
+            if flows && server_of(late.server).reads() {
+                steps.push(Step::SendLate(index));
+            }
+        }
+        if self.ensemble.proposals.front().is_some_and(|proposal| proposal.client == number) {
+            steps.push(Step::Commit);
+        }
+        steps
+    }
+
+    /// Whether time may not pass until this client has taken a step.
+    pub(super) fn is_wire_overdue(&self, number: usize, now: Moment) -> bool {
+        self.step_limit(number, now).is_some_and(|limit| limit <= now)
+    }
+
+    fn step_limit(&self, number: usize, now: Moment) -> Option<Moment> {
+        let client = &self.clients[number];
+        let endpoint = client.wire.as_ref()?.endpoint.as_ref()?;
+        if self.wire_steps(number, now).is_empty() {
+            return None;
+        }
+        Some(endpoint.last_step.after(client.session_timeout / STEP_DIVISOR))
+    }
+
+    /// When the clock next matters to this client's connection.
+    pub(super) fn next_wire_time(&self, number: usize, now: Moment) -> Option<Moment> {
+        let client = &self.clients[number];
+        let endpoint = client.wire.as_ref()?.endpoint.as_ref()?;
+        let deadline = endpoint.machine.deadline().map(|deadline| deadline.max(client.paused_until));
+        [deadline, self.step_limit(number, now)].into_iter().flatten().min()
+    }
+
+    /// Time has passed up to now.
+    pub(super) fn note_wire_time(&mut self, now: Moment) {
+        for number in 0..self.clients.len() {
+            if self.clients[number].wire.is_some() && self.wire_steps(number, now).is_empty() {
+                if let Some(endpoint) = self.clients[number].endpoint() {
+                    endpoint.last_step = now;
+                }
+            }
+        }
+    }
+}
+
+impl ClientState {
+    pub(super) fn endpoint(&mut self) -> Option<&mut Endpoint> {
+        self.wire.as_mut()?.endpoint.as_deref_mut()
+    }
+
+    /// Of a client on the wire.
+    pub(super) fn wired(&self) -> &Wired {
+        self.wire.as_ref().expect("a client on the wire")
+    }
+
+    pub(super) fn wired_mut(&mut self) -> &mut Wired {
+        self.wire.as_mut().expect("a client on the wire")
+    }
+}
+
+impl World {
+    /// Works with a client's endpoint, without the lock.
+    fn with_endpoint<T>(&self, number: usize, work: impl FnOnce(&mut Endpoint) -> T) -> Option<T> {
+        let mut endpoint = self.state().clients[number].wire.as_mut()?.endpoint.take()?;
+        let result = work(&mut endpoint);
+        self.state().clients[number].wired_mut().endpoint = Some(endpoint);
+        Some(result)
+    }
+
+    pub(super) fn take_wire_step(&self, number: usize, step: Step) {
+        let now = self.now();
+        let work = self.with_endpoint(number, |endpoint| {
+            endpoint.last_step = now;
+            match step {
+                Step::Act => return self.act_on_wire(number, endpoint),
+                Step::Timer => endpoint.timer(now),
+                Step::Probe => return self.end_probe(number, endpoint),
+                Step::Open => self.open_transport(number, endpoint),
+                Step::Send => self.send_up(number, endpoint, None),
+                Step::Notify => self.serve_on(number, endpoint, |front| front.send_events()),
+                Step::Receive => self.receive_down(number, endpoint),
+                Step::SendLate(index) => self.send_up(number, endpoint, Some(index)),
+                Step::Commit => {}
+            }
+            Work::Nothing
+        });
+        if step == Step::Commit {
+            self.commit_next();
+        }
+        self.check_losses(number);
+        match work.unwrap_or(Work::Nothing) {
+            Work::Nothing => {}
+            Work::Report(sink, event) => sink(event),
+            Work::Reply(continuation, result) => continuation(result),
+        }
+    }
+
+    /// Takes all possible steps of one client, in which no fault occurs.
+    pub(super) fn run_wire(&self, number: usize) {
+        loop {
+            let step = self.state().wire_steps(number, self.now()).first().copied();
+            match step {
+                Some(step) => self.take_wire_step(number, step),
+                // Those of others come first.
+                None if !self.state().ensemble.proposals.is_empty() => self.commit_next(),
+                None => return,
+            }
+        }
+    }
+
+    fn open_transport(&self, number: usize, endpoint: &mut Endpoint) {
+        let Some(server) = endpoint.transport.as_ref().map(|transport| transport.server) else { return };
+        let is_down = self.state().ensemble.servers[server].mode == Mode::Down;
+        self.note_routine(format!(
+            "server {server} {} client {number}",
+            if is_down { "refuses" } else { "accepts" }
+        ));
+        match is_down {
+            true => endpoint.lose_transport(self.now()),
+            false => endpoint.opened(self.now()),
+        }
+    }
+
+    /// Lets a segment arrive at the server of the present transport, or of an earlier one.
+    fn send_up(&self, number: usize, endpoint: &mut Endpoint, late: Option<usize>) {
+        let splits = self.in_trouble();
+        let transport = match late {
+            None => endpoint.transport.as_mut(),
+            Some(index) => endpoint.late.get_mut(index),
+        };
+        let Some(transport) = transport else { return };
+        let segment = transport.up.take(&mut self.state().random, splits);
+        Front { world: self, client: number, transport, ledger: &endpoint.ledger }.receive(&segment);
+        endpoint.late.retain(|transport| !transport.up.is_empty());
+    }
+
+    fn serve_on(&self, number: usize, endpoint: &mut Endpoint, serve: impl FnOnce(&mut Front<'_>)) {
+        if let Some(transport) = &mut endpoint.transport {
+            serve(&mut Front { world: self, client: number, transport, ledger: &endpoint.ledger });
+        }
+    }
+
+    fn receive_down(&self, number: usize, endpoint: &mut Endpoint) {
+        let splits = self.in_trouble();
+        let mut random = self.state().random.clone();
+        let wrong = endpoint.read(self.now(), &mut random, splits);
+        self.state().random = random;
+        if let Some(wrong) = wrong {
+            self.fail(format!("client {number} {wrong}"));
+        }
+    }
+
+    fn act_on_wire(&self, number: usize, endpoint: &mut Endpoint) -> Work {
+        match endpoint.actions.pop_front() {
+            Some((link_number, Action::Open)) => {
+                let mut state = self.state();
+                let peer = state.ensemble.next_number();
+                endpoint.begin_to_open(link_number, peer, &mut state.random);
+                Work::Nothing
+            }
+            Some((_, Action::Event(event))) => self.on_wire_event(number, endpoint, event),
+            Some((_, Action::Reply(continuation, result))) => Work::Reply(continuation, result),
+            Some((_, Action::Ended)) => {
+                self.note(format!("the connection of client {number} has ended"));
+                endpoint.has_ended = true;
+                endpoint.late.retain(|transport| !transport.up.is_empty());
+                Work::Nothing
+            }
+            Some((_, Action::Drop)) | None => Work::Nothing,
+        }
+    }
+
+    fn on_wire_event(&self, number: usize, endpoint: &mut Endpoint, event: Event) -> Work {
+        if endpoint.contact == Contact::Closed {
+            return Work::Nothing;
+        }
+        let event = match event {
+            Event::Connected { session_timeout, .. } => {
+                if session_timeout != endpoint.ledger.granted {
+                    self.fail(format!("client {number} reports another session timeout than was granted"));
+                }
+                endpoint.contact = Contact::Connected;
+                endpoint.granted = Granted::new(session_timeout);
+                let mut state = self.state();
+                let client = &mut state.clients[number];
+                client.wired_mut().reported = endpoint.ledger.granted;
+                endpoint.probe = Some(client.link.heard.tick);
+                ClientEvent::Connected(endpoint.granted)
+            }
+            Event::Disconnected => {
+                endpoint.contact = Contact::Disconnected;
+                endpoint.probe = None;
+                ClientEvent::Disconnected
+            }
+            Event::SessionLost(_) => {
+                endpoint.contact = Contact::Lost;
+                ClientEvent::SessionLost
+            }
+            Event::NodeChanged { path } => ClientEvent::NodeChanged { path },
+            Event::PingAnswered { sent } => ClientEvent::PingAnswered { sent },
+            Event::TakenUp { session_timeout } => {
+                let mut state = self.state();
+                let wired = state.clients[number].wired_mut();
+                wired.reported = wired.reported.min(session_timeout);
+                ClientEvent::TakenUp { session_timeout }
+            }
+        };
+        self.report_on_wire(number, event)
+    }
+
+    fn report_on_wire(&self, number: usize, event: ClientEvent) -> Work {
+        let sink = self.state().clients[number].sink.clone();
+        self.note(format!("client {number} gets {}", super::scheduler::describe(&event)));
+        match sink {
+            Some(sink) => Work::Report(sink, event),
+            None => Work::Nothing,
+        }
+    }
+
+    fn end_probe(&self, number: usize, endpoint: &mut Endpoint) -> Work {
+        let Some(tick) = endpoint.probe.take() else { return Work::Nothing };
+        let granted = endpoint.granted.with_tick(tick);
+        if granted == endpoint.granted || endpoint.contact != Contact::Connected {
+            return Work::Nothing;
+        }
+        endpoint.granted = granted;
+        self.report_on_wire(number, ClientEvent::ReportDelay(granted.report_delay))
+    }
+}
+
+/// How long a call may take, as a part of the longest session timeout that may count.
+const CALL_LIMIT: (u32, u32) = (3, 4);
+
+fn call_limit(session_timeout: Duration) -> Duration {
+    session_timeout * CALL_LIMIT.0 / CALL_LIMIT.1
+}

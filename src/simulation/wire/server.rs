@@ -1,0 +1,442 @@
+//! [`Peer`]: a server's end of one connection. It decodes requests, has the simulated ZooKeeper
+//! execute them, and encodes what that answers.
+//!
+//! Replies come in the order of the requests, and an event before the reply that shows its cause. A
+//! write is proposed to the leader, which commits it at some later step; until then the connection
+//! answers nothing else. A proposal is committed even if its client has lost the connection
+//! meanwhile. Once a session has moved to another connection, its writes on earlier ones are
+//! refused.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::ensemble::Mode;
+use super::leader::{Proposal, note_result};
+use super::ledger::{Ledger, Meaning, Table, Watched};
+use super::stream::Transport;
+use crate::client::{ZkError, ZkResult};
+use crate::connection::codec::{
+    ConnectAnswer, ConnectRequest, ConnectResponse, EventKind, Frames, MAX_REQUEST, Password, Reply,
+    ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
+};
+use crate::fake::{Connection, View};
+use crate::simulation::world::World;
+
+pub(super) struct Peer {
+    pub(super) number: i64,
+    frames: Frames,
+    stage: Stage,
+    /// A write waits to be committed, or waits forever at a deposed leader.
+    is_waiting: bool,
+    /// It sends nothing more.
+    pub(super) is_mute: bool,
+    /// How much it has sent, and what its frames mean, by their last byte.
+    written: u64,
+    meanings: VecDeque<(u64, Meaning)>,
+    /// What the client knew when it learned that its session is served.
+    pub(super) at_greeting: Option<Ledger>,
+    pub(super) session: i64,
+    /// What the client has sent since, before its first request.
+    is_authenticated: bool,
+    watched: Watched,
+    has_begun: bool,
+}
+
+enum Stage {
+    Greeting,
+    Serving(Arc<Connection>),
+    Closed,
+}
+
+impl Peer {
+    pub(super) fn new(number: i64) -> Peer {
+        Peer {
+            number,
+            frames: Frames::new(MAX_REQUEST),
+            stage: Stage::Greeting,
+            is_waiting: false,
+            is_mute: false,
+            written: 0,
+            meanings: VecDeque::new(),
+            at_greeting: None,
+            session: 0,
+            is_authenticated: false,
+            watched: Watched::default(),
+            has_begun: false,
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.stage = Stage::Closed;
+    }
+
+    fn connection(&self) -> Option<&Arc<Connection>> {
+        match &self.stage {
+            Stage::Serving(connection) => Some(connection),
+            Stage::Greeting | Stage::Closed => None,
+        }
+    }
+
+    pub(super) fn has_events(&self) -> bool {
+        !self.is_mute && self.connection().is_some_and(|connection| connection.has_events())
+    }
+
+    /// Takes the meaning of the next frame that ends within the first bytes of the stream.
+    pub(super) fn next_meaning(&mut self, received: u64) -> Option<Meaning> {
+        let (end, _) = self.meanings.front()?;
+        if *end > received { None } else { self.meanings.pop_front().map(|(_, meaning)| meaning) }
+    }
+}
+
+/// A client's connection, as a server handles it.
+pub(super) struct Front<'a> {
+    pub(super) world: &'a World,
+    pub(super) client: usize,
+    pub(super) transport: &'a mut Transport,
+    pub(super) ledger: &'a Ledger,
+}
+
+impl Front<'_> {
+    fn mode(&self) -> Mode {
+        self.world.state().ensemble.servers[self.transport.server].mode
+    }
+
+    fn view(&self) -> Option<Arc<View>> {
+        self.world.state().ensemble.servers[self.transport.server].view.clone()
+    }
+
+    fn zxid(&self) -> i64 {
+        self.view().map_or_else(|| self.world.zookeeper.last_zxid(), |view| view.last_zxid())
+    }
+
+    fn fail(&self, what: &str) {
+        self.world.fail(format!("client {} {what}", self.client));
+    }
+
+    fn close(&mut self) {
+        self.transport.peer.close();
+        self.transport.end_down();
+    }
+
+    fn send(&mut self, frame: &[u8], meaning: Option<Meaning>) {
+        let Transport { down, peer, .. } = &mut *self.transport;
+        if peer.is_mute {
+            return;
+        }
+        down.push(frame);
+        peer.written += frame.len() as u64;
+        peer.meanings.extend(meaning.map(|meaning| (peer.written, meaning)));
+    }
+
+    /// Takes bytes of the client.
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
+        self.transport.peer.frames.push(bytes);
+        self.process();
+    }
+
+    /// Handles the frames that have arrived, up to a write.
+    pub(super) fn process(&mut self) {
+        while !self.transport.peer.is_waiting {
+            let frame = match self.transport.peer.frames.next() {
+                Ok(Some(frame)) => frame.to_vec(),
+                Ok(None) => return,
+                Err(error) => return self.fail(&format!("sends a malformed frame: {error}")),
+            };
+            match &self.transport.peer.stage {
+                Stage::Greeting => self.greet(&frame),
+                Stage::Serving(connection) => {
+                    let connection = Arc::clone(connection);
+                    self.serve(&connection, &frame);
+                }
+                Stage::Closed => return,
+            }
+        }
+    }
+
+    // ---- the handshake
+
+    fn greet(&mut self, frame: &[u8]) {
+        let request = match ConnectRequest::decode(frame) {
+            Ok(request) => request,
+            Err(error) => return self.fail(&format!("sends a malformed connect request: {error}")),
+        };
+        let known = (self.ledger.session, self.ledger.zxid);
+        if !self.transport.is_late && (request.session_id, request.last_zxid) != known {
+            let sent = (request.session_id, request.last_zxid);
+            self.fail(&format!("asks for the session and transaction {sent:?} instead of {known:?}"));
+        }
+        let mode = self.mode();
+        match mode {
+            Mode::Electing => return self.close(),
+            Mode::ReadOnly => {
+                let mut frame = Vec::new();
+                ConnectAnswer::ReadOnlyServer.encode(&mut frame);
+                return self.send(&frame, Some(Meaning::Garbage));
+            }
+            Mode::Garbled => return self.send_garbage(),
+            _ => {}
+        }
+        if request.last_zxid > self.zxid() {
+            return self.close();
+        }
+        match request.session_id {
+            // A new session takes a quorum.
+            0 if mode == Mode::Deposed => self.transport.peer.is_waiting = true,
+            0 => self.open_session(),
+            session => self.renew(session, &request.password, mode),
+        }
+    }
+
+    fn open_session(&mut self) {
+        let session = self.world.open_session(self.client, self.transport);
+        self.accept(session);
+    }
+
+    fn renew(&mut self, session: i64, sent: &Password, mode: Mode) {
+        let view = self.view();
+        if mode == Mode::Deposed {
+            // It may have learned neither of the session's beginning nor of its end.
+            return match view.is_some_and(|view| view.has_session(session)) && *sent == password(session) {
+                true => self.accept(session),
+                false => self.close(),
+            };
+        }
+        if !self.world.zookeeper.sessions().contains(&session) || *sent != password(session) {
+            let mut frame = Vec::new();
+            ConnectAnswer::Refused.encode(&mut frame);
+            self.send(&frame, None);
+            return self.close();
+        }
+        self.world.take_up_session(self.client, self.transport);
+        self.accept(session);
+    }
+
+    fn accept(&mut self, session: i64) {
+        let granted = self.world.state().clients[self.client].session_timeout;
+        let response = ConnectResponse {
+            timeout_ms: i32::try_from(granted.as_millis()).expect("a session timeout fits"),
+            session_id: session,
+            password: password(session),
+            read_only: false,
+        };
+        let mut frame = Vec::new();
+        ConnectAnswer::Accepted(response).encode(&mut frame);
+        self.send(&frame, Some(Meaning::Served { session, granted }));
+        let connection = Connection::open(&self.world.zookeeper, self.transport.peer.number, session);
+        self.transport.peer.session = session;
+        self.transport.peer.stage = Stage::Serving(Arc::new(connection));
+        let server = self.transport.server;
+        self.world.note(format!("server {server} serves client {}, {granted:?} granted", self.client));
+    }
+
+    // ---- requests
+
+    fn serve(&mut self, connection: &Arc<Connection>, frame: &[u8]) {
+        let (xid, request) = match Request::decode(frame) {
+            Ok(decoded) => decoded,
+            Err(error) => return self.fail(&format!("sends a malformed request: {error}")),
+        };
+        if self.mode() == Mode::Garbled && !matches!(request, Request::Ping) {
+            return self.send_garbage();
+        }
+        match &request {
+            Request::Auth { scheme, auth } => {
+                self.transport.peer.is_authenticated = true;
+                connection.authenticate(scheme, &String::from_utf8_lossy(auth));
+                return self.reply(XID_AUTH, Ok(Reply::Empty), None);
+            }
+            Request::SetWatches { relative_zxid, data, exist, child } => {
+                self.touch();
+                let lists = [&data[..], &exist[..], &child[..]];
+                self.set_watches(connection, xid, *relative_zxid, lists);
+                return;
+            }
+            // A session that is closed needs no watches.
+            Request::Close => {}
+            _ => self.check_beginning(),
+        }
+        self.touch();
+        match &request {
+            Request::Ping => self.reply(XID_PING, Ok(Reply::Empty), None),
+            Request::Close => {
+                self.world.commit_all();
+                self.world.zookeeper.expire_session(self.transport.peer.session);
+                self.world.note(format!("the session of client {} is closed", self.client));
+                self.reply(xid, Ok(Reply::Empty), None);
+                self.close();
+            }
+            Request::Create { .. } | Request::Delete { .. } | Request::SetData { .. } => {
+                self.propose(connection, xid, frame);
+            }
+            read => self.read(connection, xid, read),
+        }
+    }
+
+    /// The credentials come before anything else, and the watches before other requests.
+    fn check_beginning(&mut self) {
+        let peer = &mut self.transport.peer;
+        if std::mem::replace(&mut peer.has_begun, true) {
+            return;
+        }
+        let Some(known) = peer.at_greeting.take() else { return };
+        if known.watched != peer.watched {
+            let what = format!("sets the watches {:?} again instead of {:?}", peer.watched, known.watched);
+            self.fail(&what);
+        }
+        let must = self.world.state().clients[self.client].wired().authenticates;
+        if must && !self.transport.peer.is_authenticated {
+            self.fail("does not present its credentials first");
+        }
+    }
+
+    fn set_watches(
+        &mut self,
+        connection: &Connection,
+        xid: i32,
+        since: i64,
+        lists: [&[std::borrow::Cow<'_, str>]; 3],
+    ) {
+        let peer = &mut self.transport.peer;
+        peer.watched.add_all(lists);
+        if peer.has_begun {
+            self.fail("sets its watches after its first request");
+        } else if peer.at_greeting.as_ref().is_some_and(|known| known.zxid != since) {
+            self.fail(&format!("asks for the events since {since}"));
+        }
+        for fired in connection.set_watches(since, lists, self.view().as_deref()) {
+            self.send_event(fired, -1);
+        }
+        // Servers may reply with another number.
+        let xid = if xid == XID_SET_WATCHES && self.world.state().random.one_in(4) { 7 } else { xid };
+        self.reply(xid, Ok(Reply::Empty), None);
+    }
+
+    fn read(&mut self, connection: &Connection, xid: i32, request: &Request<'_>) {
+        let is_denied = self.is_denied();
+        let result = match is_denied {
+            true => Err(ZkError::NoAuth),
+            false => connection.read(request, self.view().as_deref()),
+        };
+        let watch = watch_of(request, &result, is_denied);
+        note_result(self.world, self.client, request, &result);
+        self.reply(xid, result, Some(watch));
+    }
+
+    fn propose(&mut self, connection: &Arc<Connection>, xid: i32, frame: &[u8]) {
+        self.transport.peer.is_waiting = true;
+        if self.mode() == Mode::Deposed {
+            return;
+        }
+        let mut state = self.world.state();
+        if state.clients[self.client].wired().owner != Some(self.transport.peer.number) {
+            drop(state);
+            return self.close();
+        }
+        state.ensemble.proposals.push_back(Proposal {
+            client: self.client,
+            number: self.transport.peer.number,
+            server: self.transport.server,
+            connection: Arc::clone(connection),
+            xid,
+            frame: frame.to_vec(),
+        });
+    }
+
+    /// The proposal of this connection was committed, with this result.
+    pub(super) fn committed(&mut self, xid: i32, result: ZkResult<Reply>) {
+        let mode = self.mode();
+        if matches!(mode, Mode::Deposed | Mode::Down) || self.transport.peer.connection().is_none() {
+            return;
+        }
+        if mode == Mode::Lagging {
+            let now = self.world.now();
+            self.world.state().ensemble.servers[self.transport.server].recover(now);
+        }
+        self.transport.peer.is_waiting = false;
+        self.reply(xid, result, Some(None));
+        self.process();
+    }
+
+    /// The server has heard from the session.
+    fn touch(&mut self) {
+        let is_deposed = self.mode() == Mode::Deposed;
+        let number = self.transport.peer.number;
+        self.world.touch(self.client, number, is_deposed);
+    }
+
+    fn is_denied(&self) -> bool {
+        self.world.now() < self.world.state().clients[self.client].denied_until
+    }
+
+    // ---- what it sends
+
+    /// Sends the events that this server has applied.
+    pub(super) fn send_events(&mut self) {
+        if self.view().is_some() {
+            return;
+        }
+        let zxid = if self.world.profile.events_have_zxids { self.zxid() } else { -1 };
+        while let Some(fired) =
+            self.transport.peer.connection().and_then(|connection| connection.take_event())
+        {
+            self.send_event(fired, zxid);
+        }
+    }
+
+    fn send_event(&mut self, fired: crate::fake::Fired, zxid: i64) {
+        let mut frame = Vec::new();
+        WatchEvent { kind: fired.kind, path: &fired.path }.encode(zxid, &mut frame);
+        self.send(&frame, Some(Meaning::Event(fired)));
+    }
+
+    /// Sends a reply. That of an ordinary request has `Some`, with the watch that it sets.
+    fn reply(&mut self, xid: i32, result: ZkResult<Reply>, ordinary: Option<Option<(Table, String)>>) {
+        self.send_events();
+        let zxid = self.zxid();
+        let mut frame = Vec::new();
+        match result {
+            Ok(reply) => reply.encode(xid, zxid, &mut frame),
+            Err(error) => ReplyHeader { xid, zxid, error: error.code() }.encode(&mut frame),
+        }
+        let meaning = ordinary.map(|watch| Meaning::Reply { zxid, watch });
+        self.send(&frame, meaning);
+    }
+
+    /// Sends what no server may send here.
+    pub(super) fn send_garbage(&mut self) {
+        let kind = self.world.state().random.below(4);
+        let mut frame = Vec::new();
+        match kind {
+            0 => frame.extend((-2_i32).to_be_bytes()),
+            1 => frame.extend(i32::MAX.to_be_bytes()),
+            // A reply to no request.
+            2 => ReplyHeader { xid: 0x7fff_0000, zxid: 1 << 40, error: -101 }.encode(&mut frame),
+            _ => {
+                WatchEvent { kind: EventKind::Deleted, path: "/locks/a" }.encode(-1, &mut frame);
+                let end = frame.len() - 3;
+                frame.truncate(end);
+                frame[..4].copy_from_slice(&i32::try_from(end - 4).expect("it is short").to_be_bytes());
+            }
+        }
+        self.world.note(format!("server {} sends garbage to client {}", self.transport.server, self.client));
+        self.send(&frame, Some(Meaning::Garbage));
+        self.transport.peer.is_mute = true;
+        self.transport.peer.close();
+    }
+}
+
+fn watch_of(request: &Request<'_>, result: &ZkResult<Reply>, is_denied: bool) -> Option<(Table, String)> {
+    let (path, table) = match (request, result) {
+        (Request::Exists { path, watch: true }, Ok(_)) => (path, Table::Data),
+        (Request::Exists { path, watch: true }, Err(ZkError::NoNode)) => (path, Table::Existence),
+        (Request::GetData { path, watch: true }, Ok(_)) => (path, Table::Data),
+        (Request::GetChildren { path, watch: true }, Ok(_)) => (path, Table::Children),
+        _ => return None,
+    };
+    (!is_denied).then(|| (table, path.clone().into_owned()))
+}
+
+/// The password of a session.
+fn password(session: i64) -> Password {
+    Password::new([session.to_be_bytes(), session.reverse_bits().to_be_bytes()].concat())
+}

@@ -1,0 +1,240 @@
+//! [`Wired`]: a client on the wire, with what the ensemble knows of its session.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use super::Endpoint;
+use super::endpoint::Contact;
+use super::stream::Transport;
+use crate::session::Moment;
+use crate::simulation::faults::draw_grant;
+use crate::simulation::world::World;
+
+/// See the [module](self).
+pub(in crate::simulation) struct Wired {
+    /// Taken out while one of its steps is taken.
+    pub(super) endpoint: Option<Box<Endpoint>>,
+    /// Whether it presents credentials.
+    pub(super) authenticates: bool,
+    was_opened: bool,
+    /// The connection that the leader takes for the session's, and its server.
+    pub(super) owner: Option<i64>,
+    pub(super) owner_server: usize,
+    /// When the ensemble last heard from it.
+    last_touch: Moment,
+    /// Since when nothing but the servers keeps it from one.
+    pub(super) clear_since: Moment,
+    /// When the time of its calls began anew: held back bytes have arrived, or the process has run
+    /// on.
+    pub(super) disturbed_at: Moment,
+    /// The last grant that it has reported.
+    pub(in crate::simulation) reported: Duration,
+    requested: Duration,
+    calls: Vec<Call>,
+}
+
+/// A call that has not returned.
+struct Call {
+    begun: Moment,
+    what: String,
+    progress: Arc<AtomicU8>,
+}
+
+const UNDER_WAY: u8 = 0;
+const ANSWERED: u8 = 1;
+const DROPPED: u8 = 2;
+
+/// Owned by the continuation of a call.
+pub(super) struct Ticket(Arc<AtomicU8>);
+
+impl Ticket {
+    pub(super) fn answered(self) {
+        self.0.store(ANSWERED, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let _ = self.0.compare_exchange(UNDER_WAY, DROPPED, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+impl Wired {
+    pub(super) fn new(endpoint: Endpoint, timeout: Duration, authenticates: bool, now: Moment) -> Wired {
+        Wired {
+            endpoint: Some(Box::new(endpoint)),
+            authenticates,
+            was_opened: false,
+            owner: None,
+            owner_server: 0,
+            last_touch: now,
+            clear_since: now,
+            disturbed_at: now,
+            reported: timeout,
+            requested: timeout,
+            calls: Vec::new(),
+        }
+    }
+
+    pub(super) fn begin_call(&mut self, what: String, now: Moment) -> Ticket {
+        let progress = Arc::new(AtomicU8::new(UNDER_WAY));
+        self.calls.push(Call { begun: now, what, progress: Arc::clone(&progress) });
+        Ticket(progress)
+    }
+
+    /// Nothing counts that was before this moment: the client could not act.
+    pub(in crate::simulation) fn disturb(&mut self, until: Moment) {
+        self.clear_since = self.clear_since.max(until);
+        self.disturbed_at = self.disturbed_at.max(until);
+    }
+
+    fn overdue_call(&mut self, granted: Duration, now: Moment) -> Option<&str> {
+        let progress = |call: &Call| call.progress.load(Ordering::Relaxed);
+        self.calls.retain(|call| progress(call) != ANSWERED);
+        let limit = super::call_limit(granted.max(self.reported).max(self.requested));
+        let disturbed_at = self.disturbed_at;
+        let is_overdue =
+            |call: &&Call| progress(call) == DROPPED || now > call.begun.max(disturbed_at).after(limit);
+        let overdue = self.calls.iter().find(is_overdue);
+        overdue.map(|call| &*call.what)
+    }
+}
+
+impl World {
+    /// A server opens the session of a client. An earlier one, of which the client has not learned,
+    /// is ended.
+    pub(super) fn open_session(&self, number: usize, transport: &Transport) -> i64 {
+        let now = self.now();
+        let (simulated, timeout, is_first) = {
+            let mut state = self.state();
+            let client = &mut state.clients[number];
+            let was_opened = std::mem::replace(&mut client.wired_mut().was_opened, true);
+            (Arc::clone(&client.simulated), client.session_timeout, !was_opened)
+        };
+        let session = match is_first && self.zookeeper.sessions().contains(&simulated.session_id()) {
+            true => simulated.session_id(),
+            false => {
+                self.zookeeper.expire_session(simulated.session_id());
+                let next = self.zookeeper.connect(timeout);
+                let session = next.session_id();
+                let former = std::mem::replace(&mut self.state().clients[number].simulated, next);
+                drop(former);
+                session
+            }
+        };
+        self.own_session(number, transport, now);
+        session
+    }
+
+    /// A server takes a session up again, by a message to the leader.
+    pub(super) fn take_up_session(&self, number: usize, transport: &Transport) {
+        let now = self.now();
+        if self.in_trouble() && self.profile.faults.regrants {
+            draw_grant(&mut self.state(), number);
+        }
+        self.own_session(number, transport, now);
+    }
+
+    fn own_session(&self, number: usize, transport: &Transport, now: Moment) {
+        let mut state = self.state();
+        state.report_connection(number, now);
+        let wired = state.clients[number].wired_mut();
+        wired.owner = Some(transport.peer.number);
+        wired.owner_server = transport.server;
+        wired.last_touch = now;
+    }
+
+    /// A server has received a request on the connection with this number.
+    pub(super) fn touch(&self, number: usize, connection: i64, is_deposed: bool) {
+        let now = self.now();
+        let mut state = self.state();
+        let wired = state.clients[number].wired_mut();
+        if is_deposed {
+            // The client cannot know, and the ensemble hears nothing of it.
+            wired.clear_since = now;
+        } else if wired.owner == Some(connection) {
+            wired.last_touch = now;
+            state.draw_grace(number);
+            let races = !self.profile.is_calm() && state.random.one_in(3);
+            state.clients[number].link.heard.record_activity(now, races);
+        }
+    }
+
+    /// The ensemble ends a session that it has not heard from.
+    pub(in crate::simulation) fn expire_on_wire(&self, number: usize) {
+        self.commit_all();
+        self.check_expiry(number);
+        let session = self.state().clients[number].simulated.session_id();
+        self.zookeeper.expire_session(session);
+        self.with_endpoint(number, |endpoint| {
+            let transport = endpoint.transport.as_mut();
+            if let Some(transport) = transport.filter(|transport| transport.peer.session == session) {
+                transport.peer.close();
+                transport.end_down();
+            }
+        });
+        if let Some(wired) = &mut self.state().clients[number].wire {
+            wired.owner = None;
+        }
+    }
+
+    /// A session does not expire while its client could reach some server all the time.
+    fn check_expiry(&self, number: usize) {
+        let now = self.now();
+        let mut state = self.state();
+        let client = &mut state.clients[number];
+        let (granted, is_paused) = (client.session_timeout, client.paused_until > now);
+        let is_hindered = is_paused || client.link.partitioned || client.link.slow_until > now;
+        let Some(wired) = &client.wire else { return };
+        let (since, clear_since, reported) = (wired.last_touch, wired.clear_since, wired.reported);
+        let Some(endpoint) = client.endpoint() else { return };
+        let is_over = matches!(endpoint.contact, Contact::Lost | Contact::Closed) || endpoint.has_ended;
+        let is_swallowed = endpoint.transport.as_ref().is_some_and(|transport| transport.is_swallowed);
+        // A client that has not learned of a shorter grant is too slow.
+        if is_over || is_hindered || clear_since > since || reported > granted || now < since.after(granted) {
+            return;
+        }
+        let well =
+            state.ensemble.servers.iter().position(|server| server.well_since.is_some_and(|at| at <= since));
+        drop(state);
+        if let Some(well) = well {
+            let note = if is_swallowed { " (its present connection is swallowed)" } else { "" };
+            self.fail(format!(
+                "the session of client {number} expires although server {well} was well{note}"
+            ));
+        }
+    }
+
+    /// No client gives up a session that lives.
+    pub(super) fn check_losses(&self, number: usize) {
+        let session = {
+            let mut state = self.state();
+            let Some(endpoint) = state.clients[number].endpoint() else { return };
+            if !endpoint.reports_loss() {
+                return;
+            }
+            endpoint.ledger.session
+        };
+        if self.zookeeper.sessions().contains(&session) {
+            self.fail(format!("client {number} gives up a session that lives"));
+        }
+    }
+
+    /// No call takes too long. Returns the description of one that does.
+    pub(in crate::simulation) fn check_calls(&self) -> Option<String> {
+        let now = self.now();
+        let mut state = self.state();
+        for (number, client) in state.clients.iter_mut().enumerate() {
+            let granted = client.session_timeout.max(client.former_timeout);
+            if client.paused_until > now {
+                continue;
+            }
+            let Some(wired) = &mut client.wire else { continue };
+            if let Some(what) = wired.overdue_call(granted, now) {
+                return Some(format!("{what} of client {number} does not return"));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,103 @@
+//! [`Transport`]: one connection between a client and a server: two streams of bytes, and what has
+//! happened to them.
+
+use super::server::Peer;
+use crate::simulation::random::Random;
+
+/// The bytes under way in one direction.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    bytes: Vec<u8>,
+    /// The sender has ended the stream.
+    pub(super) has_ended: bool,
+}
+
+impl Stream {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if !self.has_ended {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Takes the next segment, of any length.
+    pub(super) fn take(&mut self, random: &mut Random, splits: bool) -> Vec<u8> {
+        let length = self.bytes.len();
+        let length = if splits && random.one_in(3) { 1 + random.index(length) } else { length };
+        self.bytes.drain(..length.min(self.bytes.len())).collect()
+    }
+
+    /// Loses all after some byte.
+    pub(super) fn cut(&mut self, random: &mut Random) {
+        let kept = if random.one_in(2) { self.bytes.len() } else { random.index(self.bytes.len() + 1) };
+        self.bytes.truncate(kept);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+    }
+}
+
+pub(super) struct Transport {
+    pub(super) server: usize,
+    /// `false` while it is being opened.
+    pub(super) is_open: bool,
+    pub(super) up: Stream,
+    pub(super) down: Stream,
+    /// The bytes that the client has received.
+    pub(super) received: u64,
+    /// The network swallows both streams, and neither side knows.
+    pub(super) is_swallowed: bool,
+    /// The client has left it.
+    pub(super) is_late: bool,
+    pub(super) peer: Peer,
+}
+
+impl Transport {
+    pub(super) fn new(server: usize, peer: Peer) -> Transport {
+        Transport {
+            server,
+            is_open: false,
+            up: Stream::default(),
+            down: Stream::default(),
+            received: 0,
+            is_swallowed: false,
+            is_late: false,
+            peer,
+        }
+    }
+
+    /// Breaks the connection. Parts of both streams still arrive.
+    pub(super) fn cut(&mut self, random: &mut Random) {
+        self.up.cut(random);
+        self.up.has_ended = true;
+        self.down.cut(random);
+        self.end_down();
+    }
+
+    /// The server is gone. The client notices, unless nobody is left to answer it.
+    pub(super) fn lose_server(&mut self, random: &mut Random) {
+        self.up.clear();
+        self.up.has_ended = true;
+        self.down.cut(random);
+        self.peer.close();
+        match random.one_in(2) {
+            true => self.end_down(),
+            false => self.peer.is_mute = true,
+        }
+    }
+
+    /// The server ends the connection after what it has sent.
+    pub(super) fn end_down(&mut self) {
+        self.down.has_ended = true;
+        self.peer.is_mute = true;
+    }
+
+    /// Whether the client has something to read.
+    pub(super) fn has_arrivals(&self) -> bool {
+        self.is_open && (!self.down.is_empty() || self.down.has_ended)
+    }
+}

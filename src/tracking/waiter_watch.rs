@@ -1,0 +1,74 @@
+//! [`WaiterWatch`]: notices that a request joins the queue behind an exclusive owner, over
+//! reconnects, and costs no thread meanwhile.
+
+use std::sync::Arc;
+
+use super::watch_cell::WatchCell;
+use super::watch_loop::WatchLoop;
+use super::{Fetched, Subject, Watching};
+use crate::client::{ZkError, ZkResult};
+use crate::recipe::path::ZNodePath;
+use crate::recipe::queue::has_waiter;
+use crate::session::Core;
+
+/// Ends when it is dropped, which its report may do.
+pub(crate) struct WaiterWatch {
+    watch_loop: Arc<WatchLoop<Behind>>,
+}
+
+impl WaiterWatch {
+    /// Watches the children of the owner's directory. The report is called, on a worker, after each
+    /// look that finds a request behind the owner's znode, and after each that the server refuses:
+    /// the owner cannot find out then whether somebody waits.
+    pub(crate) fn begin(
+        core: &Arc<Core>,
+        dir: &ZNodePath,
+        own: &ZNodePath,
+        report: impl Fn() + Send + Sync + 'static,
+    ) -> WaiterWatch {
+        let subject = Behind { dir: dir.clone(), own: own.clone(), report: Box::new(report) };
+        // The value is not needed: the report has it.
+        let (cell, _changes) = WatchCell::new(false);
+        let watch_loop = WatchLoop::new(Arc::clone(core), Arc::new(subject), cell);
+        Arc::clone(&watch_loop).start();
+        WaiterWatch { watch_loop }
+    }
+}
+
+impl Drop for WaiterWatch {
+    fn drop(&mut self) {
+        self.watch_loop.stop();
+    }
+}
+
+struct Behind {
+    dir: ZNodePath,
+    own: ZNodePath,
+    report: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Subject for Behind {
+    type Value = ();
+
+    fn path(&self) -> &ZNodePath {
+        &self.dir
+    }
+
+    /// Every look sets the watch again, as it may have fired for a child that is no request. The
+    /// same call lists the children, so no request is missed that came before the watch.
+    fn look(&self, watching: &Watching) -> ZkResult<Fetched<()>> {
+        match watching.children(&self.dir) {
+            Ok(children) if has_waiter(self.own.name(), &children) => (self.report)(),
+            Ok(_) => {}
+            // The owner's znode is gone too, which its request notices.
+            Err(ZkError::NoNode) => {}
+            Err(error) => {
+                if !error.is_transient() && error != ZkError::SessionExpired {
+                    (self.report)();
+                }
+                return Err(error);
+            }
+        }
+        Ok(Fetched::Seen(()))
+    }
+}

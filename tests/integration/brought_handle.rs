@@ -1,0 +1,139 @@
+//! Locks and trackers on handles of the crate `zookeeper` that the application has opened.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zookeeper::ZooKeeper;
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, LossReason, NodeTracker, Session, SessionState, Wait, WriteLock,
+};
+
+use crate::fixtures::{
+    Call, ErrorVariant, LONG, Observer, RecordingListener, SHORT, next, session, unique_dir,
+};
+use crate::support::relay::Relay;
+use crate::support::server;
+use crate::support::wait::{deadline, eventually};
+
+/// A session on a new handle.
+fn on_a_handle(connect_string: &str, timeout: Duration) -> Session {
+    let handle = Arc::new(ZooKeeper::connect(connect_string, timeout, |_| {}).unwrap());
+    Session::from_zookeeper(handle, timeout).unwrap()
+}
+
+fn cut_and_reconnect(relay: &Relay, session: &Session) {
+    let states = session.subscribe();
+    relay.cut();
+    assert_eq!(next(&states), SessionState::Suspended);
+    assert_eq!(next(&states), SessionState::Connected);
+}
+
+#[test]
+fn lock_passes_between_a_handle_and_the_crates_connection() {
+    let dir = unique_dir("handle-lock");
+    let theirs = on_a_handle(&server::shared().connect_string(), LONG);
+    let ours = session(server::shared());
+    let locks = [&theirs, &ours, &theirs].map(|session| BlockingWriteLock::new(session, &dir).unwrap());
+    let mut token = None;
+    for lock in &locks {
+        let guard = lock.lock().unwrap();
+        assert!(guard.is_owner());
+        for other in &locks {
+            assert!(other.try_lock().unwrap().is_none());
+            assert!(other.try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+        }
+        let former = token.replace(guard.fencing_token().unwrap());
+        assert!(former < token);
+        guard.unlock().unwrap();
+    }
+    assert!(Observer::at(server::shared()).children(&dir).is_empty());
+}
+
+#[test]
+fn waiters_on_a_handle_acquire_one_after_the_other() {
+    let dir = unique_dir("handle-waiters");
+    let (theirs, ours) = (on_a_handle(&server::shared().connect_string(), LONG), session(server::shared()));
+    let observer = Observer::at(server::shared());
+    let guard = BlockingWriteLock::new(&ours, &dir).unwrap().lock().unwrap();
+    let lock = BlockingWriteLock::new(&theirs, &dir).unwrap();
+    thread::scope(|scope| {
+        let waiters: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| lock.lock().unwrap().unlock().unwrap())).collect();
+        observer.await_children(&dir, 4);
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+        guard.unlock().unwrap();
+    });
+    assert!(observer.children(&dir).is_empty());
+}
+
+#[test]
+fn owner_and_waiter_on_a_handle_survive_a_reconnect() {
+    let relay = Relay::to(server::shared().connect_string());
+    let far = on_a_handle(&relay.connect_string(), LONG);
+    let owned = BlockingWriteLock::new(&far, &unique_dir("handle-owner")).unwrap().lock().unwrap();
+    let dir = unique_dir("handle-waiter");
+    let near = session(server::shared());
+    let ahead = BlockingWriteLock::new(&near, &dir).unwrap().lock().unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&far, &dir, listener).unwrap();
+    assert!(!waiter.lock().unwrap());
+    cut_and_reconnect(&relay, &far);
+    assert!(owned.is_owner(), "{:?}", owned.loss());
+    // The watch was set on the old connection; only one on the new connection can fire.
+    ahead.unlock().unwrap();
+    assert_eq!(next(&calls), Call::Acquired);
+    owned.unlock().unwrap();
+}
+
+#[test]
+fn owner_on_a_silent_handle_stops_before_another_acquires() {
+    let relay = Relay::to(server::shared().connect_string());
+    let far = on_a_handle(&relay.connect_string(), SHORT);
+    let dir = unique_dir("handle-silence");
+    let lock = BlockingWriteLock::new(&far, &dir).unwrap();
+    let guard = lock.lock().unwrap();
+    let near = session(server::shared());
+    let waiter = WriteLock::new(&near, &dir).unwrap();
+    assert!(!waiter.lock().unwrap());
+    relay.swallow();
+    let until = Instant::now() + deadline();
+    while !waiter.is_owner() {
+        assert!(Instant::now() < until, "the waiter did not take over");
+        thread::yield_now();
+    }
+    assert!(!guard.is_owner(), "two owners at once");
+    assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
+    eventually("the session is lost", || far.state() == SessionState::Lost);
+    assert!(lock.lock().unwrap_err().is_session_lost());
+}
+
+#[test]
+fn deleted_znode_on_a_handle_is_a_loss() {
+    let dir = unique_dir("handle-deleted");
+    let session = on_a_handle(&server::shared().connect_string(), LONG);
+    let guard = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
+    Observer::at(server::shared()).delete(guard.id());
+    assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
+}
+
+#[test]
+fn tracker_on_a_handle_reports_changes_also_after_a_reconnect() {
+    let relay = Relay::to(server::shared().connect_string());
+    let far = on_a_handle(&relay.connect_string(), LONG);
+    let (path, observer) = (unique_dir("handle-tracker"), Observer::at(server::shared()));
+    observer.create_persistent(&path);
+    let tracker = NodeTracker::start(&far, &path, Wait::timeout(deadline())).unwrap();
+    let set = |data: &str| {
+        observer.zk().set_data(&path, data.into(), None).unwrap();
+        eventually("the data are reported", || {
+            tracker.current().unwrap().is_some_and(|node| *node.data == *data.as_bytes())
+        });
+    };
+    set("1");
+    set("2");
+    cut_and_reconnect(&relay, &far);
+    set("3");
+    observer.delete(&path);
+    assert!(tracker.wait_deleted(deadline()).unwrap());
+}

@@ -1,0 +1,340 @@
+//! Connecting to real servers that are not ready, refuse, or serve only reads, and to those that
+//! are no ZooKeeper servers.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zookeeper_recipes_lock::{
+    Acl, BlockingWriteLock, CancelToken, LockError, LockOptions, Session, SessionState, Wait,
+};
+
+use crate::fixtures::{ErrorVariant, LONG, Observer, session, unique_dir};
+use crate::support::ensemble::Ensemble;
+use crate::support::net::{free_port, listen};
+use crate::support::server::{self, Server, ServerOptions};
+use crate::support::wait::{deadline, eventually, scaled};
+
+/// How long connecting to servers that do not serve may take.
+fn limit() -> Duration {
+    scaled(Duration::from_secs(2))
+}
+
+/// Returns the error of connecting, which must come in time and name each server.
+#[track_caller]
+fn connect_error(servers: &str) -> LockError {
+    let begun = Instant::now();
+    let error =
+        Session::builder(servers).session_timeout(LONG).wait_for_server(limit()).connect().unwrap_err();
+    assert!(begun.elapsed() < limit() + scaled(Duration::from_secs(1)), "{:?}", begun.elapsed());
+    for server in servers.split(',') {
+        assert!(error.to_string().contains(server), "{server} is not in: {error}");
+    }
+    error
+}
+
+fn assert_locks(session: &Session, test: &str) {
+    let lock = BlockingWriteLock::new(session, &unique_dir(test)).unwrap();
+    lock.lock().unwrap().unlock().unwrap();
+}
+
+// ---- a server that starts later
+
+#[test]
+fn session_connects_to_a_server_that_starts_later() {
+    let server = Server::start();
+    server.stop();
+    let timeout = Duration::from_secs(2);
+    thread::scope(|scope| {
+        let connecting = [false, true].map(|replaces| {
+            let builder = Session::builder(server.connect_string()).session_timeout(timeout);
+            let builder = builder.replace_lost_sessions(replaces).wait_for_server(Wait::forever());
+            scope.spawn(|| builder.connect())
+        });
+        thread::sleep(timeout * 5 / 4);
+        assert!(connecting.iter().all(|thread| !thread.is_finished()), "no server runs");
+        server.restart();
+        for thread in connecting {
+            // The first write was answered. So short a session may end soon.
+            thread.join().unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn session_connects_to_an_ensemble_that_gets_its_quorum_later() {
+    let ensemble = Ensemble::start(3);
+    let leader = ensemble.leader();
+    (0..3).filter(|&index| index != leader).for_each(|index| ensemble.stop(index));
+    let builder = Session::builder(ensemble.connect_string()).session_timeout(Duration::from_secs(10));
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| builder.wait_for_server(deadline()).connect());
+        eventually("the leader gives up", || ensemble.mode(leader).is_none());
+        (0..3).filter(|&index| index != leader).for_each(|index| ensemble.restart(index));
+        assert_locks(&connecting.join().unwrap().unwrap(), "quorum-later");
+    });
+}
+
+#[test]
+fn cancelled_wait_for_a_server_is_an_error_that_names_it() {
+    let servers = format!("127.0.0.1:{}", free_port());
+    for replaces in [false, true] {
+        let token = CancelToken::new();
+        let builder = Session::builder(&*servers).replace_lost_sessions(replaces);
+        let builder = builder.wait_for_server(Wait::forever().cancelled_by(&token));
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| builder.clone().connect());
+            thread::sleep(Duration::from_millis(300));
+            assert!(!connecting.is_finished());
+            let begun = Instant::now();
+            token.cancel();
+            let error = connecting.join().unwrap().unwrap_err();
+            assert!(begun.elapsed() < scaled(Duration::from_secs(1)), "{:?}", begun.elapsed());
+            assert!(matches!(error, LockError::Cancelled { .. }), "{error}");
+            assert!(error.to_string().contains(&servers), "{error}");
+        });
+        assert!(matches!(builder.connect(), Err(LockError::Cancelled { .. })), "later calls, too");
+    }
+}
+
+#[test]
+fn wait_for_a_server_ends_at_its_deadline() {
+    let servers = format!("127.0.0.1:{}", free_port());
+    for wait in [Duration::ZERO, Duration::from_millis(700)] {
+        let begun = Instant::now();
+        let builder = Session::builder(&*servers).session_timeout(LONG).wait_for_server(wait);
+        let error = builder.connect().unwrap_err();
+        let elapsed = begun.elapsed();
+        assert!(matches!(error, LockError::Connect { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("within {wait:?}")), "{error}");
+        assert!(elapsed >= wait && elapsed < wait + scaled(Duration::from_secs(1)), "{elapsed:?}");
+    }
+}
+
+// ---- hosts without a server
+
+#[test]
+fn unknown_host_and_closed_port_are_named_with_their_causes() {
+    let closed = format!("127.0.0.1:{}", free_port());
+    let unknown = "no-such-host.invalid:2181";
+    let error = connect_error(&format!("{closed},{unknown}"));
+    assert!(matches!(error, LockError::Connect { .. }), "{error:?}");
+    let message = error.to_string();
+    assert!(message.contains(&format!("{closed} (Connection refused")), "{message}");
+    assert!(message.contains(&format!("{unknown} (failed to lookup")), "{message}");
+}
+
+/// `localhost` has the addresses `127.0.0.1` and `::1` on many machines. The server listens on the
+/// first only.
+#[test]
+fn name_is_resolved_to_the_address_that_serves() {
+    let servers = format!("localhost:{}", server::shared().port());
+    for _ in 0..4 {
+        let session = Session::connect(&servers, LONG).unwrap();
+        assert_locks(&session, "localhost");
+    }
+}
+
+// ---- no ZooKeeper servers
+
+/// Serves each connection on a thread, until the end of the test process.
+fn odd_server(serve: fn(TcpStream) -> io::Result<()>) -> String {
+    let listener = listen();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+fn wait_for_the_end(mut stream: &TcpStream) -> io::Result<()> {
+    while stream.read(&mut [0; 1024])? > 0 {}
+    Ok(())
+}
+
+fn send_and_wait(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes)?;
+    wait_for_the_end(stream)
+}
+
+fn end_after_the_request(mut stream: TcpStream) -> io::Result<()> {
+    stream.read_exact(&mut [0; 49])
+}
+
+/// The client may see it as a reset.
+fn end_at_once(_: TcpStream) -> io::Result<()> {
+    Ok(())
+}
+
+/// Opens a session that no other server knows, then replies to a request that was not made.
+fn reply_without_a_request(mut stream: TcpStream) -> io::Result<()> {
+    stream.read_exact(&mut [0; 49])?;
+    let accepted = [&37_i32.to_be_bytes()[..], &[0; 4], &30_000_i32.to_be_bytes(), &[7; 8]];
+    stream.write_all(&[&accepted.concat()[..], &16_i32.to_be_bytes(), &[7; 16], &[0]].concat())?;
+    let reply = [&16_i32.to_be_bytes()[..], &99_i32.to_be_bytes(), &[0; 8], &[0; 4]];
+    send_and_wait(&stream, &reply.concat())
+}
+
+/// The servers, each with a part of the error.
+fn odd_servers() -> [(&'static str, String, &'static str); 9] {
+    let no_server = "is no ZooKeeper server";
+    [
+        (
+            "garbage",
+            odd_server(|stream| send_and_wait(&stream, b"HTTP/1.1 400 Bad Request\r\n\r\n")),
+            no_server,
+        ),
+        ("silence", odd_server(|stream| wait_for_the_end(&stream)), "no answer"),
+        ("an end", odd_server(end_after_the_request), "closed the connection"),
+        ("an end at once", odd_server(end_at_once), ""),
+        ("2 GiB", odd_server(|stream| send_and_wait(&stream, &[0x7f, 0xff, 0xff, 0xff, 0, 0])), no_server),
+        ("a negative length", odd_server(|stream| send_and_wait(&stream, &[0xff; 8])), no_server),
+        ("an empty frame", odd_server(|stream| send_and_wait(&stream, &[0; 4])), no_server),
+        ("half an answer", odd_server(|stream| send_and_wait(&stream, &[0, 0, 0, 37, 0, 0])), "no answer"),
+        ("a reply without a request", odd_server(reply_without_a_request), ""),
+    ]
+}
+
+#[test]
+fn server_that_is_none_is_an_error_in_time() {
+    thread::scope(|scope| {
+        for (case, address, cause) in odd_servers() {
+            scope.spawn(move || {
+                let error = connect_error(&address);
+                println!("{case}: {error}");
+                assert!(matches!(error, LockError::Connect { .. }), "{case}: {error:?}");
+                assert!(error.to_string().contains(cause), "{case}: {error}");
+            });
+        }
+    });
+}
+
+#[test]
+fn serving_server_is_found_beside_one_that_is_none() {
+    let good = server::shared().connect_string();
+    thread::scope(|scope| {
+        for (case, address, _) in odd_servers() {
+            let servers = format!("{address},{good}");
+            scope.spawn(move || {
+                for _ in 0..4 {
+                    let session = Session::connect(&servers, Duration::from_secs(10));
+                    let session = session.unwrap_or_else(|error| panic!("{case}: {error}"));
+                    assert_locks(&session, "beside-none");
+                }
+            });
+        }
+    });
+}
+
+// ---- credentials
+
+#[test]
+fn refused_credential_is_an_error_at_once() {
+    let servers = server::shared().connect_string();
+    for replaces in [false, true] {
+        let builder = Session::builder(&*servers).replace_lost_sessions(replaces);
+        let begun = Instant::now();
+        let error = builder.auth("no-such-scheme", "ada:secret").connect().unwrap_err();
+        assert!(begun.elapsed() < scaled(Duration::from_secs(5)), "{:?}", begun.elapsed());
+        assert!(matches!(error, LockError::CredentialsRefused { .. }), "{error:?}");
+        assert!(error.to_string().contains(&servers), "{error}");
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+    }
+}
+
+#[test]
+fn acl_of_a_lock_directory_holds_over_a_restart_of_the_server() {
+    let server = Server::start();
+    let as_ada = || Session::builder(server.connect_string()).auth("digest", "ada:secret").connect().unwrap();
+    let (ours, stranger) = (as_ada(), session(&server));
+    let dir = unique_dir("acl-restart");
+    let lock = |session| {
+        let options = LockOptions::new().acl(Acl::creator_all());
+        BlockingWriteLock::with_options(session, &dir, options).unwrap()
+    };
+    let (lock_of_ours, lock_of_stranger) = (lock(&ours), BlockingWriteLock::new(&stranger, &dir).unwrap());
+    let guard = lock_of_ours.lock().unwrap();
+    assert!(lock_of_stranger.try_lock().unwrap_err().is_access_denied());
+    let states = ours.subscribe();
+    server.stop();
+    assert_eq!(states.recv_timeout(deadline()), Ok(SessionState::Suspended));
+    server.restart();
+    assert_eq!(states.recv_timeout(deadline()), Ok(SessionState::Connected));
+    assert!(guard.is_owner(), "{:?}", guard.loss());
+    eventually("the stranger is connected", || stranger.state() == SessionState::Connected);
+    assert!(lock_of_stranger.try_lock().unwrap_err().is_access_denied());
+    guard.unlock().unwrap();
+    lock_of_ours.lock().unwrap().unlock().unwrap();
+    lock(&as_ada()).lock().unwrap().unlock().unwrap();
+}
+
+// ---- a chroot
+
+#[test]
+fn chroot_may_be_created_after_the_session() {
+    let root = unique_dir("late-chroot");
+    let session = Session::connect(&format!("{}{root}", server::shared().connect_string()), LONG).unwrap();
+    let lock = BlockingWriteLock::new(&session, "/locks/a").unwrap();
+    let error = lock.lock().unwrap_err();
+    assert!(matches!(error, LockError::NoChroot { .. }), "{error:?}");
+    assert!(error.to_string().contains("create the chroot"), "{error}");
+    Observer::at(server::shared()).create_persistent(&root);
+    lock.lock().unwrap().unlock().unwrap();
+}
+
+// ---- a server without a quorum that serves reads
+
+/// An ensemble of three whose servers serve reads without a quorum.
+fn ensemble_that_serves_reads(config: &[&str]) -> Ensemble {
+    let options = ServerOptions {
+        jvm_flags: vec!["-Dreadonlymode.enabled=true".to_owned()],
+        config: config.iter().map(|&line| line.to_owned()).collect(),
+        ..ServerOptions::default()
+    };
+    Ensemble::with(3, &options)
+}
+
+/// Ends all servers but the first, which then serves reads only.
+fn leave_one(ensemble: &Ensemble) -> &Server {
+    (1..3).for_each(|index| ensemble.stop(index));
+    let left = ensemble.node(0);
+    eventually("the server that is left serves reads only", || left.four_letter("isro") == "ro");
+    left
+}
+
+/// Connecting is refused, rather than accepted without an answer to a write.
+fn assert_refuses(server: &Server) {
+    let error = connect_error(&server.connect_string());
+    assert!(matches!(error, LockError::Connect { .. }), "{error:?}");
+    assert!(error.to_string().contains("closed the connection"), "{error}");
+}
+
+#[test]
+fn read_only_server_is_not_taken_for_a_serving_one() {
+    let ensemble = ensemble_that_serves_reads(&[]);
+    let timeout = Duration::from_secs(40);
+    let session = Session::connect(&ensemble.connect_string(), timeout).unwrap();
+    let lock = BlockingWriteLock::new(&session, &unique_dir("read-only")).unwrap();
+    let guard = lock.lock().unwrap();
+    assert_refuses(leave_one(&ensemble));
+    assert_eq!(session.state(), SessionState::Suspended);
+    assert!(guard.is_owner(), "the lease has not ended");
+    (1..3).for_each(|index| ensemble.restart(index));
+    eventually("the session is connected", || session.state() == SessionState::Connected);
+    assert!(guard.is_owner(), "{:?}", guard.loss());
+    guard.unlock().unwrap();
+    lock.lock().unwrap().unlock().unwrap();
+}
+
+/// With local sessions, a read-only server opens sessions for clients that ask for no more.
+#[test]
+fn read_only_server_with_local_sessions_is_not_taken_for_a_serving_one() {
+    let ensemble =
+        ensemble_that_serves_reads(&["localSessionsEnabled=true", "localSessionsUpgradingEnabled=true"]);
+    let session = Session::connect(&ensemble.connect_string(), LONG).unwrap();
+    assert_locks(&session, "local-sessions");
+    assert_refuses(leave_one(&ensemble));
+}
