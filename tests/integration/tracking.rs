@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use zookeeper::{Acl, CreateMode, ZkError};
+use zookeeper::{Acl, CreateMode};
 use zookeeper_recipes_lock::{NodeTracker, Session, SessionState, Wait};
 
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, connect_replaced, session, unique_dir};
