@@ -133,8 +133,8 @@ mod tracking;
 mod wait;
 
 pub use client::{
-    Acl, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Permissions, PipelinedClient, Stat,
-    ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, Permissions, PipelinedClient,
+    Stat, ZkError, ZkResult, ZooKeeperClient,
 };
 #[cfg(feature = "tls")]
 pub use connection::TlsConfig;

@@ -18,7 +18,7 @@ pub use acl::{Acl, Permissions};
 #[cfg(feature = "zookeeper")]
 pub(crate) use adapter::Adapter;
 pub(crate) use pipelined::Blocking;
-pub use pipelined::{Done, PipelinedClient};
+pub use pipelined::{Created, Done, PipelinedClient};
 pub use zk_error::{ZkError, ZkResult};
 pub use znode::{CreateMode, Stat};
 

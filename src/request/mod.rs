@@ -51,6 +51,7 @@
 mod claim;
 mod downgrade;
 mod ending;
+mod looks;
 mod observer;
 mod steps;
 #[cfg(test)]
@@ -111,6 +112,11 @@ struct State {
     /// The znode whose watch wakes the request. `None` for a request that must first list the queue
     /// or look at its own znode.
     watched: Option<ZNodePath>,
+    /// The nearest request ahead in a listing that has shown this one.
+    predecessor: Option<ZNodePath>,
+    /// The predecessor was an exclusive owner of this session, and its znode is deleted: nobody is
+    /// ahead.
+    is_first: bool,
     /// A listing that another request has made.
     listing: Option<Arc<Listing>>,
     /// The reply to a create was lost once.
@@ -191,6 +197,8 @@ impl Request {
                 phase,
                 runner: Runner::default(),
                 watched: None,
+                predecessor: None,
+                is_first: false,
                 listing: None,
                 reply_lost: false,
                 error: None,
@@ -393,5 +401,14 @@ impl Participant for Request {
             }
             Notification::SessionEnded(reason) => self.lose(reason),
         }
+    }
+
+    fn owner_left(self: Arc<Self>, path: &ZNodePath) {
+        {
+            let mut state = self.state.lock();
+            self.forget_watch(&mut state);
+            state.is_first |= state.predecessor.as_ref() == Some(path);
+        }
+        self.wake();
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::was_answered_by_leader;
-use super::{Core, Status};
-use crate::client::ZkResult;
+use super::{CallKind, Core, Status};
+use crate::client::{PipelinedClient, ZkResult};
 use crate::error::LossReason;
 use crate::logging;
 use crate::session::clock::Moment;
@@ -56,6 +56,18 @@ impl Core {
         match write(KEEP_ALIVE_PATH) {
             Err(error) if error.is_answer() && !error.is_leaders_answer() => write(OTHER_KEEP_ALIVE_PATH),
             result => result,
+        }
+    }
+
+    /// Begins a write beside the look of a request, if its session has waited for so long that the
+    /// lock could not be taken without a proof. Both take one round trip together.
+    pub(crate) fn prove_beside(self: &Arc<Self>) {
+        if self.is_pipelined() && self.needs_proof() {
+            let write = |client: &dyn PipelinedClient, done| {
+                client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX), done);
+            };
+            // The lease takes up the answer. Without one, the request asks for a proof by itself.
+            self.begin(CallKind::Write, write, drop);
         }
     }
 
