@@ -131,12 +131,12 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::LockError::InvalidArgument): the connect string is malformed,
-    ///   the timeout is shorter than 100 ms or longer than a day, or a file of the TLS configuration
-    ///   is not usable.
+    ///   the timeout is shorter than 100 ms or longer than a day, or a file of the TLS
+    ///   configuration is not usable.
     /// - [`Connect`](crate::LockError::Connect): no server served in time. The message has the
     ///   outcome for each server.
-    /// - [`CredentialsRefused`](crate::LockError::CredentialsRefused): a server refused a credential
-    ///   of [`auth`](SessionBuilder::auth).
+    /// - [`CredentialsRefused`](crate::LockError::CredentialsRefused): a server refused a
+    ///   credential of [`auth`](SessionBuilder::auth).
     /// - [`Cancelled`](crate::LockError::Cancelled): by another thread.
     /// - [`Thread`](crate::LockError::Thread): no thread could be started.
     pub fn connect(self) -> Result<Session> {

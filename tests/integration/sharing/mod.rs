@@ -131,18 +131,20 @@ fn readers_and_writers_time_out_and_are_cancelled() {
     assert!(lock.try_write_for(Instant::now() + short).unwrap().is_none());
     assert!(start.elapsed() < scaled(Duration::from_secs(10)));
 
-    let cancel = CancelToken::new();
-    let wait = Wait::forever().cancelled_by(&cancel);
+    let cancel = [CancelToken::new(), CancelToken::new()];
+    let [of_writer, of_reader] = cancel.each_ref().map(|token| Wait::forever().cancelled_by(token));
     let observer = Observer::at(server::shared());
     observer.await_children(&dir, 1);
     thread::scope(|scope| {
-        let writer = scope.spawn(|| lock.try_write_for(&wait).map(|guard| guard.is_some()));
+        let writer = scope.spawn(|| lock.try_write_for(&of_writer).map(|guard| guard.is_some()));
         observer.await_children(&dir, 2);
-        let reader = scope.spawn(|| lock.try_read_for(&wait).map(|guard| guard.is_some()));
+        let reader = scope.spawn(|| lock.try_read_for(&of_reader).map(|guard| guard.is_some()));
         observer.await_children(&dir, 3);
-        cancel.cancel();
-        assert!(matches!(writer.join().unwrap(), Err(LockError::Cancelled { .. })));
+        // The reader first: without the writer ahead, it may acquire before it notices.
+        cancel[1].cancel();
         assert!(matches!(reader.join().unwrap(), Err(LockError::Cancelled { .. })));
+        cancel[0].cancel();
+        assert!(matches!(writer.join().unwrap(), Err(LockError::Cancelled { .. })));
     });
     observer.await_children(&dir, 1);
     assert!(reading.is_owner());
