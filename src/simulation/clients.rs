@@ -29,17 +29,16 @@ struct NewClient {
 
 impl NewClient {
     fn connect(&self, world: &Arc<World>) -> Result<Arc<dyn ZooKeeperClient>> {
-        let client: Arc<dyn ZooKeeperClient> = if world.profile.on_wire {
-            let connection = SimulatedConnection::new(world, self.number);
+        if world.profile.on_wire {
+            let connection = SimulatedConnection::new(world, self.number, self.is_pipelined);
             connection.wait_for_contact()?;
-            connection
-        } else {
-            Wire::new(world, self.number, self.min_idle_for_ping)
-        };
+            return Ok(connection);
+        }
+        let wire = Wire::new(world, self.number, self.min_idle_for_ping);
         let runtime = world.state().clients[self.number].runtime.upgrade();
         Ok(match runtime.filter(|_| self.is_pipelined) {
-            Some(runtime) => OnWorkers::new(client, &(runtime as Arc<dyn Runtime>)),
-            None => client,
+            Some(runtime) => OnWorkers::new(wire, &(runtime as Arc<dyn Runtime>)),
+            None => wire,
         })
     }
 }
@@ -117,7 +116,7 @@ fn factory(world: &Arc<World>) -> Factory {
 /// Opens a connection without a session of the library's. It may be used on the calling thread.
 pub(super) fn open_connection(world: &Arc<World>) -> (usize, Arc<SimulatedConnection>) {
     let (_, new) = new_client(world, true);
-    (new.number, SimulatedConnection::new(world, new.number))
+    (new.number, SimulatedConnection::new(world, new.number, new.is_pipelined))
 }
 
 fn new_client(world: &Arc<World>, opening: bool) -> (Arc<SimulatedRuntime>, NewClient) {

@@ -5,11 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::bounded;
+
 use super::endpoint::{Contact, Continuation, Endpoint};
-use super::session::{Slot, Wired};
+use super::session::Wired;
 use crate::LockError;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Enqueued, EventSink, Granted, Stat, ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat,
+    ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::connection::Credential;
 use crate::connection::codec::{DEFAULT_MAX_FRAME, Reply, Request};
@@ -25,11 +28,16 @@ pub(in crate::simulation) struct SimulatedConnection {
     world: Arc<World>,
     client: usize,
     requested: Duration,
+    is_pipelined: bool,
 }
 
 impl SimulatedConnection {
     /// Starts to connect. On the scheduler's thread, the connection opens at once.
-    pub(in crate::simulation) fn new(world: &Arc<World>, number: usize) -> Arc<SimulatedConnection> {
+    pub(in crate::simulation) fn new(
+        world: &Arc<World>,
+        number: usize,
+        is_pipelined: bool,
+    ) -> Arc<SimulatedConnection> {
         let now = world.now();
         let requested = {
             let mut state = world.state();
@@ -50,7 +58,8 @@ impl SimulatedConnection {
             state.clients[number].wire = Some(Wired::new(endpoint, requested, authenticates, now));
             requested
         };
-        let connection = SimulatedConnection { world: Arc::clone(world), client: number, requested };
+        let connection =
+            SimulatedConnection { world: Arc::clone(world), client: number, requested, is_pipelined };
         if role().is_none() {
             world.run_wire(number);
             let servers = world.state().ensemble.all_servers();
@@ -87,62 +96,54 @@ impl SimulatedConnection {
         self.with_endpoint(|endpoint| endpoint.contact)
     }
 
-    /// Submits requests, which leave in one write. Their continuations run in the same order.
-    ///
-    /// # Errors
-    /// `SessionExpired` once the session has ended; then no continuation is called.
-    pub(in crate::simulation) fn submit<const N: usize>(
-        &self,
-        requests: [(Request<'_>, Continuation); N],
-    ) -> ZkResult<()> {
+    /// Submits requests, which leave in one write. Their continuations run in the same order; here
+    /// with `SessionExpired` once the session has ended.
+    fn submit<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
         let now = self.world.now();
         let mut refused = Vec::new();
-        self.with_endpoint(|endpoint| {
-            for (request, continuation) in requests {
-                refused.extend(endpoint.machine.submit(now, &request, continuation).err());
-            }
-            endpoint.settle();
-        });
-        // Without the lock: a continuation may own anything.
-        if refused.is_empty() { Ok(()) } else { Err(ZkError::SessionExpired) }
-    }
-
-    fn call(&self, request: Request<'_>) -> ZkResult<Reply> {
-        let [slot] = self.call_all([request])?;
-        self.outcome(&slot)
-    }
-
-    /// Submits requests together, and returns the places of their outcomes.
-    fn call_all<const N: usize>(&self, requests: [Request<'_>; N]) -> ZkResult<[Slot; N]> {
-        pause(Wait::Turn);
-        let slots: [Slot; N] = std::array::from_fn(|_| Slot::default());
-        let mut next = slots.iter();
-        let now = self.world.now();
-        let requests = requests.map(|request| {
-            // Proof: there are as many.
-            let slot = next.next().expect("a slot for each request");
+        let mut state = self.world.state();
+        let wired = state.clients.get_mut(self.client).and_then(|client| client.wire.as_mut());
+        let Some(wired) = wired else { return };
+        for (request, continuation) in requests {
             let what = format!("{:?} {}", request.operation(), short(request.path().unwrap_or_default()));
-            if let Some(client) = self.world.state().clients.get_mut(self.client) {
-                client.wired_mut().begin_call(what, slot, now);
-            }
-            (request, fill(slot))
-        });
-        self.submit(requests)?;
-        Ok(slots)
+            let ticket = wired.begin_call(what, now);
+            let continuation: Continuation = Box::new(move |outcome| {
+                ticket.answered();
+                continuation(outcome);
+            });
+            let Some(endpoint) = &mut wired.endpoint else { continue };
+            refused.extend(endpoint.machine.submit(now, &request, continuation).err());
+            endpoint.settle();
+        }
+        drop(state);
+        refused.into_iter().for_each(|refused| refused(Err(ZkError::SessionExpired)));
     }
 
-    /// Waits for an outcome.
-    fn outcome(&self, slot: &Slot) -> ZkResult<Reply> {
+    /// Submits a request, and passes on what is read from its reply.
+    fn send<T: 'static>(
+        &self,
+        request: Request<'_>,
+        done: Done<T>,
+        read: impl FnOnce(ZkResult<Reply>) -> ZkResult<T> + Send + 'static,
+    ) {
+        self.submit([(request, Box::new(move |outcome| done.finish(read(outcome))))]);
+    }
+
+    /// Makes a call and waits for the outcome.
+    fn wait_for_outcome<T: Send + 'static>(&self, call: impl FnOnce(Done<T>)) -> ZkResult<T> {
+        pause(Wait::Turn);
+        let (sender, outcome) = bounded(1);
+        call(Done::new(move |result| drop(sender.send(result))));
         if role().is_none() {
             if !self.world.state().clients[self.client].opening {
                 self.world.fail("a call is made on a thread that must not block");
             }
             self.world.run_wire(self.client);
         } else {
-            let filled = Arc::clone(slot);
-            pause(Wait::Until(Box::new(move || filled.lock().is_some())));
+            let outcome = outcome.clone();
+            pause(Wait::Until(Box::new(move || !outcome.is_empty())));
         }
-        slot.lock().take().unwrap_or(Err(ZkError::SessionExpired))
+        outcome.try_recv().unwrap_or(Err(ZkError::SessionExpired))
     }
 
     /// A long listing occupies the worker that receives it.
@@ -155,67 +156,27 @@ impl SimulatedConnection {
     }
 }
 
-fn fill(slot: &Slot) -> Continuation {
-    let slot = Arc::clone(slot);
-    Box::new(move |result| *slot.lock() = Some(result))
-}
-
-fn children(reply: Reply) -> ZkResult<Vec<String>> {
-    match reply {
+fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Vec<String>> {
+    match outcome? {
         Reply::Children(names) => Ok(names),
         _ => Err(ZkError::MarshallingError),
     }
 }
 
-fn created(reply: Reply) -> ZkResult<(String, Stat)> {
-    match reply {
+fn created_in(outcome: ZkResult<Reply>) -> ZkResult<(String, Stat)> {
+    match outcome? {
         Reply::Created { path, stat } => Ok((path, stat)),
         _ => Err(ZkError::MarshallingError),
     }
 }
 
-impl ZooKeeperClient for SimulatedConnection {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        let (data, acl) = (data.into(), acl.into());
-        let reply = self.call(Request::Create { path: path.into(), data, acl, mode })?;
-        created(reply).map(|(path, _)| path)
+impl PipelinedClient for SimulatedConnection {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
+        let request = Request::Create { path: path.into(), data: data.into(), acl: acl.into(), mode };
+        self.send(request, done, |outcome| created_in(outcome).map(|(path, stat)| (path, Some(stat))));
     }
 
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.call(Request::Delete { path: path.into(), version: version.unwrap_or(-1) }).map(drop)
-    }
-
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        match self.call(Request::Exists { path: path.into(), watch }) {
-            Ok(Reply::Stat(stat)) => Ok(Some(stat)),
-            Ok(_) => Err(ZkError::MarshallingError),
-            Err(ZkError::NoNode) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
-        let names = self.call(Request::GetChildren { path: path.into(), watch }).and_then(children);
-        self.perhaps_take_a_while();
-        names
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        match self.call(Request::GetData { path: path.into(), watch })? {
-            Reply::Data { data, stat } => Ok((data, stat)),
-            _ => Err(ZkError::MarshallingError),
-        }
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        let version = version.unwrap_or(-1);
-        match self.call(Request::SetData { path: path.into(), data: data.into(), version })? {
-            Reply::Stat(stat) => Ok(stat),
-            _ => Err(ZkError::MarshallingError),
-        }
-    }
-
-    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Enqueued> {
+    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
         let create = Request::Create {
             path: format!("{dir}/{prefix}").into(),
             data: data.into(),
@@ -223,11 +184,87 @@ impl ZooKeeperClient for SimulatedConnection {
             mode: CreateMode::EphemeralSequential,
         };
         let list = Request::GetChildren { path: dir.into(), watch: false };
-        let [new, listed] = self.call_all([create, list])?;
-        let (path, stat) = self.outcome(&new).and_then(created)?;
-        let names = self.outcome(&listed).and_then(children);
+        let (created, creation) = bounded(1);
+        let on_created = move |outcome| drop(created.send(created_in(outcome)));
+        let on_listed = move |outcome| {
+            let created = creation.try_recv().unwrap_or(Err(ZkError::ConnectionLoss));
+            done.finish(created.map(|(path, stat)| Enqueued::new(path, names_in(outcome)).with_stat(stat)));
+        };
+        self.submit([(create, Box::new(on_created)), (list, Box::new(on_listed))]);
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>, done: Done<()>) {
+        let request = Request::Delete { path: path.into(), version: version.unwrap_or(-1) };
+        self.send(request, done, |outcome| outcome.map(drop));
+    }
+
+    fn exists(&self, path: &str, watch: bool, done: Done<Option<Stat>>) {
+        self.send(Request::Exists { path: path.into(), watch }, done, |outcome| match outcome {
+            Ok(Reply::Stat(stat)) => Ok(Some(stat)),
+            Ok(_) => Err(ZkError::MarshallingError),
+            Err(ZkError::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        });
+    }
+
+    fn get_children(&self, path: &str, watch: bool, done: Done<Vec<String>>) {
+        self.send(Request::GetChildren { path: path.into(), watch }, done, names_in);
+    }
+
+    fn get_data(&self, path: &str, watch: bool, done: Done<(Vec<u8>, Stat)>) {
+        self.send(Request::GetData { path: path.into(), watch }, done, |outcome| match outcome? {
+            Reply::Data { data, stat } => Ok((data, stat)),
+            _ => Err(ZkError::MarshallingError),
+        });
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>, done: Done<Stat>) {
+        let version = version.unwrap_or(-1);
+        let request = Request::SetData { path: path.into(), data: data.into(), version };
+        self.send(request, done, |outcome| match outcome? {
+            Reply::Stat(stat) => Ok(stat),
+            _ => Err(ZkError::MarshallingError),
+        });
+    }
+}
+
+impl ZooKeeperClient for SimulatedConnection {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        let request = Request::Create { path: path.into(), data: data.into(), acl: acl.into(), mode };
+        self.wait_for_outcome(|done| self.send(request, done, created_in)).map(|(path, _)| path)
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.wait_for_outcome(|done| PipelinedClient::delete(self, path, version, done))
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.wait_for_outcome(|done| PipelinedClient::exists(self, path, watch, done))
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        let names = self.wait_for_outcome(|done| PipelinedClient::get_children(self, path, watch, done));
         self.perhaps_take_a_while();
-        Ok(Enqueued::new(path, names).with_stat(stat))
+        names
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.wait_for_outcome(|done| PipelinedClient::get_data(self, path, watch, done))
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.wait_for_outcome(|done| PipelinedClient::set_data(self, path, data, version, done))
+    }
+
+    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Enqueued> {
+        let call = |done| PipelinedClient::create_and_list(self, dir, prefix, data, acl, done);
+        let enqueued = self.wait_for_outcome(call);
+        self.perhaps_take_a_while();
+        enqueued
+    }
+
+    fn pipelined(&self) -> Option<&dyn PipelinedClient> {
+        self.is_pipelined.then_some(self)
     }
 
     fn reports_pings(&self) -> bool {

@@ -1,21 +1,15 @@
 //! [`Wired`]: a client on the wire, with what the ensemble knows of its session.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::Endpoint;
 use super::endpoint::Contact;
 use super::stream::Transport;
-use crate::client::ZkResult;
-use crate::connection::machine::Reply;
 use crate::session::Moment;
 use crate::simulation::faults::draw_grant;
 use crate::simulation::world::World;
-
-/// Where the outcome of a call is put.
-pub(super) type Slot = Arc<Mutex<Option<ZkResult<Reply>>>>;
 
 /// See the [module](self).
 pub(in crate::simulation) struct Wired {
@@ -44,7 +38,26 @@ pub(in crate::simulation) struct Wired {
 struct Call {
     begun: Moment,
     what: String,
-    slot: Weak<Mutex<Option<ZkResult<Reply>>>>,
+    progress: Arc<AtomicU8>,
+}
+
+const UNDER_WAY: u8 = 0;
+const ANSWERED: u8 = 1;
+const DROPPED: u8 = 2;
+
+/// Owned by the continuation of a call.
+pub(super) struct Ticket(Arc<AtomicU8>);
+
+impl Ticket {
+    pub(super) fn answered(self) {
+        self.0.store(ANSWERED, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let _ = self.0.compare_exchange(UNDER_WAY, DROPPED, Ordering::Relaxed, Ordering::Relaxed);
+    }
 }
 
 impl Wired {
@@ -64,8 +77,10 @@ impl Wired {
         }
     }
 
-    pub(super) fn begin_call(&mut self, what: String, slot: &Slot, now: Moment) {
-        self.calls.push(Call { begun: now, what, slot: Arc::downgrade(slot) });
+    pub(super) fn begin_call(&mut self, what: String, now: Moment) -> Ticket {
+        let progress = Arc::new(AtomicU8::new(UNDER_WAY));
+        self.calls.push(Call { begun: now, what, progress: Arc::clone(&progress) });
+        Ticket(progress)
     }
 
     /// Nothing counts that was before this moment: the client could not act.
@@ -75,10 +90,13 @@ impl Wired {
     }
 
     fn overdue_call(&mut self, granted: Duration, now: Moment) -> Option<&str> {
-        self.calls.retain(|call| call.slot.upgrade().is_some_and(|slot| slot.lock().is_none()));
+        let progress = |call: &Call| call.progress.load(Ordering::Relaxed);
+        self.calls.retain(|call| progress(call) != ANSWERED);
         let limit = super::call_limit(granted.max(self.reported).max(self.requested));
         let disturbed_at = self.disturbed_at;
-        let overdue = self.calls.iter().find(|call| now > call.begun.max(disturbed_at).after(limit));
+        let is_overdue =
+            |call: &&Call| progress(call) == DROPPED || now > call.begun.max(disturbed_at).after(limit);
+        let overdue = self.calls.iter().find(is_overdue);
         overdue.map(|call| &*call.what)
     }
 }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::SimulatedConnection;
 use super::stream::Transport;
-use crate::client::{Acl, ClientEvent, CreateMode, Enqueued, ZkError, ZooKeeperClient};
+use crate::client::{Acl, ClientEvent, CreateMode, ZkError, ZooKeeperClient};
 use crate::simulation::clients::open_connection;
 use crate::simulation::profile::Profile;
 use crate::simulation::random::Random;
@@ -87,9 +87,10 @@ fn calls_are_answered_by_the_tree() {
         assert_eq!(connection.delete("/a", None), Ok(()));
         assert_eq!(connection.delete("/a", None), Err(ZkError::NoNode));
         fixture.world.zookeeper.create("/dir", b"");
-        let Enqueued { path, children: names, .. } =
-            connection.create_and_list("/dir", "x-", b"", &Acl::open_unsafe()).unwrap();
-        assert_eq!((path.as_str(), names), ("/dir/x-0000000000", Ok(vec!["x-0000000000".to_owned()])));
+        let listed =
+            ZooKeeperClient::create_and_list(&**connection, "/dir", "x-", b"", &Acl::open_unsafe()).unwrap();
+        assert_eq!(listed.path, "/dir/x-0000000000");
+        assert_eq!(listed.children, Ok(vec!["x-0000000000".to_owned()]));
     }
 }
 
