@@ -66,7 +66,8 @@ fn session_whose_credentials_are_refused_later_is_lost_and_closed() {
     await_end(&connection);
     assert_ended(&connection);
     let events: Vec<_> = events.try_iter().filter(|event| !is_connected(event)).collect();
-    assert_eq!(events, [ClientEvent::Disconnected, ClientEvent::SessionLost]);
+    let taken_up = ClientEvent::TakenUp { session_timeout: LONG };
+    assert_eq!(events, [ClientEvent::Disconnected, taken_up, ClientEvent::SessionLost]);
     let requests = server.seen.try_iter().filter_map(|seen| match seen {
         Seen::Request(request) => Some(request),
         _ => None,

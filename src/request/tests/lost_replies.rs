@@ -138,6 +138,7 @@ fn second_znode_ahead_of_the_own_one_is_deleted() {
     let fixture = Fixture::join(&zk);
     let late = zk.clone();
     let session = fixture.client.session_id();
+    fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
     fixture.client.after_next(SimOperation::Create, move || {
         let name = late.children(DIR).remove(0);
         late.set_sequence(DIR, -5);

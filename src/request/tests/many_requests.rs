@@ -42,8 +42,10 @@ fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
     let (core, dir) = (fixture.session.core(), ZNodePath::parse(DIR).unwrap());
     eventually("the others have asked", || core.listings().waiting(&dir) == WAITERS - 1);
     drop(release);
-    eventually("every waiter watches its predecessor", || zk.calls(SimOperation::GetData) == WAITERS);
-    assert_eq!(zk.calls(SimOperation::GetChildren), 2);
+    eventually("every waiter has a listing", || {
+        zk.calls(SimOperation::GetChildren) == 2 && core.listings().waiting(&dir) == 0
+    });
+    eventually("the first waiter watches its predecessor", || zk.calls(SimOperation::GetData) == 1);
     zk.delete(&ahead);
     for (lock, calls) in &locks {
         assert_eq!(next(calls), Call::Acquired);
