@@ -291,14 +291,16 @@ impl Request {
 
     fn join_failed(self: &Arc<Self>, operation: Operation, error: ZkError) -> Next {
         let is_over = error == ZkError::SessionExpired;
-        if !is_over && !error.is_transient() {
-            // A reply that cannot be read: the znode may exist.
-            self.state.lock().reply_lost |= error == ZkError::MarshallingError;
+        // A reply that cannot be read counts as lost: the znode may exist.
+        let is_refused = !is_over && !error.is_transient();
+        let reply_lost = !is_refused || error == ZkError::MarshallingError;
+        let mut state = self.state.lock();
+        state.reply_lost |= reply_lost;
+        if is_refused && !(reply_lost && matches!(state.phase, Phase::Ended { .. })) {
+            drop(state);
             self.fail(LockError::client(operation, &self.spec.dir, error));
             return Next::Park;
         }
-        let mut state = self.state.lock();
-        state.reply_lost = true;
         let Phase::Joining(joining) = &mut state.phase else {
             // Given up while the create was under way, and the znode was left to this worker.
             drop(state);
@@ -338,6 +340,8 @@ impl Request {
         match error {
             // The end of the session ends the request, and gives the reason.
             ZkError::SessionExpired => {}
+            // The connection ends with a reply that cannot be read. An owner looks on the next one.
+            ZkError::MarshallingError if self.is_owner() => {}
             error if !error.is_transient() => self.fail(LockError::client(operation, path, error)),
             _ if self.core.in_contact() => {
                 self.wake_after(self.spec.retry.delay().max(MIN_RETRY));

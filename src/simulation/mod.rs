@@ -2,14 +2,17 @@
 //! gives one run, always the same.
 //!
 //! Everything above the client port is the crate's own code; below it is the [simulated
-//! ZooKeeper](crate::fake). Time is a number, and exactly one thread runs at any time. At each call
-//! to ZooKeeper, each callback and each wait it returns the [baton](baton), and the
-//! [scheduler](scheduler) randomly chooses the next step: another thread's next step, a worker's
-//! job, an event, a timer, the expiry of a session, the passing of time, a user's action, or a
-//! [fault](faults). Half of the runs have readers and writers among the locks. In most runs,
-//! threads [use](guards) blocking, multiple and reentrant locks, share [cohort locks](cohorts),
-//! downgrade, [stand](elections) for election and revoke. The [promises](checks) are checked after every step. When the faults have
-//! stopped, every waiter must own in turn, and nothing may be left at the end.
+//! ZooKeeper](crate::fake). In a third of the runs the crate's own connection is between them, on a
+//! [network of bytes](wire) with several servers.
+//!
+//! Time is a number, and exactly one thread runs at any time. At each call to ZooKeeper, each
+//! callback and each wait it returns the [baton](baton), and the [scheduler](scheduler) randomly
+//! chooses the next step: another thread's next step, a worker's job, an event, a timer, the expiry
+//! of a session, the passing of time, a user's action, or a [fault](faults). Half of the runs have
+//! readers and writers among the locks. In most runs, threads [use](guards) blocking, multiple and
+//! reentrant locks, share [cohort locks](cohorts), downgrade, [stand](elections) for election and
+//! revoke. The [promises](checks) are checked after every step. When the faults have stopped, every
+//! waiter must own in turn, and nothing may be left at the end.
 //!
 //! The library waits through its [runtime](runtime), so the scheduler knows what each thread waits
 //! for. While a thread could return from a call whose deadline is reached, or that was cancelled,
@@ -21,9 +24,9 @@
 //!
 //! # Limitations
 //! Threads switch only at the points named above, not between two instructions, so data races are
-//! not found. There is one server, which never lags behind, and clocks do not drift. Each session
-//! has one connection, opened without faults unless it takes the place of a lost one. Locks with a
-//! listener are not used on sessions that are replaced.
+//! not found. Without the network of bytes there is one server, which never lags behind. Clocks do
+//! not drift. The first sessions are opened without faults. Locks with a listener are not used on
+//! sessions that are replaced.
 
 #![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]
 

@@ -152,7 +152,7 @@ impl Profile {
             // Leaves the locks to the threads that block.
             profile.locks_per_client = 0;
         }
-        profile.on_wire = random.one_in(2);
+        profile.on_wire = random.one_in(3);
         if profile.on_wire {
             profile.servers = random.of(&[1, 2, 3, 3]);
             profile.events_have_zxids = random.one_in(2);

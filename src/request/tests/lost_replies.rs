@@ -164,3 +164,17 @@ fn lock_fails_after_its_attempts_when_every_create_fails() {
     assert!(lock.lock().unwrap(), "the next request is a new one");
     assert_eq!(next(&calls), Call::Acquired);
 }
+
+#[test]
+fn an_owner_survives_a_look_whose_reply_cannot_be_read() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let guard = fixture.blocking().lock().unwrap();
+    fixture.client.fail_next(SimOperation::GetData, Effect::After, ZkError::MarshallingError);
+    eventually("the owner looks at its znode", || fixture.client.pending_faults() == 0);
+    let calls = zk.calls(SimOperation::GetData);
+    fixture.client.disconnect();
+    fixture.client.reconnect();
+    eventually("it looks again", || zk.calls(SimOperation::GetData) > calls);
+    assert!(guard.is_owner() && guard.loss().is_none());
+}

@@ -55,6 +55,22 @@ fn request_withdrawn_while_its_create_hangs_is_deleted_later() {
 }
 
 #[test]
+fn request_withdrawn_during_a_create_with_an_unreadable_reply_leaves_no_znode() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let fixture = Fixture::join(&zk);
+    let (lock, _calls) = fixture.listening();
+    let lock = Arc::new(lock);
+    let withdrawn = Arc::clone(&lock);
+    fixture.client.after_next(SimOperation::Create, move || withdrawn.close());
+    fixture.client.fail_next(SimOperation::Create, Effect::After, ZkError::MarshallingError);
+    let _ = lock.lock();
+    eventually("the znode is deleted", || zk.children(DIR).is_empty());
+    assert_eq!(fixture.client.pending_faults(), 0);
+    assert_eq!(zk.calls(SimOperation::Delete), 1, "there was one");
+}
+
+#[test]
 fn unlock_during_the_create_is_pending() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");

@@ -86,8 +86,8 @@ impl Lease {
     }
 
     /// When a keep-alive is due that waits for no other: one period after the last write, and after
-    /// the newest pair. For an owner that has just taken its lock, not before it has held that for
-    /// a period.
+    /// the newest pair. A lock that was just taken is held for a period first, if its lease lasts for
+    /// long enough: so a short hold causes no writes.
     fn next_period(&self) -> Moment {
         let never = Moment::from_nanos(0);
         let write = self.last_write.unwrap_or(never);
@@ -96,7 +96,10 @@ impl Lease {
             false => write,
         };
         let least = write.after(self.counting_timeout() / MIN_PERIOD_DIVISOR);
-        write.min(touched).max(self.owned_since).after(self.period()).max(least)
+        let due = write.min(touched).after(self.period()).max(least);
+        let spared = self.owned_since.after(self.period());
+        let may_wait = spared.after(self.outage() / 2) <= self.current.end();
+        if may_wait { due.max(spared) } else { due }
     }
 
     /// The time between two keep-alives, so that an owner's lease always lasts for

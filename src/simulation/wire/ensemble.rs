@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::server::Proposal;
+use super::leader::Proposal;
 use crate::fake::View;
 use crate::session::Moment;
 

@@ -245,7 +245,7 @@ pub(in crate::simulation) fn stop(world: &World) {
     };
     for client in 0..clients {
         end_partition(world, client);
-        if world.state().random.one_in(2) {
+        if !world.profile.is_calm() && world.state().random.one_in(2) {
             change_transport(world, client, "is disconnected", Transport::cut);
         }
     }

@@ -22,6 +22,7 @@ mod connection;
 mod endpoint;
 mod ensemble;
 pub(super) mod faults;
+mod leader;
 mod ledger;
 mod server;
 mod session;
@@ -337,31 +338,6 @@ impl World {
         }
         endpoint.granted = granted;
         self.report_on_wire(number, ClientEvent::ReportDelay(granted.report_delay))
-    }
-
-    // ---- the leader
-
-    /// The leader commits all proposals.
-    fn commit_all(&self) {
-        while !self.state().ensemble.proposals.is_empty() {
-            self.commit_next();
-        }
-    }
-
-    fn commit_next(&self) {
-        let Some(proposal) = self.state().ensemble.proposals.pop_front() else { return };
-        let client = proposal.client;
-        let (number, xid, result) = server::commit(self, &proposal);
-        let is_proof = result.as_ref().err().is_some();
-        let on_connection = |endpoint: &mut Endpoint| {
-            let Endpoint { transport, late, ledger, .. } = endpoint;
-            let mut all = transport.iter_mut().chain(late.iter_mut());
-            let transport = all.find(|transport| transport.peer.number == number)?;
-            Front { world: self, client, transport, ledger }.committed(xid, result);
-            Some(())
-        };
-        self.with_endpoint(client, on_connection);
-        faults::perhaps_lose_server(self, proposal.server, is_proof);
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::ensemble::Mode;
+use super::leader::{Proposal, note_result};
 use super::ledger::{Ledger, Meaning, Table, Watched};
 use super::stream::Transport;
 use crate::client::{ZkError, ZkResult};
@@ -19,8 +20,7 @@ use crate::connection::codec::{
     ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
 };
 use crate::fake::{Connection, View};
-use crate::session::KEEP_ALIVE_PATH;
-use crate::simulation::world::{World, short};
+use crate::simulation::world::World;
 
 pub(super) struct Peer {
     pub(super) number: i64,
@@ -46,15 +46,6 @@ enum Stage {
     Greeting,
     Serving(Arc<Connection>),
     Closed,
-}
-
-/// A write under way to the leader.
-pub(super) struct Proposal {
-    pub(super) client: usize,
-    number: i64,
-    pub(super) server: usize,
-    connection: Arc<Connection>,
-    frame: Vec<u8>,
 }
 
 impl Peer {
@@ -275,7 +266,7 @@ impl Front<'_> {
                 self.close();
             }
             Request::Create { .. } | Request::Delete { .. } | Request::SetData { .. } => {
-                self.propose(connection, frame);
+                self.propose(connection, xid, frame);
             }
             read => self.read(connection, xid, read),
         }
@@ -327,11 +318,11 @@ impl Front<'_> {
             false => connection.read(request, self.view().as_deref()),
         };
         let watch = watch_of(request, &result, is_denied);
-        self.note_result(request, &result);
+        note_result(self.world, self.client, request, &result);
         self.reply(xid, result, Some(watch));
     }
 
-    fn propose(&mut self, connection: &Arc<Connection>, frame: &[u8]) {
+    fn propose(&mut self, connection: &Arc<Connection>, xid: i32, frame: &[u8]) {
         self.transport.peer.is_waiting = true;
         if self.mode() == Mode::Deposed {
             return;
@@ -346,6 +337,7 @@ impl Front<'_> {
             number: self.transport.peer.number,
             server: self.transport.server,
             connection: Arc::clone(connection),
+            xid,
             frame: frame.to_vec(),
         });
     }
@@ -374,10 +366,6 @@ impl Front<'_> {
 
     fn is_denied(&self) -> bool {
         self.world.now() < self.world.state().clients[self.client].denied_until
-    }
-
-    fn note_result(&self, request: &Request<'_>, result: &ZkResult<Reply>) {
-        note_result(self.world, self.client, request, result);
     }
 
     // ---- what it sends
@@ -446,53 +434,6 @@ fn watch_of(request: &Request<'_>, result: &ZkResult<Reply>, is_denied: bool) ->
         _ => return None,
     };
     (!is_denied).then(|| (table, path.clone().into_owned()))
-}
-
-/// The leader commits the next proposal. Returns the proposing connection with the reply for it.
-pub(super) fn commit(world: &World, proposal: &Proposal) -> (i64, i32, ZkResult<Reply>) {
-    let Proposal { client, number, connection, frame, .. } = proposal;
-    // Proof: it was decoded before.
-    let (xid, request) = Request::decode(frame).expect("it was decoded before");
-    let is_denied = world.now() < world.state().clients[*client].denied_until;
-    let result = match &request {
-        Request::Delete { .. } if is_denied => Err(ZkError::NoAuth),
-        Request::Delete { path, .. } => {
-            let owner = world.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
-            let result = connection.write(&request);
-            if result.is_ok() {
-                world.record_deletion(*client, path, owner);
-            }
-            result
-        }
-        Request::Create { data, mode, .. } => {
-            let result = connection.write(&request);
-            if let Ok(Reply::Created { path, .. }) = &result {
-                world.record_creation(path, data, *mode);
-            }
-            result
-        }
-        _ => connection.write(&request),
-    };
-    note_result(world, *client, &request, &result);
-    (*number, xid, result)
-}
-
-fn note_result(world: &World, client: usize, request: &Request<'_>, result: &ZkResult<Reply>) {
-    let path = request.path().unwrap_or_default();
-    let outcome = match result {
-        Ok(Reply::Created { path, .. }) => short(path),
-        Ok(Reply::Children(names)) => {
-            let names: Vec<String> = names.iter().map(|name| short(name)).collect();
-            format!("[{}]", names.join(" "))
-        }
-        Ok(_) => "ok".to_owned(),
-        Err(error) => format!("{error:?}"),
-    };
-    let line = || format!("client {client}: {:?} {} -> {outcome}", request.operation(), short(path));
-    match path == KEEP_ALIVE_PATH {
-        true => world.note_routine(line()),
-        false => world.note(line()),
-    }
 }
 
 /// The password of a session.

@@ -416,3 +416,15 @@ fn an_owner_keeps_its_lock_when_a_reconnect_brings_a_much_longer_timeout() {
         assert!(run.lease.end() > run.now.after(longer / 2), "the longer timeout counts in the end");
     }
 }
+
+#[test]
+fn a_lock_taken_shortly_before_the_end_of_its_lease_has_a_keep_alive_due_at_once() {
+    let mut lease = of_pings(Duration::from_secs(17));
+    [1, 6, 11].into_iter().for_each(|at| lease.ping(at));
+    lease.write(second(23), second(23));
+    assert_eq!(lease.end(), second(1 + 31));
+    let now = second(30).after(Duration::from_millis(500));
+    let ownership = lease.take(now);
+    assert!(ownership.is_some(), "a write sent now extends the lease before it ends");
+    assert!(lease.keep_alive_due(Duration::ZERO) <= now);
+}

@@ -1,0 +1,94 @@
+//! The leader of the ensemble: it commits the writes that the servers propose, in order.
+
+use std::sync::Arc;
+
+use super::endpoint::Endpoint;
+use super::faults;
+use super::server::Front;
+use crate::client::{ZkError, ZkResult};
+use crate::connection::codec::{Reply, Request};
+use crate::fake::Connection;
+use crate::session::KEEP_ALIVE_PATH;
+use crate::simulation::world::{World, short};
+
+/// A write under way to the leader.
+pub(super) struct Proposal {
+    pub(super) client: usize,
+    /// The number of its connection.
+    pub(super) number: i64,
+    pub(super) server: usize,
+    pub(super) connection: Arc<Connection>,
+    pub(super) xid: i32,
+    pub(super) frame: Vec<u8>,
+}
+
+impl World {
+    /// The leader commits all proposals.
+    pub(super) fn commit_all(&self) {
+        while !self.state().ensemble.proposals.is_empty() {
+            self.commit_next();
+        }
+    }
+
+    /// The leader commits the next proposal, and its server replies if the connection is left.
+    pub(super) fn commit_next(&self) {
+        let Some(proposal) = self.state().ensemble.proposals.pop_front() else { return };
+        let Proposal { client, number, server, xid, .. } = proposal;
+        let result = self.commit(&proposal);
+        let is_proof = result.is_err();
+        self.with_endpoint(client, |endpoint| {
+            let Endpoint { transport, late, ledger, .. } = endpoint;
+            let mut all = transport.iter_mut().chain(late.iter_mut());
+            if let Some(transport) = all.find(|transport| transport.peer.number == number) {
+                Front { world: self, client, transport, ledger }.committed(xid, result);
+            }
+        });
+        faults::perhaps_lose_server(self, server, is_proof);
+    }
+
+    fn commit(&self, proposal: &Proposal) -> ZkResult<Reply> {
+        let Proposal { client, connection, frame, .. } = proposal;
+        let (_, request) = Request::decode(frame).expect("it was decoded before");
+        let is_denied = self.now() < self.state().clients[*client].denied_until;
+        let result = match &request {
+            Request::Delete { .. } if is_denied => Err(ZkError::NoAuth),
+            Request::Delete { path, .. } => {
+                let owner = self.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
+                let result = connection.write(&request);
+                if result.is_ok() {
+                    self.record_deletion(*client, path, owner);
+                }
+                result
+            }
+            Request::Create { data, mode, .. } => {
+                let result = connection.write(&request);
+                if let Ok(Reply::Created { path, .. }) = &result {
+                    self.record_creation(path, data, *mode);
+                }
+                result
+            }
+            _ => connection.write(&request),
+        };
+        note_result(self, *client, &request, &result);
+        result
+    }
+}
+
+/// Writes what a server has done to the trace.
+pub(super) fn note_result(world: &World, client: usize, request: &Request<'_>, result: &ZkResult<Reply>) {
+    let path = request.path().unwrap_or_default();
+    let outcome = match result {
+        Ok(Reply::Created { path, .. }) => short(path),
+        Ok(Reply::Children(names)) => {
+            let names: Vec<String> = names.iter().map(|name| short(name)).collect();
+            format!("[{}]", names.join(" "))
+        }
+        Ok(_) => "ok".to_owned(),
+        Err(error) => format!("{error:?}"),
+    };
+    let line = || format!("client {client}: {:?} {} -> {outcome}", request.operation(), short(path));
+    match path == KEEP_ALIVE_PATH {
+        true => world.note_routine(line()),
+        false => world.note(line()),
+    }
+}
