@@ -61,8 +61,10 @@ impl Request {
             }
             Decision::WaitFor(ahead) => {
                 let ahead = self.spec.dir.child(ahead);
-                self.note_predecessor(&ahead);
-                self.wait_for(ahead)
+                match self.note_predecessor(&ahead) {
+                    true => Next::Again,
+                    false => self.wait_for(ahead),
+                }
             }
             Decision::Missing => {
                 self.lose(LossReason::NodeDeleted);
@@ -87,6 +89,8 @@ impl Request {
         *self.held_under.lock() = Some(ownership);
         self.core.registry().owns(znode);
         self.observer.post(Event::Acquired);
+        (state.predecessor, state.left, state.listing) = (None, None, None);
+        state.unreadable = 0;
         state.awaited = None;
         drop(state);
         logging::info!("acquired {znode}");
@@ -124,11 +128,14 @@ impl Request {
         self.acquire(&znode, connection)
     }
 
-    fn note_predecessor(&self, ahead: &ZNodePath) {
+    /// Notes the nearest request ahead in a listing. Returns whether it has left meanwhile, and this
+    /// request takes over.
+    fn note_predecessor(&self, ahead: &ZNodePath) -> bool {
         let mut state = self.state.lock();
         // A request that may have two znodes, or that shares the lock, decides by listings alone.
         let may_take_over = self.spec.access == Access::Exclusive && !state.reply_lost;
         state.predecessor = may_take_over.then(|| ahead.clone());
+        state.is_first()
     }
 
     /// Waits for the deletion of the request ahead. No watch is needed if that is of this session.
@@ -166,7 +173,12 @@ impl Request {
     ) -> Next {
         if sight == WatchOutcome::Gone {
             // Deleted between the listing and the watch. The Java recipe waits for ever here.
-            self.forget_watch(&mut self.state.lock());
+            let has_owned = self.core.registry().has_owned(&ahead);
+            let mut state = self.state.lock();
+            self.forget_watch(&mut state);
+            if has_owned {
+                state.left = Some(ahead);
+            }
             return Next::Again;
         }
         self.placed(&ahead);
@@ -183,6 +195,7 @@ impl Request {
         let Phase::Queued { seen, znode } = &mut state.phase else { return };
         let is_news = !std::mem::replace(seen, true);
         let znode = znode.clone();
+        state.unreadable = 0;
         state.awaited = None;
         drop(state);
         if is_news {
@@ -314,14 +327,17 @@ impl Request {
 }
 
 impl ListingReader for Request {
-    fn take(self: Arc<Self>, listing: &Arc<Listing>) {
-        {
-            let mut state = self.state.lock();
-            if !matches!(state.phase, Phase::Queued { .. }) {
-                return;
-            }
+    fn take(&self, listing: &Arc<Listing>) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Queued { .. }) {
             state.listing = Some(Arc::clone(listing));
         }
-        self.wake();
+    }
+
+    fn decide(self: Arc<Self>) {
+        let has_taken_it = self.state.lock().listing.is_some();
+        if has_taken_it {
+            self.wake();
+        }
     }
 }

@@ -114,17 +114,27 @@ struct State {
     watched: Option<ZNodePath>,
     /// The nearest request ahead in a listing that has shown this one.
     predecessor: Option<ZNodePath>,
-    /// The predecessor was an exclusive owner of this session, and its znode is deleted: nobody is
-    /// ahead.
-    is_first: bool,
+    /// The znode ahead, of an exclusive owner of this session, that was deleted while this request
+    /// waited for it.
+    left: Option<ZNodePath>,
     /// A listing that another request has made.
     listing: Option<Arc<Listing>>,
     /// The reply to a create was lost once.
     reply_lost: bool,
+    /// The replies in a row that could not be read.
+    unreadable: u8,
     /// Why the request failed, for those who wait for it.
     error: Option<LockError>,
     /// Dropped when the request is placed or has ended; `None` until a thread waits for that.
     awaited: Option<(Sender<Infallible>, Receiver<Infallible>)>,
+}
+
+impl State {
+    /// Whether nobody is ahead: the nearest request was an exclusive owner, and its znode is deleted.
+    /// No request can get between the two, so this stays true while the own znode exists.
+    fn is_first(&self) -> bool {
+        self.predecessor.is_some() && self.predecessor == self.left
+    }
 }
 
 enum Phase {
@@ -198,9 +208,10 @@ impl Request {
                 runner: Runner::default(),
                 watched: None,
                 predecessor: None,
-                is_first: false,
+                left: None,
                 listing: None,
                 reply_lost: false,
+                unreadable: 0,
                 error: None,
                 awaited: None,
             }),
@@ -366,6 +377,15 @@ impl Request {
         }
     }
 
+    /// Whether the event was of a znode ahead that this session is deleting. The reply to that says
+    /// more, so the request registers for it again.
+    fn awaits_own_deletion(&self) -> bool {
+        let state = self.state.lock();
+        let is_waiting = matches!(state.phase, Phase::Queued { .. });
+        let ahead = state.watched.as_ref().filter(|_| is_waiting);
+        ahead.is_some_and(|ahead| self.core.registry().watch_leaving(ahead, self.id))
+    }
+
     fn log_suspension(&self) {
         let (is_owner, znode) = match &self.state.lock().phase {
             Phase::Owner { znode, .. } => (true, znode.clone()),
@@ -382,6 +402,7 @@ impl Request {
 impl Participant for Request {
     fn notify(self: Arc<Self>, why: Notification) {
         match why {
+            Notification::LookAgain if self.awaits_own_deletion() => {}
             Notification::LookAgain | Notification::Reconnected => {
                 self.forget_watch(&mut self.state.lock());
                 self.wake();
@@ -407,7 +428,7 @@ impl Participant for Request {
         {
             let mut state = self.state.lock();
             self.forget_watch(&mut state);
-            state.is_first |= state.predecessor.as_ref() == Some(path);
+            state.left = Some(path.clone());
         }
         self.wake();
     }

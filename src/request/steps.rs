@@ -25,6 +25,9 @@ use crate::session::{CallKind, ConnectionNumber, Core, Listing, Priority, Runner
 /// The least delay before a failed look is repeated, whatever the retry policy.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
+/// The number of replies in a row that cannot be read after which a waiter gives up.
+const MAX_UNREADABLE: u8 = 3;
+
 /// The action after a step.
 #[derive(PartialEq, Eq)]
 pub(super) enum Next {
@@ -154,12 +157,11 @@ impl Request {
             Verify(ZNodePath),
         }
         let step = {
-            let mut state = self.state.lock();
-            let is_first = std::mem::take(&mut state.is_first);
+            let state = self.state.lock();
             match &state.phase {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
                 Phase::Queued { znode, .. } => match &state.watched {
-                    _ if is_first => Step::TakeOver(znode.clone()),
+                    _ if state.is_first() => Step::TakeOver(znode.clone()),
                     Some(ahead) if state.listing.is_none() => Step::WaitFor(ahead.clone()),
                     _ => Step::Evaluate(znode.clone()),
                 },
@@ -340,15 +342,26 @@ impl Request {
         match error {
             // The end of the session ends the request, and gives the reason.
             ZkError::SessionExpired => {}
-            // The connection ends with a reply that cannot be read. An owner looks on the next one.
-            ZkError::MarshallingError if self.is_owner() => {}
-            error if !error.is_transient() => self.fail(LockError::client(operation, path, error)),
+            error if !error.is_transient() && !self.tolerates(error) => {
+                self.fail(LockError::client(operation, path, error));
+            }
             _ if self.core.in_contact() => {
                 self.wake_after(self.spec.retry.delay().max(MIN_RETRY));
             }
             _ => {}
         }
         Next::Park
+    }
+
+    /// Counts a reply that could not be read. Returns whether to look again: the next one may be
+    /// readable. An owner does not give up its lock for this.
+    fn tolerates(&self, error: ZkError) -> bool {
+        if error != ZkError::MarshallingError {
+            return false;
+        }
+        let mut state = self.state.lock();
+        state.unreadable = state.unreadable.saturating_add(1);
+        matches!(state.phase, Phase::Owner { .. }) || state.unreadable < MAX_UNREADABLE
     }
 
     /// Delivers the posted events on a callback thread.

@@ -45,8 +45,11 @@ impl Listing {
 
 /// A participant that asks for listings.
 pub(crate) trait ListingReader: Send + Sync {
-    /// Takes a listing that was sent after it was asked for. Must return at once.
-    fn take(self: Arc<Self>, listing: &Arc<Listing>);
+    /// Takes a listing that was sent after it was asked for.
+    fn take(&self, listing: &Arc<Listing>);
+
+    /// Decides by the listing. Must return at once.
+    fn decide(self: Arc<Self>);
 }
 
 /// The listings of one session.
@@ -109,9 +112,10 @@ impl Listings {
             Listings::list_next(&of_listing, of_dir);
             let ordered = (readers.len() > 1).then(OnceLock::new);
             let listing = Arc::new(Listing { connection, children, ordered });
-            for reader in readers.into_values().filter_map(|reader| reader.upgrade()) {
-                reader.take(&listing);
-            }
+            let readers: Vec<_> = readers.values().filter_map(Weak::upgrade).collect();
+            // First all of them: one that is notified by another's decision has the listing then.
+            readers.iter().for_each(|reader| reader.take(&listing));
+            readers.into_iter().for_each(ListingReader::decide);
         });
     }
 

@@ -119,10 +119,11 @@ impl Registry {
         self.table.lock().with_own(path, |own| own.is_leaving = true);
     }
 
-    /// Whether an exclusive request of this session is in the queue.
+    /// Whether the last exclusive request of this session is still in the queue.
     pub(crate) fn is_in_queue(&self, dir: &ZNodePath) -> bool {
         let table = self.table.lock();
-        table.own.get(dir).is_some_and(|queue| queue.values().any(|own| !own.is_leaving))
+        let last = table.own.get(dir).and_then(BTreeMap::last_key_value);
+        last.is_some_and(|(_, own)| !own.is_leaving)
     }
 
     /// Registers for the deletion of the nearest own znode before this one. Returns its path.
@@ -145,6 +146,25 @@ impl Registry {
             table.watch(path, id);
         }
         stays
+    }
+
+    /// Registers for the deletion of a znode if that is under way.
+    pub(crate) fn watch_leaving(&self, path: &ZNodePath, id: ParticipantId) -> bool {
+        let mut table = self.table.lock();
+        let mut is_leaving = false;
+        table.with_own(path, |own| is_leaving = own.is_leaving);
+        if is_leaving {
+            table.watch(path, id);
+        }
+        is_leaving
+    }
+
+    /// Whether the znode is, until its deletion is confirmed, that of an exclusive request of this
+    /// session that has owned the lock.
+    pub(crate) fn has_owned(&self, path: &ZNodePath) -> bool {
+        let mut has_owned = false;
+        self.table.lock().with_own(path, |own| has_owned = own.has_owned);
+        has_owned
     }
 
     /// Notifies those who wait for the deletion of the znode, which is done.

@@ -29,14 +29,8 @@ fn waiters_of_one_session_take_over_in_order_with_one_listing() {
     let locks = waiting(&fixture, 10);
     zk.clear_log();
     guard.unlock().unwrap();
-    let registry = || format!("{:?}", fixture.session.core().registry());
-    assert_eq!(next(&locks[0].1), Call::Acquired);
-    // The first waits for nobody any more.
-    eventually("the others have found their positions", || registry().contains("watched_paths: 9"));
-    for (number, (lock, calls)) in locks.iter().enumerate() {
-        if number > 0 {
-            assert_eq!(next(calls), Call::Acquired);
-        }
+    for (lock, calls) in &locks {
+        assert_eq!(next(calls), Call::Acquired);
         assert!(lock.is_owner());
         lock.unlock().unwrap();
     }
@@ -79,15 +73,41 @@ fn a_waiter_whose_znode_was_deleted_does_not_take_over() {
     let fixture = Fixture::join(&zk);
     let guard = fixture.blocking().lock().unwrap();
     let locks = waiting(&fixture, 2);
-    // Everybody has seen a listing then.
     guard.unlock().unwrap();
     assert_eq!(next(&locks[0].1), Call::Acquired);
-    eventually("the listing is shared", || {
-        let dir = crate::recipe::path::ZNodePath::parse(DIR).unwrap();
-        fixture.session.core().listings().waiting(&dir) == 0
-    });
     zk.delete(&locks[1].0.id().unwrap());
     locks[0].0.unlock().unwrap();
     eventually("it is dropped from the queue", || locks[1].0.id().is_none());
     assert!(!locks[1].0.is_owner());
+}
+
+#[test]
+fn a_failed_look_at_the_own_znode_is_repeated_before_a_take_over() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let guard = fixture.blocking().lock().unwrap();
+    let locks = waiting(&fixture, 2);
+    guard.unlock().unwrap();
+    assert_eq!(next(&locks[0].1), Call::Acquired);
+    fixture.client.fail_next(SimOperation::GetData, Effect::Before, ZkError::ConnectionLoss);
+    locks[0].0.unlock().unwrap();
+    assert_eq!(next(&locks[1].1), Call::Acquired);
+    assert_eq!(fixture.client.pending_faults(), 0);
+}
+
+#[test]
+fn a_lock_whose_owner_watches_its_znode_passes_without_a_listing() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let guard = fixture.blocking().lock().unwrap();
+    let locks = waiting(&fixture, 2);
+    guard.unlock().unwrap();
+    assert_eq!(next(&locks[0].1), Call::Acquired);
+    zk.clear_log();
+    let is_watched = |call: &crate::fake::Call| call.operation == SimOperation::GetData && call.executed;
+    eventually("the owner watches its znode", || zk.log().iter().any(is_watched));
+    // The event of the deletion comes before the reply to it.
+    locks[0].0.unlock().unwrap();
+    assert_eq!(next(&locks[1].1), Call::Acquired);
+    assert_eq!(zk.calls(SimOperation::GetChildren), 0);
 }
