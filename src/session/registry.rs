@@ -203,6 +203,10 @@ impl Registry {
         }
     }
 
+    pub(crate) fn is_watched(&self, path: &ZNodePath) -> bool {
+        self.table.lock().watching.contains_key(path)
+    }
+
     /// Takes out those who registered for the path.
     pub(crate) fn take_watching(&self, path: &ZNodePath) -> Vec<Arc<dyn Participant>> {
         self.table.lock().take_watching(path)
