@@ -8,13 +8,13 @@
 //! From `lock()` to the owner:
 //! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
 //!    events. (`locks/listening_lock.rs` does not wait.)
-//! 2. `steps.rs`: `join` submits the creation of the znode and the listing of the directory, on the
-//!    caller's thread (`connection/mod.rs` has the way to the wire). Their replies continue with
+//! 2. `steps.rs`: `join` submits the creation of the znode and the listing of the directory (only the
+//!    former behind a request of this session), on the caller's thread (`connection/mod.rs` has the way to the wire). Their replies continue with
 //!    `enqueued` and `decide`, on the connection's thread. With a client that blocks, a worker of
 //!    the session does all of this.
 //! 3. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which
 //!    predecessor?
-//! 4. `steps.rs`: `watch` looks at that predecessor and leaves a watch there; the request parks. Or
+//! 4. `looks.rs`: `watch` looks at that predecessor and leaves a watch there; the request parks. Or
 //!    `acquire` makes it the owner, under a lease of the session that admits owners
 //!    (`session/lease.rs`): `Event::Acquired`.
 //! 5. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
@@ -24,8 +24,11 @@
 //!    `session/state/mod.rs`.
 //! 2. `session/registry.rs` finds the participants that watch this path: one waiter, or the readers
 //!    behind a writer. `notify` wakes the task of each (`session/runner.rs`).
-//! 3. `steps.rs`: `evaluate` lists the queue again, together with others of its session
+//! 3. `looks.rs`: `evaluate` lists the queue again, together with others of its session
 //!    (`session/listings.rs`); then as above, from step 3 on.
+//!
+//! Behind an exclusive owner of its own session, a waiter sets no watch: `session/removal.rs` deletes
+//! the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks at the own znode only.
 //!
 //! Whatever ends a request goes through `ending.rs`, which leaves its znode to a deletion in the
 //! background (`session/removal.rs`).
