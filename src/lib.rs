@@ -133,7 +133,7 @@ mod tracking;
 mod wait;
 
 pub use client::{
-    Acl, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Op, OpOutcome, Permissions,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, Op, OpOutcome, Permissions,
     PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 #[cfg(feature = "tls")]

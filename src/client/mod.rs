@@ -19,7 +19,7 @@ pub use acl::{Acl, Permissions};
 #[cfg(feature = "zookeeper")]
 pub(crate) use adapter::Adapter;
 pub(crate) use pipelined::Blocking;
-pub use pipelined::{Done, PipelinedClient};
+pub use pipelined::{Created, Done, PipelinedClient};
 pub use transaction::{Op, OpOutcome, Transacted};
 pub use zk_error::{ZkError, ZkResult};
 pub use znode::{CreateMode, Stat};

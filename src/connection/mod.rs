@@ -56,7 +56,7 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Op, OpOutcome,
+    Acl, ClientEvent, CreateMode, Created, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Op, OpOutcome,
     PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::error::{LockError, Result};
@@ -253,6 +253,12 @@ impl Connection {
 }
 
 impl PipelinedClient for Connection {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
+        let request = Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode };
+        let chroot = self.chroot.clone();
+        self.send(request, done, move |outcome| created_in(&chroot, outcome));
+    }
+
     fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
         let create = Request::Create {
             path: format!("{}/{prefix}", self.path(dir)).into(),
@@ -309,10 +315,7 @@ impl PipelinedClient for Connection {
 
 impl ZooKeeperClient for Connection {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        let request = Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode };
-        let chroot = self.chroot.clone();
-        let created =
-            self.wait_for(|done| self.send(request, done, move |outcome| created_in(&chroot, outcome)));
+        let created = self.wait_for(|done| PipelinedClient::create(self, path, data, acl, mode, done));
         created.map(|(path, _)| path)
     }
 
@@ -434,7 +437,7 @@ fn check_thread() -> ZkResult<()> {
 }
 
 /// The path of a new znode without the chroot, and its metadata.
-fn created_in(chroot: &Chroot, outcome: ZkResult<Reply>) -> ZkResult<(String, Option<Stat>)> {
+fn created_in(chroot: &Chroot, outcome: ZkResult<Reply>) -> ZkResult<Created> {
     let (path, stat) = match outcome? {
         Reply::Created { path, stat } => (path, Some(stat)),
         Reply::Path(path) => (path, None),
