@@ -35,6 +35,7 @@ pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -
         acl: Arc::clone(options.shared_acl()),
         retry: options.retry_policy(),
         access,
+        directory_mode: options.directory_mode(),
     }
 }
 

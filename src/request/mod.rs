@@ -65,7 +65,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::client::Acl;
+use crate::client::{Acl, CreateMode};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
     Mutex,
@@ -94,6 +94,8 @@ pub(crate) struct RequestSpec {
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) retry: RetryPolicy,
     pub(crate) access: Access,
+    /// How a missing directory is created.
+    pub(crate) directory_mode: CreateMode,
 }
 
 pub(crate) struct Request {

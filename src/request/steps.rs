@@ -232,8 +232,8 @@ impl Request {
 
     /// Creates the directory and its missing parents. Blocks.
     fn make_parents(self: &Arc<Self>) -> Next {
-        let RequestSpec { dir, acl, .. } = &self.spec;
-        match self.core.ensure_path(dir, acl) {
+        let RequestSpec { dir, acl, directory_mode, .. } = &self.spec;
+        match self.core.ensure_path(dir, acl, *directory_mode) {
             Ok(()) => Next::Again,
             Err(ZkError::NoNode) => {
                 let (operation, path) = (Operation::CREATE.name, dir.to_string());
