@@ -52,6 +52,7 @@ mod claim;
 mod downgrade;
 mod ending;
 mod observer;
+mod peers;
 mod steps;
 #[cfg(test)]
 mod tests;

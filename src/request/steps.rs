@@ -212,6 +212,7 @@ impl Request {
         if !self.joined(&znode) {
             return Next::Park;
         }
+        self.warn_of_peers(&znode, children.as_deref().unwrap_or_default());
         self.decide(&znode, &Listing { connection, children })
     }
 
@@ -332,7 +333,10 @@ impl Request {
             return self.delete_duplicate(duplicate);
         }
         match decide(self.spec.access, znode.name(), children) {
-            Decision::Owner => self.acquire(znode, listing.connection),
+            Decision::Owner => {
+                self.warn_of_peers(znode, children);
+                self.acquire(znode, listing.connection)
+            }
             Decision::Exhausted => {
                 self.fail(LockError::SequenceExhausted { path: znode.to_string() });
                 Next::Park
