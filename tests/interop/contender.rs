@@ -19,6 +19,9 @@ use crate::pairs::{Ours, Pair};
 /// The pause after an error, before the next round.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How often a contender tries to lock at once before it waits.
+const ATTEMPTS: usize = 5;
+
 /// How long a candidate may take to step down.
 const STEP_DOWN: Duration = Duration::from_secs(30);
 
@@ -73,7 +76,9 @@ fn exclusive(session: &Session, pair: &Pair, index: usize, referee: &Arc<Referee
         0 => {
             let lock = BlockingWriteLock::with_options(session, &dir, options).expect("the path is valid");
             Box::new(move |_| {
-                let guard = lock.lock()?;
+                // Short-lived requests, which the waiters behind them must not lose track of.
+                let tried = (0..ATTEMPTS).find_map(|_| lock.try_lock().transpose());
+                let guard = tried.unwrap_or_else(|| lock.lock())?;
                 referee.hold(guard.is_owner());
                 guard.unlock().map(drop)
             })
