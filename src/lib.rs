@@ -133,8 +133,8 @@ mod tracking;
 mod wait;
 
 pub use client::{
-    Acl, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Permissions, PipelinedClient, Stat,
-    ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Op, OpOutcome, Permissions,
+    PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 #[cfg(feature = "tls")]
 pub use connection::TlsConfig;
@@ -151,7 +151,8 @@ pub use lock_options::LockOptions;
 pub use locks::{
     BlockingWriteLock, Candidate, CohortGuard, CohortLock, CohortOptions, DowngradeError, Leadership,
     ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, ReadGuard, ReadLock,
-    ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Revocation, Revoker, WriteGuard, WriteLock,
+    ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Revocation, Revoker, Transaction, WriteGuard,
+    WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;

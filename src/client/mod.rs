@@ -8,6 +8,7 @@ mod acl;
 mod adapter;
 pub(crate) mod connect_string;
 mod pipelined;
+mod transaction;
 mod zk_error;
 mod znode;
 
@@ -19,6 +20,7 @@ pub use acl::{Acl, Permissions};
 pub(crate) use adapter::Adapter;
 pub(crate) use pipelined::Blocking;
 pub use pipelined::{Done, PipelinedClient};
+pub use transaction::{Op, OpOutcome, Transacted};
 pub use zk_error::{ZkError, ZkResult};
 pub use znode::{CreateMode, Stat};
 
@@ -210,6 +212,18 @@ pub trait ZooKeeperClient: Send + Sync {
     fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Enqueued> {
         let path = self.create(&format!("{dir}/{prefix}"), data, acl, CreateMode::EphemeralSequential)?;
         Ok(Enqueued::new(path, self.get_children(dir, false)))
+    }
+
+    /// Executes operations in order, as one transaction: all take effect, or none.
+    ///
+    /// The default refuses with `Unimplemented`.
+    ///
+    /// # Errors
+    /// One of the contract above. A failed operation is no error here but
+    /// [`Transacted::Failed`](crate::Transacted).
+    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
+        let _ = operations;
+        Err(ZkError::Unimplemented)
     }
 
     /// Removes the watches that this client has set on `path` if it has any, and if `is_unwanted`

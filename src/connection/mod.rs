@@ -56,8 +56,8 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat,
-    ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Op, OpOutcome,
+    PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::error::{LockError, Result};
 use crate::lock_order;
@@ -235,6 +235,23 @@ impl Connection {
         self.chroot.add(path)
     }
 
+    /// The request within a transaction.
+    fn request_of<'a>(&self, operation: &'a Op) -> Request<'a> {
+        let version = |version: &Option<i32>| version.unwrap_or(-1);
+        match operation {
+            Op::Create { path, data, acl, mode } => {
+                Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode: *mode }
+            }
+            Op::Delete { path, version: at } => {
+                Request::Delete { path: self.path(path), version: version(at) }
+            }
+            Op::SetData { path, data, version: at } => {
+                Request::SetData { path: self.path(path), data: data.into(), version: version(at) }
+            }
+            Op::Check { path, version: at } => Request::Check { path: self.path(path), version: version(at) },
+        }
+    }
+
     /// Makes a call and waits for the outcome.
     fn wait_for<T: Send + 'static>(&self, call: impl FnOnce(Done<T>)) -> ZkResult<T> {
         check_thread()?;
@@ -333,6 +350,12 @@ impl ZooKeeperClient for Connection {
         self.wait_for(|done| PipelinedClient::create_and_list(self, dir, prefix, data, acl, done))
     }
 
+    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
+        let requests = operations.iter().map(|operation| self.request_of(operation)).collect();
+        let reply = self.wait_for(|done| self.send(Request::Multi(requests), done, |outcome| outcome))?;
+        transacted_in(&self.chroot, operations, reply)
+    }
+
     fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
         self.shared.remove_watches(&self.path(path), is_unwanted);
     }
@@ -420,6 +443,24 @@ fn created_in(chroot: &Chroot, outcome: ZkResult<Reply>) -> ZkResult<(String, Op
         _ => return Err(ZkError::MarshallingError),
     };
     Ok((chroot.remove(path).ok_or(ZkError::MarshallingError)?, stat))
+}
+
+fn transacted_in(chroot: &Chroot, operations: &[Op], reply: Reply) -> ZkResult<Transacted> {
+    if let Some((position, error)) = reply.multi_failure() {
+        return Ok(Transacted::Failed { position, error });
+    }
+    let Reply::Multi(results) = reply else { return Err(ZkError::MarshallingError) };
+    if results.len() != operations.len() {
+        return Err(ZkError::MarshallingError);
+    }
+    let outcome = |(operation, result): (&Op, ZkResult<Reply>)| match (operation, result?) {
+        (Op::Create { .. }, reply) => created_in(chroot, Ok(reply)).map(|(path, _)| OpOutcome::Created(path)),
+        (Op::Delete { .. }, Reply::Empty) => Ok(OpOutcome::Deleted),
+        (Op::SetData { .. }, Reply::Stat(stat)) => Ok(OpOutcome::DataSet(stat)),
+        (Op::Check { .. }, Reply::Empty) => Ok(OpOutcome::Checked),
+        _ => Err(ZkError::MarshallingError),
+    };
+    operations.iter().zip(results).map(outcome).collect::<ZkResult<_>>().map(Transacted::Committed)
 }
 
 fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Vec<String>> {

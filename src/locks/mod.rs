@@ -23,6 +23,7 @@ mod read_lock;
 mod read_write_lock;
 mod reentrant_lock;
 mod revoker;
+mod transaction;
 mod write_guard;
 mod write_lock;
 
@@ -44,5 +45,6 @@ pub use read_lock::ReadLock;
 pub use read_write_lock::ReadWriteLock;
 pub use reentrant_lock::{ReentrantGuard, ReentrantLock};
 pub use revoker::{Revocation, Revoker};
+pub use transaction::Transaction;
 pub use write_guard::{DowngradeError, WriteGuard};
 pub use write_lock::WriteLock;

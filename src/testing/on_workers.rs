@@ -4,7 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::client::{
-    Acl, CreateMode, Done, Enqueued, EventSink, PipelinedClient, Stat, ZkResult, ZooKeeperClient,
+    Acl, CreateMode, Done, Enqueued, EventSink, Op, PipelinedClient, Stat, Transacted, ZkResult,
+    ZooKeeperClient,
 };
 use crate::panics::contain_call;
 use crate::session::{Priority, Runtime};
@@ -88,6 +89,10 @@ impl ZooKeeperClient for OnWorkers {
 
     fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
         self.client.set_data(path, data, version)
+    }
+
+    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
+        self.client.transact(operations)
     }
 
     fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {

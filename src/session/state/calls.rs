@@ -111,7 +111,7 @@ impl Core {
     /// if nobody else waits for it.
     pub(crate) fn remove_watch(&self, path: &ZNodePath, id: ParticipantId) {
         self.registry.unwatch(path, id);
-        // Participants register before their calls. So whoever registers after this check sets the
+        // Participants register before their calls. So one that registers after this check sets its
         // watch after the removal.
         let is_unwanted = || !self.registry.is_watched(path);
         if let Err(message) = contain(|| self.client.remove_watches(path.as_str(), &is_unwanted)) {
