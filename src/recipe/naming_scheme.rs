@@ -34,8 +34,9 @@ use uuid::Uuid;
 /// Requests here count every other one, whatever its name: a reader waits for every request ahead of
 /// it except readers of the same scheme, and any other request waits for all. The other libraries
 /// know only the names of the tables. A holder of theirs that does not count a name owns beside it.
-/// When a request of this crate joins a directory, or acquires its lock, and finds requests there
-/// that do not count it, the log names them and the scheme to use at `warn`, once per session.
+/// Where requests of this crate find others in their directory that do not count them, the log names
+/// one at `warn`, with the scheme to use: once per session and directory, when a request joins or
+/// acquires the lock, and within half a minute while it holds the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NamingScheme {

@@ -381,7 +381,10 @@ impl Participant for Request {
             }
             // A request that is still joining is repeated by its retry policy.
             Notification::Routine if self.znode().is_none() => {}
-            Notification::Routine => self.wake(),
+            Notification::Routine => {
+                self.look_for_peers();
+                self.wake();
+            }
             Notification::Suspended => self.log_suspension(),
             Notification::CheckLease => {
                 let over = {

@@ -1,6 +1,7 @@
 //! The names of requests, for each kind of lock.
 
 use super::*;
+use crate::recipe::path::ZNodePath;
 use crate::{
     Candidate, CohortLock, CohortOptions, MultiLock, NamedLocks, NamingScheme, ReadWriteLock, ReentrantLock,
 };
@@ -106,5 +107,22 @@ fn requests_of_all_schemes_exclude_one_another() {
             assert!(lock(second).try_lock().unwrap().is_none(), "{first:?} {second:?}");
             held.unlock().unwrap();
         }
+    }
+}
+
+#[test]
+fn request_that_does_not_count_an_owner_and_comes_later_is_mentioned() {
+    let dir = ZNodePath::parse(DIR).unwrap();
+    for (prefix, is_mentioned) in [("_c_0b2e-0b2e-lock-", false), ("_c_0b2e-latch-", true)] {
+        let zk = SimulatedZooKeeper::new();
+        let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+        let fixture = Fixture { client, session };
+        let core = fixture.session.core();
+        let held = fixture.blocking().lock().unwrap();
+        zk.create_sequential(DIR, prefix, Some(7));
+        core.look_routinely();
+        // The log mentions a directory once.
+        assert_eq!(core.mentions_first(&dir), !is_mentioned, "{prefix}");
+        held.unlock().unwrap();
     }
 }
