@@ -19,10 +19,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::pairs::{CONTENDERS, Pair};
+use crate::pairs::{CONTENDERS, Expected, Pair};
 
-/// How long each holder holds.
+/// How long a holder holds.
 const HOLD: Duration = Duration::from_millis(2);
+
+/// How long a holder holds where overlaps are expected: long enough that some are certain.
+const LONG_HOLD: Duration = Duration::from_millis(25);
 
 pub struct Referee {
     state: Mutex<State>,
@@ -200,7 +203,7 @@ impl Referee {
                 },
                 "enter" => {
                     self.enter(pair, Holder { connection, name: name.to_owned(), reads });
-                    thread::sleep(HOLD);
+                    thread::sleep(if pair.expected == Expected::Overlaps { LONG_HOLD } else { HOLD });
                     answer("ok")
                 }
                 "leave" => {
