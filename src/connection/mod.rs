@@ -56,7 +56,7 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Op, OpOutcome,
+    Acl, ClientEvent, CreateMode, Created, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Op, OpOutcome,
     PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::error::{LockError, Result};
@@ -220,16 +220,6 @@ impl Connection {
         self.submit([(request, Box::new(move |outcome| done.finish(read(outcome))))]);
     }
 
-    /// The id of the session.
-    pub(crate) fn session_id(&self) -> i64 {
-        self.shared.lock().status.session_id
-    }
-
-    /// The server of the present connection, or of the last one.
-    pub(crate) fn server(&self) -> String {
-        self.shared.lock().status.server.clone()
-    }
-
     /// Prefixes a path with the chroot, for a request.
     fn path<'a>(&self, path: &'a str) -> std::borrow::Cow<'a, str> {
         self.chroot.add(path)
@@ -263,6 +253,12 @@ impl Connection {
 }
 
 impl PipelinedClient for Connection {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
+        let request = Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode };
+        let chroot = self.chroot.clone();
+        self.send(request, done, move |outcome| created_in(&chroot, outcome));
+    }
+
     fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
         let create = Request::Create {
             path: format!("{}/{prefix}", self.path(dir)).into(),
@@ -319,10 +315,7 @@ impl PipelinedClient for Connection {
 
 impl ZooKeeperClient for Connection {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        let request = Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode };
-        let chroot = self.chroot.clone();
-        let created =
-            self.wait_for(|done| self.send(request, done, move |outcome| created_in(&chroot, outcome)));
+        let created = self.wait_for(|done| PipelinedClient::create(self, path, data, acl, mode, done));
         created.map(|(path, _)| path)
     }
 
@@ -378,6 +371,14 @@ impl ZooKeeperClient for Connection {
         contact == Contact::Connected
     }
 
+    fn session_id(&self) -> Option<i64> {
+        Some(self.shared.lock().status.session_id)
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.shared.lock().status.server.clone())
+    }
+
     fn session_timeout(&self) -> Duration {
         self.shared.lock().status.granted.session_timeout
     }
@@ -410,8 +411,8 @@ impl Drop for Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
-            .field("session_id", &format_args!("{:#x}", self.session_id()))
-            .field("server", &self.server())
+            .field("session_id", &format_args!("{:#x}", self.session_id().unwrap_or_default()))
+            .field("server", &self.server().unwrap_or_default())
             .finish_non_exhaustive()
     }
 }
@@ -436,7 +437,7 @@ fn check_thread() -> ZkResult<()> {
 }
 
 /// The path of a new znode without the chroot, and its metadata.
-fn created_in(chroot: &Chroot, outcome: ZkResult<Reply>) -> ZkResult<(String, Option<Stat>)> {
+fn created_in(chroot: &Chroot, outcome: ZkResult<Reply>) -> ZkResult<Created> {
     let (path, stat) = match outcome? {
         Reply::Created { path, stat } => (path, Some(stat)),
         Reply::Path(path) => (path, None),

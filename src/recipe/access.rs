@@ -28,6 +28,10 @@ impl Access {
         }
     }
 
+    pub(crate) fn is_exclusive(self) -> bool {
+        matches!(self, Access::Exclusive(_))
+    }
+
     /// Whether a request of that name makes this one wait when it is ahead.
     ///
     /// A request that is not known to be a reader counts as a writer, whichever library made it.

@@ -60,6 +60,40 @@ pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> D
     }
 }
 
+/// A listing in order, for many exclusive requests that decide by it.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    /// The numbers of the requests, each with the position of its name in the listing.
+    requests: Vec<(i32, usize)>,
+}
+
+impl Ordered {
+    /// Returns `None` for a listing with numbers that are negative or [in doubt](super::counter).
+    pub(crate) fn of(children: &[String]) -> Option<Ordered> {
+        let numbered = |(position, child): (usize, &String)| Some((generated_sequence(child)?, position));
+        let mut requests: Vec<_> = children.iter().enumerate().filter_map(numbered).collect();
+        if requests.iter().any(|(sequence, _)| *sequence < 0 || is_in_doubt(*sequence)) {
+            return None;
+        }
+        requests.sort_unstable_by_key(|(sequence, position)| (*sequence, children[*position].as_str()));
+        Some(Ordered { requests })
+    }
+
+    /// [Decides](decide) for an exclusive request, by the listing that this was made from.
+    pub(crate) fn decide<'a>(&self, own: &str, children: &'a [String]) -> Decision<'a> {
+        let name = |position: usize| children.get(position).map_or("", String::as_str);
+        let Some(sequence) = generated_sequence(own) else { return Decision::Missing };
+        let found = self
+            .requests
+            .binary_search_by_key(&(sequence, own), |(sequence, position)| (*sequence, name(*position)));
+        match found.map(|index| index.checked_sub(1)) {
+            Err(_) => Decision::Missing,
+            Ok(None) => Decision::Owner,
+            Ok(Some(before)) => Decision::WaitFor(name(self.requests[before].1)),
+        }
+    }
+}
+
 /// From this distance on a number is behind. At exactly this distance two numbers are as much ahead
 /// of each other as behind. Then the names decide, so that of any two requests one owns, whatever
 /// names other clients put into the directory.
@@ -360,6 +394,28 @@ mod tests {
 
     fn names(queue: &[(Access, String)]) -> Vec<String> {
         queue.iter().map(|(_, name)| name.clone()).rev().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn ordered_listing_decides_as_the_listing_does(
+            kinds in any_queue(), start in 0..1_000_000_i32, seed: u64, strangers in 0..3_usize,
+        ) {
+            let queue = queue_of(&kinds, start, seed);
+            let mut listed = names(&queue);
+            listed.extend(["config", "x-a-lock-0000000007", "x-b-lock-0000000007"].map(str::to_owned).into_iter().take(strangers));
+            let ordered = Ordered::of(&listed).unwrap();
+            for own in listed.iter().map(String::as_str).chain(["x-z-lock-0000000001"]) {
+                prop_assert_eq!(ordered.decide(own, &listed), decide(EXCLUSIVE, own, &listed));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_wrap_or_are_in_doubt_are_not_ordered() {
+        for name in ["x-a-lock--000000001", "x-a-lock-2147483647", "x-a-lock--2147483648"] {
+            assert!(Ordered::of(&children(&["x-b-lock-0000000001", name])).is_none(), "{name}");
+        }
     }
 
     fn share(one: Access, other: Access) -> bool {

@@ -98,6 +98,7 @@ impl Request {
         *self.held_under.lock() = None;
         state.phase = Phase::Ended { znode, how };
         state.listing = None;
+        self.core.listings().forget(&self.spec.dir, self.id);
         self.forget_watch(state);
         state.awaited = None;
         Some(Cleanup { left_behind, still_moving: state.runner.stop() })

@@ -10,6 +10,7 @@ mod replacement;
 mod retries;
 mod session_ends;
 mod sharing;
+mod succession;
 mod withdrawal;
 
 use std::sync::Arc;
