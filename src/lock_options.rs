@@ -80,8 +80,21 @@ impl LockOptions {
         LockOptions { retry_policy: policy, ..self }
     }
 
-    /// Sets how the requests of a [`ReadWriteLock`](crate::ReadWriteLock) are named. Other locks
-    /// have one name, which every library reads rightly.
+    /// Sets how the requests are named, for a directory that is shared with another library.
+    /// [`NamingScheme`] has the table.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use zookeeper_recipes_lock::{Candidate, Session};
+    /// use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, NamingScheme};
+    ///
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+    /// // The same election as Curator's `new LeaderLatch(client, "/election")`.
+    /// let options = LockOptions::new().naming(NamingScheme::CuratorLatch);
+    /// let election = BlockingWriteLock::with_options(&session, "/election", options)?;
+    /// let candidate = Candidate::start(election, |_leadership| Ok(()))?;
+    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+    /// ```
     #[must_use]
     pub fn naming(self, scheme: NamingScheme) -> LockOptions {
         LockOptions { naming_scheme: scheme, ..self }

@@ -39,6 +39,11 @@ pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -
     }
 }
 
+/// The mode of an exclusive lock, with names as the options say.
+pub(crate) fn exclusive(support: &ProtocolSupport) -> Access {
+    Access::Exclusive(support.options().naming_scheme())
+}
+
 /// `host/pid`, which shows an operator who waits.
 pub(crate) fn default_data() -> Arc<[u8]> {
     static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();

@@ -56,6 +56,7 @@ mod downgrade;
 mod ending;
 mod looks;
 mod observer;
+mod peers;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -414,7 +415,10 @@ impl Participant for Request {
             }
             // A request that is still joining is repeated by its retry policy.
             Notification::Routine if self.znode().is_none() => {}
-            Notification::Routine => self.wake(),
+            Notification::Routine => {
+                self.look_for_peers();
+                self.wake();
+            }
             Notification::Suspended => self.log_suspension(),
             Notification::CheckLease => {
                 let over = {
