@@ -165,6 +165,7 @@ pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
+pub use session::events;
 pub use session::{Moment, Session, SessionBuilder, SessionState};
 
 pub use wait::{CancelToken, Wait};

@@ -76,8 +76,9 @@ use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
+use crate::session::events::{self, HandedOver, LockOfEvent};
 use crate::session::{
-    Core, Listing, Notification, Ownership, Participant, ParticipantId, Runner, Session, Task,
+    Core, Listing, Moment, Notification, Ownership, Participant, ParticipantId, Runner, Session, Task,
     is_disconnected,
 };
 
@@ -127,6 +128,10 @@ struct State {
     listing: Option<Arc<Listing>>,
     /// The reply to a create was lost once.
     reply_lost: bool,
+    /// When the request was made, and later when it acquired the lock.
+    since: Moment,
+    /// How many requests were ahead in the first listing; counted only for an event handler.
+    ahead: Option<usize>,
     /// The replies in a row that could not be read.
     unreadable: u8,
     /// Why the request failed, for those who wait for it.
@@ -204,6 +209,7 @@ impl Request {
         spec: RequestSpec,
         observer: Arc<dyn Observer>,
     ) -> Arc<Request> {
+        let since = core.now();
         Arc::new(Request {
             id: core.registry().new_id(),
             core,
@@ -217,6 +223,8 @@ impl Request {
                 left: None,
                 listing: None,
                 reply_lost: false,
+                since,
+                ahead: None,
                 unreadable: 0,
                 error: None,
                 awaited: None,
@@ -375,6 +383,20 @@ impl Request {
     /// Makes the callbacks for what was posted, on the calling thread.
     pub(crate) fn deliver(&self) {
         self.observer.deliver();
+    }
+
+    /// Reports that another thread has got the lock under this request.
+    pub(crate) fn report_hand_over(&self) {
+        self.core.report_event(|| {
+            let lock = self.lock_of_event(self.znode().as_ref());
+            events::Event::HandedOver(HandedOver { lock })
+        });
+    }
+
+    /// The lock, for an event.
+    fn lock_of_event(&self, znode: Option<&ZNodePath>) -> LockOfEvent {
+        let (dir, id) = (self.spec.dir.to_string(), znode.map(ZNodePath::to_string));
+        LockOfEvent { dir, id, kind: self.spec.access.kind() }
     }
 
     fn forget_watch(&self, state: &mut State) {
