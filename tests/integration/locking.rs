@@ -251,19 +251,18 @@ fn with_lock_returns_the_result() {
 #[test]
 fn waiters_are_woken_one_at_a_time() {
     let server = server::Server::start();
-    let (holder, waiting) = (session(&server), session(&server));
     let dir = unique_dir("herd");
-    let guard = BlockingWriteLock::new(&holder, &dir).unwrap().lock().unwrap();
-    let waiters: Vec<WriteLock> = (0..200)
+    let guard = BlockingWriteLock::new(&session(&server), &dir).unwrap().lock().unwrap();
+    let waiters: Vec<WriteLock> = (0..20)
         .map(|_| {
-            let lock = WriteLock::new(&waiting, &dir).unwrap();
+            let lock = WriteLock::new(&session(&server), &dir).unwrap();
             assert!(!lock.lock().unwrap());
             lock
         })
         .collect();
     // Each waiter has one watch, on a different path, and none is on the directory.
     let watches_before = server.four_letter("wchp");
-    assert_eq!(watches_before.lines().filter(|line| line.starts_with(&format!("{dir}/"))).count(), 200);
+    assert_eq!(watches_before.lines().filter(|line| line.starts_with(&format!("{dir}/"))).count(), 20);
     assert!(!watches_before.lines().any(|line| line == dir), "{watches_before}");
     guard.unlock().unwrap();
     eventually("the first waiter owns the lock", || waiters[0].is_owner());
@@ -273,7 +272,31 @@ fn waiters_are_woken_one_at_a_time() {
     let remaining = |line: &&str| {
         line.starts_with(&format!("{dir}/")) && !line.ends_with(waiters[0].id().unwrap().as_str())
     };
-    assert_eq!(watches_after.lines().filter(remaining).count(), 198);
+    assert_eq!(watches_after.lines().filter(remaining).count(), 18);
+}
+
+#[test]
+fn waiters_of_one_session_need_one_watch() {
+    let server = server::Server::start();
+    let dir = unique_dir("one-session");
+    let guard = BlockingWriteLock::new(&session(&server), &dir).unwrap().lock().unwrap();
+    let waiting = session(&server);
+    let waiters: Vec<WriteLock> = (0..200)
+        .map(|_| {
+            let lock = WriteLock::new(&waiting, &dir).unwrap();
+            assert!(!lock.lock().unwrap());
+            lock
+        })
+        .collect();
+    let watches = server.four_letter("wchp");
+    let watched: Vec<&str> = watches.lines().filter(|line| line.starts_with(&dir)).collect();
+    assert_eq!(watched, [guard.id()]);
+    guard.unlock().unwrap();
+    for (number, lock) in waiters.iter().enumerate() {
+        eventually("the next waiter owns the lock", || lock.is_owner());
+        assert!(!waiters[number + 1..].iter().any(|lock| lock.is_owner()));
+        lock.unlock().unwrap();
+    }
 }
 
 #[test]
