@@ -149,10 +149,10 @@ pub use error::{LockError, LossReason, Result};
 pub use error_kind::ErrorKind;
 pub use lock_options::LockOptions;
 pub use locks::{
-    BlockingWriteLock, Candidate, CohortGuard, CohortLock, CohortOptions, DowngradeError, Leadership,
-    ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, ReadGuard, ReadLock,
-    ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Revocation, Revoker, Transaction, WriteGuard,
-    WriteLock,
+    BlockingWriteLock, Candidate, CandidateGroup, CohortGuard, CohortLock, CohortOptions, DowngradeError,
+    Leadership, ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, ReadGuard,
+    ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Revocation, Revoker, Transaction,
+    WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;

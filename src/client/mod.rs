@@ -249,6 +249,18 @@ pub trait ZooKeeperClient: Send + Sync {
     /// returned state.
     fn subscribe(&self, sink: EventSink) -> bool;
 
+    /// Returns the number of the session, as ZooKeeper's logs and four-letter commands write it in
+    /// hexadecimal. `None` if the client does not report it, which is the default.
+    fn session_id(&self) -> Option<i64> {
+        None
+    }
+
+    /// Returns the server of the current connection, or of the last one, for log lines. `None` if
+    /// the client does not report it, which is the default.
+    fn server(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the session timeout that the server granted on the current connection: how long it
     /// keeps the session without contact.
     fn session_timeout(&self) -> Duration;

@@ -220,16 +220,6 @@ impl Connection {
         self.submit([(request, Box::new(move |outcome| done.finish(read(outcome))))]);
     }
 
-    /// The id of the session.
-    pub(crate) fn session_id(&self) -> i64 {
-        self.shared.lock().status.session_id
-    }
-
-    /// The server of the present connection, or of the last one.
-    pub(crate) fn server(&self) -> String {
-        self.shared.lock().status.server.clone()
-    }
-
     /// Prefixes a path with the chroot, for a request.
     fn path<'a>(&self, path: &'a str) -> std::borrow::Cow<'a, str> {
         self.chroot.add(path)
@@ -381,6 +371,14 @@ impl ZooKeeperClient for Connection {
         contact == Contact::Connected
     }
 
+    fn session_id(&self) -> Option<i64> {
+        Some(self.shared.lock().status.session_id)
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.shared.lock().status.server.clone())
+    }
+
     fn session_timeout(&self) -> Duration {
         self.shared.lock().status.granted.session_timeout
     }
@@ -413,8 +411,8 @@ impl Drop for Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
-            .field("session_id", &format_args!("{:#x}", self.session_id()))
-            .field("server", &self.server())
+            .field("session_id", &format_args!("{:#x}", self.session_id().unwrap_or_default()))
+            .field("server", &self.server().unwrap_or_default())
             .finish_non_exhaustive()
     }
 }

@@ -5,6 +5,7 @@
 mod blocking_lock;
 mod blocking_write_lock;
 mod candidate;
+mod candidate_group;
 pub(crate) mod cohort;
 mod cohort_guard;
 mod cohort_lock;
@@ -29,6 +30,7 @@ mod write_lock;
 
 pub use blocking_write_lock::BlockingWriteLock;
 pub use candidate::Candidate;
+pub use candidate_group::CandidateGroup;
 pub use cohort_guard::CohortGuard;
 pub use cohort_lock::CohortLock;
 pub use cohort_options::CohortOptions;

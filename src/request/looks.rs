@@ -312,7 +312,7 @@ impl Request {
         // again.
         let is_watched = self.state.lock().watched.as_ref() == Some(&path);
         if !is_watched {
-            self.core.registry().unwatch(&path, self.id);
+            self.core.remove_watch(&path, self.id);
         }
         match sight {
             Ok(sight) => {

@@ -112,6 +112,10 @@ impl ZooKeeperClient for OnWorkers {
         self.client.subscribe(sink)
     }
 
+    fn session_id(&self) -> Option<i64> {
+        self.client.session_id()
+    }
+
     fn session_timeout(&self) -> Duration {
         self.client.session_timeout()
     }

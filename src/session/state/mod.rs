@@ -246,6 +246,10 @@ impl Core {
         self.status.lock().lease.last_contact()
     }
 
+    pub(crate) fn client(&self) -> &dyn ZooKeeperClient {
+        &*self.client
+    }
+
     pub(crate) fn session_timeout(&self) -> Duration {
         self.status.lock().lease.session_timeout()
     }
