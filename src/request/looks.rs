@@ -8,7 +8,6 @@ use super::{Event, Phase, Request};
 use crate::client::{PipelinedClient, ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation};
 use crate::logging;
-use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, find_duplicate};
 use crate::recipe::revocation;
@@ -54,7 +53,10 @@ impl Request {
             return self.delete_duplicate(duplicate);
         }
         match listing.decide(self.spec.access, znode.name(), children) {
-            Decision::Owner => self.acquire(znode, listing.connection),
+            Decision::Owner => {
+                self.warn_of_peers(znode, children);
+                self.acquire(znode, listing.connection)
+            }
             Decision::Exhausted => {
                 self.fail(LockError::SequenceExhausted { path: znode.to_string() });
                 Next::Park
@@ -133,7 +135,7 @@ impl Request {
     fn note_predecessor(&self, ahead: &ZNodePath) -> bool {
         let mut state = self.state.lock();
         // A request that may have two znodes, or that shares the lock, decides by listings alone.
-        let may_take_over = self.spec.access == Access::Exclusive && !state.reply_lost;
+        let may_take_over = self.spec.access.is_exclusive() && !state.reply_lost;
         state.predecessor = may_take_over.then(|| ahead.clone());
         state.is_first()
     }

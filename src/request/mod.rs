@@ -57,6 +57,7 @@ mod downgrade;
 mod ending;
 mod looks;
 mod observer;
+mod peers;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -66,7 +67,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::client::Acl;
+use crate::client::{Acl, CreateMode};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
     Mutex,
@@ -95,6 +96,8 @@ pub(crate) struct RequestSpec {
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) retry: RetryPolicy,
     pub(crate) access: Access,
+    /// How a missing directory is created.
+    pub(crate) directory_mode: CreateMode,
 }
 
 pub(crate) struct Request {
@@ -413,7 +416,10 @@ impl Participant for Request {
             }
             // A request that is still joining is repeated by its retry policy.
             Notification::Routine if self.znode().is_none() => {}
-            Notification::Routine => self.wake(),
+            Notification::Routine => {
+                self.look_for_peers();
+                self.wake();
+            }
             Notification::Suspended => self.log_suspension(),
             Notification::CheckLease => {
                 let over = {

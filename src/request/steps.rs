@@ -17,7 +17,6 @@ use crate::client::{CreateMode, Done, Enqueued, PipelinedClient, Stat, ZkError, 
 use crate::error::{LockError, Operation};
 use crate::logging;
 use crate::panics::contain;
-use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::find_own;
 use crate::session::{CallKind, ConnectionNumber, Core, Listing, Priority, Runner, Target, Task};
@@ -182,7 +181,7 @@ impl Request {
     /// Creates the znode, and lists the queue unless a request of this session is ahead.
     fn join(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, data, acl, access, .. } = &self.spec;
-        if *access == Access::Exclusive && self.core.registry().is_in_queue(dir) {
+        if access.is_exclusive() && self.core.registry().is_in_queue(dir) {
             let path = dir.child(prefix);
             let call = |client: &dyn PipelinedClient, done| {
                 client.create(path.as_str(), data, acl, CreateMode::EphemeralSequential, done);
@@ -225,15 +224,18 @@ impl Request {
     fn enqueued(self: &Arc<Self>, enqueued: Enqueued, connection: ConnectionNumber) -> Next {
         let Enqueued { path, stat, children } = enqueued;
         match self.joined(path, stat) {
-            Some(znode) => self.decide(&znode, &Listing::new(connection, children)),
+            Some(znode) => {
+                self.warn_of_peers(&znode, children.as_deref().unwrap_or_default());
+                self.decide(&znode, &Listing::new(connection, children))
+            }
             None => Next::Park,
         }
     }
 
     /// Creates the directory and its missing parents. Blocks.
     fn make_parents(self: &Arc<Self>) -> Next {
-        let RequestSpec { dir, acl, .. } = &self.spec;
-        match self.core.ensure_path(dir, acl) {
+        let RequestSpec { dir, acl, directory_mode, .. } = &self.spec;
+        match self.core.ensure_path(dir, acl, *directory_mode) {
             Ok(()) => Next::Again,
             Err(ZkError::NoNode) => {
                 let (operation, path) = (Operation::CREATE.name, dir.to_string());
@@ -283,7 +285,7 @@ impl Request {
             return None;
         }
         state.phase = Phase::Queued { znode: znode.clone(), seen: false };
-        if self.spec.access == Access::Exclusive {
+        if self.spec.access.is_exclusive() {
             self.core.registry().joined(&znode);
         }
         drop(state);

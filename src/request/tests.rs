@@ -3,6 +3,7 @@
 mod downgrade;
 mod lost_replies;
 mod many_requests;
+mod naming;
 mod predecessors;
 mod refusals;
 mod replacement;

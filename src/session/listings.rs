@@ -35,7 +35,7 @@ impl Listing {
 
     /// Decides for a request by the children.
     pub(crate) fn decide<'a>(&self, access: Access, own: &str, children: &'a [String]) -> Decision<'a> {
-        let ordered = self.ordered.as_ref().filter(|_| access == Access::Exclusive);
+        let ordered = self.ordered.as_ref().filter(|_| access.is_exclusive());
         match ordered.and_then(|ordered| ordered.get_or_init(|| Ordered::of(children)).as_ref()) {
             Some(ordered) => ordered.decide(own, children),
             None => decide(access, own, children),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::locks::locking;
 use crate::recipe::access::Access;
+use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Event, Observer, Request};
 
@@ -80,7 +81,7 @@ fn request_continues_after_a_step_that_panics() {
     let fixture = Fixture::join(&zk);
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
     let dir = ZNodePath::parse(DIR).unwrap();
-    let spec = locking::spec(&dir, &support, Access::Exclusive);
+    let spec = locking::spec(&dir, &support, Access::Exclusive(NamingScheme::Recipe));
     let observer = Arc::new(PanicsOnce(AtomicBool::new(true)));
     let request = Request::new(&fixture.session, spec, observer);
     request.start();
