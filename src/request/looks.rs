@@ -146,8 +146,8 @@ impl Request {
         self.acquire(&znode, connection)
     }
 
-    /// Notes the nearest request ahead in a listing. Returns whether it has left meanwhile, and this
-    /// request takes over.
+    /// Notes the nearest request ahead in a listing. Returns whether it has left meanwhile, and
+    /// this request takes over.
     fn note_predecessor(&self, ahead: &ZNodePath) -> bool {
         let mut state = self.state.lock();
         // A request that may have two znodes, or that shares the lock, decides by listings alone.

@@ -8,10 +8,10 @@
 //! From `lock()` to the owner:
 //! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
 //!    events. (`locks/listening_lock.rs` does not wait.)
-//! 2. `steps.rs`: `join` submits the creation of the znode and the listing of the directory (only the
-//!    former behind a request of this session), on the caller's thread (`connection/mod.rs` has the way to the wire). Their replies continue with
-//!    `enqueued` and `decide`, on the connection's thread. With a client that blocks, a worker of
-//!    the session does all of this.
+//! 2. `steps.rs`: `join` submits the creation of the znode and the listing of the directory, on the
+//!    caller's thread (`connection/mod.rs` has the way to the wire). Behind a request of the same
+//!    session, no listing is needed. The replies continue with `enqueued` and `decide`, on the
+//!    connection's thread. With a client that blocks, a worker of the session does all of this.
 //! 3. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which
 //!    predecessor?
 //! 4. `looks.rs`: `watch` looks at that predecessor and leaves a watch there; the request parks. Or
@@ -27,8 +27,9 @@
 //! 3. `looks.rs`: `evaluate` lists the queue again, together with others of its session
 //!    (`session/listings.rs`); then as above, from step 3 on.
 //!
-//! Behind an exclusive owner of the same session, a waiter sets no watch: `session/removal.rs` deletes
-//! the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks at the own znode only.
+//! Behind an exclusive owner of the same session, a waiter sets no watch: `session/removal.rs`
+//! deletes the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks only at the
+//! own znode.
 //!
 //! Whatever ends a request goes through `ending.rs`, which leaves its znode to a deletion in the
 //! background (`session/removal.rs`).
@@ -141,8 +142,8 @@ struct State {
 }
 
 impl State {
-    /// Whether nobody is ahead: the nearest request was an exclusive owner, and its znode is deleted.
-    /// No request can get between the two, so this stays true while the own znode exists.
+    /// Whether nobody is ahead: the nearest request was an exclusive owner, and its znode is
+    /// deleted. No request can get between the two, so this stays true while the own znode exists.
     fn is_first(&self) -> bool {
         self.predecessor.is_some() && self.predecessor == self.left
     }
