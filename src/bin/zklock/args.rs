@@ -11,14 +11,14 @@ use crate::spans::parse_duration;
 
 /// Locks on Apache ZooKeeper, for scripts and operators.
 #[derive(Debug, Parser)]
-#[command(name = "zklock", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "zklock", version, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
     /// Logs what happens on standard error; twice for each step. RUST_LOG overrides it
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    #[arg(long, short, global = true, help_heading = "Options", action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 
@@ -62,36 +62,20 @@ Exit codes:
 
 'zklock SUBCOMMAND --help' has examples.";
 
-#[derive(Args, Debug)]
-#[command(after_long_help = RUN_HELP, after_help = RUN_EXAMPLES)]
-pub(crate) struct RunArgs {
-    /// The directory of the lock, a ZooKeeper path such as /locks/backup; made if it is missing
-    pub(crate) dir: String,
-    /// Gives up at once if the lock is held or waited for
-    #[arg(long = "try", conflicts_with = "timeout")]
-    pub(crate) attempt: bool,
-    /// Gives up if the lock is not acquired in this time
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub(crate) timeout: Option<Duration>,
-    /// How long the command may take to end after SIGTERM when the lock is lost; then it is killed
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
-    pub(crate) grace: Duration,
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
+macro_rules! run_examples {
+    () => {
+        "\
+Examples:
+  zklock run /locks/backup -- ./backup.sh --full
+  zklock run --try /locks/report -- make report || echo 'another one makes it'
+  zklock run --timeout 10m -c zk1,zk2,zk3/app /locks/migrate -- \\
+    sh -c 'migrate --fence $ZKLOCK_FENCING_TOKEN'"
+    };
 }
 
-const RUN_EXAMPLES: &str = "\
-Examples:
-  zklock run /locks/backup -- ./backup.sh --full
-  zklock run --try /locks/report -- make report || echo 'another one makes it'
-  zklock run --timeout 10m -c zk1,zk2,zk3/app /locks/migrate -- sh -c 'migrate --fence $ZKLOCK_FENCING_TOKEN'";
-
-const RUN_HELP: &str = "\
-Examples:
-  zklock run /locks/backup -- ./backup.sh --full
-  zklock run --try /locks/report -- make report || echo 'another one makes it'
-  zklock run --timeout 10m -c zk1,zk2,zk3/app /locks/migrate -- sh -c 'migrate --fence $ZKLOCK_FENCING_TOKEN'
+const RUN_HELP: &str = concat!(
+    run_examples!(),
+    "
 
 The command:
   It finds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN in its environment. It runs
@@ -118,7 +102,28 @@ Exit codes:
    76  the lock was lost, or about to be, while the command ran
    77  access denied, or credentials refused
   126  the command cannot be executed
-  127  the command is not found";
+  127  the command is not found"
+);
+
+#[derive(Args, Debug)]
+#[command(after_long_help = RUN_HELP, after_help = run_examples!())]
+#[command(override_usage = "zklock run [OPTIONS] <DIR> [--] <COMMAND>...")]
+pub(crate) struct RunArgs {
+    /// The directory of the lock, a ZooKeeper path such as /locks/backup; made if it is missing
+    pub(crate) dir: String,
+    /// Gives up at once if the lock is held or waited for
+    #[arg(long = "try", conflicts_with = "timeout")]
+    pub(crate) attempt: bool,
+    /// Gives up if the lock is not acquired in this time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// How long the command may take to end after SIGTERM when the lock is lost; then it is killed
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    pub(crate) grace: Duration,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
 
 #[derive(Args, Debug)]
 #[command(after_help = "\

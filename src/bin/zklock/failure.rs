@@ -32,7 +32,7 @@ pub(crate) const CLOSED_PIPE: u8 = 141;
 pub(crate) struct Failure {
     pub(crate) code: u8,
     /// One line; empty if there is nothing to report.
-    message: String,
+    pub(crate) message: String,
 }
 
 impl Failure {

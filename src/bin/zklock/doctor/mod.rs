@@ -14,7 +14,7 @@ use zookeeper_recipes_lock::{
 use self::probe::{Probe, Target};
 use crate::args::DoctorArgs;
 use crate::connection::{ConnectionArgs, servers_of};
-use crate::failure::{Failure, SYSTEM, UNAVAILABLE, WARNINGS};
+use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK, SYSTEM, UNAVAILABLE, WARNINGS};
 use crate::output::{Table, print};
 use crate::queue;
 use crate::spans::show_duration;
@@ -143,9 +143,15 @@ impl Findings {
             }
         }
         let Some(dir) = dir else { return Ok(()) };
-        let queue = queue::read(session, dir)?;
+        let queue = match queue::read(session, dir) {
+            Err(failure) if [NO_DIRECTORY, NO_LOCK].contains(&failure.code) => {
+                self.warn(failure.message);
+                return Ok(());
+            }
+            queue => queue?,
+        };
         let owners = LockInfo::owners(&queue).len();
-        self.notes.push(format!("{dir} has {owners} owners and {} waiters", queue.len() - owners));
+        self.notes.push(format!("{dir}: owners {owners}, waiters {}", queue.len() - owners));
         let removable = LockDirectory::new(session, dir)?.expired(Duration::ZERO)?;
         for request in queue.iter().filter(|request| request.is_persistent) {
             let remedy =

@@ -1,14 +1,19 @@
 //! [`Probe`]: one address of a server.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
+
+use zookeeper_recipes_lock::LockError;
 
 use super::four_letter;
 use crate::connection::ConnectionArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, describe};
 
 /// No server grants less than it wants, so this shows the least that it grants.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How long a server may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An address to probe.
 #[derive(Debug)]
@@ -74,6 +79,11 @@ impl Target {
             target: self,
         };
         let Some(address) = probe.target.address else { return Ok(probe) };
+        // Opening a session would try again and again.
+        if let Err(error) = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            probe.failure = Some(error.to_string());
+            return Ok(probe);
+        }
         let mut asks_least = true;
         if connection.tls_config().is_none() {
             let status = four_letter::status(address);
@@ -118,7 +128,8 @@ impl Target {
                 session.close();
                 Ok(granted)
             }
-            Err(error) => Err(error.to_string()),
+            Err(LockError::Connect { tried, .. }) => Err(format!("no session: {tried}")),
+            Err(error) => Err(describe(&error)),
         })
     }
 }

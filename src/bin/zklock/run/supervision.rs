@@ -91,6 +91,10 @@ impl<'a> Supervision<'a> {
                 recv(after(wait)) -> _ => {}
             }
         }
+        if self.lost {
+            // What is left of the group. Its id is in use until the exit code is read.
+            self.child.kill();
+        }
         Ok(Ended { code: self.child.code()?, lost: self.lost })
     }
 
