@@ -99,11 +99,12 @@ fn connections_are_encrypted() {
     ];
     let options = options.concat();
     let tls = |args: &[&str]| run(command(&server.tls_connect_string(), &[args, &options].concat()));
+    // The server opens this port last, and only a session waits for it.
+    tls(&["who", "/missing"]).assert_failed(66, "does not exist");
     let ended = tls(&["doctor"]);
     assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{ended:?}");
     // The tick is half of what the server grants at least.
     assert!(ended.out.lines().nth(1).unwrap().ends_with("serves  20s      0.5s"), "{}", ended.out);
-    tls(&["who", "/missing"]).assert_failed(66, "does not exist");
     let untrusted = command(&server.tls_connect_string(), &["who", "/a", "--tls", "--session-timeout", "1s"]);
     run(untrusted).assert_failed(69, "certificate");
     let mut no_file = command(&server.tls_connect_string(), &["who", "/a", "--ca", "/nowhere"]);

@@ -87,11 +87,11 @@ impl Findings {
 
     fn of_servers(&mut self, connection: &ConnectionArgs, probes: &[Probe]) {
         for probe in probes {
-            if let Some(failure) = &probe.failure {
-                self.warn(format!("{}: {failure}", probe.target.name()));
-            }
+            let name = probe.target.name();
             if probe.mode == "read-only" {
-                self.warn(format!("{} is read-only: no lock can be taken there", probe.target.name()));
+                self.warn(format!("{name} is read-only: no lock can be taken there"));
+            } else if let Some(failure) = &probe.failure {
+                self.warn(format!("{name}: {failure}"));
             }
         }
         self.differences("session timeouts", probes.iter().filter_map(|probe| probe.granted));

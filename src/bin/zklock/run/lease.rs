@@ -32,8 +32,9 @@ impl EndTimes {
         let limit = match (has_contact, is_settled) {
             (false, _) => self.grace,
             (true, true) => self.grace.min(self.session_timeout / 8),
-            (true, false) => self.last_moment(),
+            (true, false) => Duration::ZERO,
         };
+        let limit = limit.max(self.last_moment());
         match remaining.checked_sub(limit).filter(|left| !left.is_zero()) {
             Some(left) => Verdict::RunsOn(left),
             None => Verdict::MustEnd,
@@ -89,6 +90,8 @@ mod tests {
                 let until_kill = times.until_kill(remaining);
                 assert!(until_kill < remaining || until_kill.is_zero());
                 assert!(until_kill <= grace * SECOND);
+                let verdict = times.verdict(remaining, true, false);
+                assert_eq!(verdict == Verdict::MustEnd, remaining <= SECOND / 4, "{remaining:?}");
             }
         }
     }
