@@ -252,12 +252,11 @@ pub enum LockError {
         path: String,
     },
 
-    /// A quota is exceeded, the server throttles its clients, or it does not implement the
-    /// operation. The source names the cause, except on the crate `zookeeper`, which does not
-    /// report it. Nothing was done. Try again later, but not for ever: only the first two can pass.
+    /// A quota is exceeded, or the server throttles its clients. The source names the cause, except
+    /// on the crate `zookeeper`, which does not report it. Nothing was done. Try again later.
     #[error(
-        "{operation} '{path}': the server refuses; a quota is exceeded, or requests are throttled: check the quota and \
-         try again later; or the operation is not implemented by a server of that version"
+        "{operation} '{path}': the server refuses, because a quota is exceeded or requests are throttled; check the \
+         quota and try again later"
     )]
     #[non_exhaustive]
     Refused {
@@ -268,6 +267,21 @@ pub enum LockError {
         /// The client's error.
         #[source]
         source: ZkError,
+    },
+
+    /// The server, or the client that the session uses, does not implement the operation. Nothing
+    /// was done. It needs a newer server, or a session of
+    /// [`Session::connect`](crate::Session::connect).
+    #[error(
+        "{operation} '{path}': not implemented by this server or client; upgrade the server, or use the crate's own \
+         connection"
+    )]
+    #[non_exhaustive]
+    Unsupported {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which znode.
+        path: String,
     },
 
     /// The server refused the operation for the reason in the source.
@@ -307,6 +321,7 @@ impl LockError {
                 LockError::AccessDenied { operation, path, permission, source }
             }
             ZkError::InvalidAcl => LockError::InvalidAcl { operation, path, source },
+            ZkError::Unimplemented => LockError::Unsupported { operation, path },
             declined if declined.is_declined() => LockError::Refused { operation, path, source },
             _ => LockError::Server { operation, path, source },
         }
@@ -468,11 +483,11 @@ mod tests {
     }
 
     #[test]
-    fn unknown_refusal_is_recoverable_and_names_quota_and_throttling() {
-        let error = LockError::client(Operation::CREATE, "/a", ZkError::Unimplemented);
+    fn refusal_is_recoverable_and_names_quota_and_throttling() {
+        let error = LockError::client(Operation::CREATE, "/a", ZkError::Throttled);
         assert!(error.is_recoverable(), "{error:?}");
         let message = error.to_string();
-        for part in ["create '/a': ", "quota", "throttl", "try again later", "not implemented"] {
+        for part in ["create '/a': ", "quota", "throttl", "try again later"] {
             assert!(message.contains(part), "{part}: {message}");
         }
     }
@@ -485,7 +500,8 @@ mod tests {
         assert!(made_of(ZkError::SessionExpired).is_session_lost());
         assert!(made_of(ZkError::AuthFailed).is_access_denied());
         assert!(matches!(made_of(ZkError::InvalidAcl), LockError::InvalidAcl { .. }));
-        assert!(matches!(made_of(ZkError::Unimplemented), LockError::Refused { .. }));
+        assert!(matches!(made_of(ZkError::Throttled), LockError::Refused { .. }));
+        assert!(matches!(made_of(ZkError::Unimplemented), LockError::Unsupported { .. }));
         assert!(matches!(made_of(ZkError::NoNode), LockError::Server { .. }));
     }
 }

@@ -20,8 +20,7 @@ pub enum ErrorKind {
     /// - [`ConnectionLoss`](LockError::ConnectionLoss): the call may have taken effect. Find out
     ///   first where that matters.
     /// - [`Connect`](LockError::Connect), [`Thread`](LockError::Thread): repeat after a while.
-    /// - [`Refused`](LockError::Refused): repeat after a while, but not for ever, as the server may
-    ///   not know the operation.
+    /// - [`Refused`](LockError::Refused): repeat after a while.
     Recoverable,
     /// The session, or the lock, has ended for good. Only the application can set up again what
     /// relied on it.
@@ -39,6 +38,7 @@ pub enum ErrorKind {
     ///   is not held. Lock again if it is still needed.
     /// - [`AccessDenied`](LockError::AccessDenied), [`NoChroot`](LockError::NoChroot),
     ///   [`CredentialsRefused`](LockError::CredentialsRefused),
+    ///   [`Unsupported`](LockError::Unsupported),
     ///   [`SequenceExhausted`](LockError::SequenceExhausted): an operator must change something.
     /// - [`NoSuchRequest`](LockError::NoSuchRequest): nothing is left to do.
     /// - [`InvalidPath`](LockError::InvalidPath), [`InvalidArgument`](LockError::InvalidArgument),
@@ -74,6 +74,7 @@ impl LockError {
             | LockError::NotALockDirectory { .. }
             | LockError::Cancelled { .. }
             | LockError::NotOwner { .. }
+            | LockError::Unsupported { .. }
             | LockError::Server { .. } => ErrorKind::Normal,
         }
     }
@@ -118,6 +119,7 @@ mod tests {
             LockError::InvalidPath { path: path.clone(), rule },
             LockError::InvalidArgument { argument: "test", rule: rule.to_owned() },
             LockError::CredentialsRefused { servers: path.clone() },
+            LockError::Unsupported { operation, path: path.clone() },
             LockError::OutcomeUnknown { operation, path: path.clone(), source },
             LockError::NoChroot { operation, path: path.clone() },
             LockError::SequenceExhausted { path: path.clone() },

@@ -63,6 +63,8 @@ ranks! {
     LISTINGS,
     /// The state of a session.
     STATUS,
+    /// The state and the transport of a connection. It asks the registry whether a watch is wanted.
+    CONNECTION,
     /// The registry of a session.
     REGISTRY,
     /// The pending callbacks of a lock.
@@ -79,8 +81,6 @@ ranks! {
     CALLBACKS,
     /// The jobs of the timer.
     TIMER,
-    /// The state and the transport of a connection.
-    CONNECTION,
     /// The lines that wait for the logger.
     LOG,
 }

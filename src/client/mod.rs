@@ -212,6 +212,19 @@ pub trait ZooKeeperClient: Send + Sync {
         Ok(Enqueued::new(path, self.get_children(dir, false)))
     }
 
+    /// Removes the watches that this client has set on `path` if it has any, and if `is_unwanted`
+    /// returns true. Does not wait for the server.
+    ///
+    /// `is_unwanted` is called at the moment at which the removal takes its place among the calls:
+    /// a call made after that moment sets its watch after the removal. It takes a short lock of the
+    /// session, and must not be called while a call of this client waits for that lock.
+    ///
+    /// The default does nothing: a watch that nobody waits for costs memory until it fires, or
+    /// until the session ends. An event that comes in spite of the removal is ignored.
+    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        let _ = (path, is_unwanted);
+    }
+
     /// Returns the same client for calls that do not wait, if it can make such calls.
     fn pipelined(&self) -> Option<&dyn PipelinedClient> {
         None

@@ -147,8 +147,7 @@ impl ZkError {
     fn class(self) -> Class {
         match self {
             ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => Class::Lost,
-            // The crate `zookeeper` reports the first instead of the other two.
-            ZkError::Unimplemented | ZkError::QuotaExceeded | ZkError::Throttled => Class::Declined,
+            ZkError::QuotaExceeded | ZkError::Throttled => Class::Declined,
             ZkError::NoNode
             | ZkError::NodeExists
             | ZkError::BadVersion
@@ -160,6 +159,7 @@ impl ZkError {
             | ZkError::BadArguments
             | ZkError::NotReadOnly
             | ZkError::MarshallingError
+            | ZkError::Unimplemented
             | ZkError::Other(_) => Class::Final,
         }
     }
@@ -240,7 +240,7 @@ mod tests {
             assert!(error.is_transient() && error.is_reply_lost() && !error.is_declined(), "{error:?}");
             assert!(!error.is_answer(), "{error:?}");
         }
-        for error in [ZkError::Unimplemented, ZkError::QuotaExceeded, ZkError::Throttled] {
+        for error in [ZkError::QuotaExceeded, ZkError::Throttled] {
             assert!(error.is_transient() && error.is_declined() && !error.is_reply_lost(), "{error:?}");
             assert!(!error.is_answer(), "{error:?}");
         }

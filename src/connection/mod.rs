@@ -333,6 +333,10 @@ impl ZooKeeperClient for Connection {
         self.wait_for(|done| PipelinedClient::create_and_list(self, dir, prefix, data, acl, done))
     }
 
+    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        self.shared.remove_watches(&self.path(path), is_unwanted);
+    }
+
     fn pipelined(&self) -> Option<&dyn PipelinedClient> {
         Some(self)
     }

@@ -127,6 +127,22 @@ impl Shared {
         }
     }
 
+    /// See [`Machine::remove_watches`].
+    pub(super) fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        if !self.is_in_its_process() {
+            return;
+        }
+        let wakes = {
+            let mut io = self.lock();
+            let was_blocked = io.is_write_blocked();
+            if let Some(machine) = &mut io.machine {
+                machine.remove_watches(path, is_unwanted);
+            }
+            io.after_call(was_blocked)
+        };
+        self.wake_if(wakes);
+    }
+
     /// Begins to close the session. No event is reported any more.
     pub(super) fn close(&self) {
         if !self.is_in_its_process() {

@@ -203,6 +203,13 @@ impl ZooKeeperClient for SimulatedClient {
         })
     }
 
+    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        let mut state = self.shared.lock();
+        if self.client(&mut state).contact == Contact::Connected && is_unwanted() {
+            state.watches.remove(path, self.session);
+        }
+    }
+
     fn subscribe(&self, sink: EventSink) -> bool {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);

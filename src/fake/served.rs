@@ -15,7 +15,7 @@ use super::requests::{Requester, caller, fnv_1a};
 use super::state::{Shared, State};
 use super::tree::Tree;
 use crate::client::{Permissions, Stat, ZkError, ZkResult};
-use crate::connection::codec::{EventKind, Reply, Request};
+use crate::connection::codec::{EventKind, Reply, Request, WatchKind};
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +134,10 @@ impl Connection {
                 let mut names = tree.children(path, &caller)?;
                 names.sort_by_cached_key(|name| fnv_1a(name));
                 (Ok(Reply::Children(names)), watch.then_some((path, false)))
+            }
+            Request::RemoveWatches { path, kind: WatchKind::Any } => {
+                state.watches.remove(path, self.number);
+                (Ok(Reply::Empty), None)
             }
             _ => return Err(ZkError::Unimplemented),
         };

@@ -28,6 +28,11 @@ impl Watches {
         self.children.add(path, session);
     }
 
+    pub(super) fn remove(&mut self, path: &str, session: i64) {
+        self.data.remove(path, session);
+        self.children.remove(path, session);
+    }
+
     /// Removes the watches that the change fires and returns the session and the path of each, and
     /// the kind of its event. A session with both kinds on a deleted znode is returned once.
     pub(super) fn fire(&mut self, change: &Change) -> Vec<(i64, String, EventKind)> {
@@ -65,6 +70,15 @@ impl Kind {
         let sessions = self.0.entry(path.to_owned()).or_default();
         if !sessions.contains(&session) {
             sessions.push(session);
+        }
+    }
+
+    fn remove(&mut self, path: &str, session: i64) {
+        if let Some(sessions) = self.0.get_mut(path) {
+            sessions.retain(|watching| *watching != session);
+            if sessions.is_empty() {
+                self.0.remove(path);
+            }
         }
     }
 

@@ -417,7 +417,7 @@ mod tests {
     fn candidate_rejoins_after_a_recoverable_refusal() {
         let server = SimulatedZooKeeper::new();
         let (client, election) = election(&server);
-        client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
+        client.fail_next(SimOperation::Create, Effect::Before, ZkError::Throttled);
         let (candidate, leads) = start_candidate(election);
         assert!(leads.recv_timeout(deadline()).is_ok(), "{:?}", candidate.error());
     }

@@ -271,7 +271,7 @@ fn delete_without_read_succeeds_over_a_lost_reply() {
 #[test]
 fn refusal_to_read_after_a_lost_reply_is_unknown() {
     for (operation, error) in
-        [(SimOperation::GetData, ZkError::NoAuth), (SimOperation::GetData, ZkError::Unimplemented)]
+        [(SimOperation::GetData, ZkError::NoAuth), (SimOperation::GetData, ZkError::Throttled)]
     {
         let fixture = Fixture::new();
         fixture.lose(SimOperation::Create, Effect::After);

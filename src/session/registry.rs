@@ -95,6 +95,10 @@ impl Registry {
         }
     }
 
+    pub(crate) fn is_watched(&self, path: &ZNodePath) -> bool {
+        self.table.lock().watching.contains_key(path)
+    }
+
     /// Takes out those who registered for the path.
     pub(crate) fn take_watching(&self, path: &ZNodePath) -> Vec<Arc<dyn Participant>> {
         let mut table = self.table.lock();

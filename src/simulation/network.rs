@@ -259,6 +259,10 @@ impl ZooKeeperClient for Wire {
         self.call("write", path, |client| client.set_data(path, data, version))
     }
 
+    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        self.simulated.remove_watches(path, is_unwanted);
+    }
+
     fn subscribe(&self, sink: EventSink) -> bool {
         self.world.state().clients[self.client].sink = Some(sink);
         true

@@ -90,6 +90,10 @@ impl ZooKeeperClient for OnWorkers {
         self.client.set_data(path, data, version)
     }
 
+    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        self.client.remove_watches(path, is_unwanted);
+    }
+
     fn pipelined(&self) -> Option<&dyn PipelinedClient> {
         Some(self)
     }

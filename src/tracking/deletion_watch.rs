@@ -112,7 +112,7 @@ mod tests {
     fn a_look_that_fails_in_contact_is_repeated() {
         let zookeeper = SimulatedZooKeeper::new();
         let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
-        client.fail_next(SimOperation::GetData, Effect::Before, ZkError::Unimplemented);
+        client.fail_next(SimOperation::GetData, Effect::Before, ZkError::Throttled);
         let deletion_watch = DeletionWatch::begin(&session.core(), &ZNodePath::parse("/a").unwrap());
         assert!(deletion_watch.deleted().try_recv().is_err());
         runtime.advance(LOOK_AGAIN);

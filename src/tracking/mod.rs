@@ -6,8 +6,8 @@
 //! no thread, and a look always reads the present state, so changes in quick succession may be seen
 //! as one.
 //!
-//! A watch that is no longer waited for stays with the server until its next event or the end of
-//! the session, as the client library cannot take it back; there is one for a path and a session.
+//! The watches of a loop that ends are removed from the server if nobody else waits for them and
+//! the client can do so. There is one for a path and a session.
 
 mod deletion_watch;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Fetched;
-use crate::client::{Stat, ZkResult};
+use crate::client::{Stat, ZkResult, ZooKeeperClient};
 use crate::lock_order::{Mutex, rank::WATCHING};
 use crate::recipe::path::ZNodePath;
 use crate::session::{Core, ParticipantId, WatchOutcome};
@@ -32,22 +32,19 @@ impl Watching {
 
     /// Looks at a znode, even at one that may not be read; the watch fires when it changes or goes.
     pub(crate) fn watch(&self, path: &ZNodePath) -> ZkResult<WatchOutcome> {
-        self.register(path);
-        self.core.set_watch(path)
+        self.while_registered(path, || self.core.set_watch(path))
     }
 
     /// Reads a znode; the watch fires when it changes or goes. None is left where there is no such
     /// znode.
     pub(crate) fn data(&self, path: &ZNodePath) -> ZkResult<(Vec<u8>, Stat)> {
-        self.register(path);
-        self.core.read(|client| client.get_data(path.as_str(), true))
+        self.read(path, |client| client.get_data(path.as_str(), true))
     }
 
     /// Looks whether a znode that was not found is still missing, which is seen as `value`; the
     /// watch fires when it comes.
     pub(crate) fn absence<T>(&self, path: &ZNodePath, value: T) -> ZkResult<Fetched<T>> {
-        self.register(path);
-        Ok(match self.core.read(|client| client.exists(path.as_str(), true))? {
+        Ok(match self.read(path, |client| client.exists(path.as_str(), true))? {
             None => Fetched::Seen(value),
             Some(_) => Fetched::ChangedMeanwhile,
         })
@@ -56,8 +53,24 @@ impl Watching {
     /// Lists the children of a znode; the watch fires when one comes or goes. None is left where
     /// there is no such znode.
     pub(crate) fn children(&self, path: &ZNodePath) -> ZkResult<Vec<String>> {
+        self.read(path, |client| client.get_children(path.as_str(), true))
+    }
+
+    fn read<T>(
+        &self,
+        path: &ZNodePath,
+        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
+    ) -> ZkResult<T> {
+        self.while_registered(path, || self.core.read(call))
+    }
+
+    fn while_registered<T>(&self, path: &ZNodePath, look: impl FnOnce() -> T) -> T {
         self.register(path);
-        self.core.read(|client| client.get_children(path.as_str(), true))
+        let seen = look();
+        if self.has_stopped() {
+            self.core.remove_watch(path, self.id);
+        }
+        seen
     }
 
     /// Registers before the watch is set, so that no event is missed.
@@ -73,21 +86,19 @@ impl Watching {
     /// Begins a new look, which makes the watches of the last one useless.
     pub(super) fn begin(&self) {
         let last = self.paths.lock().as_mut().map(std::mem::take);
-        self.forget(last);
+        for path in last.into_iter().flatten() {
+            self.core.registry().unwatch(&path, self.id);
+        }
     }
 
     pub(super) fn stop(&self) {
         let last = self.paths.lock().take();
-        self.forget(last);
+        for path in last.into_iter().flatten() {
+            self.core.remove_watch(&path, self.id);
+        }
     }
 
     pub(super) fn has_stopped(&self) -> bool {
         self.paths.lock().is_none()
-    }
-
-    fn forget(&self, paths: Option<Vec<ZNodePath>>) {
-        for path in paths.into_iter().flatten() {
-            self.core.registry().unwatch(&path, self.id);
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use zookeeper::{Acl, CreateMode, ZkError};
+use zookeeper::{Acl, CreateMode};
 use zookeeper_recipes_lock::{NodeTracker, Session, SessionState, Wait};
 
 use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, connect, connect_replaced, session, unique_dir};
@@ -180,15 +180,20 @@ fn tracker_survives_a_restart_of_the_server() {
 }
 
 #[test]
-fn dropped_trackers_leave_at_most_one_watch() {
+fn dropped_trackers_leave_no_watch() {
     let server = Server::start();
     let session = session(&server);
-    for _ in 0..100 {
-        drop(NodeTracker::start(&session, "/nothing", Wait::forever()).unwrap());
-    }
-    assert_eq!(server.watch_count(), 1);
     let observer = Observer::at(&server);
-    observer.create_persistent("/nothing");
-    eventually("the watch has fired", || server.watch_count() == 0);
-    assert_eq!(observer.zk().delete("/nothing", None), Ok::<(), ZkError>(()));
+    for path in ["/first", "/second"] {
+        let stays = NodeTracker::start(&session, path, Wait::forever()).unwrap();
+        for _ in 0..100 {
+            drop(NodeTracker::start(&session, path, Wait::forever()).unwrap());
+        }
+        observer.create_persistent(path);
+        await_data(&stays, Some(""));
+        observer.zk().set_data(path, b"1".to_vec(), None).unwrap();
+        await_data(&stays, Some("1"));
+        drop(stays);
+        eventually("no watch is left", || server.watch_count() == 0);
+    }
 }

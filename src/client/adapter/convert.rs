@@ -61,7 +61,9 @@ pub(super) fn from_error(error: zookeeper::ZkError) -> ZkError {
         Theirs::BadArguments => ZkError::BadArguments,
         Theirs::NotReadOnly => ZkError::NotReadOnly,
         Theirs::MarshallingError => ZkError::MarshallingError,
-        Theirs::Unimplemented => ZkError::Unimplemented,
+        // The crate knows no code of a quota or of throttling, and reports this one. Every server
+        // implements what the adapter calls, but for containers.
+        Theirs::Unimplemented => ZkError::Throttled,
         other => ZkError::Other(other as i32),
     }
 }

@@ -82,7 +82,13 @@ impl ZooKeeperClient for Adapter {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
         let before = self.connection.before_call()?;
-        let created = zk.create(path, data.to_vec(), to_acl(acl), to_create_mode(mode)).map_err(from_error);
+        let created =
+            zk.create(path, data.to_vec(), to_acl(acl), to_create_mode(mode)).map_err(|error| {
+                match (mode, error) {
+                    (CreateMode::Container, zookeeper::ZkError::Unimplemented) => ZkError::Unimplemented,
+                    _ => from_error(error),
+                }
+            });
         let path = created.clone();
         let result = self.connection.after_call(before, created);
         if let (Err(ZkError::SessionExpired), Ok(path)) = (&result, path) {

@@ -196,6 +196,18 @@ impl<C> Machine<C> {
         Ok(())
     }
 
+    /// Removes the watches on a path if there are any, and if they are unwanted at this moment.
+    pub(crate) fn remove_watches(&mut self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        if self.closing_until.is_some() || !self.watches.has(path) || !is_unwanted() {
+            return;
+        }
+        self.watches.remove(path);
+        // Those of a lost connection are gone.
+        if matches!(self.phase, Phase::Serving(_)) {
+            self.traffic.send_removal(path, &mut self.outgoing);
+        }
+    }
+
     /// The number of addresses to which [`Action::Open`] leads, one after the other.
     pub(crate) fn set_addresses(&mut self, count: usize) {
         self.pacing.set_addresses(count);

@@ -4,3 +4,4 @@ mod laws;
 mod scripted;
 mod session;
 mod traffic;
+mod watches;

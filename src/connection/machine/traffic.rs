@@ -8,7 +8,7 @@ use super::watches::Table;
 use super::{Action, Event, Machine, Phase, SessionLoss};
 use crate::client::{ZkError, ZkResult};
 use crate::connection::codec::{
-    DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, XID_EVENT, XID_PING,
+    DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, WatchKind, XID_EVENT, XID_PING,
     XID_SET_WATCHES,
 };
 use crate::session::Moment;
@@ -20,8 +20,8 @@ pub(super) struct Traffic<C> {
     /// In the order in which their replies come.
     sent: VecDeque<Sent<C>>,
     unsent: VecDeque<Unsent<C>>,
-    /// A server, of a version before 3.5, does not know `Create2`.
-    lacks_create2: bool,
+    /// A server, of a version before 3.5, knows neither `Create2` nor `RemoveWatches`.
+    is_before_3_5: bool,
 }
 
 #[derive(Debug)]
@@ -37,6 +37,8 @@ struct Sent<C> {
 enum Purpose<C> {
     Caller(C),
     SetWatches,
+    /// The outcome makes no difference: what is left of a watch is ignored.
+    RemoveWatches,
     Close,
 }
 
@@ -52,7 +54,7 @@ pub(super) struct Unsent<C> {
 
 impl<C> Default for Traffic<C> {
     fn default() -> Traffic<C> {
-        Traffic { last_xid: 0, sent: VecDeque::new(), unsent: VecDeque::new(), lacks_create2: false }
+        Traffic { last_xid: 0, sent: VecDeque::new(), unsent: VecDeque::new(), is_before_3_5: false }
     }
 }
 
@@ -79,13 +81,20 @@ impl<C> Traffic<C> {
 
     fn operation(&self, request: &Request<'_>) -> OpCode {
         match request.operation() {
-            OpCode::Create2 if self.lacks_create2 => OpCode::Create,
+            OpCode::Create2 if self.is_before_3_5 => OpCode::Create,
             operation => operation,
         }
     }
 
     pub(super) fn send_watches(&mut self, request: &Request<'_>, outgoing: &mut Vec<u8>) {
         self.send_for(Purpose::SetWatches, request, outgoing);
+    }
+
+    pub(super) fn send_removal(&mut self, path: &str, outgoing: &mut Vec<u8>) {
+        if !self.is_before_3_5 {
+            let request = Request::RemoveWatches { path: path.into(), kind: WatchKind::Any };
+            self.send_for(Purpose::RemoveWatches, &request, outgoing);
+        }
     }
 
     pub(super) fn send_close(&mut self, outgoing: &mut Vec<u8>) {
@@ -132,7 +141,7 @@ impl<C> Traffic<C> {
     pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
         std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
             Purpose::Caller(continuation) => Some(continuation),
-            Purpose::SetWatches | Purpose::Close => None,
+            Purpose::SetWatches | Purpose::RemoveWatches | Purpose::Close => None,
         })
     }
 }
@@ -241,9 +250,10 @@ impl<C> Machine<C> {
             0 => Reply::decode(sent.operation, body),
             code => {
                 let error = ZkError::from_code(code);
-                if (sent.operation, error) == (OpCode::Create2, ZkError::Unimplemented) {
+                let is_new = matches!(sent.operation, OpCode::Create2 | OpCode::RemoveWatches);
+                if is_new && error == ZkError::Unimplemented {
                     // The server closes the connection. On the next one it gets what it knows.
-                    self.traffic.lacks_create2 = true;
+                    self.traffic.is_before_3_5 = true;
                     return Err(Malformed);
                 }
                 return self.finish(header, Err(error));
@@ -275,7 +285,7 @@ impl<C> Machine<C> {
             Purpose::Close => self.end(),
             // Without its watches, the session would wait for events that never come.
             Purpose::SetWatches if result.is_err() => return Err(Malformed),
-            Purpose::SetWatches => {}
+            Purpose::SetWatches | Purpose::RemoveWatches => {}
         }
         if is_expired {
             self.lose_session(SessionLoss::Expired);

@@ -48,6 +48,15 @@ impl Watches {
         }
     }
 
+    /// The watches on a path have been removed.
+    pub(super) fn remove(&mut self, path: &str) {
+        self.fired(&[Table::Data, Table::Existence, Table::Children], path);
+    }
+
+    pub(super) fn has(&self, path: &str) -> bool {
+        [&self.data, &self.existence, &self.children].into_iter().any(|paths| paths.contains(path))
+    }
+
     /// Makes the requests that set all of them again, with the events since `zxid`.
     pub(super) fn to_set_again(&self, zxid: i64) -> Vec<Request<'_>> {
         let tables = [

@@ -28,7 +28,7 @@ fn a_refused_listing_leaves_no_znode() {
 
 #[test]
 fn refused_deletion_is_returned_and_retried_until_it_succeeds() {
-    let refusals = [ZkError::NoAuth, ZkError::NotEmpty, ZkError::Unimplemented];
+    let refusals = [ZkError::NoAuth, ZkError::NotEmpty, ZkError::Throttled];
     let zk = SimulatedZooKeeper::new();
     for refusal in refusals {
         let fixture = Fixture::join(&zk);
@@ -68,7 +68,7 @@ fn throttled_request_is_retried_as_the_policy_says() {
     let fixture = Fixture::join(&zk);
     for failures in [9, 10] {
         for _ in 0..failures {
-            fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::Unimplemented);
+            fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::Throttled);
         }
         match (failures, fixture.blocking().lock()) {
             (9, Ok(guard)) => assert_eq!(guard.unlock().unwrap(), Released::Deleted),
@@ -86,9 +86,9 @@ fn queued_request_continues_when_its_looks_are_throttled() {
         let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
         let fixture = Fixture::join(&zk);
         let (lock, calls) = fixture.listening();
-        fixture.client.fail_next(operation, Effect::Before, ZkError::Unimplemented);
+        fixture.client.fail_next(operation, Effect::Before, ZkError::Throttled);
         assert!(!lock.lock().unwrap(), "{operation:?}");
-        fixture.client.fail_next(operation, Effect::Before, ZkError::Unimplemented);
+        fixture.client.fail_next(operation, Effect::Before, ZkError::Throttled);
         zk.delete(&ahead);
         assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
         // The owner looks at its znode, too.

@@ -16,7 +16,7 @@ use crate::logging;
 use crate::panics::{contain, contain_call};
 use crate::recipe::path::ZNodePath;
 use crate::session::lease::Sending;
-use crate::session::registry::Notification;
+use crate::session::registry::{Notification, ParticipantId};
 
 /// What the answer to a call proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +105,18 @@ impl Core {
             call(&Blocking(client), Done::new(move |result| drop(sender.send(result))));
             outcome.try_recv().unwrap_or(Err(ZkError::ConnectionLoss))
         })
+    }
+
+    /// Ends a participant's wait for the next event on a path. The watch is removed from the server
+    /// if nobody else waits for it.
+    pub(crate) fn remove_watch(&self, path: &ZNodePath, id: ParticipantId) {
+        self.registry.unwatch(path, id);
+        // Participants register before their calls. So whoever registers after this check sets the
+        // watch after the removal.
+        let is_unwanted = || !self.registry.is_watched(path);
+        if let Err(message) = contain(|| self.client.remove_watches(path.as_str(), &is_unwanted)) {
+            logging::error!("the ZooKeeper client panicked, so a watch on {path} is left: {message}");
+        }
     }
 
     fn sending(&self) -> ZkResult<Sending> {

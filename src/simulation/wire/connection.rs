@@ -258,6 +258,10 @@ impl ZooKeeperClient for SimulatedConnection {
         enqueued
     }
 
+    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        self.with_endpoint(|endpoint| endpoint.remove_watches(path, is_unwanted));
+    }
+
     fn pipelined(&self) -> Option<&dyn PipelinedClient> {
         self.is_pipelined.then_some(self)
     }

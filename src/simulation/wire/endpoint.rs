@@ -1,5 +1,6 @@
 //! [`Endpoint`]: a client's end: the machine with its transports, driven as by the I/O thread.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -109,6 +110,25 @@ impl Endpoint {
             self.actions.push_back((self.link_number, action));
         }
         self.flush();
+    }
+
+    /// See [`Machine::remove_watches`].
+    pub(super) fn remove_watches(&mut self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        let is_removed = Cell::new(false);
+        self.machine.remove_watches(path, &|| {
+            is_removed.set(is_unwanted());
+            is_removed.get()
+        });
+        if !is_removed.get() {
+            return;
+        }
+        self.ledger.watched.remove(path);
+        // Without a request for the server, the watch was removed before it was set again.
+        if self.machine.outgoing().is_empty() {
+            let known = self.transport.as_mut().and_then(|transport| transport.peer.at_greeting.as_mut());
+            known.into_iter().for_each(|known| known.watched.remove(path));
+        }
+        self.settle();
     }
 
     fn flush(&mut self) {

@@ -36,6 +36,12 @@ impl Watched {
         }
     }
 
+    pub(super) fn remove(&mut self, path: &str) {
+        for table in &mut self.0 {
+            table.remove(path);
+        }
+    }
+
     /// Adds the paths of a message that sets watches again.
     pub(super) fn add_all(&mut self, lists: [&[Cow<'_, str>]; 3]) {
         for (table, paths) in self.0.iter_mut().zip(lists) {
