@@ -1,6 +1,7 @@
 //! `zklock run`.
 
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -122,6 +123,34 @@ fn signal_ends_the_wait_for_the_lock() {
     let ended = program.end();
     assert_eq!((ended.code, ended.out.as_str()), (143, ""), "{ended:?}");
     fixture.await_requests(1);
+}
+
+#[test]
+fn signal_that_the_program_was_started_to_ignore_is_not_forwarded() {
+    let fixture = Fixture::new();
+    let connect = fixture.server.connect_string();
+    let mut shell = Command::new("sh");
+    // As nohup(1) does.
+    shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_zklock")]);
+    shell.args(
+        fixture.run_args(&["-c", &connect], "trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done"),
+    );
+    let program = Program::spawn(shell);
+    program.line_with("ready");
+    program.signal(Signal::HUP);
+    program.signal(Signal::USR1);
+    assert_eq!(program.end().code, 7);
+}
+
+#[test]
+fn program_is_not_stopped_while_it_holds_the_lock() {
+    let fixture = Fixture::new();
+    let mut program = fixture.run(&[], WAITING);
+    program.line_with("pid");
+    program.signal(Signal::TSTP);
+    eventually("it refuses to stop", || program.err().contains("not stopped"));
+    program.close_input();
+    assert_eq!(program.end().code, 0);
 }
 
 // ---- a lost lock
