@@ -1,7 +1,6 @@
 //! `zklock who` and `zklock leader`.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,7 +9,7 @@ use zookeeper_recipes_lock::{
     WriteLock,
 };
 
-use crate::program::{Fixture, Program, command, run, zklock};
+use crate::program::{Fixture, Piped, Program, command, run, zklock};
 use crate::support::wait::eventually_some;
 
 fn options(data: &str) -> LockOptions {
@@ -171,13 +170,13 @@ fn closed_pipe_ends_the_program_quietly() {
     let fixture = Fixture::new();
     let _guard = fixture.hold();
     for args in [&["who"][..], &["who", "--json"], &["leader"], &["doctor"], &["who", "--watch"]] {
-        let mut command = command(&fixture.server.connect_string(), &[args, &[&fixture.dir]].concat());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        drop(child.stdout.take());
-        let status = eventually_some("the program ends", || child.try_wait().unwrap());
+        let connect = fixture.server.connect_string();
+        let mut program = Piped::spawn(command(&connect, &[args, &[&fixture.dir]].concat()));
+        drop(program.0.stdout.take());
+        let code = program.code();
         let mut err = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-        assert_eq!((status.code(), err.as_str()), (Some(141), ""), "{args:?}");
+        program.0.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!((code, err.as_str()), (Some(141), ""), "{args:?}");
     }
 }
 
@@ -185,13 +184,12 @@ fn closed_pipe_ends_the_program_quietly() {
 fn closed_pipe_is_noticed_while_nothing_changes() {
     let fixture = Fixture::new();
     let _guard = fixture.hold();
-    for args in [["who", "--watch"], ["leader", "--watch"]] {
-        let mut command = command(&fixture.server.connect_string(), &[&args[..], &[&fixture.dir]].concat());
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    for subcommand in ["who", "leader"] {
+        let connect = fixture.server.connect_string();
+        let mut program = Piped::spawn(command(&connect, &[subcommand, "--watch", &fixture.dir]));
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let status = eventually_some("the program ends", || child.try_wait().unwrap());
-        assert_eq!(status.code(), Some(141), "{args:?}");
+        BufReader::new(program.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(program.code(), Some(141), "{subcommand}");
     }
 }
 

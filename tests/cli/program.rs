@@ -25,6 +25,28 @@ pub struct Program {
     files: TempDir,
 }
 
+/// A program whose standard output and standard error are pipes. It is killed when it is dropped.
+#[derive(Debug)]
+pub struct Piped(pub Child);
+
+impl Piped {
+    pub fn spawn(mut command: Command) -> Piped {
+        Piped(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Waits until the program ends, and returns its exit code.
+    pub fn code(&mut self) -> Option<i32> {
+        eventually_some("the program ends", || self.0.try_wait().unwrap()).code()
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// How a program ended.
 #[derive(Debug)]
 pub struct Ended {

@@ -168,6 +168,18 @@ fn command_is_ended_when_its_znode_is_deleted() {
 }
 
 #[test]
+fn command_may_clean_up_when_the_lock_is_lost() {
+    let fixture = Fixture::new();
+    let script = "trap 'sleep 0.2; echo clean; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    let program = fixture.run(&["--grace", "10m"], script);
+    program.line_with("ready");
+    let owner = fixture.directory().current_owner().unwrap().unwrap();
+    fixture.zookeeper().delete(&owner.path, None).unwrap();
+    let ended = program.end();
+    assert_eq!((ended.code, ended.out.as_str()), (76, "ready\nclean\n"), "{ended:?}");
+}
+
+#[test]
 fn command_that_does_not_end_is_killed_after_the_grace() {
     let fixture = Fixture::new();
     let program = fixture.run(&["--grace", "300ms"], STUBBORN);
