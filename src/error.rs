@@ -392,6 +392,8 @@ impl Operation {
     pub(crate) const DELETE: Operation = Operation { name: "delete", permission: "DELETE" };
     pub(crate) const READ: Operation = Operation { name: "read", permission: "READ" };
     pub(crate) const SET_DATA: Operation = Operation { name: "set the data of", permission: "WRITE" };
+    pub(crate) const CHECK: Operation = Operation { name: "check", permission: "READ" };
+    pub(crate) const COMMIT: Operation = Operation { name: "commit under", permission: "WRITE" };
     pub(crate) const REAP: Operation = Operation { name: "reap", permission: "DELETE" };
     pub(crate) const LIST: Operation = Operation { name: "list the children of", permission: "READ" };
     pub(crate) const WATCH: Operation = Operation { name: "watch", permission: "READ" };

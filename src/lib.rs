@@ -134,8 +134,8 @@ mod tracking;
 mod wait;
 
 pub use client::{
-    Acl, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Permissions, PipelinedClient, Stat,
-    ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, Op, OpOutcome, Permissions,
+    PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 #[cfg(feature = "tls")]
 pub use connection::TlsConfig;
@@ -150,9 +150,10 @@ pub use error::{LockError, LossReason, Result};
 pub use error_kind::ErrorKind;
 pub use lock_options::LockOptions;
 pub use locks::{
-    BlockingWriteLock, Candidate, CohortGuard, CohortLock, CohortOptions, DowngradeError, Leadership,
-    ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, ReadGuard, ReadLock,
-    ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Revocation, Revoker, WriteGuard, WriteLock,
+    BlockingWriteLock, Candidate, CandidateGroup, CohortGuard, CohortLock, CohortOptions, DowngradeError,
+    Leadership, ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, ReadGuard,
+    ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Revocation, Revoker, Transaction,
+    WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;

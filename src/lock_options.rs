@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::client::Acl;
+use crate::client::{Acl, CreateMode};
 use crate::error::{LockError, Result};
 use crate::locks::locking::default_data;
 use crate::recipe::naming_scheme::NamingScheme;
@@ -20,6 +20,7 @@ const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
 /// | [`data`](LockOptions::data) | `host/pid` |
 /// | [`retry`](LockOptions::retry) | [`RetryPolicy::default`]: ten attempts, linear backoff by 500 ms |
 /// | [`naming`](LockOptions::naming) | [`NamingScheme::Recipe`] |
+/// | [`container`](LockOptions::container) | missing directories are created as containers, except with [`NamingScheme::Kazoo`] |
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,6 +37,8 @@ pub struct LockOptions {
     data: Arc<[u8]>,
     retry_policy: RetryPolicy,
     naming_scheme: NamingScheme,
+    /// `None`: as the scheme's library expects.
+    container: Option<bool>,
 }
 
 impl LockOptions {
@@ -47,6 +50,7 @@ impl LockOptions {
             data: default_data(),
             retry_policy: RetryPolicy::default(),
             naming_scheme: NamingScheme::default(),
+            container: None,
         }
     }
 
@@ -76,11 +80,49 @@ impl LockOptions {
         LockOptions { retry_policy: policy, ..self }
     }
 
-    /// Sets how the requests of a [`ReadWriteLock`](crate::ReadWriteLock) are named. Other locks
-    /// have one name, which every library reads rightly.
+    /// Sets how the requests are named, for a directory that is shared with another library.
+    /// [`NamingScheme`] has the table.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use zookeeper_recipes_lock::{Candidate, Session};
+    /// use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, NamingScheme};
+    ///
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+    /// // The same election as Curator's `new LeaderLatch(client, "/election")`.
+    /// let options = LockOptions::new().naming(NamingScheme::CuratorLatch);
+    /// let election = BlockingWriteLock::with_options(&session, "/election", options)?;
+    /// let candidate = Candidate::start(election, |_leadership| Ok(()))?;
+    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+    /// ```
     #[must_use]
     pub fn naming(self, scheme: NamingScheme) -> LockOptions {
         LockOptions { naming_scheme: scheme, ..self }
+    }
+
+    /// Sets whether a missing lock directory is created as a container. The server deletes a
+    /// container when it has been empty for a while, a minute or two by default. So locks with many
+    /// names leave nothing behind.
+    ///
+    /// The locks of this crate, and Curator's, create the directory again when they need it. Other
+    /// clients may fail if the directory disappears: kazoo's locks create it only once. With
+    /// [`NamingScheme::Kazoo`] the default is therefore `false`, and `true` otherwise. Set it to
+    /// `false` for every directory on which a client relies for longer than it holds a lock.
+    ///
+    /// Only the directory itself becomes a container, its missing parents persist. A directory that
+    /// exists stays as it is. Servers before 3.5.3, and the crate `zookeeper`, create a persistent
+    /// znode instead.
+    #[must_use]
+    pub fn container(self, container: bool) -> LockOptions {
+        LockOptions { container: Some(container), ..self }
+    }
+
+    /// How a missing directory is created.
+    pub(crate) fn directory_mode(&self) -> CreateMode {
+        match self.container.unwrap_or(self.naming_scheme != NamingScheme::Kazoo) {
+            true => CreateMode::Container,
+            false => CreateMode::Persistent,
+        }
     }
 
     pub(crate) fn shared_acl(&self) -> &Arc<[Acl]> {

@@ -147,9 +147,9 @@ impl ProtocolSupport {
             let created = self.session.core().call(Operation::CREATE, &path, move |core| {
                 let create = || core.write(|client| client.create(znode.as_str(), &data, &acl, mode));
                 match (create(), znode.parent()) {
-                    (Err(ZkError::NoNode), Some(parent)) => {
-                        core.ensure_path(&parent, &parents_acl).and_then(|()| create())
-                    }
+                    (Err(ZkError::NoNode), Some(parent)) => core
+                        .ensure_path(&parent, &parents_acl, CreateMode::Persistent)
+                        .and_then(|()| create()),
                     (created, _) => created,
                 }
             })?;

@@ -21,8 +21,8 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, CancelToken, Candidate, Granted, LeaderWatch, Leadership, LockDirectory, LockError,
-    LockGuard, LockOptions, MultiLock, NodeTracker, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock,
-    RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock, ZkError, ZooKeeperClient,
+    LockGuard, LockOptions, MultiLock, NamingScheme, NodeTracker, QueueWatch, ReadLock, ReadWriteLock,
+    ReentrantLock, RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock, ZkError, ZooKeeperClient,
 };
 
 const DIR: &str = "/locks/it";
@@ -434,6 +434,43 @@ fn persistent_predecessor_is_logged_once_per_session() {
         let lines: Vec<String> = logged.try_iter().collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines.iter().all(|line| line.contains(&backup) && !line.contains(&ephemeral)), "{lines:?}");
+    });
+}
+
+#[test]
+fn request_that_does_not_count_ours_is_logged_once_per_session_and_directory() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let latch = server.create_sequential("/election", "_c_0b2e-latch-", Some(7));
+        let (_clients, sessions) = two_sessions(&server);
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if record.level() == Level::Warn && line.contains("does not count") {
+                let _ = log.send(line);
+            }
+        });
+        let name = latch.rsplit('/').next().unwrap();
+        let stand = |session, scheme| {
+            let options = LockOptions::new().naming(scheme);
+            let election = BlockingWriteLock::with_options(session, "/election", options).unwrap();
+            for _ in 0..2 {
+                assert!(election.try_lock().unwrap().is_none());
+            }
+        };
+        for session in &sessions {
+            stand(session, NamingScheme::CuratorLatch);
+        }
+        assert!(logged.is_empty(), "{:?}", logged.try_recv());
+        for session in &sessions {
+            stand(session, NamingScheme::Recipe);
+        }
+        let other = WriteLock::new(&sessions[0], "/other").unwrap();
+        assert!(other.lock().unwrap());
+        drop(reacting);
+        let lines: Vec<String> = logged.try_iter().collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines.iter().all(|line| line.contains(name) && line.contains("NamingScheme::CuratorLatch")));
     });
 }
 

@@ -29,8 +29,8 @@ impl LockListener for Idle {
 }
 
 /// The size of this process, as reported by the system.
-struct Size {
-    resident_kib: f64,
+pub(crate) struct Size {
+    pub(crate) resident_kib: f64,
     threads: f64,
 }
 
@@ -87,7 +87,7 @@ fn wait_with(session: &Session, dir: &str, count: usize) -> Vec<WriteLock> {
 }
 
 impl Size {
-    fn now() -> Size {
+    pub(crate) fn now() -> Size {
         let status = fs::read_to_string("/proc/self/status").expect("this is Linux");
         let number = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -5,7 +5,8 @@
 //! cargo bench --bench lock                        everything, in less than five minutes
 //! cargo bench --bench lock -- --quick             fewer and shorter rounds, in less than 40 s
 //! cargo bench --bench lock -- handover            only these sections: uncontended, cohort, handover,
-//!                                                 distance, readers, contenders, is_owner, footprint
+//!                                                 distance, readers, contenders, queue, is_owner,
+//!                                                 footprint
 //! ```
 //!
 //! Our calls and the raw ones alternate within each round, so that a busy machine slows both down
@@ -19,6 +20,7 @@ mod footprint;
 mod handover;
 mod is_owner;
 mod measure;
+mod queue;
 mod raw;
 mod readers;
 mod table;
@@ -52,16 +54,32 @@ const ROOT: &str = "/bench";
 /// The number of cycles that the server gets to compile its code.
 const WARM_UP_CYCLES: usize = 4_000;
 
-const SECTIONS: [&str; 8] =
-    ["uncontended", "cohort", "handover", "distance", "readers", "contenders", "is_owner", "footprint"];
+const SECTIONS: [&str; 9] = [
+    "uncontended",
+    "cohort",
+    "handover",
+    "distance",
+    "readers",
+    "contenders",
+    "queue",
+    "is_owner",
+    "footprint",
+];
 const USAGE: &str = "usage: cargo bench --bench lock -- [--quick] [SECTION]...";
 
 fn main() -> ExitCode {
     // Cargo passes `--bench` to every benchmark.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    if let [footprint::CHILD, connect_string] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        footprint::child(connect_string);
-        return ExitCode::SUCCESS;
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [footprint::CHILD, connect_string] => {
+            footprint::child(connect_string);
+            return ExitCode::SUCCESS;
+        }
+        [queue::CHILD, connect_string, waiting, sessions] => {
+            queue::child(connect_string, waiting, sessions);
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
     }
     let (options, sections): (Vec<_>, Vec<_>) =
         arguments.iter().map(String::as_str).partition(|argument| argument.starts_with('-'));
@@ -105,6 +123,13 @@ fn run(plan: &Plan, sections: &[&str]) {
     }
     if is_wanted("contenders") {
         contenders::run(plan, &connect_string, 1_000);
+    }
+    if is_wanted("queue") {
+        let queues: &[(usize, usize)] =
+            if plan.is_quick { &[(1_000, 1)] } else { &[(1_000, 1), (10_000, 1), (10_000, 100)] };
+        for (waiting, sessions) in queues {
+            queue::run(plan, &connect_string, *waiting, *sessions);
+        }
     }
     if is_wanted("is_owner") {
         is_owner::run(&connect_string);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 /// The extent of the measurements.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    pub(crate) is_quick: bool,
     pub(crate) rounds: usize,
     /// The approximate time for one side in a round.
     pub(crate) leg: Duration,
@@ -17,9 +18,9 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(quick: bool) -> Plan {
         if quick {
-            Plan { rounds: 5, leg: Duration::from_millis(150), footprints: 3 }
+            Plan { is_quick: quick, rounds: 5, leg: Duration::from_millis(150), footprints: 3 }
         } else {
-            Plan { rounds: 31, leg: Duration::from_millis(300), footprints: 5 }
+            Plan { is_quick: quick, rounds: 31, leg: Duration::from_millis(300), footprints: 5 }
         }
     }
 

@@ -8,6 +8,7 @@ mod acl;
 mod adapter;
 pub(crate) mod connect_string;
 mod pipelined;
+mod transaction;
 mod zk_error;
 mod znode;
 
@@ -18,7 +19,8 @@ pub use acl::{Acl, Permissions};
 #[cfg(feature = "zookeeper")]
 pub(crate) use adapter::Adapter;
 pub(crate) use pipelined::Blocking;
-pub use pipelined::{Done, PipelinedClient};
+pub use pipelined::{Created, Done, PipelinedClient};
+pub use transaction::{Op, OpOutcome, Transacted};
 pub use zk_error::{ZkError, ZkResult};
 pub use znode::{CreateMode, Stat};
 
@@ -212,6 +214,18 @@ pub trait ZooKeeperClient: Send + Sync {
         Ok(Enqueued::new(path, self.get_children(dir, false)))
     }
 
+    /// Executes operations in order, as one transaction: all take effect, or none.
+    ///
+    /// The default refuses with `Unimplemented`.
+    ///
+    /// # Errors
+    /// One of the contract above. A failed operation is no error here but
+    /// [`Transacted::Failed`](crate::Transacted).
+    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
+        let _ = operations;
+        Err(ZkError::Unimplemented)
+    }
+
     /// Removes the watches that this client has set on `path` if it has any, and if `is_unwanted`
     /// returns true. Does not wait for the server.
     ///
@@ -234,6 +248,18 @@ pub trait ZooKeeperClient: Send + Sync {
     /// session calls it once, before any other call. The sink receives every change after the
     /// returned state.
     fn subscribe(&self, sink: EventSink) -> bool;
+
+    /// Returns the number of the session, as ZooKeeper's logs and four-letter commands write it in
+    /// hexadecimal. `None` if the client does not report it, which is the default.
+    fn session_id(&self) -> Option<i64> {
+        None
+    }
+
+    /// Returns the server of the current connection, or of the last one, for log lines. `None` if
+    /// the client does not report it, which is the default.
+    fn server(&self) -> Option<String> {
+        None
+    }
 
     /// Returns the session timeout that the server granted on the current connection: how long it
     /// keeps the session without contact.

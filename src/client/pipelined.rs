@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Acl, Enqueued, Stat, ZkError, ZkResult};
+use super::{Acl, CreateMode, Enqueued, Stat, ZkError, ZkResult};
 
 /// A client that takes a call together with what follows from its outcome.
 ///
@@ -19,6 +19,9 @@ use super::{Acl, Enqueued, Stat, ZkError, ZkResult};
 ///
 /// Each method is the method of the same name of [`ZooKeeperClient`](super::ZooKeeperClient).
 pub trait PipelinedClient {
+    /// Creates a znode. Returns its path, and its metadata if the server has returned them.
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>);
+
     /// Creates an ephemeral sequential znode, then lists its directory. A connection that is lost
     /// between the two replies is an error of the listing.
     fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>);
@@ -38,6 +41,9 @@ pub trait PipelinedClient {
     /// Replaces a znode's data.
     fn set_data(&self, path: &str, data: &[u8], version: Option<i32>, done: Done<Stat>);
 }
+
+/// The path of a new znode, and its metadata if the server has returned them.
+pub type Created = (String, Option<Stat>);
 
 /// What follows from the outcome of a call.
 ///
@@ -79,6 +85,10 @@ impl<T> fmt::Debug for Done<T> {
 pub(crate) struct Blocking<'a>(pub(crate) &'a dyn super::ZooKeeperClient);
 
 impl PipelinedClient for Blocking<'_> {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
+        done.finish(self.0.create(path, data, acl, mode).map(|path| (path, None)));
+    }
+
     fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
         done.finish(self.0.create_and_list(dir, prefix, data, acl));
     }

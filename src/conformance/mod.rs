@@ -67,6 +67,7 @@ pub mod own;
 mod scene;
 #[cfg(test)]
 mod tests;
+mod transactions;
 mod watches;
 
 use std::fmt;
@@ -196,7 +197,7 @@ impl fmt::Debug for Check {
 /// Returns all checks.
 #[must_use]
 pub fn checks() -> Vec<Check> {
-    [calls::CHECKS, watches::CHECKS, contact::CHECKS].concat()
+    [calls::CHECKS, transactions::CHECKS, watches::CHECKS, contact::CHECKS].concat()
 }
 
 /// Runs all checks, one after the other.

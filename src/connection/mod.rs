@@ -56,8 +56,8 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat,
-    ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Op, OpOutcome,
+    PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::error::{LockError, Result};
 use crate::lock_order;
@@ -220,19 +220,26 @@ impl Connection {
         self.submit([(request, Box::new(move |outcome| done.finish(read(outcome))))]);
     }
 
-    /// The id of the session.
-    pub(crate) fn session_id(&self) -> i64 {
-        self.shared.lock().status.session_id
-    }
-
-    /// The server of the present connection, or of the last one.
-    pub(crate) fn server(&self) -> String {
-        self.shared.lock().status.server.clone()
-    }
-
     /// Prefixes a path with the chroot, for a request.
     fn path<'a>(&self, path: &'a str) -> std::borrow::Cow<'a, str> {
         self.chroot.add(path)
+    }
+
+    /// The request within a transaction.
+    fn request_of<'a>(&self, operation: &'a Op) -> Request<'a> {
+        let version = |version: &Option<i32>| version.unwrap_or(-1);
+        match operation {
+            Op::Create { path, data, acl, mode } => {
+                Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode: *mode }
+            }
+            Op::Delete { path, version: at } => {
+                Request::Delete { path: self.path(path), version: version(at) }
+            }
+            Op::SetData { path, data, version: at } => {
+                Request::SetData { path: self.path(path), data: data.into(), version: version(at) }
+            }
+            Op::Check { path, version: at } => Request::Check { path: self.path(path), version: version(at) },
+        }
     }
 
     /// Makes a call and waits for the outcome.
@@ -246,6 +253,12 @@ impl Connection {
 }
 
 impl PipelinedClient for Connection {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
+        let request = Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode };
+        let chroot = self.chroot.clone();
+        self.send(request, done, move |outcome| created_in(&chroot, outcome));
+    }
+
     fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
         let create = Request::Create {
             path: format!("{}/{prefix}", self.path(dir)).into(),
@@ -302,10 +315,7 @@ impl PipelinedClient for Connection {
 
 impl ZooKeeperClient for Connection {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        let request = Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode };
-        let chroot = self.chroot.clone();
-        let created =
-            self.wait_for(|done| self.send(request, done, move |outcome| created_in(&chroot, outcome)));
+        let created = self.wait_for(|done| PipelinedClient::create(self, path, data, acl, mode, done));
         created.map(|(path, _)| path)
     }
 
@@ -333,6 +343,12 @@ impl ZooKeeperClient for Connection {
         self.wait_for(|done| PipelinedClient::create_and_list(self, dir, prefix, data, acl, done))
     }
 
+    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
+        let requests = operations.iter().map(|operation| self.request_of(operation)).collect();
+        let reply = self.wait_for(|done| self.send(Request::Multi(requests), done, |outcome| outcome))?;
+        transacted_in(&self.chroot, operations, reply)
+    }
+
     fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
         self.shared.remove_watches(&self.path(path), is_unwanted);
     }
@@ -353,6 +369,14 @@ impl ZooKeeperClient for Connection {
             sink(ClientEvent::SessionLost);
         }
         contact == Contact::Connected
+    }
+
+    fn session_id(&self) -> Option<i64> {
+        Some(self.shared.lock().status.session_id)
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.shared.lock().status.server.clone())
     }
 
     fn session_timeout(&self) -> Duration {
@@ -387,8 +411,8 @@ impl Drop for Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
-            .field("session_id", &format_args!("{:#x}", self.session_id()))
-            .field("server", &self.server())
+            .field("session_id", &format_args!("{:#x}", self.session_id().unwrap_or_default()))
+            .field("server", &self.server().unwrap_or_default())
             .finish_non_exhaustive()
     }
 }
@@ -413,13 +437,31 @@ fn check_thread() -> ZkResult<()> {
 }
 
 /// The path of a new znode without the chroot, and its metadata.
-fn created_in(chroot: &Chroot, outcome: ZkResult<Reply>) -> ZkResult<(String, Option<Stat>)> {
+fn created_in(chroot: &Chroot, outcome: ZkResult<Reply>) -> ZkResult<Created> {
     let (path, stat) = match outcome? {
         Reply::Created { path, stat } => (path, Some(stat)),
         Reply::Path(path) => (path, None),
         _ => return Err(ZkError::MarshallingError),
     };
     Ok((chroot.remove(path).ok_or(ZkError::MarshallingError)?, stat))
+}
+
+fn transacted_in(chroot: &Chroot, operations: &[Op], reply: Reply) -> ZkResult<Transacted> {
+    if let Some((position, error)) = reply.multi_failure() {
+        return Ok(Transacted::Failed { position, error });
+    }
+    let Reply::Multi(results) = reply else { return Err(ZkError::MarshallingError) };
+    if results.len() != operations.len() {
+        return Err(ZkError::MarshallingError);
+    }
+    let outcome = |(operation, result): (&Op, ZkResult<Reply>)| match (operation, result?) {
+        (Op::Create { .. }, reply) => created_in(chroot, Ok(reply)).map(|(path, _)| OpOutcome::Created(path)),
+        (Op::Delete { .. }, Reply::Empty) => Ok(OpOutcome::Deleted),
+        (Op::SetData { .. }, Reply::Stat(stat)) => Ok(OpOutcome::DataSet(stat)),
+        (Op::Check { .. }, Reply::Empty) => Ok(OpOutcome::Checked),
+        _ => Err(ZkError::MarshallingError),
+    };
+    operations.iter().zip(results).map(outcome).collect::<ZkResult<_>>().map(Transacted::Committed)
 }
 
 fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Vec<String>> {

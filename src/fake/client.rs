@@ -11,7 +11,7 @@ use super::faults::{Effect, Fault, FaultKind, SimOperation};
 use super::log::Call;
 use super::requests::Requester;
 use super::state::{Client, Contact, Shared, State};
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Op, Stat, Transacted, ZkError, ZkResult};
 use crate::client::{EventSink, ZooKeeperClient};
 
 /// Servers close the connection when a request is longer. So clients refuse it.
@@ -203,6 +203,14 @@ impl ZooKeeperClient for SimulatedClient {
         })
     }
 
+    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
+        check_length("", &operations.iter().flat_map(bytes_of).copied().collect::<Vec<u8>>())?;
+        let path = operations.first().map_or("", Op::path);
+        self.call(SimOperation::Transact, path, false, |state| {
+            Ok(state.transact(operations, self.requester()))
+        })
+    }
+
     fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
         let mut state = self.shared.lock();
         if self.client(&mut state).contact == Contact::Connected && is_unwanted() {
@@ -253,6 +261,13 @@ impl ZooKeeperClient for SimulatedClient {
         let sink = client.sink.take();
         self.shared.deliver(state);
         drop(sink);
+    }
+}
+
+fn bytes_of(operation: &Op) -> &[u8] {
+    match operation {
+        Op::Create { data, .. } | Op::SetData { data, .. } => data,
+        Op::Delete { .. } | Op::Check { .. } => &[],
     }
 }
 

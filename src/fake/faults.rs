@@ -21,6 +21,8 @@ pub enum SimOperation {
     GetData,
     /// `set_data`
     SetData,
+    /// `transact`, logged with the path of its first operation.
+    Transact,
     /// `close`
     Close,
 }

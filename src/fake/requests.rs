@@ -6,7 +6,7 @@ use super::access::{Caller, ReadChecks, Rights};
 use super::served::Served;
 use super::state::{Client, State};
 use super::tree::{Change, ROOT, split};
-use crate::client::{Acl, CreateMode, Permissions, Stat, ZkResult};
+use crate::client::{Acl, CreateMode, Op, OpOutcome, Permissions, Stat, Transacted, ZkResult};
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +52,47 @@ impl State {
         let (stat, change) = self.tree.set_data(path, data, version, &caller)?;
         self.publish(&[change]);
         Ok(stat)
+    }
+
+    /// Executes operations one after the other. If one fails, the tree becomes what it was.
+    pub(super) fn transact(&mut self, operations: &[Op], requester: Requester) -> Transacted {
+        let before = self.tree.clone();
+        let (mut outcomes, mut changes) = (Vec::new(), Vec::new());
+        for (position, operation) in operations.iter().enumerate() {
+            match self.execute(operation, requester) {
+                Ok((outcome, change)) => {
+                    outcomes.push(outcome);
+                    changes.extend(change);
+                }
+                Err(error) => {
+                    self.tree = before;
+                    return Transacted::Failed { position, error };
+                }
+            }
+        }
+        self.publish(&changes);
+        Transacted::Committed(outcomes)
+    }
+
+    fn execute(&mut self, operation: &Op, requester: Requester) -> ZkResult<(OpOutcome, Option<Change>)> {
+        let caller = caller(&self.clients, &self.served, requester);
+        Ok(match operation {
+            Op::Create { path, data, acl, mode } => {
+                let (path, change) = self.tree.create(path, data, acl, *mode, &caller)?;
+                (OpOutcome::Created(path), Some(change))
+            }
+            Op::Delete { path, version } => {
+                (OpOutcome::Deleted, Some(self.tree.delete(path, *version, &caller)?))
+            }
+            Op::SetData { path, data, version } => {
+                let (stat, change) = self.tree.set_data(path, data, *version, &caller)?;
+                (OpOutcome::DataSet(stat), Some(change))
+            }
+            Op::Check { path, version } => {
+                self.tree.check(path, *version, &caller)?;
+                (OpOutcome::Checked, None)
+            }
+        })
     }
 
     pub(super) fn exists(

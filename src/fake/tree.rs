@@ -146,6 +146,14 @@ impl Tree {
         Ok((znode.stat(), Change::DataSet(path.to_owned())))
     }
 
+    /// Fails unless the znode exists, at this version.
+    pub(super) fn check(&self, path: &str, version: Option<i32>, caller: &Caller<'_>) -> ZkResult<()> {
+        check_path(path)?;
+        let znode = self.znode(path)?;
+        caller.check(&znode.acl, Permissions::READ)?;
+        znode.check_version(version)
+    }
+
     /// Fires no watch, as on the real server.
     pub(super) fn set_acl(&mut self, path: &str, acl: &[Acl], caller: &Caller<'_>) -> ZkResult<()> {
         check_path(path)?;

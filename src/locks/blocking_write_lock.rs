@@ -12,9 +12,9 @@ use crate::error::Result;
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
+use crate::locks::locking::exclusive;
 use crate::logging;
 use crate::protocol_support::ProtocolSupport;
-use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::{Core, Session};
 use crate::wait::Wait;
@@ -62,7 +62,8 @@ impl BlockingWriteLock {
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<BlockingWriteLock> {
         let dir = ZNodePath::parse(dir)?;
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
-        Ok(BlockingWriteLock::of(BlockingLock::new(support, dir, Access::Exclusive)))
+        let access = exclusive(&support);
+        Ok(BlockingWriteLock::of(BlockingLock::new(support, dir, access)))
     }
 
     pub(crate) fn of(lock: BlockingLock) -> BlockingWriteLock {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::Mutex;
 
 use crate::error::{LockError, Result};
@@ -18,11 +18,14 @@ use crate::locks::lock_guard::LockGuard;
 use crate::logging;
 use crate::panics::contain;
 use crate::request::Request;
-use crate::session::{Process, Runtime};
+use crate::session::{Process, Runtime, is_disconnected};
 use crate::wait::{CancelToken, Wait, Waited};
 
 /// Minimum interval between joins.
 const MIN_REJOIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A leader without a closure is woken when it must stop. This limit makes no difference.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Stands for election on its own thread until it is dropped, and runs a closure there whenever
 /// it leads.
@@ -85,6 +88,8 @@ struct Shared {
     stop: CancelToken,
     /// The request that leads.
     leading: Mutex<Option<Arc<Request>>>,
+    /// Its receivers are disconnected when the next leadership begins.
+    next_leadership: Mutex<(Sender<Infallible>, Receiver<Infallible>)>,
     /// Why it ended by itself.
     error: OnceLock<LockError>,
 }
@@ -104,6 +109,7 @@ impl Candidate {
             dir: election.dir().to_owned(),
             stop: CancelToken::new(),
             leading: Mutex::new(None),
+            next_leadership: Mutex::new(bounded(0)),
             error: OnceLock::new(),
         });
         let (running, ended) = bounded(0);
@@ -122,6 +128,49 @@ impl Candidate {
         });
         runtime.spawn("zk-lock-leader", body).map_err(LockError::thread)?;
         Ok(Candidate { shared, process, runtime, ended })
+    }
+
+    /// Stands for election without a closure: the candidate leads from its election until it is
+    /// stopped, until the leadership is lost, or until somebody asks for it. Then it stands again,
+    /// unless it was stopped.
+    ///
+    /// For applications that ask [`is_leader`](Candidate::is_leader) before each action. Origin:
+    /// Curator's `LeaderLatch`.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Session};
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+    /// # fn balance_shards() {}
+    /// let candidate = Candidate::keep_leading(BlockingWriteLock::new(&session, "/election")?)?;
+    /// if candidate.wait_until_leader(Duration::from_secs(60)) && candidate.is_leader() {
+    ///     balance_shards();
+    /// }
+    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`start`](Candidate::start).
+    pub fn keep_leading(election: BlockingWriteLock) -> Result<Candidate> {
+        Candidate::start(election, |leadership| {
+            while leadership.wait(LOOK_AGAIN) {}
+            Ok(())
+        })
+    }
+
+    /// Blocks until this candidate leads, has ended, or the wait ends. Returns whether it leads.
+    pub fn wait_until_leader(&self, wait: impl Into<Wait>) -> bool {
+        let wait = wait.into();
+        loop {
+            let next = self.shared.next_leadership.lock().1.clone();
+            if self.is_leader() {
+                return true;
+            }
+            let waited = wait.wait_for_or(&*self.runtime, &next, [&self.ended, &never()]);
+            if waited != Waited::Disconnected || is_disconnected(&self.ended) {
+                return self.is_leader();
+            }
+        }
     }
 
     /// Returns whether this candidate leads, proven up to now. Does no I/O and does not block.
@@ -168,7 +217,9 @@ impl Candidate {
         self.shared.error.get()
     }
 
-    pub(crate) fn dir(&self) -> &str {
+    /// Returns the directory of the election.
+    #[must_use]
+    pub fn dir(&self) -> &str {
         &self.shared.dir
     }
 }
@@ -228,6 +279,7 @@ impl Campaign {
     fn lead(&mut self, guard: LockGuard) -> Result<()> {
         let leadership = Leadership::new(guard, &self.shared.stop);
         *self.shared.leading.lock() = Some(leadership.request());
+        *self.shared.next_leadership.lock() = bounded(0);
         // The error is formatted within, as that is the application's code too.
         let outcome = contain(|| (self.lead)(&leadership).map_err(|error| error.to_string()));
         *self.shared.leading.lock() = None;
@@ -304,6 +356,53 @@ mod tests {
         assert!(!candidate.is_leader());
         assert!(candidate.error().is_none());
         assert!(server.children("/election").is_empty());
+    }
+
+    #[test]
+    fn candidate_without_a_closure_leads_until_it_is_stopped() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, election) = election(&server);
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let second = BlockingWriteLock::new(&session, "/election").unwrap();
+        let first = Candidate::keep_leading(election).unwrap();
+        assert!(first.wait_until_leader(deadline()));
+        let second = Candidate::keep_leading(second).unwrap();
+        eventually("it joins the queue", || server.children("/election").len() == 2);
+        assert!(!second.wait_until_leader(Duration::from_millis(10)));
+        assert!(first.is_leader() && !second.is_leader());
+        first.stop();
+        assert!(second.wait_until_leader(deadline()));
+        assert!(first.wait(deadline()) && !first.wait_until_leader(Wait::forever()));
+        assert!(first.error().is_none());
+    }
+
+    #[test]
+    fn candidate_without_a_closure_leads_again_after_a_loss() {
+        let server = SimulatedZooKeeper::new();
+        let (_client, election) = election(&server);
+        let candidate = Candidate::keep_leading(election).unwrap();
+        assert!(candidate.wait_until_leader(deadline()));
+        let znode = server.children("/election").remove(0);
+        server.delete(&format!("/election/{znode}"));
+        eventually("the loss is noticed", || !candidate.is_leader());
+        assert!(candidate.wait_until_leader(deadline()));
+        assert_ne!(server.children("/election"), [znode]);
+    }
+
+    #[test]
+    fn wait_for_the_leadership_ends_with_the_candidate() {
+        let server = SimulatedZooKeeper::new();
+        let (client, election) = election(&server);
+        let _leader = election.lock().unwrap();
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let candidate =
+            Candidate::keep_leading(BlockingWriteLock::new(&session, "/election").unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| candidate.wait_until_leader(Wait::forever()));
+            session.close();
+            assert!(!waiting.join().unwrap());
+        });
+        drop(client);
     }
 
     #[test]

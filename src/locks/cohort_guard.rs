@@ -5,9 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, bounded};
 
+use crate::client::OpOutcome;
 use crate::error::{LossReason, Result};
 use crate::locks::cohort::{Cohort, Grant};
 use crate::locks::locking::Released;
+use crate::locks::transaction::{self, Transaction};
 
 /// A [`CohortLock`](crate::CohortLock) that is held. Dropping the guard releases the lock, also
 /// during a panic.
@@ -102,6 +104,17 @@ impl CohortGuard {
     /// As [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
     pub fn fencing_token(&self) -> Result<i64> {
         self.grant.request.fencing_token()
+    }
+
+    /// Changes znodes in one transaction, which takes effect only while this process holds the lock,
+    /// as [`LockGuard::commit`](crate::LockGuard::commit) does.
+    ///
+    /// # Errors
+    /// As [`LockGuard::commit`](crate::LockGuard::commit).
+    pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
+        let changes = changes(Transaction::default());
+        let request = &self.grant.request;
+        transaction::commit(request, request.path(), self.is_owner(), changes)
     }
 
     /// Releases the lock. Returns [`Released::Kept`] at once if another thread of this process gets

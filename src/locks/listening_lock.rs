@@ -321,7 +321,8 @@ mod tests {
         }
     }
 
-    const ACCESSES: [Access; 2] = [Access::Exclusive, Access::Read(NamingScheme::Recipe)];
+    const EXCLUSIVE: Access = Access::Exclusive(NamingScheme::Recipe);
+    const ACCESSES: [Access; 2] = [EXCLUSIVE, Access::Read(NamingScheme::Recipe)];
 
     #[test]
     fn unlock_reports_a_noticed_loss_once() {
@@ -384,7 +385,7 @@ mod tests {
         let server = SimulatedZooKeeper::new();
         let (client, _runtime, session) = open_on_manual_runtime(&server, LONG);
         let dir = ZNodePath::parse("/locks/it").unwrap();
-        let lock = ListeningLock::new(ProtocolSupport::new(&session), dir, Access::Exclusive, None);
+        let lock = ListeningLock::new(ProtocolSupport::new(&session), dir, EXCLUSIVE, None);
         let lock = Arc::new(lock);
         let at_step = Arc::clone(&lock);
         // The request begins within the call that makes it.
@@ -401,7 +402,7 @@ mod tests {
         let (session, clients) = replacing_session(&server, LONG);
         let dir = ZNodePath::parse("/locks/it").unwrap();
         let support = ProtocolSupport::new(&session);
-        let lock = ListeningLock::new(support, dir, Access::Exclusive, None);
+        let lock = ListeningLock::new(support, dir, EXCLUSIVE, None);
         let inner = &lock.inner;
         let spec = locking::spec(&inner.dir, &inner.support, inner.access);
         let request = Request::new(&session, spec, lock.observer());
@@ -430,7 +431,7 @@ mod tests {
         let session = session.unwrap();
         let dir = ZNodePath::parse("/locks/it").unwrap();
         let support = ProtocolSupport::new(&session);
-        let lock = ListeningLock::new(support, dir, Access::Exclusive, None);
+        let lock = ListeningLock::new(support, dir, EXCLUSIVE, None);
         next(&clients).expire();
         eventually("the loss is noticed", || session.core().end_reason().is_some());
         assert!(!lock.lock().unwrap());

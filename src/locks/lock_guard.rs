@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
+use crate::client::OpOutcome;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::locks::guard_signals::{GuardSignals, WaitObserver};
 use crate::locks::locking::{self, Released};
+use crate::locks::transaction::{self, Transaction};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -131,6 +133,40 @@ impl LockGuard {
     /// [`ConnectionLoss`](LockError::ConnectionLoss).
     pub fn fencing_token(&self) -> Result<i64> {
         self.claim.fencing_token()
+    }
+
+    /// Changes znodes in one transaction, which takes effect only while the lock is held. Returns
+    /// what each operation has done, in order.
+    ///
+    /// The transaction also checks that the lock's znode exists. So an owner that has been replaced
+    /// changes nothing, even if it has not noticed its loss: no fencing token is needed for what is
+    /// kept in ZooKeeper itself.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), zookeeper_recipes_lock::LockError> {
+    /// # let session = zookeeper_recipes_lock::Session::connect("localhost:2181", std::time::Duration::from_secs(10))?;
+    /// let lock = zookeeper_recipes_lock::BlockingWriteLock::new(&session, "/locks/report")?;
+    /// let guard = lock.lock()?;
+    /// guard.commit(|changes| changes.set_data("/report/latest", "2026-07").delete("/report/draft"))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Nothing was changed, except possibly after `ConnectionLoss` and `SessionLost`:
+    /// - [`NotOwner`](LockError::NotOwner): the lock is not held any more.
+    /// - [`Server`](LockError::Server), [`AccessDenied`](LockError::AccessDenied) and others with
+    ///   the path of the operation that failed: the transaction failed because of it.
+    /// - [`InvalidArgument`](LockError::InvalidArgument): the transaction is empty, is too long for
+    ///   a server, or names the lock's own znode. [`InvalidPath`](LockError::InvalidPath).
+    /// - [`Unsupported`](LockError::Unsupported): the client of the session has no transactions, as
+    ///   the crate `zookeeper`.
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss): the reply was lost, and the changes may have
+    ///   been made. Read them, or give versions, and commit again.
+    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
+    pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
+        let changes = changes(Transaction::default());
+        transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)
     }
 
     /// Releases the lock and waits until the server has deleted the znode. Dropping the guard does

@@ -35,7 +35,13 @@ pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -
         acl: Arc::clone(options.shared_acl()),
         retry: options.retry_policy(),
         access,
+        directory_mode: options.directory_mode(),
     }
+}
+
+/// The mode of an exclusive lock, with names as the options say.
+pub(crate) fn exclusive(support: &ProtocolSupport) -> Access {
+    Access::Exclusive(support.options().naming_scheme())
 }
 
 /// `host/pid`, which shows an operator who waits.

@@ -5,6 +5,7 @@
 mod blocking_lock;
 mod blocking_write_lock;
 mod candidate;
+mod candidate_group;
 pub(crate) mod cohort;
 mod cohort_guard;
 mod cohort_lock;
@@ -23,11 +24,13 @@ mod read_lock;
 mod read_write_lock;
 mod reentrant_lock;
 mod revoker;
+mod transaction;
 mod write_guard;
 mod write_lock;
 
 pub use blocking_write_lock::BlockingWriteLock;
 pub use candidate::Candidate;
+pub use candidate_group::CandidateGroup;
 pub use cohort_guard::CohortGuard;
 pub use cohort_lock::CohortLock;
 pub use cohort_options::CohortOptions;
@@ -44,5 +47,6 @@ pub use read_lock::ReadLock;
 pub use read_write_lock::ReadWriteLock;
 pub use reentrant_lock::{ReentrantGuard, ReentrantLock};
 pub use revoker::{Revocation, Revoker};
+pub use transaction::Transaction;
 pub use write_guard::{DowngradeError, WriteGuard};
 pub use write_lock::WriteLock;

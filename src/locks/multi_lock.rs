@@ -12,9 +12,9 @@ use crate::locks::blocking_lock::{BlockingLock, over_losses};
 use crate::locks::blocking_write_lock::result_after;
 use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
+use crate::locks::locking::exclusive;
 use crate::locks::multi_guard::MultiGuard;
 use crate::protocol_support::ProtocolSupport;
-use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::wait::Wait;
@@ -76,7 +76,8 @@ impl MultiLock {
         dirs.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
         check_set(&dirs)?;
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
-        let lock_on = |dir| BlockingLock::new(Arc::clone(&support), dir, Access::Exclusive);
+        let access = exclusive(&support);
+        let lock_on = |dir| BlockingLock::new(Arc::clone(&support), dir, access);
         let locks = dirs.into_iter().map(lock_on).collect();
         Ok(MultiLock { support, locks })
     }

@@ -15,8 +15,8 @@ use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::cohort_lock::{CohortLock, WeakCohortLock};
 use crate::locks::cohort_options::CohortOptions;
+use crate::locks::locking::exclusive;
 use crate::protocol_support::ProtocolSupport;
-use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::resource::escaped;
 use crate::session::Session;
@@ -87,7 +87,8 @@ impl NamedLocks {
     pub fn get(&self, resource: &str) -> Result<BlockingWriteLock> {
         let dir = self.path(resource)?;
         let support = ProtocolSupport::with_checked_options(&self.session, self.options.clone());
-        Ok(BlockingWriteLock::of(BlockingLock::new(Arc::new(support), dir, Access::Exclusive)))
+        let access = exclusive(&support);
+        Ok(BlockingWriteLock::of(BlockingLock::new(Arc::new(support), dir, access)))
     }
 
     /// Returns the lock of a resource for the threads of this process, which share one place in its

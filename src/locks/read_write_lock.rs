@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{LockError, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::blocking_write_lock::result_after;
@@ -90,10 +90,15 @@ impl ReadWriteLock {
     ///
     /// # Errors
     /// As [`new`](ReadWriteLock::new), and [`InvalidArgument`](crate::LockError::InvalidArgument)
-    /// for more than about 1 MiB of data.
+    /// for more than about 1 MiB of data, and for
+    /// [`NamingScheme::CuratorLatch`](crate::NamingScheme::CuratorLatch), which has no readers.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<ReadWriteLock> {
         let dir = ZNodePath::parse(dir)?;
         let scheme = options.naming_scheme();
+        if !scheme.has_readers() {
+            let rule = format!("{scheme:?} names no readers; InterProcessReadWriteLock has those of Curator");
+            return Err(LockError::InvalidArgument { argument: "naming scheme", rule });
+        }
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
         let readers = BlockingLock::new(Arc::clone(&support), dir.clone(), Access::Read(scheme));
         let writers = BlockingLock::new(support, dir, Access::Write(scheme));

@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::lock_options::LockOptions;
 use crate::locks::listening_lock::ListeningLock;
 use crate::locks::lock_listener::LockListener;
+use crate::locks::locking::exclusive;
 use crate::protocol_support::ProtocolSupport;
-use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 
@@ -100,7 +100,8 @@ impl WriteLock {
     ) -> Result<WriteLock> {
         let dir = ZNodePath::parse(dir)?;
         let support = ProtocolSupport::with_options(session, options)?;
-        Ok(WriteLock::around(ListeningLock::new(support, dir, Access::Exclusive, listener)))
+        let access = exclusive(&support);
+        Ok(WriteLock::around(ListeningLock::new(support, dir, access, listener)))
     }
 
     pub(crate) fn around(lock: ListeningLock) -> WriteLock {

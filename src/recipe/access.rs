@@ -8,7 +8,7 @@ use super::naming_scheme::NamingScheme;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Excludes all other requests, readers and writers, in a queue without readers of this crate.
-    Exclusive,
+    Exclusive(NamingScheme),
     /// Shared with other readers; excludes writers.
     Read(NamingScheme),
     /// Excludes all other requests, readers and writers.
@@ -18,15 +18,18 @@ pub(crate) enum Access {
 impl Access {
     /// The name of a new request's znode up to its sequence number.
     ///
-    /// Every library that may share the directory orders the names of exclusive requests correctly.
     /// The GUID replaces the session id of the Java recipe, so that two threads on one session can
     /// contend for one lock.
     pub(crate) fn prefix(self, guid: Uuid) -> String {
         match self {
-            Access::Exclusive => format!("x-{guid}-lock-"),
+            Access::Exclusive(scheme) => scheme.exclusive_prefix(guid),
             Access::Read(scheme) => scheme.reader_prefix(guid),
             Access::Write(scheme) => scheme.writer_prefix(guid),
         }
+    }
+
+    pub(crate) fn is_exclusive(self) -> bool {
+        matches!(self, Access::Exclusive(_))
     }
 
     /// Whether a request of that name makes this one wait when it is ahead.
@@ -34,7 +37,7 @@ impl Access {
     /// A request that is not known to be a reader counts as a writer, whichever library made it.
     pub(crate) fn waits_for(self, ahead: &str) -> bool {
         match self {
-            Access::Exclusive | Access::Write(_) => true,
+            Access::Exclusive(_) | Access::Write(_) => true,
             Access::Read(scheme) => !scheme.is_reader(ahead),
         }
     }

@@ -106,7 +106,11 @@ mod tests {
     #[test]
     fn requests_of_this_crate_are_recognized() {
         let of = |access: Access| LockKind::of(&format!("{}0000000007", access.prefix(Uuid::nil()))).unwrap();
-        assert_eq!(of(Access::Exclusive), LockKind::Exclusive);
+        let schemes =
+            [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::CuratorLatch, NamingScheme::Kazoo];
+        for scheme in schemes {
+            assert_eq!(of(Access::Exclusive(scheme)), LockKind::Exclusive, "{scheme:?}");
+        }
         for scheme in [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::Kazoo] {
             assert_eq!(of(Access::Read(scheme)), LockKind::Read, "{scheme:?}");
             let writer = if scheme == NamingScheme::Kazoo { LockKind::Exclusive } else { LockKind::Write };

@@ -17,6 +17,8 @@ use super::znode_name::{ZNodeName, generated_sequence};
 const SEPARATORS: [&str; 8] =
     ["-lock-", "__lock__", "__rlock__", "-__READ__", "-__WRIT__", "-latch-", "read-", "write-"];
 
+const EXCLUSIVE: Access = Access::Exclusive(NamingScheme::Recipe);
+
 /// A name splits into its prefix and its number, with no rest.
 pub fn check_name(name: &str) {
     let split = ZNodeName::new(name);
@@ -98,7 +100,7 @@ pub fn check_listing(children: &[String]) {
             "the decision depends on a non-request in {children:?}"
         );
         assert_eq!(Decision::Missing, decide_exclusive(own, &without(own, children)));
-        check_among_pairs(&|_| Access::Exclusive, own, decision, &requests);
+        check_among_pairs(&|_| EXCLUSIVE, own, decision, &requests);
         check_found_again(own, children);
     }
     check_sharing(&requests);
@@ -177,7 +179,7 @@ fn check_found_again(own: &str, children: &[String]) {
 }
 
 fn decide_exclusive<'a>(own: &str, children: &'a [String]) -> Decision<'a> {
-    decide(Access::Exclusive, own, children)
+    decide(EXCLUSIVE, own, children)
 }
 
 fn without(name: &str, children: &[String]) -> Vec<String> {

@@ -8,6 +8,7 @@ pub mod laws;
 pub(crate) mod naming_scheme;
 pub(crate) mod order;
 pub(crate) mod path;
+pub(crate) mod peers;
 pub(crate) mod queue;
 pub(crate) mod resource;
 pub(crate) mod revocation;

@@ -1,39 +1,71 @@
-//! [`NamingScheme`]: how the requests of a read-write lock are named.
+//! [`NamingScheme`]: how the requests of a lock are named.
 
 use uuid::Uuid;
 
-/// How the requests of a [`ReadWriteLock`](crate::ReadWriteLock) are named. All clients of its
-/// directory must use the same scheme: unlike exclusive locks, shared ones have no name that every
-/// library interprets correctly.
+/// How the requests of a lock are named, so that another library that shares the directory counts
+/// them. [`LockOptions::naming`](crate::LockOptions::naming) sets it.
 ///
-/// | scheme | a reader's znode | a writer's znode | used by |
+/// | scheme | an exclusive request | a reader | a writer |
 /// |---|---|---|---|
-/// | `Recipe` | `read-<guid>-<sequence>` | `write-<guid>-<sequence>` | ZooKeeper's recipe page and HBase 1, which leave out the GUID |
-/// | `Curator` | `_c_<guid>-__READ__<sequence>` | `_c_<guid>-__WRIT__<sequence>` | `InterProcessReadWriteLock` |
-/// | `Kazoo` | `<guid>__rlock__<sequence>` | `<guid>__lock__<sequence>` | `ReadLock` and `WriteLock` |
+/// | `Recipe` | `x-<guid>-lock-<sequence>` | `read-<guid>-<sequence>` | `write-<guid>-<sequence>` |
+/// | `Curator` | `_c_<guid>-lock-<sequence>` | `_c_<guid>-__READ__<sequence>` | `_c_<guid>-__WRIT__<sequence>` |
+/// | `CuratorLatch` | `_c_<guid>-latch-<sequence>` | refused | refused |
+/// | `Kazoo` | `<guid>__lock__<sequence>` | `<guid>__rlock__<sequence>` | `<guid>__lock__<sequence>` |
 ///
-/// A reader waits for every request ahead of it except readers of the same scheme, whatever its
-/// name: also for an exclusive [`WriteLock`](crate::WriteLock) on the same directory, or another
-/// library's request. The other libraries know only the names of the table: their readers do not
-/// wait for an exclusive request of this crate. So use a `ReadWriteLock` for writers among them,
-/// too.
+/// Exclusive requests are those of [`WriteLock`](crate::WriteLock),
+/// [`BlockingWriteLock`](crate::BlockingWriteLock), [`ReentrantLock`](crate::ReentrantLock),
+/// [`MultiLock`](crate::MultiLock), [`NamedLocks`](crate::NamedLocks),
+/// [`CohortLock`](crate::CohortLock) and [`Candidate`](crate::Candidate); readers and writers those
+/// of a [`ReadWriteLock`](crate::ReadWriteLock).
+///
+/// # Which scheme
+/// All clients of a directory must use one kind of lock, and names that all of them count:
+///
+/// | with | the lock here | scheme |
+/// |---|---|---|
+/// | Apache's `WriteLock` 3.8 | exclusive | `Recipe` |
+/// | Curator's `InterProcessMutex` or `LeaderSelector`, go-zookeeper's `Lock` | exclusive | `Recipe` or `Curator` |
+/// | Curator's `LeaderLatch` | exclusive | `CuratorLatch` |
+/// | Curator's `InterProcessReadWriteLock` | `ReadWriteLock` | `Curator` |
+/// | kazoo's `Lock` or `Election` | exclusive | `Kazoo`; or `Recipe`, if each of their locks has `extra_lock_patterns=["-lock-"]` |
+/// | kazoo's `ReadLock` and `WriteLock` | `ReadWriteLock` | `Kazoo` |
+/// | shared locks as on ZooKeeper's recipe page, and in HBase 1, which leave out the GUID | `ReadWriteLock` | `Recipe` |
+///
+/// Requests here count every other one, whatever its name: a reader waits for every request ahead of
+/// it except readers of the same scheme, and any other request waits for all. The other libraries
+/// know only the names of the tables. A holder of theirs that does not count a name owns beside it.
+/// Where requests of this crate find others in their directory that do not count them, the log names
+/// one at `warn`, with the scheme to use: once per session and directory, when a request joins or
+/// acquires the lock, and within half a minute while it holds the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NamingScheme {
-    /// The names of ZooKeeper's recipe for shared locks; the default.
+    /// The names of ZooKeeper's recipes; the default.
     #[default]
     Recipe,
-    /// The names of Apache Curator.
+    /// The names of Apache Curator's locks.
     Curator,
+    /// The names of Apache Curator's `LeaderLatch`. It has no readers, so a
+    /// [`ReadWriteLock`](crate::ReadWriteLock) refuses this scheme.
+    CuratorLatch,
     /// The names of the Python library kazoo.
     Kazoo,
 }
 
 impl NamingScheme {
+    pub(super) fn exclusive_prefix(self, guid: Uuid) -> String {
+        match self {
+            NamingScheme::Recipe => format!("x-{guid}-lock-"),
+            NamingScheme::Curator => format!("_c_{guid}-lock-"),
+            NamingScheme::CuratorLatch => format!("_c_{guid}-latch-"),
+            NamingScheme::Kazoo => self.writer_prefix(guid),
+        }
+    }
+
     pub(super) fn reader_prefix(self, guid: Uuid) -> String {
         match self {
             NamingScheme::Recipe => format!("read-{guid}-"),
-            NamingScheme::Curator => format!("_c_{guid}-__READ__"),
+            NamingScheme::Curator | NamingScheme::CuratorLatch => format!("_c_{guid}-__READ__"),
             NamingScheme::Kazoo => format!("{}__rlock__", guid.simple()),
         }
     }
@@ -41,9 +73,14 @@ impl NamingScheme {
     pub(super) fn writer_prefix(self, guid: Uuid) -> String {
         match self {
             NamingScheme::Recipe => format!("write-{guid}-"),
-            NamingScheme::Curator => format!("_c_{guid}-__WRIT__"),
+            NamingScheme::Curator | NamingScheme::CuratorLatch => format!("_c_{guid}-__WRIT__"),
             NamingScheme::Kazoo => format!("{}__lock__", guid.simple()),
         }
+    }
+
+    /// Whether the scheme's library has shared locks.
+    pub(crate) fn has_readers(self) -> bool {
+        self != NamingScheme::CuratorLatch
     }
 
     /// Whether this is the name of a reader of this scheme.
@@ -52,7 +89,7 @@ impl NamingScheme {
             name.trim_end_matches(|character: char| character.is_ascii_digit() || character == '-');
         match self {
             NamingScheme::Recipe => name.starts_with("read-"),
-            NamingScheme::Curator => before_number.ends_with("__READ__"),
+            NamingScheme::Curator | NamingScheme::CuratorLatch => before_number.ends_with("__READ__"),
             NamingScheme::Kazoo => before_number.ends_with("__rlock__"),
         }
     }
@@ -79,6 +116,21 @@ mod tests {
                 ["00000000000000000000000000000b2e__rlock__", "00000000000000000000000000000b2e__lock__"],
             ]
         );
+    }
+
+    #[test]
+    fn exclusive_requests_are_named_as_in_the_schemes_library() {
+        let guid = Uuid::from_u128(0x0b2e);
+        let names = [
+            (NamingScheme::Recipe, "x-00000000-0000-0000-0000-000000000b2e-lock-"),
+            (NamingScheme::Curator, "_c_00000000-0000-0000-0000-000000000b2e-lock-"),
+            (NamingScheme::CuratorLatch, "_c_00000000-0000-0000-0000-000000000b2e-latch-"),
+            (NamingScheme::Kazoo, "00000000000000000000000000000b2e__lock__"),
+        ];
+        for (scheme, name) in names {
+            assert_eq!(scheme.exclusive_prefix(guid), name);
+            assert!(!scheme.is_reader(&format!("{name}0000000007")));
+        }
     }
 
     #[test]

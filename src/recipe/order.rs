@@ -110,7 +110,7 @@ mod tests {
                     0 => Decision::Owner,
                     _ => Decision::WaitFor(&queue[position - 1]),
                 };
-                prop_assert_eq!(decide(Access::Exclusive, own, &listed), expected);
+                prop_assert_eq!(decide(Access::Exclusive(NamingScheme::Recipe), own, &listed), expected);
             }
         }
 
@@ -121,7 +121,7 @@ mod tests {
             kinds in prop::collection::vec(0..4, 1..12), start: i32, seed: u64,
         ) {
             let accesses = kinds.into_iter().map(|kind| match kind {
-                0 => Access::Exclusive,
+                0 => Access::Exclusive(scheme),
                 1 => Access::Write(scheme),
                 _ => Access::Read(scheme),
             });

@@ -60,6 +60,40 @@ pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> D
     }
 }
 
+/// A listing in order, for many exclusive requests that decide by it.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    /// The numbers of the requests, each with the position of its name in the listing.
+    requests: Vec<(i32, usize)>,
+}
+
+impl Ordered {
+    /// Returns `None` for a listing with numbers that are negative or [in doubt](super::counter).
+    pub(crate) fn of(children: &[String]) -> Option<Ordered> {
+        let numbered = |(position, child): (usize, &String)| Some((generated_sequence(child)?, position));
+        let mut requests: Vec<_> = children.iter().enumerate().filter_map(numbered).collect();
+        if requests.iter().any(|(sequence, _)| *sequence < 0 || is_in_doubt(*sequence)) {
+            return None;
+        }
+        requests.sort_unstable_by_key(|(sequence, position)| (*sequence, children[*position].as_str()));
+        Some(Ordered { requests })
+    }
+
+    /// [Decides](decide) for an exclusive request, by the listing that this was made from.
+    pub(crate) fn decide<'a>(&self, own: &str, children: &'a [String]) -> Decision<'a> {
+        let name = |position: usize| children.get(position).map_or("", String::as_str);
+        let Some(sequence) = generated_sequence(own) else { return Decision::Missing };
+        let found = self
+            .requests
+            .binary_search_by_key(&(sequence, own), |(sequence, position)| (*sequence, name(*position)));
+        match found.map(|index| index.checked_sub(1)) {
+            Err(_) => Decision::Missing,
+            Ok(None) => Decision::Owner,
+            Ok(Some(before)) => Decision::WaitFor(name(self.requests[before].1)),
+        }
+    }
+}
+
 /// From this distance on a number is behind. At exactly this distance two numbers are as much ahead
 /// of each other as behind. Then the names decide, so that of any two requests one owns, whatever
 /// names other clients put into the directory.
@@ -89,6 +123,8 @@ mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
+    const EXCLUSIVE: Access = Access::Exclusive(NamingScheme::Recipe);
+
     fn children(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
@@ -100,43 +136,34 @@ mod tests {
     #[test]
     fn lowest_request_owns() {
         let all = children(&["x-b-lock-0000000002", "x-a-lock-0000000001"]);
-        assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &all), Decision::Owner);
-        assert_eq!(
-            decide(Access::Exclusive, "x-b-lock-0000000002", &all),
-            Decision::WaitFor("x-a-lock-0000000001")
-        );
+        assert_eq!(decide(EXCLUSIVE, "x-a-lock-0000000001", &all), Decision::Owner);
+        assert_eq!(decide(EXCLUSIVE, "x-b-lock-0000000002", &all), Decision::WaitFor("x-a-lock-0000000001"));
     }
 
     #[test]
     fn sequence_alone_decides_whatever_the_prefix() {
         // ZOOKEEPER-2931: if the prefix were compared first, both would own the lock.
         let all = children(&["x-9-lock-0000000001", "x-1-lock-0000000002"]);
-        assert_eq!(
-            decide(Access::Exclusive, "x-1-lock-0000000002", &all),
-            Decision::WaitFor("x-9-lock-0000000001")
-        );
-        assert_eq!(decide(Access::Exclusive, "x-9-lock-0000000001", &all), Decision::Owner);
+        assert_eq!(decide(EXCLUSIVE, "x-1-lock-0000000002", &all), Decision::WaitFor("x-9-lock-0000000001"));
+        assert_eq!(decide(EXCLUSIVE, "x-9-lock-0000000001", &all), Decision::Owner);
     }
 
     #[test]
     fn waiter_waits_for_the_nearest_request_ahead() {
         let all =
             children(&["a-lock-0000000001", "a-lock-0000000007", "a-lock-0000000003", "a-lock-0000000009"]);
-        assert_eq!(
-            decide(Access::Exclusive, "a-lock-0000000007", &all),
-            Decision::WaitFor("a-lock-0000000003")
-        );
+        assert_eq!(decide(EXCLUSIVE, "a-lock-0000000007", &all), Decision::WaitFor("a-lock-0000000003"));
     }
 
     #[test]
     fn requests_of_other_libraries_count_and_other_children_do_not() {
         let all = children(&["config", "x-3", "00ff__lock__0000000004", "x-a-lock-0000000005"]);
         assert_eq!(
-            decide(Access::Exclusive, "x-a-lock-0000000005", &all),
+            decide(EXCLUSIVE, "x-a-lock-0000000005", &all),
             Decision::WaitFor("00ff__lock__0000000004")
         );
         let all = children(&["config", "x-3", "x-a-lock-0000000005"]);
-        assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000005", &all), Decision::Owner);
+        assert_eq!(decide(EXCLUSIVE, "x-a-lock-0000000005", &all), Decision::Owner);
     }
 
     #[test]
@@ -154,8 +181,8 @@ mod tests {
     fn wrapped_numbers_are_behind_the_last_one_in_order() {
         let (last, wrapped) = (name("x-a", i32::MAX - 1), name("x-b", i32::MIN));
         let all = vec![wrapped.clone(), last.clone()];
-        assert_eq!(decide(Access::Exclusive, &last, &all), Decision::Owner);
-        assert_eq!(decide(Access::Exclusive, &wrapped, &all), Decision::WaitFor(&last));
+        assert_eq!(decide(EXCLUSIVE, &last, &all), Decision::Owner);
+        assert_eq!(decide(EXCLUSIVE, &wrapped, &all), Decision::WaitFor(&last));
     }
 
     #[test]
@@ -163,7 +190,7 @@ mod tests {
         for sequence in [i32::MAX, i32::MIN, i32::MIN + 1000] {
             let own = name("x-a", sequence);
             let all = children(&[&own, "config"]);
-            assert_eq!(decide(Access::Exclusive, &own, &all), Decision::Owner);
+            assert_eq!(decide(EXCLUSIVE, &own, &all), Decision::Owner);
         }
     }
 
@@ -178,8 +205,8 @@ mod tests {
         for own in &all {
             for other in all.iter().filter(|other| *other != own) {
                 let listed = [own.clone(), other.clone(), ahead.clone()];
-                assert_eq!(decide(Access::Exclusive, own, &listed[..2]), Decision::Exhausted, "{listed:?}");
-                assert_eq!(decide(Access::Exclusive, own, &listed), Decision::Exhausted, "{listed:?}");
+                assert_eq!(decide(EXCLUSIVE, own, &listed[..2]), Decision::Exhausted, "{listed:?}");
+                assert_eq!(decide(EXCLUSIVE, own, &listed), Decision::Exhausted, "{listed:?}");
             }
         }
     }
@@ -199,8 +226,8 @@ mod tests {
     fn order_is_kept_from_negative_to_positive_numbers() {
         let (last, first) = (name("x-a", -1), name("x-b", 0));
         let all = vec![first.clone(), last.clone()];
-        assert_eq!(decide(Access::Exclusive, &last, &all), Decision::Owner);
-        assert_eq!(decide(Access::Exclusive, &first, &all), Decision::WaitFor(&last));
+        assert_eq!(decide(EXCLUSIVE, &last, &all), Decision::Owner);
+        assert_eq!(decide(EXCLUSIVE, &first, &all), Decision::WaitFor(&last));
     }
 
     const READ: Access = Access::Read(NamingScheme::Recipe);
@@ -255,10 +282,7 @@ mod tests {
     #[test]
     fn exclusive_request_waits_for_readers() {
         let all = children(&["read-a-0000000001", "x-b-lock-0000000002"]);
-        assert_eq!(
-            decide(Access::Exclusive, "x-b-lock-0000000002", &all),
-            Decision::WaitFor("read-a-0000000001")
-        );
+        assert_eq!(decide(EXCLUSIVE, "x-b-lock-0000000002", &all), Decision::WaitFor("read-a-0000000001"));
     }
 
     #[test]
@@ -298,26 +322,23 @@ mod tests {
 
     #[test]
     fn unlisted_request_is_missing() {
-        assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &[]), Decision::Missing);
+        assert_eq!(decide(EXCLUSIVE, "x-a-lock-0000000001", &[]), Decision::Missing);
         let all = children(&["x-b-lock-0000000000"]);
-        assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &all), Decision::Missing);
+        assert_eq!(decide(EXCLUSIVE, "x-a-lock-0000000001", &all), Decision::Missing);
     }
 
     #[test]
     fn exactly_one_of_two_requests_with_one_number_owns() {
         let all = children(&["x-a-lock-0000000001", "x-b-lock-0000000001"]);
-        assert_eq!(decide(Access::Exclusive, "x-a-lock-0000000001", &all), Decision::Owner);
-        assert_eq!(
-            decide(Access::Exclusive, "x-b-lock-0000000001", &all),
-            Decision::WaitFor("x-a-lock-0000000001")
-        );
+        assert_eq!(decide(EXCLUSIVE, "x-a-lock-0000000001", &all), Decision::Owner);
+        assert_eq!(decide(EXCLUSIVE, "x-b-lock-0000000001", &all), Decision::WaitFor("x-a-lock-0000000001"));
     }
 
     #[test]
     fn exactly_one_of_two_requests_half_the_counter_apart_owns() {
         let all = children(&["x-a-lock-0000000000", "x-b-lock--2147483648"]);
-        assert_eq!(decide(Access::Exclusive, &all[0], &all), Decision::Owner);
-        assert_eq!(decide(Access::Exclusive, &all[1], &all), Decision::WaitFor(&all[0]));
+        assert_eq!(decide(EXCLUSIVE, &all[0], &all), Decision::Owner);
+        assert_eq!(decide(EXCLUSIVE, &all[1], &all), Decision::WaitFor(&all[0]));
     }
 
     #[test]
@@ -349,7 +370,7 @@ mod tests {
         prop_oneof![
             3 => Just(Access::Read(scheme)),
             2 => Just(Access::Write(scheme)),
-            1 => Just(Access::Exclusive),
+            1 => Just(Access::Exclusive(scheme)),
         ]
     }
 
@@ -373,6 +394,28 @@ mod tests {
 
     fn names(queue: &[(Access, String)]) -> Vec<String> {
         queue.iter().map(|(_, name)| name.clone()).rev().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn ordered_listing_decides_as_the_listing_does(
+            kinds in any_queue(), start in 0..1_000_000_i32, seed: u64, strangers in 0..3_usize,
+        ) {
+            let queue = queue_of(&kinds, start, seed);
+            let mut listed = names(&queue);
+            listed.extend(["config", "x-a-lock-0000000007", "x-b-lock-0000000007"].map(str::to_owned).into_iter().take(strangers));
+            let ordered = Ordered::of(&listed).unwrap();
+            for own in listed.iter().map(String::as_str).chain(["x-z-lock-0000000001"]) {
+                prop_assert_eq!(ordered.decide(own, &listed), decide(EXCLUSIVE, own, &listed));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_wrap_or_are_in_doubt_are_not_ordered() {
+        for name in ["x-a-lock--000000001", "x-a-lock-2147483647", "x-a-lock--2147483648"] {
+            assert!(Ordered::of(&children(&["x-b-lock-0000000001", name])).is_none(), "{name}");
+        }
     }
 
     fn share(one: Access, other: Access) -> bool {

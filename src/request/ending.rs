@@ -9,11 +9,14 @@ use super::{Ending, Event, Phase, Request, State};
 use crate::client::ZkResult;
 use crate::error::{LockError, LossReason};
 use crate::logging;
+use crate::recipe::path::ZNodePath;
 use crate::session::Target;
 
 /// The work left after the end of a request.
 struct Cleanup {
     left_behind: Option<Target>,
+    /// The znode of another request, on which a watch may be left.
+    watched: Option<ZNodePath>,
     /// Whether a worker is moving it.
     still_moving: bool,
 }
@@ -96,16 +99,22 @@ impl Request {
             }
         };
         *self.held_under.lock() = None;
+        // The deletion of the own znode uses up the watch on it.
+        let watched = state.watched.clone().filter(|watched| Some(watched) != znode.as_ref());
+        self.forget_watch(state);
         state.phase = Phase::Ended { znode, how };
         state.listing = None;
-        self.forget_watch(state);
+        self.core.listings().forget(&self.spec.dir, self.id);
         state.awaited = None;
-        Some(Cleanup { left_behind, still_moving: state.runner.stop() })
+        Some(Cleanup { left_behind, watched, still_moving: state.runner.stop() })
     }
 
     fn clean_up(&self, cleanup: Cleanup, first: Option<Sender<ZkResult<()>>>) {
         if let Some(target) = cleanup.left_behind {
             self.core.remove(target, first);
+        }
+        if let Some(path) = cleanup.watched {
+            self.core.remove_watch(&path, self.id);
         }
         // Last: a lingering session is finished when the last participant has left. A worker that
         // moves the request may have a deletion to add, so it leaves for the request.

@@ -8,13 +8,13 @@
 //! From `lock()` to the owner:
 //! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
 //!    events. (`locks/listening_lock.rs` does not wait.)
-//! 2. `steps.rs`: `join` submits the creation of the znode and the listing of the directory, on the
-//!    caller's thread (`connection/mod.rs` has the way to the wire). Their replies continue with
+//! 2. `steps.rs`: `join` submits the creation of the znode and the listing of the directory (only the
+//!    former behind a request of this session), on the caller's thread (`connection/mod.rs` has the way to the wire). Their replies continue with
 //!    `enqueued` and `decide`, on the connection's thread. With a client that blocks, a worker of
 //!    the session does all of this.
 //! 3. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which
 //!    predecessor?
-//! 4. `steps.rs`: `watch` looks at that predecessor and leaves a watch there; the request parks. Or
+//! 4. `looks.rs`: `watch` looks at that predecessor and leaves a watch there; the request parks. Or
 //!    `acquire` makes it the owner, under a lease of the session that admits owners
 //!    (`session/lease.rs`): `Event::Acquired`.
 //! 5. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
@@ -24,8 +24,11 @@
 //!    `session/state/mod.rs`.
 //! 2. `session/registry.rs` finds the participants that watch this path: one waiter, or the readers
 //!    behind a writer. `notify` wakes the task of each (`session/runner.rs`).
-//! 3. `steps.rs`: `evaluate` lists the queue again, together with others of its session
+//! 3. `looks.rs`: `evaluate` lists the queue again, together with others of its session
 //!    (`session/listings.rs`); then as above, from step 3 on.
+//!
+//! Behind an exclusive owner of the same session, a waiter sets no watch: `session/removal.rs` deletes
+//! the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks at the own znode only.
 //!
 //! Whatever ends a request goes through `ending.rs`, which leaves its znode to a deletion in the
 //! background (`session/removal.rs`).
@@ -51,7 +54,9 @@
 mod claim;
 mod downgrade;
 mod ending;
+mod looks;
 mod observer;
+mod peers;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -62,7 +67,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::client::Acl;
+use crate::client::{Acl, CreateMode};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
     Mutex,
@@ -91,6 +96,8 @@ pub(crate) struct RequestSpec {
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) retry: RetryPolicy,
     pub(crate) access: Access,
+    /// How a missing directory is created.
+    pub(crate) directory_mode: CreateMode,
 }
 
 pub(crate) struct Request {
@@ -112,14 +119,29 @@ struct State {
     /// The znode whose watch wakes the request. `None` for a request that must first list the queue
     /// or look at its own znode.
     watched: Option<ZNodePath>,
+    /// The nearest request ahead in a listing that has shown this one.
+    predecessor: Option<ZNodePath>,
+    /// The znode ahead, of an exclusive owner of this session, that was deleted while this request
+    /// waited for it.
+    left: Option<ZNodePath>,
     /// A listing that another request has made.
     listing: Option<Arc<Listing>>,
     /// The reply to a create was lost once.
     reply_lost: bool,
+    /// The replies in a row that could not be read.
+    unreadable: u8,
     /// Why the request failed, for those who wait for it.
     error: Option<LockError>,
     /// Dropped when the request is placed or has ended; `None` until a thread waits for that.
     awaited: Option<(Sender<Infallible>, Receiver<Infallible>)>,
+}
+
+impl State {
+    /// Whether nobody is ahead: the nearest request was an exclusive owner, and its znode is deleted.
+    /// No request can get between the two, so this stays true while the own znode exists.
+    fn is_first(&self) -> bool {
+        self.predecessor.is_some() && self.predecessor == self.left
+    }
 }
 
 enum Phase {
@@ -192,8 +214,11 @@ impl Request {
                 phase,
                 runner: Runner::default(),
                 watched: None,
+                predecessor: None,
+                left: None,
                 listing: None,
                 reply_lost: false,
+                unreadable: 0,
                 error: None,
                 awaited: None,
             }),
@@ -368,6 +393,15 @@ impl Request {
         }
     }
 
+    /// Whether the event was of a znode ahead that this session is deleting. The reply to that says
+    /// more, so the request registers for it again.
+    fn awaits_own_deletion(&self) -> bool {
+        let state = self.state.lock();
+        let is_waiting = matches!(state.phase, Phase::Queued { .. });
+        let ahead = state.watched.as_ref().filter(|_| is_waiting);
+        ahead.is_some_and(|ahead| self.core.registry().watch_leaving(ahead, self.id))
+    }
+
     fn log_suspension(&self) {
         let (is_owner, znode) = match &self.state.lock().phase {
             Phase::Owner { znode, .. } => (true, znode.clone()),
@@ -384,13 +418,17 @@ impl Request {
 impl Participant for Request {
     fn notify(self: Arc<Self>, why: Notification) {
         match why {
+            Notification::LookAgain if self.awaits_own_deletion() => {}
             Notification::LookAgain | Notification::Reconnected => {
                 self.forget_watch(&mut self.state.lock());
                 self.wake();
             }
             // A request that is still joining is repeated by its retry policy.
             Notification::Routine if self.znode().is_none() => {}
-            Notification::Routine => self.wake(),
+            Notification::Routine => {
+                self.look_for_peers();
+                self.wake();
+            }
             Notification::Suspended => self.log_suspension(),
             Notification::CheckLease => {
                 let over = {
@@ -403,5 +441,14 @@ impl Participant for Request {
             }
             Notification::SessionEnded(reason) => self.lose(reason),
         }
+    }
+
+    fn owner_left(self: Arc<Self>, path: &ZNodePath) {
+        {
+            let mut state = self.state.lock();
+            self.forget_watch(&mut state);
+            state.left = Some(path.clone());
+        }
+        self.wake();
     }
 }

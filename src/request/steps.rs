@@ -1,4 +1,5 @@
-//! The steps of a request: join, find the position, wait, own, check again.
+//! The steps of a request, and the first of them: to join the queue. [`looks`](super::looks) has those
+//! that follow: find the position, wait, own, check again.
 //!
 //! A step ends with a call to the server, whose outcome is taken up by the next function. With a
 //! client that blocks, a worker makes the steps one after the other. With a pipelined client the
@@ -11,44 +12,29 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Event, Phase, Request, RequestSpec};
-use crate::client::{Done, Enqueued, PipelinedClient, ZkError, ZkResult};
-use crate::error::{LockError, LossReason, Operation};
+use super::{Phase, Request, RequestSpec};
+use crate::client::{CreateMode, Done, Enqueued, PipelinedClient, Stat, ZkError, ZkResult};
+use crate::error::{LockError, Operation};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
-use crate::recipe::queue::{Decision, decide, find_duplicate, find_own};
-use crate::recipe::revocation;
-use crate::session::{
-    Admission, CallKind, ConnectionNumber, Core, Listing, ListingReader, Listings, Priority, Runner, Target,
-    Task, WatchOutcome,
-};
-
-/// How long a lock must be held before its own znode is watched. This saves a short hold a round
-/// trip. A deletion by another client is noticed after this delay plus one server notification.
-const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
-
-/// The interval between looks at an unreadable znode, whose watch the server may not report.
-const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
+use crate::recipe::queue::find_own;
+use crate::session::{CallKind, ConnectionNumber, Core, Listing, Priority, Runner, Target, Task};
 
 /// The least delay before a failed look is repeated, whatever the retry policy.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
-/// The interval between checks for a proof of the session's life, for a request whose turn has
-/// come.
-const LEASE_LOOK: Duration = Duration::from_millis(100);
+/// The number of replies in a row that cannot be read after which a waiter gives up.
+const MAX_UNREADABLE: u8 = 3;
 
 /// The action after a step.
 #[derive(PartialEq, Eq)]
-enum Next {
+pub(super) enum Next {
     Again,
     Park,
     /// A call is under way, or a worker at work, which goes on with the request.
     Pending,
 }
-
-/// What follows from a look at a znode, at this path and on this connection.
-type AfterLook = fn(&Arc<Request>, ZNodePath, ConnectionNumber, WatchOutcome) -> Next;
 
 /// A request whose next step waits for a worker. Without a worker, its session has ended, and so has
 /// the request.
@@ -130,7 +116,7 @@ impl Request {
     }
 
     /// Makes a call. Its outcome is taken up by `then`: here if the client blocks, otherwise later.
-    fn call<T: Send + 'static>(
+    pub(super) fn call<T: Send + 'static>(
         self: &Arc<Self>,
         kind: CallKind,
         call: impl FnOnce(&dyn PipelinedClient, Done<T>),
@@ -148,7 +134,7 @@ impl Request {
     }
 
     /// Makes a step that blocks, on a worker.
-    fn block(self: &Arc<Self>, step: impl FnOnce(&Arc<Self>) -> Next + Send + 'static) -> Next {
+    pub(super) fn block(self: &Arc<Self>, step: impl FnOnce(&Arc<Self>) -> Next + Send + 'static) -> Next {
         if !self.core.is_pipelined() {
             return step(self);
         }
@@ -165,6 +151,7 @@ impl Request {
         enum Step {
             Join { unconfirmed: bool },
             Evaluate(ZNodePath),
+            TakeOver(ZNodePath),
             WaitFor(ZNodePath),
             Verify(ZNodePath),
         }
@@ -173,8 +160,9 @@ impl Request {
             match &state.phase {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
                 Phase::Queued { znode, .. } => match &state.watched {
-                    None => Step::Evaluate(znode.clone()),
-                    Some(ahead) => Step::WaitFor(ahead.clone()),
+                    _ if state.is_first() => Step::TakeOver(znode.clone()),
+                    Some(ahead) if state.listing.is_none() => Step::WaitFor(ahead.clone()),
+                    _ => Step::Evaluate(znode.clone()),
                 },
                 Phase::Owner { znode, .. } => Step::Verify(znode.clone()),
                 Phase::Ended { .. } => return Next::Park,
@@ -184,41 +172,70 @@ impl Request {
             Step::Join { unconfirmed: true } => self.block(Request::find_again),
             Step::Join { unconfirmed: false } => self.join(),
             Step::Evaluate(znode) => self.evaluate(&znode),
-            Step::WaitFor(ahead) => self.watch(ahead, Request::waits_for),
+            Step::TakeOver(znode) => self.watch(znode, Request::take_over),
+            Step::WaitFor(ahead) => self.wait_for(ahead),
             Step::Verify(znode) => self.watch(znode, Request::verified),
         }
     }
 
-    /// Creates the znode and lists the queue.
+    /// Creates the znode, and lists the queue unless a request of this session is ahead.
     fn join(self: &Arc<Self>) -> Next {
-        let RequestSpec { dir, prefix, data, acl, .. } = &self.spec;
+        let RequestSpec { dir, prefix, data, acl, access, .. } = &self.spec;
+        if access.is_exclusive() && self.core.registry().is_in_queue(dir) {
+            let path = dir.child(prefix);
+            let call = |client: &dyn PipelinedClient, done| {
+                client.create(path.as_str(), data, acl, CreateMode::EphemeralSequential, done);
+            };
+            return self.call(CallKind::Write, call, |request, outcome| match outcome {
+                Ok((path, stat)) => request.created(path, stat),
+                Err(error) => request.not_created(error),
+            });
+        }
         let connection = self.core.connection();
         let call = |client: &dyn PipelinedClient, done| {
             client.create_and_list(dir.as_str(), prefix, data, acl, done)
         };
         self.call(CallKind::Write, call, move |request, outcome| match outcome {
             Ok(enqueued) => request.enqueued(enqueued, connection),
-            Err(ZkError::NoNode) => request.block(Request::make_parents),
-            Err(error) => request.join_failed(Operation::CREATE, error),
+            Err(error) => request.not_created(error),
         })
+    }
+
+    fn not_created(self: &Arc<Self>, error: ZkError) -> Next {
+        match error {
+            ZkError::NoNode => self.block(Request::make_parents),
+            error => self.join_failed(Operation::CREATE, error),
+        }
+    }
+
+    /// Waits for the nearest request of this session. What else is ahead is known from the next
+    /// listing.
+    fn created(self: &Arc<Self>, path: String, stat: Option<Stat>) -> Next {
+        let Some(znode) = self.joined(path, stat) else { return Next::Park };
+        let Some(before) = self.core.registry().watch_before(&znode, self.id) else { return Next::Again };
+        if self.set_watched(&before) {
+            let reader: Weak<Request> = Arc::downgrade(self);
+            self.core.listings().share_next(&self.spec.dir, self.id, reader);
+            self.placed(&before);
+        }
+        Next::Park
     }
 
     fn enqueued(self: &Arc<Self>, enqueued: Enqueued, connection: ConnectionNumber) -> Next {
         let Enqueued { path, stat, children } = enqueued;
-        if let Some(stat) = stat {
-            let _ = self.fencing_token.set(stat.czxid);
+        match self.joined(path, stat) {
+            Some(znode) => {
+                self.warn_of_peers(&znode, children.as_deref().unwrap_or_default());
+                self.decide(&znode, &Listing::new(connection, children))
+            }
+            None => Next::Park,
         }
-        let znode = ZNodePath::from_server(path);
-        if !self.joined(&znode) {
-            return Next::Park;
-        }
-        self.decide(&znode, &Listing { connection, children })
     }
 
     /// Creates the directory and its missing parents. Blocks.
     fn make_parents(self: &Arc<Self>) -> Next {
-        let RequestSpec { dir, acl, .. } = &self.spec;
-        match self.core.ensure_path(dir, acl) {
+        let RequestSpec { dir, acl, directory_mode, .. } = &self.spec;
+        match self.core.ensure_path(dir, acl, *directory_mode) {
             Ok(()) => Next::Again,
             Err(ZkError::NoNode) => {
                 let (operation, path) = (Operation::CREATE.name, dir.to_string());
@@ -247,28 +264,33 @@ impl Request {
         };
         let znode = dir.child(name);
         logging::debug!("found {znode} again, whose creation was not confirmed");
-        if let Ok(Some(stat)) = self.core.read(|client| client.exists(znode.as_str(), false)) {
-            let _ = self.fencing_token.set(stat.czxid);
+        let stat = self.core.read(|client| client.exists(znode.as_str(), false)).unwrap_or_default();
+        match self.joined(znode.to_string(), stat) {
+            Some(znode) => self.decide(&znode, &Listing::new(connection, Ok(listed))),
+            None => Next::Park,
         }
-        if !self.joined(&znode) {
-            return Next::Park;
-        }
-        self.decide(&znode, &Listing { connection, children: Ok(listed) })
     }
 
-    /// Notes the znode; `false` when the request was given up meanwhile, and the znode is deleted
+    /// Notes the znode; `None` when the request was given up meanwhile, and the znode is deleted
     /// again.
-    fn joined(self: &Arc<Self>, znode: &ZNodePath) -> bool {
+    fn joined(self: &Arc<Self>, path: String, stat: Option<Stat>) -> Option<ZNodePath> {
+        if let Some(stat) = stat {
+            let _ = self.fencing_token.set(stat.czxid);
+        }
+        let znode = ZNodePath::from_server(path);
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Ended { .. }) {
             drop(state);
-            self.core.remove(Target::ZNode(znode.clone()), None);
-            return false;
+            self.core.remove(Target::ZNode(znode), None);
+            return None;
         }
         state.phase = Phase::Queued { znode: znode.clone(), seen: false };
+        if self.spec.access.is_exclusive() {
+            self.core.registry().joined(&znode);
+        }
         drop(state);
         logging::info!("joined {znode}");
-        true
+        Some(znode)
     }
 
     fn join_failed(self: &Arc<Self>, operation: Operation, error: ZkError) -> Next {
@@ -311,234 +333,20 @@ impl Request {
         Next::Park
     }
 
-    /// Acts on the listing that was asked for, or asks for one, which wakes the request.
-    fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
-        let listing = self.state.lock().listing.take();
-        if let Some(listing) = listing {
-            return self.decide(znode, &listing);
-        }
-        let reader: Weak<Request> = Arc::downgrade(self);
-        Listings::ask(&self.core, &self.spec.dir, self.id, reader);
-        Next::Park
-    }
-
-    fn decide(self: &Arc<Self>, znode: &ZNodePath, listing: &Listing) -> Next {
-        let children = match &listing.children {
-            Ok(children) => children.as_slice(),
-            Err(ZkError::NoNode) => &[],
-            Err(error) => return self.look_failed(Operation::LIST, &self.spec.dir, *error),
-        };
-        if let Some(duplicate) = find_duplicate(&self.spec.prefix, znode.name(), children) {
-            return self.delete_duplicate(duplicate);
-        }
-        match decide(self.spec.access, znode.name(), children) {
-            Decision::Owner => self.acquire(znode, listing.connection),
-            Decision::Exhausted => {
-                self.fail(LockError::SequenceExhausted { path: znode.to_string() });
-                Next::Park
-            }
-            Decision::WaitFor(ahead) => self.watch(self.spec.dir.child(ahead), Request::waits_for),
-            Decision::Missing => {
-                self.lose(LossReason::NodeDeleted);
-                Next::Park
-            }
-        }
-    }
-
-    /// Takes the lock, which a listing on that connection has shown to be free.
-    fn acquire(self: &Arc<Self>, znode: &ZNodePath, connection: ConnectionNumber) -> Next {
-        let ownership = match self.core.admit(connection) {
-            Admission::Admitted(ownership) => ownership,
-            Admission::Unproven => return self.block(Request::await_lease),
-            // Contact was lost since: the listing may be older, and the znode gone.
-            Admission::Outdated => return Next::Again,
-        };
-        let mut state = self.state.lock();
-        if !matches!(state.phase, Phase::Queued { .. }) {
-            return Next::Park;
-        }
-        state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
-        *self.held_under.lock() = Some(ownership);
-        self.observer.post(Event::Acquired);
-        state.awaited = None;
-        drop(state);
-        logging::info!("acquired {znode}");
-        self.wake_after(OWN_WATCH_DELAY);
-        Next::Park
-    }
-
-    /// It is this request's turn, but the session is not proven alive for long enough. A proof
-    /// needs a request and its confirmation. Blocks.
-    fn await_lease(self: &Arc<Self>) -> Next {
-        if let Err(error) = self.core.prove_life() {
-            return self.look_failed(Operation::WATCH, &self.spec.dir, error);
-        }
-        if !self.core.admits_owners() {
-            self.wake_after(LEASE_LOOK);
-            return Next::Park;
-        }
-        Next::Again
-    }
-
-    /// Takes up the watch on the request ahead, the only one that is watched: a release wakes one
-    /// waiter, or the readers behind a writer.
-    fn waits_for(self: &Arc<Self>, ahead: ZNodePath, _: ConnectionNumber, sight: WatchOutcome) -> Next {
-        if sight == WatchOutcome::Gone {
-            // Deleted between the listing and the watch. The Java recipe waits for ever here.
-            self.forget_watch(&mut self.state.lock());
-            return Next::Again;
-        }
-        if let Some(znode) = self.placed() {
-            logging::debug!("{znode} waits for {ahead}");
-        }
-        let is_persistent = matches!(sight, WatchOutcome::Watched { is_persistent: true, .. });
-        if is_persistent && self.core.mentions_first(&ahead) {
-            logging::warn!("requests wait for {ahead}, which is persistent: no session's end deletes it");
-        }
-        Next::Park
-    }
-
-    /// Records that the request is behind another; returns its znode the first time.
-    fn placed(&self) -> Option<ZNodePath> {
-        let mut state = self.state.lock();
-        let Phase::Queued { seen, znode } = &mut state.phase else { return None };
-        let is_news = !std::mem::replace(seen, true);
-        let znode = is_news.then(|| znode.clone());
-        state.awaited = None;
-        znode
-    }
-
-    /// A create whose reply was lost took effect after all, beside its repetition. Its znode would
-    /// block others, or this request.
-    fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
-        let duplicate = self.spec.dir.child(name);
-        logging::warn!("deleting {duplicate}, a second znode of one request");
-        let path = duplicate.clone();
-        let call = |client: &dyn PipelinedClient, done| client.delete(path.as_str(), None, done);
-        self.call(CallKind::Write, call, move |request, outcome| match outcome {
-            Ok(()) | Err(ZkError::NoNode) => Next::Again,
-            Err(error) => request.look_failed(Operation::DELETE, &duplicate, error),
-        })
-    }
-
-    /// Takes up the watch on an owner's znode: takes over the session's current epoch if it still
-    /// exists.
-    fn verified(
-        self: &Arc<Self>,
-        _znode: ZNodePath,
-        connection: ConnectionNumber,
-        sight: WatchOutcome,
-    ) -> Next {
-        match sight {
-            WatchOutcome::Gone => self.lose(LossReason::NodeDeleted),
-            _ if !self.renew(connection) => self.lose_lease(),
-            WatchOutcome::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
-                self.report_revocation();
-            }
-            WatchOutcome::Watched { .. } | WatchOutcome::Unreadable => {}
-        }
-        Next::Park
-    }
-
-    /// Notifies the owner, once, that another client asks for the lock.
-    fn report_revocation(&self) {
-        let mut state = self.state.lock();
-        let Phase::Owner { znode, revocation_reported } = &mut state.phase else { return };
-        if std::mem::replace(revocation_reported, true) {
-            return;
-        }
-        self.observer.post(Event::RevocationRequested);
-        let znode = znode.clone();
-        drop(state);
-        logging::info!("somebody asks to release {znode}");
-    }
-
-    /// Moves an owner whose lease has not ended to the epoch of the connection on which its znode
-    /// was seen; `false` if the lease has ended.
-    fn renew(&self, connection: ConnectionNumber) -> bool {
-        let now = self.core.now();
-        let mut held_under = self.held_under.lock();
-        match &mut *held_under {
-            Some(held) if !held.covers(now) => false,
-            Some(held) => {
-                if let Some(epoch) = self.core.epoch_on(connection).filter(|epoch| epoch.covers(now)) {
-                    held.move_to(&epoch);
-                }
-                true
-            }
-            // Ended meanwhile.
-            None => true,
-        }
-    }
-
-    /// Looks at a znode and leaves a watch there.
-    fn watch(self: &Arc<Self>, path: ZNodePath, then: AfterLook) -> Next {
-        let connection = self.core.connection();
-        let before = {
-            let mut state = self.state.lock();
-            if matches!(state.phase, Phase::Ended { .. }) {
-                return Next::Park;
-            }
-            state.watched.replace(path.clone())
-        };
-        if let Some(before) = before.filter(|before| *before != path) {
-            self.core.registry().unwatch(&before, self.id);
-        }
-        self.core.registry().watch(&path, self.id);
-        let of_look = path.clone();
-        let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
-        self.call(CallKind::Read, call, move |request, outcome| match outcome {
-            Err(ZkError::NoAuth) => request.watch_unreadable(of_look, connection, then),
-            outcome => request.watched(of_look, connection, WatchOutcome::of_data(outcome), then),
-        })
-    }
-
-    fn watch_unreadable(
-        self: &Arc<Self>,
-        path: ZNodePath,
-        connection: ConnectionNumber,
-        then: AfterLook,
-    ) -> Next {
-        let of_look = path.clone();
-        let call = |client: &dyn PipelinedClient, done| client.exists(path.as_str(), true, done);
-        self.call(CallKind::Read, call, move |request, outcome| {
-            request.watched(of_look, connection, WatchOutcome::of_exists(outcome), then)
-        })
-    }
-
-    fn watched(
-        self: &Arc<Self>,
-        path: ZNodePath,
-        connection: ConnectionNumber,
-        sight: ZkResult<WatchOutcome>,
-        then: AfterLook,
-    ) -> Next {
-        // The request may have ended, or been woken, during the call, which had registered it
-        // again.
-        let is_watched = self.state.lock().watched.as_ref() == Some(&path);
-        if !is_watched {
-            self.core.registry().unwatch(&path, self.id);
-        }
-        match sight {
-            Ok(sight) => {
-                if sight == WatchOutcome::Unreadable {
-                    self.wake_after(UNREADABLE_LOOK);
-                }
-                then(self, path, connection, sight)
-            }
-            Err(error) => self.look_failed(Operation::WATCH, &path, error),
-        }
-    }
-
     /// A look at the queue failed. The request looks again later, by the reconnect if contact was
     /// lost, or ends if the error is final.
-    fn look_failed(self: &Arc<Self>, operation: Operation, path: &ZNodePath, error: ZkError) -> Next {
+    pub(super) fn look_failed(
+        self: &Arc<Self>,
+        operation: Operation,
+        path: &ZNodePath,
+        error: ZkError,
+    ) -> Next {
         match error {
             // The end of the session ends the request, and gives the reason.
             ZkError::SessionExpired => {}
-            // The connection ends with a reply that cannot be read. An owner looks on the next one.
-            ZkError::MarshallingError if self.is_owner() => {}
-            error if !error.is_transient() => self.fail(LockError::client(operation, path, error)),
+            error if !error.is_transient() && !self.tolerates(error) => {
+                self.fail(LockError::client(operation, path, error));
+            }
             _ if self.core.in_contact() => {
                 self.wake_after(self.spec.retry.delay().max(MIN_RETRY));
             }
@@ -547,24 +355,22 @@ impl Request {
         Next::Park
     }
 
+    /// Counts a reply that could not be read. Returns whether to look again: the next one may be
+    /// readable. An owner does not give up its lock for this.
+    fn tolerates(&self, error: ZkError) -> bool {
+        if error != ZkError::MarshallingError {
+            return false;
+        }
+        let mut state = self.state.lock();
+        state.unreadable = state.unreadable.saturating_add(1);
+        matches!(state.phase, Phase::Owner { .. }) || state.unreadable < MAX_UNREADABLE
+    }
+
     /// Delivers the posted events on a callback thread.
     pub(super) fn deliver_soon(&self) {
         if self.observer.has_callbacks() {
             let observer = Arc::clone(&self.observer);
             self.core.submit_callback(move || observer.deliver());
         }
-    }
-}
-
-impl ListingReader for Request {
-    fn take(self: Arc<Self>, listing: &Arc<Listing>) {
-        {
-            let mut state = self.state.lock();
-            if !matches!(state.phase, Phase::Queued { .. }) {
-                return;
-            }
-            state.listing = Some(Arc::clone(listing));
-        }
-        self.wake();
     }
 }

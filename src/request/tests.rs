@@ -3,12 +3,14 @@
 mod downgrade;
 mod lost_replies;
 mod many_requests;
+mod naming;
 mod predecessors;
 mod refusals;
 mod replacement;
 mod retries;
 mod session_ends;
 mod sharing;
+mod succession;
 mod withdrawal;
 
 use std::sync::Arc;

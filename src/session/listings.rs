@@ -6,36 +6,66 @@
 //! request asked may be outdated for it, so the request gets the next one. At most one is in
 //! progress, and one waits for it to end.
 
-use std::collections::BTreeMap;
-use std::collections::hash_map::{Entry, HashMap};
-use std::sync::{Arc, Weak};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::lease::ConnectionNumber;
 use super::registry::ParticipantId;
 use super::state::{CallKind, Core};
 use crate::client::{PipelinedClient, ZkResult};
 use crate::lock_order::{Mutex, rank::LISTINGS};
+use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
+use crate::recipe::queue::{Decision, Ordered, decide};
 
 /// The children of a directory.
 pub(crate) struct Listing {
     /// The connection on which the listing was sent.
     pub(crate) connection: ConnectionNumber,
     pub(crate) children: ZkResult<Vec<String>>,
+    /// Made for the first of many readers.
+    ordered: Option<OnceLock<Option<Ordered>>>,
+}
+
+impl Listing {
+    /// A listing for one reader.
+    pub(crate) fn new(connection: ConnectionNumber, children: ZkResult<Vec<String>>) -> Listing {
+        Listing { connection, children, ordered: None }
+    }
+
+    /// Decides for a request by the children.
+    pub(crate) fn decide<'a>(&self, access: Access, own: &str, children: &'a [String]) -> Decision<'a> {
+        let ordered = self.ordered.as_ref().filter(|_| access.is_exclusive());
+        match ordered.and_then(|ordered| ordered.get_or_init(|| Ordered::of(children)).as_ref()) {
+            Some(ordered) => ordered.decide(own, children),
+            None => decide(access, own, children),
+        }
+    }
 }
 
 /// A participant that asks for listings.
 pub(crate) trait ListingReader: Send + Sync {
-    /// Takes a listing that was sent after it was asked for. Must return at once.
-    fn take(self: Arc<Self>, listing: &Arc<Listing>);
+    /// Takes a listing that was sent after it was asked for.
+    fn take(&self, listing: &Arc<Listing>);
+
+    /// Decides by the listing. Must return at once.
+    fn decide(self: Arc<Self>);
 }
 
 /// The listings of one session.
 #[derive(Default)]
 pub(crate) struct Listings {
-    /// The directories of which a listing is under way, each with the readers that have asked since
-    /// it was sent.
-    under_way: Mutex<LISTINGS, HashMap<ZNodePath, Readers>>,
+    /// The directories that are listed, or in which readers wait for that.
+    dirs: Mutex<LISTINGS, HashMap<ZNodePath, Dir>>,
+}
+
+#[derive(Default)]
+struct Dir {
+    is_under_way: bool,
+    /// A reader has asked for the next listing, which follows the one under way.
+    is_asked: bool,
+    /// Those who get the next listing.
+    readers: Readers,
 }
 
 type Readers = BTreeMap<ParticipantId, Weak<dyn ListingReader>>;
@@ -44,14 +74,32 @@ impl Listings {
     /// Lists a directory for the reader. If a listing is under way already, the reader gets the next
     /// one. May block if the client does.
     pub(crate) fn ask(core: &Arc<Core>, dir: &ZNodePath, id: ParticipantId, reader: Weak<dyn ListingReader>) {
-        match core.listings().under_way.lock().entry(dir.clone()) {
-            Entry::Vacant(entry) => drop(entry.insert(Readers::new())),
-            Entry::Occupied(mut entry) => {
-                entry.get_mut().insert(id, reader);
+        let readers = {
+            let mut dirs = core.listings().dirs.lock();
+            let entry = dirs.entry(dir.clone()).or_default();
+            entry.readers.insert(id, reader);
+            if std::mem::replace(&mut entry.is_under_way, true) {
+                entry.is_asked = true;
                 return;
             }
+            std::mem::take(&mut entry.readers)
+        };
+        Listings::list(core, dir.clone(), readers);
+    }
+
+    /// Has the reader get the next listing that another one asks for.
+    pub(crate) fn share_next(&self, dir: &ZNodePath, id: ParticipantId, reader: Weak<dyn ListingReader>) {
+        self.dirs.lock().entry(dir.clone()).or_default().readers.insert(id, reader);
+    }
+
+    /// Forgets a reader that needs no listing any more.
+    pub(crate) fn forget(&self, dir: &ZNodePath, id: ParticipantId) {
+        let mut dirs = self.dirs.lock();
+        let Some(entry) = dirs.get_mut(dir) else { return };
+        entry.readers.remove(&id);
+        if !entry.is_under_way && entry.readers.is_empty() {
+            dirs.remove(dir);
         }
-        Listings::list(core, dir.clone(), Readers::from([(id, reader)]));
     }
 
     fn list(core: &Arc<Core>, dir: ZNodePath, readers: Readers) {
@@ -62,24 +110,28 @@ impl Listings {
         core.begin(CallKind::Read, call, move |children| {
             // Before the readers get this one: they may ask for the next.
             Listings::list_next(&of_listing, of_dir);
-            let listing = Arc::new(Listing { connection, children });
-            for reader in readers.into_values().filter_map(|reader| reader.upgrade()) {
-                reader.take(&listing);
-            }
+            let ordered = (readers.len() > 1).then(OnceLock::new);
+            let listing = Arc::new(Listing { connection, children, ordered });
+            let readers: Vec<_> = readers.values().filter_map(Weak::upgrade).collect();
+            // First all of them: one that is notified by another's decision has the listing then.
+            readers.iter().for_each(|reader| reader.take(&listing));
+            readers.into_iter().for_each(ListingReader::decide);
         });
     }
 
-    /// Begins the listing for which readers wait.
+    /// Begins the listing for which readers wait that have asked since the last one was sent.
     fn list_next(core: &Arc<Core>, dir: ZNodePath) {
         let readers = {
-            let mut under_way = core.listings().under_way.lock();
-            match under_way.get_mut(&dir) {
-                Some(readers) if !readers.is_empty() => std::mem::take(readers),
-                _ => {
-                    under_way.remove(&dir);
-                    return;
+            let mut dirs = core.listings().dirs.lock();
+            let Some(entry) = dirs.get_mut(&dir) else { return };
+            if !std::mem::take(&mut entry.is_asked) {
+                entry.is_under_way = false;
+                if entry.readers.is_empty() {
+                    dirs.remove(&dir);
                 }
+                return;
             }
+            std::mem::take(&mut entry.readers)
         };
         if core.is_pipelined() {
             Listings::list(core, dir, readers);
@@ -92,6 +144,6 @@ impl Listings {
     /// How many wait for the next listing of a directory.
     #[cfg(test)]
     pub(crate) fn waiting(&self, dir: &ZNodePath) -> usize {
-        self.under_way.lock().get(dir).map_or(0, BTreeMap::len)
+        self.dirs.lock().get(dir).map_or(0, |entry| entry.readers.len())
     }
 }

@@ -249,6 +249,23 @@ impl Session {
         self.core().session_timeout()
     }
 
+    /// Returns the number of the session, which ZooKeeper's logs and four-letter commands write in
+    /// hexadecimal. `None` on a client that does not report it, as the crate `zookeeper`.
+    ///
+    /// A session that [replaces](crate::SessionBuilder::replace_lost_sessions) a lost one has
+    /// another number.
+    #[must_use]
+    pub fn session_id(&self) -> Option<i64> {
+        self.core().client().session_id()
+    }
+
+    /// Returns the server of the present connection, or of the last one, with the address that its
+    /// name was resolved to. `None` on a client that does not report it, as the crate `zookeeper`.
+    #[must_use]
+    pub fn server(&self) -> Option<String> {
+        self.core().client().server()
+    }
+
     /// Closes the session: its locks are released, waiting calls return an error, listeners and
     /// guards report [`SessionClosed`](LossReason::SessionClosed). Closes every handle. Idempotent.
     ///

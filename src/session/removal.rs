@@ -60,6 +60,9 @@ impl Removal {
         let attempts = Mutex::new(Attempts { first, ..Attempts::default() });
         let removal = Arc::new(Removal { id, core: Arc::clone(core), target, attempts });
         core.registry().add(id, Arc::<Removal>::clone(&removal));
+        if let Target::ZNode(path) = &removal.target {
+            core.registry().leaves(path);
+        }
         match core.end_reason() {
             Some(reason) => removal.notify(Notification::SessionEnded(reason)),
             None => removal.wake(),
@@ -121,6 +124,10 @@ impl Removal {
                 match failed_before {
                     true => logging::info!("removed {} after all", self.target),
                     false => logging::debug!("removed {}", self.target),
+                }
+                match &self.target {
+                    Target::ZNode(path) => self.core.registry().deleted(path),
+                    Target::Children { dir, prefix } => self.core.registry().deleted_children(dir, prefix),
                 }
                 self.end();
             }

@@ -63,8 +63,8 @@ struct RecordingListener {
 /// Creates a lock on a client's session.
 pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir: &'static str) {
     let access = match world.profile.shares {
-        true => world.state().random.of(&[Access::Exclusive, READ, READ, WRITE, WRITE]),
-        false => Access::Exclusive,
+        true => world.state().random.of(&[Access::Exclusive(SCHEME), READ, READ, WRITE, WRITE]),
+        false => Access::Exclusive(SCHEME),
     };
     let number = world.state().locks.len();
     let listener = RecordingListener { world: Arc::downgrade(world), lock: number };

@@ -4,7 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::client::{
-    Acl, CreateMode, Done, Enqueued, EventSink, PipelinedClient, Stat, ZkResult, ZooKeeperClient,
+    Acl, CreateMode, Created, Done, Enqueued, EventSink, Op, PipelinedClient, Stat, Transacted, ZkResult,
+    ZooKeeperClient,
 };
 use crate::panics::contain_call;
 use crate::session::{Priority, Runtime};
@@ -34,6 +35,11 @@ impl OnWorkers {
 }
 
 impl PipelinedClient for OnWorkers {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
+        let (path, data, acl) = (path.to_owned(), data.to_owned(), acl.to_owned());
+        self.submit(done, move |client| client.create(&path, &data, &acl, mode).map(|path| (path, None)));
+    }
+
     fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
         let (dir, prefix, data, acl) = (dir.to_owned(), prefix.to_owned(), data.to_owned(), acl.to_owned());
         self.submit(done, move |client| client.create_and_list(&dir, &prefix, &data, &acl));
@@ -90,6 +96,10 @@ impl ZooKeeperClient for OnWorkers {
         self.client.set_data(path, data, version)
     }
 
+    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
+        self.client.transact(operations)
+    }
+
     fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
         self.client.remove_watches(path, is_unwanted);
     }
@@ -100,6 +110,10 @@ impl ZooKeeperClient for OnWorkers {
 
     fn subscribe(&self, sink: EventSink) -> bool {
         self.client.subscribe(sink)
+    }
+
+    fn session_id(&self) -> Option<i64> {
+        self.client.session_id()
     }
 
     fn session_timeout(&self) -> Duration {

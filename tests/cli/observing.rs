@@ -93,11 +93,21 @@ fn readers_own_together() {
 #[test]
 fn free_lock_is_an_empty_queue() {
     let fixture = Fixture::new();
+    fixture.create_dir();
     fixture.hold().unlock().unwrap();
     let ended = fixture.zklock(&["who"]);
     ended.assert_succeeded();
     assert_eq!(ended.out, format!("nobody holds {}, and nobody waits for it\n", fixture.dir));
     assert_eq!(names(&serde_json::from_str(&fixture.zklock(&["who", "--json"]).out).unwrap()), "");
+}
+
+#[test]
+fn container_without_requests_is_a_free_lock() {
+    let fixture = Fixture::new();
+    // Servers keep one that has never had a child.
+    let container = CreateMode::Container;
+    fixture.zookeeper().create(&fixture.dir, b"", &Acl::open_unsafe(), container).unwrap();
+    fixture.zklock(&["who"]).assert_succeeded();
 }
 
 #[test]
@@ -157,6 +167,7 @@ fn leader_is_shown_by_its_data() {
 #[test]
 fn election_without_a_leader_is_1() {
     let fixture = Fixture::new();
+    fixture.create_dir();
     fixture.hold().unlock().unwrap();
     fixture.zklock(&["leader"]).assert_failed(1, "nobody leads");
     let program = Program::start(fixture.server, &["leader", "--watch", &fixture.dir]);

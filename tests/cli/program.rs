@@ -200,14 +200,19 @@ impl Fixture {
         eventually(&format!("{count} requests"), || directory.contenders().unwrap().len() == count);
     }
 
-    /// Creates a znode in the directory, which is made if it is missing.
-    pub fn create(&self, name: &str, data: &[u8], mode: CreateMode) -> String {
+    /// Makes the directory if it is missing. Servers remove one that a lock has made.
+    pub fn create_dir(&self) {
         let zookeeper = self.zookeeper();
         if zookeeper.exists(&self.dir).unwrap().is_none() {
             zookeeper.create(&self.dir, b"", &Acl::open_unsafe(), CreateMode::Persistent).unwrap();
         }
+    }
+
+    /// Creates a znode in the directory, which is made if it is missing.
+    pub fn create(&self, name: &str, data: &[u8], mode: CreateMode) -> String {
+        self.create_dir();
         let path = format!("{}/{name}", self.dir);
-        zookeeper.create(&path, data, &Acl::open_unsafe(), mode).unwrap()
+        self.zookeeper().create(&path, data, &Acl::open_unsafe(), mode).unwrap()
     }
 
     pub fn exists(&self, path: &str) -> bool {

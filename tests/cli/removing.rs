@@ -60,6 +60,7 @@ fn holder_that_releases_is_not_forced() {
 #[test]
 fn free_lock_needs_no_revocation() {
     let fixture = Fixture::new();
+    fixture.create_dir();
     fixture.hold().unlock().unwrap();
     let ended = fixture.zklock(&["revoke"]);
     ended.assert_succeeded();

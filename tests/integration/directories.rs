@@ -1,20 +1,21 @@
 //! Inspection and cleanup of lock directories.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use zookeeper::{Acl, CreateMode, Permission, ZooKeeper};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, LeaderWatch, LockDirectory, LockError, LockInfo, LockKind, LockOptions, LossReason,
-    NamingScheme, ReadWriteLock, Session, SessionState, Wait, WriteLock,
+    NamedLocks, NamingScheme, ReadWriteLock, Session, SessionState, Wait, WriteLock,
 };
 
 use crate::fixtures::{
     ErrorVariant, LONG, Observer, RecordingListener, SHORT, connect, next, session, unique_dir,
 };
 use crate::support::relay::Relay;
-use crate::support::server::{self, Server};
+use crate::support::server::{self, Server, ServerOptions};
 use crate::support::wait::{deadline, eventually};
 
 /// A lock directory, and a client that can write to it.
@@ -364,4 +365,64 @@ fn dropped_watches_leave_only_the_owners_watch() {
     eventually("their watches are removed", || server.watch_count() <= 1);
     lock.unlock().unwrap();
     eventually("no watch is left", || server.watch_count() == 0);
+}
+
+/// A server that looks for empty containers that often.
+fn tidy_server(interval_ms: u32) -> Server {
+    let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={interval_ms}")];
+    Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() })
+}
+
+#[test]
+fn directories_of_many_locks_disappear_and_come_back() {
+    let server = tidy_server(50);
+    let session = session(&server);
+    let observer = Observer::at(&server);
+    let locks = NamedLocks::new(&session, "/locks").unwrap();
+    for _ in 0..2 {
+        for name in 0..50 {
+            locks.get(&name.to_string()).unwrap().lock().unwrap().unlock().unwrap();
+        }
+        eventually("the directories are gone", || observer.children("/locks").is_empty());
+    }
+}
+
+#[test]
+fn directory_that_is_no_container_stays() {
+    let server = tidy_server(50);
+    let session = session(&server);
+    let observer = Observer::at(&server);
+    let lock = |dir: &str, options| BlockingWriteLock::with_options(&session, dir, options).unwrap();
+    for options in [LockOptions::new().container(false), LockOptions::new().naming(NamingScheme::Kazoo)] {
+        lock("/locks/stays", options).lock().unwrap().unlock().unwrap();
+        lock("/locks/goes", LockOptions::new()).lock().unwrap().unlock().unwrap();
+        eventually("the container is gone", || !observer.exists("/locks/goes"));
+        assert!(observer.exists("/locks/stays"));
+        observer.delete("/locks/stays");
+    }
+}
+
+/// Every acquisition may find the directory deleted at any step.
+#[test]
+fn locks_exclude_each_other_in_a_directory_that_disappears_all_the_time() {
+    let server = tidy_server(1);
+    let sessions = [session(&server), session(&server)];
+    let (inside, turns) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for session in &sessions {
+            let (inside, turns) = (&inside, &turns);
+            scope.spawn(move || {
+                let lock = BlockingWriteLock::new(session, "/locks/brief").unwrap();
+                for _ in 0..200 {
+                    let guard = lock.lock().unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two owners at once");
+                    assert!(guard.is_owner());
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(turns.load(Ordering::SeqCst), 400);
 }

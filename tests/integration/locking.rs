@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, CancelToken, LockError, LockOptions, Wait, WriteLock};
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, CancelToken, LockError, LockOptions, Session, Wait, WriteLock,
+};
 
 use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
-use crate::support::server;
+use crate::support::server::{self, Server};
 use crate::support::wait::{eventually, scaled};
 
 /// Counts the holders, and records their greatest number.
@@ -248,32 +250,52 @@ fn with_lock_returns_the_result() {
     assert!(lock.try_lock().unwrap().is_some());
 }
 
+/// The znodes below this directory that somebody watches. Nobody watches the directory itself.
+fn watched_below(server: &Server, dir: &str) -> Vec<String> {
+    let watches = server.four_letter("wchp");
+    assert!(!watches.lines().any(|line| line == dir), "{watches}");
+    watches.lines().filter(|line| line.starts_with(&format!("{dir}/"))).map(str::to_owned).collect()
+}
+
 #[test]
-fn waiters_are_woken_one_at_a_time() {
-    let server = server::Server::start();
-    let (holder, waiting) = (session(&server), session(&server));
+fn waiters_of_many_sessions_are_woken_one_at_a_time() {
+    let server = Server::start();
+    let sessions: Vec<Session> = (0..20).map(|_| session(&server)).collect();
     let dir = unique_dir("herd");
-    let guard = BlockingWriteLock::new(&holder, &dir).unwrap().lock().unwrap();
-    let waiters: Vec<WriteLock> = (0..200)
-        .map(|_| {
-            let lock = WriteLock::new(&waiting, &dir).unwrap();
-            assert!(!lock.lock().unwrap());
-            lock
-        })
-        .collect();
-    // Each waiter has one watch, on a different path, and none is on the directory.
-    let watches_before = server.four_letter("wchp");
-    assert_eq!(watches_before.lines().filter(|line| line.starts_with(&format!("{dir}/"))).count(), 200);
-    assert!(!watches_before.lines().any(|line| line == dir), "{watches_before}");
+    let guard = BlockingWriteLock::new(&session(&server), &dir).unwrap().lock().unwrap();
+    let waiters = waiters(&sessions, &dir);
+    assert_eq!(watched_below(&server, &dir).len(), 20, "each watches another znode");
     guard.unlock().unwrap();
     eventually("the first waiter owns the lock", || waiters[0].is_owner());
     assert!(!waiters[1..].iter().any(|lock| lock.is_owner()));
-    // Only the watch on the released znode has fired.
-    let watches_after = server.four_letter("wchp");
-    let remaining = |line: &&str| {
-        line.starts_with(&format!("{dir}/")) && !line.ends_with(waiters[0].id().unwrap().as_str())
+    let id = waiters[0].id().unwrap();
+    let of_waiters = watched_below(&server, &dir).into_iter().filter(|path| *path != id);
+    assert_eq!(of_waiters.count(), 18, "only the watch on the released znode has fired");
+}
+
+#[test]
+fn waiters_of_one_session_share_one_watch_and_are_woken_one_at_a_time() {
+    let server = Server::start();
+    let dir = unique_dir("herd");
+    let guard = BlockingWriteLock::new(&session(&server), &dir).unwrap().lock().unwrap();
+    let waiters = waiters(&vec![session(&server); 200], &dir);
+    assert_eq!(watched_below(&server, &dir), [guard.id()]);
+    guard.unlock().unwrap();
+    for (turn, waiter) in waiters.iter().enumerate() {
+        eventually("the next waiter owns the lock", || waiter.is_owner());
+        assert!(!waiters[turn + 1..].iter().any(|lock| lock.is_owner()));
+        waiter.unlock().unwrap();
+    }
+    eventually("no watch is left", || server.watch_count() == 0);
+}
+
+fn waiters(sessions: &[Session], dir: &str) -> Vec<WriteLock> {
+    let join = |session| {
+        let lock = WriteLock::new(session, dir).unwrap();
+        assert!(!lock.lock().unwrap());
+        lock
     };
-    assert_eq!(watches_after.lines().filter(remaining).count(), 198);
+    sessions.iter().map(join).collect()
 }
 
 #[test]
@@ -347,4 +369,20 @@ fn lock_on_a_closed_session_fails() {
     assert!(lock.try_lock().unwrap_err().is_closed());
     assert_eq!(guard.fencing_token().unwrap(), token, "it is known");
     assert!(guard.unlock().unwrap_err().is_closed());
+}
+
+#[test]
+fn waiters_that_give_up_leave_no_watch() {
+    let server = Server::start();
+    let (of_owner, of_waiter) = (session(&server), session(&server));
+    let guard = BlockingWriteLock::new(&of_owner, "/locks/a").unwrap().lock().unwrap();
+    let waiter = BlockingWriteLock::new(&of_waiter, "/locks/a").unwrap();
+    for _ in 0..5 {
+        assert!(waiter.try_lock_for(scaled(Duration::from_millis(100))).unwrap().is_none());
+    }
+    // The owner's, on its own znode.
+    eventually("the waiters' watches are removed", || server.watch_count() <= 1);
+    guard.unlock().unwrap();
+    waiter.lock().unwrap().unlock().unwrap();
+    eventually("no watch is left", || server.watch_count() == 0);
 }

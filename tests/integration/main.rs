@@ -16,6 +16,7 @@ mod fixtures;
 
 mod brought_handle;
 mod cohorts;
+mod committing;
 #[cfg(all(feature = "test-util", feature = "zookeeper"))]
 mod conformance;
 mod connecting;

@@ -9,6 +9,9 @@ use crate::json::Json;
 use crate::output::{Table, printable};
 use crate::spans::{age, show_duration, show_time};
 
+/// The owner of a container, which is no session. Directories of locks are containers.
+const CONTAINER: i64 = i64::MIN;
+
 /// Reads the queue.
 ///
 /// # Errors
@@ -28,10 +31,13 @@ fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
         RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3),
     );
     let Some(stat) = zookeeper.exists(dir)? else {
-        return Err(Failure::new(NO_DIRECTORY, format!("{dir} does not exist")));
+        return Err(Failure::new(
+            NO_DIRECTORY,
+            format!("{dir} does not exist: nobody uses this lock, or the path is wrong"),
+        ));
     };
     let why = match (stat.num_children, stat.data_length) {
-        _ if stat.ephemeral_owner != 0 => "it belongs to a session".to_owned(),
+        _ if ![0, CONTAINER].contains(&stat.ephemeral_owner) => "it belongs to a session".to_owned(),
         (0, 0) => return Ok(()),
         (0, bytes) => format!("it has {bytes} bytes of data and no children"),
         (1, _) => "its child is no request".to_owned(),

@@ -3,7 +3,9 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::client::{Acl, ClientEvent, CreateMode, Enqueued, EventSink, Granted, Stat, ZkError, ZkResult};
+use crate::client::{
+    Acl, ClientEvent, CreateMode, Enqueued, EventSink, Granted, Op, Stat, Transacted, ZkError, ZkResult,
+};
 
 /// A violation, by clients that otherwise are the fake server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,9 @@ pub(super) enum Flaw {
     FailedCreateIsListed,
     DataAreCut,
     LongRequestHangs,
+    TransactionIsPartial,
+    ChecksAreIgnored,
+    WantedWatchIsRemoved,
     EventTwice,
     EventOfTheParent,
     WatchStaysAfterAFailedRead,
@@ -56,6 +61,9 @@ const NOTICED: &[(Flaw, &str)] = &[
     (FailedCreateIsListed, "create_and_list_fails_as_create_does"),
     (DataAreCut, "data_of_nearly_a_mebibyte_are_kept"),
     (LongRequestHangs, "request_that_is_too_long_fails"),
+    (TransactionIsPartial, "failed_transaction_changes_nothing"),
+    (ChecksAreIgnored, "failed_check_fails_a_transaction"),
+    (WantedWatchIsRemoved, "wanted_watch_is_not_removed"),
     (EventTwice, "watch_set_twice_fires_once"),
     (EventOfTheParent, "own_change_fires_a_watch"),
     (WatchStaysAfterAFailedRead, "failed_read_sets_no_watch"),
@@ -178,6 +186,31 @@ impl ZooKeeperClient for Flawed {
         };
         let listed = if self.has(ListsBeforeTheCreate) { before } else { self.get_children(dir, false) };
         Ok(Enqueued::new(created, listed))
+    }
+
+    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
+        match self.flaw {
+            TransactionIsPartial => {
+                let mut outcome = Ok(Transacted::Committed(Vec::new()));
+                for (position, operation) in operations.iter().enumerate() {
+                    outcome = self.inner.transact(std::slice::from_ref(operation));
+                    if let Ok(Transacted::Failed { error, .. }) = outcome {
+                        return Ok(Transacted::Failed { position, error });
+                    }
+                }
+                outcome
+            }
+            ChecksAreIgnored => {
+                let changes = operations.iter().filter(|operation| !matches!(operation, Op::Check { .. }));
+                self.inner.transact(&changes.cloned().collect::<Vec<_>>())
+            }
+            _ => self.inner.transact(operations),
+        }
+    }
+
+    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        let is_forced = self.has(WantedWatchIsRemoved);
+        self.inner.remove_watches(path, &|| is_forced || is_unwanted());
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

@@ -85,7 +85,6 @@ impl Reply {
     /// Returns the position and the error of the request that made a multi fail.
     ///
     /// The server reports the requests before it with code 0, and those after it with -2.
-    #[cfg_attr(not(test), allow(dead_code, reason = "no lock uses a transaction yet"))]
     pub(crate) fn multi_failure(&self) -> Option<(usize, ZkError)> {
         let Reply::Multi(results) = self else { return None };
         let failed = |result: &Result<Reply, ZkError>| result.as_ref().err().copied();

@@ -32,7 +32,6 @@ use crate::error::{LockError, Operation, Result};
 use crate::locks::cohort_options::CohortOptions;
 use crate::locks::locking::{self, Release, Released};
 use crate::protocol_support::ProtocolSupport;
-use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{QueuePosition, Request};
 use crate::session::{Core, Moment, OnNewSession, Process, Session};
@@ -216,7 +215,7 @@ impl Cohort {
     }
 
     fn start(self: &Arc<Self>, number: u64) {
-        let spec = locking::spec(&self.dir, &self.support, Access::Exclusive);
+        let spec = locking::spec(&self.dir, &self.support, locking::exclusive(&self.support));
         let observer = CohortObserver::new(number, self);
         let request = CohortRequest::new(number, Request::new(self.session(), spec, observer));
         if self.shared.install(&request) {

@@ -94,7 +94,7 @@ impl History {
     }
 
     fn create(&mut self, which: usize) {
-        let access = [Access::Exclusive, Access::Write(SCHEME), Access::Read(SCHEME)][which % 3];
+        let access = [Access::Exclusive(SCHEME), Access::Write(SCHEME), Access::Read(SCHEME)][which % 3];
         let phase = match which {
             12.. => Phase::OtherLibrary,
             _ => Phase::Queued { listed: None, waits_for: None },

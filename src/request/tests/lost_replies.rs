@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::locks::locking;
 use crate::recipe::access::Access;
+use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Event, Observer, Request};
 
@@ -80,7 +81,7 @@ fn request_continues_after_a_step_that_panics() {
     let fixture = Fixture::join(&zk);
     let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
     let dir = ZNodePath::parse(DIR).unwrap();
-    let spec = locking::spec(&dir, &support, Access::Exclusive);
+    let spec = locking::spec(&dir, &support, Access::Exclusive(NamingScheme::Recipe));
     let observer = Arc::new(PanicsOnce(AtomicBool::new(true)));
     let request = Request::new(&fixture.session, spec, observer);
     request.start();
@@ -138,6 +139,7 @@ fn second_znode_ahead_of_the_own_one_is_deleted() {
     let fixture = Fixture::join(&zk);
     let late = zk.clone();
     let session = fixture.client.session_id();
+    fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
     fixture.client.after_next(SimOperation::Create, move || {
         let name = late.children(DIR).remove(0);
         late.set_sequence(DIR, -5);
@@ -176,4 +178,48 @@ fn an_owner_survives_a_look_whose_reply_cannot_be_read() {
     fixture.client.reconnect();
     eventually("it looks again", || zk.calls(SimOperation::GetData) > calls);
     assert!(guard.is_owner() && guard.loss().is_none());
+}
+
+/// The number of looks whose replies cannot be read until a waiter gives up.
+const MAX_UNREADABLE: usize = 3;
+
+#[test]
+fn a_waiter_looks_again_after_replies_that_cannot_be_read() {
+    for operation in [SimOperation::GetChildren, SimOperation::GetData] {
+        let zk = SimulatedZooKeeper::new();
+        let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
+        let fixture = Fixture::join(&zk);
+        for _ in 1..MAX_UNREADABLE {
+            fixture.client.fail_next(operation, Effect::After, ZkError::MarshallingError);
+        }
+        let (lock, calls) = fixture.listening();
+        assert!(!lock.lock().unwrap());
+        assert_eq!(fixture.client.pending_faults(), 0, "{operation:?}");
+        // The count begins again.
+        for _ in 1..MAX_UNREADABLE {
+            fixture.client.fail_next(operation, Effect::After, ZkError::MarshallingError);
+        }
+        fixture.client.disconnect();
+        fixture.client.reconnect();
+        eventually("the waiter looks again", || fixture.client.pending_faults() == 0);
+        zk.delete(&ahead);
+        assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
+    }
+}
+
+#[test]
+fn a_waiter_is_dropped_after_three_replies_in_a_row_that_cannot_be_read() {
+    for operation in [SimOperation::GetChildren, SimOperation::GetData] {
+        let zk = SimulatedZooKeeper::new();
+        zk.create_sequential(DIR, "x-ahead-lock-", None);
+        let fixture = Fixture::join(&zk);
+        for _ in 0..MAX_UNREADABLE {
+            fixture.client.fail_next(operation, Effect::After, ZkError::MarshallingError);
+        }
+        let (lock, calls) = fixture.listening();
+        let error = lock.lock().unwrap_err();
+        assert!(matches!(error, LockError::Server { source: ZkError::MarshallingError, .. }), "{error}");
+        assert_eq!(next(&calls), Call::Dropped(LossReason::Refused));
+        assert_eq!(fixture.client.pending_faults(), 0, "{operation:?}");
+    }
 }

@@ -37,13 +37,21 @@ fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
     zk.clear_log();
     // The first waiter lists the queue before the others have asked for a listing.
     let (release, held) = crossbeam_channel::bounded::<()>(0);
-    fixture.client.before_next(SimOperation::GetChildren, move || assert!(held.recv().is_err()));
+    let (begin, begun) = crossbeam_channel::bounded::<()>(0);
+    fixture.client.before_next(SimOperation::GetChildren, move || {
+        drop(begin);
+        assert!(held.recv().is_err());
+    });
     fixture.client.reconnect();
+    // From then on only those who ask wait: the others are the readers of this listing.
+    assert!(begun.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
     let (core, dir) = (fixture.session.core(), ZNodePath::parse(DIR).unwrap());
     eventually("the others have asked", || core.listings().waiting(&dir) == WAITERS - 1);
     drop(release);
-    eventually("every waiter watches its predecessor", || zk.calls(SimOperation::GetData) == WAITERS);
-    assert_eq!(zk.calls(SimOperation::GetChildren), 2);
+    eventually("every waiter has a listing", || {
+        zk.calls(SimOperation::GetChildren) == 2 && core.listings().waiting(&dir) == 0
+    });
+    eventually("the first waiter watches its predecessor", || zk.calls(SimOperation::GetData) == 1);
     zk.delete(&ahead);
     for (lock, calls) in &locks {
         assert_eq!(next(calls), Call::Acquired);

@@ -111,7 +111,7 @@ impl Core {
     /// if nobody else waits for it.
     pub(crate) fn remove_watch(&self, path: &ZNodePath, id: ParticipantId) {
         self.registry.unwatch(path, id);
-        // Participants register before their calls. So whoever registers after this check sets the
+        // Participants register before their calls. So one that registers after this check sets its
         // watch after the removal.
         let is_unwanted = || !self.registry.is_watched(path);
         if let Err(message) = contain(|| self.client.remove_watches(path.as_str(), &is_unwanted)) {
@@ -163,12 +163,22 @@ impl Core {
         if has_ended && !self.outlives_us() { Err(ZkError::SessionExpired) } else { Ok(()) }
     }
 
-    /// Creates a persistent znode and its missing parents. Does nothing if it exists.
-    pub(crate) fn ensure_path(self: &Arc<Self>, path: &ZNodePath, acl: &[Acl]) -> ZkResult<()> {
+    /// Creates a znode without data and its missing parents, which persist. Does nothing if it
+    /// exists. A server without containers creates a persistent znode in their place.
+    pub(crate) fn ensure_path(
+        self: &Arc<Self>,
+        path: &ZNodePath,
+        acl: &[Acl],
+        mut mode: CreateMode,
+    ) -> ZkResult<()> {
         let mut missing = vec![path.clone()];
         while let Some(next) = missing.last() {
-            match self.write(|client| client.create(next.as_str(), &[], acl, CreateMode::Persistent)) {
+            let mode_of_next = if next == path { mode } else { CreateMode::Persistent };
+            match self.write(|client| client.create(next.as_str(), &[], acl, mode_of_next)) {
                 Ok(_) | Err(ZkError::NodeExists) => drop(missing.pop()),
+                Err(ZkError::Unimplemented) if mode_of_next == CreateMode::Container => {
+                    mode = CreateMode::Persistent;
+                }
                 // A parent that is deleted repeatedly prolongs the loop by one step per deletion.
                 Err(ZkError::NoNode) => match next.parent() {
                     Some(parent) => missing.push(parent),

@@ -5,6 +5,7 @@
 
 mod calls;
 mod life;
+mod participants;
 mod routine;
 mod status;
 #[cfg(test)]
@@ -13,7 +14,7 @@ mod tests;
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -24,11 +25,9 @@ use super::clock::Moment;
 use super::lease::{Admission, ConnectionNumber, Lease, LeaseEpoch};
 use super::listings::Listings;
 use super::process::Process;
-use super::registry::{Notification, Participant, ParticipantId, Registry};
-use super::removal::{Removal, Target};
+use super::registry::{Notification, Registry};
 use super::runtime::{Priority, Runtime, Signal};
-use crate::client::{ClientEvent, Granted, ZooKeeperClient};
-use crate::client::{ZkError, ZkResult};
+use crate::client::{ClientEvent, Granted, ZkError, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
     self, Mutex,
@@ -40,6 +39,7 @@ use crate::recipe::path::ZNodePath;
 pub(crate) use calls::{CallKind, WatchOutcome};
 #[cfg(test)]
 pub(crate) use life::KEEP_ALIVE_PATH;
+use participants::Orphans;
 use status::Status;
 
 /// How many znodes are remembered that the log has mentioned.
@@ -246,6 +246,10 @@ impl Core {
         self.status.lock().lease.last_contact()
     }
 
+    pub(crate) fn client(&self) -> &dyn ZooKeeperClient {
+        &*self.client
+    }
+
     pub(crate) fn session_timeout(&self) -> Duration {
         self.status.lock().lease.session_timeout()
     }
@@ -440,65 +444,6 @@ impl Core {
         }
         mentioned.insert(path.clone())
     }
-
-    // ---- participants
-
-    /// Adds a participant, which is notified at once if the session has ended meanwhile.
-    pub(crate) fn join(&self, id: ParticipantId, participant: Arc<dyn Participant>) {
-        self.registry.add(id, Arc::clone(&participant));
-        if let Some(reason) = self.end_reason() {
-            participant.notify(Notification::SessionEnded(reason));
-        }
-    }
-
-    pub(crate) fn leave(self: &Arc<Self>, id: ParticipantId) {
-        self.registry.remove(id);
-        let is_lingering = self.status.lock().is_lingering();
-        if is_lingering && self.registry.is_empty() {
-            self.finish();
-        }
-    }
-
-    /// Deletes a znode of this session, trying again until it is gone or the session has ended. The
-    /// first outcome is sent to `first`.
-    pub(crate) fn remove(self: &Arc<Self>, target: Target, first: Option<Sender<ZkResult<()>>>) {
-        Removal::start(self, target, first);
-    }
-
-    /// Leaves a deletion to the session that follows, if there is one. A call that was under way at
-    /// the end of this session may return after the next has begun.
-    pub(super) fn leave_behind(&self, target: Target) {
-        let successor = match &mut *self.orphans.lock() {
-            Orphans::Kept(targets) => return targets.push(target),
-            Orphans::PassedOn(successor) => successor.upgrade(),
-        };
-        if let Some(successor) = successor {
-            successor.remove(target, None);
-        }
-    }
-
-    /// Passes the deletions that are left to the session that follows, and those to come.
-    pub(super) fn pass_orphans_to(&self, successor: &Arc<Core>) {
-        let passed_on = Orphans::PassedOn(Arc::downgrade(successor));
-        let former = std::mem::replace(&mut *self.orphans.lock(), passed_on);
-        let Orphans::Kept(targets) = former else { return };
-        for target in targets {
-            successor.remove(target, None);
-        }
-    }
-
-    fn notify_all_participants(&self, why: Notification) {
-        lock_order::assert_none_held();
-        for participant in self.registry.everybody() {
-            participant.notify(why);
-        }
-    }
-}
-
-/// The deletions that a session has left.
-enum Orphans {
-    Kept(Vec<Target>),
-    PassedOn(Weak<Core>),
 }
 
 /// What the client reports of its current connection.

@@ -11,8 +11,8 @@ use super::endpoint::{Contact, Continuation, Endpoint};
 use super::session::Wired;
 use crate::LockError;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat, ZkError,
-    ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat,
+    ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::connection::Credential;
 use crate::connection::codec::{DEFAULT_MAX_FRAME, Reply, Request};
@@ -171,6 +171,11 @@ fn created_in(outcome: ZkResult<Reply>) -> ZkResult<(String, Stat)> {
 }
 
 impl PipelinedClient for SimulatedConnection {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
+        let request = Request::Create { path: path.into(), data: data.into(), acl: acl.into(), mode };
+        self.send(request, done, |outcome| created_in(outcome).map(|(path, stat)| (path, Some(stat))));
+    }
+
     fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
         let create = Request::Create {
             path: format!("{dir}/{prefix}").into(),

@@ -1,0 +1,127 @@
+//! Long queues, measured in a separate process: how fast requests join, how fast the lock passes from
+//! the first to the last, and the memory of each while all of them wait.
+
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::{Sender, unbounded};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockListener, LockOptions, Session, WriteLock};
+
+use crate::footprint::Size;
+use crate::measure::Plan;
+use crate::table::{print_numbers, print_title};
+use crate::{DATA, ROOT, session};
+
+/// The argument that makes this program the measured process.
+pub(crate) const CHILD: &str = "--queue-of";
+
+/// The threads that join. Each waits for one round trip at a time.
+const JOINING: usize = 8;
+/// Created first, so that shared buffers and threads have reached their size.
+const WARM_UP: usize = 100;
+
+const AIM_JOINED: f64 = 2_000.0;
+const AIM_PASSED: f64 = 1_000.0;
+const AIM_BYTES: f64 = 4_096.0;
+
+/// Reports who has acquired.
+struct Turn(usize, Sender<usize>);
+
+impl LockListener for Turn {
+    fn lock_acquired(&self) {
+        // The receiver is gone at the end.
+        let _ = self.1.send(self.0);
+    }
+    fn lock_released(&self) {}
+}
+
+pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize, sessions: usize) {
+    let measured: Vec<[f64; 3]> =
+        (0..plan.footprints.min(3)).map(|_| measure_in_child(connect_string, waiting, sessions)).collect();
+    let of = |index: usize| measured.iter().map(|numbers| numbers[index]).collect::<Vec<f64>>();
+    let of_sessions = if sessions == 1 { "1 session".to_owned() } else { format!("{sessions} sessions") };
+    print_title(&format!("a queue of {waiting} requests of {of_sessions}"), "");
+    // The aims are for one session: others learn of a release by a watch and a listing.
+    if sessions == 1 {
+        print_numbers("joined per second", &of(0), "> 2000", |rate| rate > AIM_JOINED);
+        print_numbers("hand-overs per second", &of(1), "> 1000", |rate| rate > AIM_PASSED);
+    } else {
+        print_numbers("joined per second", &of(0), "-", |_| true);
+        print_numbers("hand-overs per second", &of(1), "-", |_| true);
+    }
+    print_numbers("resident bytes per waiter", &of(2), "< 4096", |bytes| bytes < AIM_BYTES);
+}
+
+fn measure_in_child(connect_string: &str, waiting: usize, sessions: usize) -> [f64; 3] {
+    let this_program = std::env::current_exe().expect("the system knows this program's path");
+    let output = Command::new(this_program)
+        .args([CHILD, connect_string, &waiting.to_string(), &sessions.to_string()])
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("this program runs once more");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    numbers.try_into().unwrap_or_else(|_| panic!("the measured process printed {text:?}"))
+}
+
+/// The measured process: prints how many joined per second and acquired per second, and the bytes
+/// per waiter.
+pub(crate) fn child(connect_string: &str, waiting: &str, sessions: &str) {
+    let number = |text: &str| text.parse::<usize>().expect("it is a number");
+    let (waiting, sessions) = (number(waiting), number(sessions));
+    let dir = format!("{ROOT}/long-{}", std::process::id());
+    let holder = session(connect_string);
+    let guard = BlockingWriteLock::new(&holder, &dir).and_then(|lock| lock.lock()).expect("it is free");
+    let sessions: Vec<Session> = (0..sessions).map(|_| session(connect_string)).collect();
+    let (sender, turns) = unbounded();
+
+    let warm_up = join(&sessions, &dir, WARM_UP, &sender);
+    warm_up.iter().for_each(|lock| drop(lock.unlock()));
+    let (before, begun) = (Size::now(), Instant::now());
+    let locks = join(&sessions, &dir, waiting, &sender);
+    let joining = begun.elapsed();
+    let bytes = (Size::now().resident_kib - before.resident_kib) * 1024.0 / waiting as f64;
+
+    guard.unlock().expect("it was held");
+    let first = turns.recv().expect("the first acquires");
+    let begun = Instant::now();
+    locks[first].unlock().expect("it was held");
+    for number in turns.iter().take(waiting - 1) {
+        locks[number].unlock().expect("it was held");
+    }
+    let passing = begun.elapsed();
+    let per_second = |count: usize, time: std::time::Duration| count as f64 / time.as_secs_f64();
+    println!("{} {} {bytes}", per_second(waiting, joining), per_second(waiting - 1, passing));
+    sessions.iter().for_each(Session::close);
+}
+
+/// Joins with requests of all sessions in turn.
+fn join(sessions: &[Session], dir: &str, count: usize, sender: &Sender<usize>) -> Vec<WriteLock> {
+    let next = Mutex::new(Vec::with_capacity(count));
+    thread::scope(|scope| {
+        for _ in 0..JOINING {
+            scope.spawn(|| {
+                loop {
+                    let lock = {
+                        let mut locks = next.lock().expect("no thread panics");
+                        let number = locks.len();
+                        if number == count {
+                            return;
+                        }
+                        let session = &sessions[number % sessions.len()];
+                        let (options, turn) = (LockOptions::new().data(DATA), Turn(number, sender.clone()));
+                        let lock = WriteLock::with_options(session, dir, options, turn);
+                        let lock = std::sync::Arc::new(lock.expect("the path is valid"));
+                        locks.push(std::sync::Arc::clone(&lock));
+                        lock
+                    };
+                    assert!(!lock.lock().expect("the server answers"), "another holds it");
+                }
+            });
+        }
+    });
+    let locks = next.into_inner().expect("no thread panics");
+    locks.into_iter().map(|lock| std::sync::Arc::into_inner(lock).expect("no thread has it")).collect()
+}

@@ -1,0 +1,88 @@
+//! Transactions: operations of which all take effect, or none.
+
+use super::{Acl, CreateMode, Stat, ZkError};
+
+/// An operation of a [transaction](super::ZooKeeperClient::transact).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Op {
+    /// Creates a znode.
+    #[non_exhaustive]
+    Create {
+        /// Its full path, without the sequence number if `mode` is sequential.
+        path: String,
+        /// Its data.
+        data: Vec<u8>,
+        /// Its ACL.
+        acl: Vec<Acl>,
+        /// What kind of znode it is.
+        mode: CreateMode,
+    },
+    /// Deletes a znode.
+    #[non_exhaustive]
+    Delete {
+        /// Its full path.
+        path: String,
+        /// Only at this version of its data.
+        version: Option<i32>,
+    },
+    /// Replaces the data of a znode.
+    #[non_exhaustive]
+    SetData {
+        /// Its full path.
+        path: String,
+        /// The new data.
+        data: Vec<u8>,
+        /// Only at this version of its data.
+        version: Option<i32>,
+    },
+    /// Changes nothing, and fails if the znode does not exist.
+    #[non_exhaustive]
+    Check {
+        /// Its full path.
+        path: String,
+        /// Fails at any other version of its data, too.
+        version: Option<i32>,
+    },
+}
+
+impl Op {
+    /// Returns the path of the znode, without the sequence number if the operation creates one.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Op::Create { path, .. }
+            | Op::Delete { path, .. }
+            | Op::SetData { path, .. }
+            | Op::Check { path, .. } => path,
+        }
+    }
+}
+
+/// What an operation of a successful transaction has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpOutcome {
+    /// The full path of the new znode.
+    Created(String),
+    /// The znode is deleted.
+    Deleted,
+    /// The znode's metadata after the change of its data.
+    DataSet(Stat),
+    /// The check has passed.
+    Checked,
+}
+
+/// The server's answer to a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transacted {
+    /// All operations took effect, with these outcomes in order.
+    Committed(Vec<OpOutcome>),
+    /// None took effect, because of this one.
+    Failed {
+        /// Its position, from zero.
+        position: usize,
+        /// Its error.
+        error: ZkError,
+    },
+}

@@ -1,0 +1,272 @@
+//! [`Transaction`]: changes that take effect only while a lock is held.
+
+use std::sync::Arc;
+
+use crate::client::{Acl, CreateMode, Op, OpOutcome, Transacted, ZkError, ZkResult};
+use crate::error::{LockError, Operation, Result};
+use crate::recipe::path::ZNodePath;
+use crate::request::Request;
+
+/// The changes that [`LockGuard::commit`](crate::LockGuard::commit) makes: all of them, or none.
+///
+/// Paths are those of the session, so below the chroot if there is one. A version is that of a
+/// znode's data ([`Stat::version`](crate::Stat)).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a transaction changes nothing before it is returned from the closure of `commit`"]
+pub struct Transaction {
+    operations: Vec<Op>,
+}
+
+impl Transaction {
+    /// Creates a persistent znode that everybody may change. Fails if it exists.
+    pub fn create(self, path: &str, data: impl Into<Vec<u8>>) -> Transaction {
+        self.create_with(path, data, &Acl::open_unsafe(), CreateMode::Persistent)
+    }
+
+    /// Creates a znode. Fails if it exists.
+    pub fn create_with(
+        self,
+        path: &str,
+        data: impl Into<Vec<u8>>,
+        acl: &[Acl],
+        mode: CreateMode,
+    ) -> Transaction {
+        self.then(Op::Create { path: path.to_owned(), data: data.into(), acl: acl.to_vec(), mode })
+    }
+
+    /// Replaces the data of a znode. Fails if it does not exist.
+    pub fn set_data(self, path: &str, data: impl Into<Vec<u8>>) -> Transaction {
+        self.then(Op::SetData { path: path.to_owned(), data: data.into(), version: None })
+    }
+
+    /// Replaces the data of a znode. Fails if they do not have this version.
+    pub fn set_data_at(self, path: &str, data: impl Into<Vec<u8>>, version: i32) -> Transaction {
+        self.then(Op::SetData { path: path.to_owned(), data: data.into(), version: Some(version) })
+    }
+
+    /// Deletes a znode. Fails if it does not exist, or has children.
+    pub fn delete(self, path: &str) -> Transaction {
+        self.then(Op::Delete { path: path.to_owned(), version: None })
+    }
+
+    /// Deletes a znode. Fails if its data do not have this version.
+    pub fn delete_at(self, path: &str, version: i32) -> Transaction {
+        self.then(Op::Delete { path: path.to_owned(), version: Some(version) })
+    }
+
+    /// Fails if the znode does not exist.
+    pub fn check(self, path: &str) -> Transaction {
+        self.then(Op::Check { path: path.to_owned(), version: None })
+    }
+
+    /// Fails if the znode's data do not have this version.
+    pub fn check_at(self, path: &str, version: i32) -> Transaction {
+        self.then(Op::Check { path: path.to_owned(), version: Some(version) })
+    }
+
+    fn then(mut self, operation: Op) -> Transaction {
+        self.operations.push(operation);
+        self
+    }
+
+    fn validate(&self, own: &ZNodePath) -> Result<()> {
+        if self.operations.is_empty() {
+            return Err(invalid("it is empty"));
+        }
+        for operation in &self.operations {
+            let path = ZNodePath::parse(operation.path())?;
+            if path == *own {
+                return Err(invalid("it names the znode of the lock itself; unlock deletes it"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn invalid(rule: &str) -> LockError {
+    LockError::InvalidArgument { argument: "transaction", rule: rule.to_owned() }
+}
+
+/// Makes the changes in one transaction that also checks the znode of a lock.
+pub(crate) fn commit(
+    request: &Arc<Request>,
+    znode: &ZNodePath,
+    is_owner: bool,
+    transaction: Transaction,
+) -> Result<Vec<OpOutcome>> {
+    transaction.validate(znode)?;
+    if !is_owner {
+        return Err(not_owner(znode));
+    }
+    // The znode is created once, with a GUID in its name, and nobody can be ahead of an owner: the
+    // lock is held as long as it exists.
+    let mut operations = vec![Op::Check { path: znode.to_string(), version: None }];
+    operations.extend(transaction.operations);
+    let submitted = operations.clone();
+    let outcome = request
+        .core()
+        .call(Operation::COMMIT, znode, move |core| core.write(|client| client.transact(&submitted)))?;
+    committed(znode, &operations, outcome)
+}
+
+fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>) -> Result<Vec<OpOutcome>> {
+    match outcome {
+        Ok(Transacted::Committed(mut outcomes)) => {
+            if outcomes.is_empty() {
+                return Err(LockError::client(Operation::COMMIT, znode, ZkError::MarshallingError));
+            }
+            // That of the lock's own check.
+            outcomes.remove(0);
+            Ok(outcomes)
+        }
+        Ok(Transacted::Failed { position: 0, error: ZkError::NoNode }) => Err(not_owner(znode)),
+        Ok(Transacted::Failed { position, error }) => {
+            let failed = operations.get(position);
+            let path = failed.map_or(znode.as_str(), Op::path);
+            Err(LockError::client(failed.map_or(Operation::COMMIT, operation_of), path, error))
+        }
+        Err(ZkError::BadArguments) => {
+            Err(invalid("it is longer than a server accepts, a mebibyte by default"))
+        }
+        Err(error) => Err(LockError::client(Operation::COMMIT, znode, error)),
+    }
+}
+
+fn not_owner(znode: &ZNodePath) -> LockError {
+    LockError::NotOwner { operation: Operation::COMMIT.name, path: znode.to_string() }
+}
+
+fn operation_of(operation: &Op) -> Operation {
+    match operation {
+        Op::Create { .. } => Operation::CREATE,
+        Op::Delete { .. } => Operation::DELETE,
+        Op::SetData { .. } => Operation::SET_DATA,
+        Op::Check { .. } => Operation::CHECK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
+    use crate::{BlockingWriteLock, CohortLock, LockGuard, Session};
+
+    const DIR: &str = "/locks/a";
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    struct Held {
+        zookeeper: SimulatedZooKeeper,
+        client: Arc<crate::fake::SimulatedClient>,
+        guard: LockGuard,
+    }
+
+    fn held() -> Held {
+        crate::testing::begin();
+        let zookeeper = SimulatedZooKeeper::new();
+        zookeeper.create("/report", b"old");
+        let client = zookeeper.connect(TIMEOUT);
+        let session = Session::from_client(Arc::<crate::fake::SimulatedClient>::clone(&client)).unwrap();
+        let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+        Held { zookeeper, client, guard }
+    }
+
+    fn report(zookeeper: &SimulatedZooKeeper) -> String {
+        String::from_utf8(zookeeper.data("/report").unwrap()).unwrap()
+    }
+
+    #[test]
+    fn owner_changes_several_znodes_at_once() {
+        let Held { zookeeper, guard, .. } = held();
+        let outcomes = guard
+            .commit(|changes| {
+                changes.set_data_at("/report", "new", 0).create("/made", "data").check("/locks")
+            })
+            .unwrap();
+        let [OpOutcome::DataSet(stat), OpOutcome::Created(made), OpOutcome::Checked] = outcomes.as_slice()
+        else {
+            panic!("{outcomes:?}")
+        };
+        assert_eq!((stat.version, made.as_str()), (1, "/made"));
+        assert_eq!(report(&zookeeper), "new");
+        guard.commit(|changes| changes.delete("/made")).unwrap();
+        assert!(!zookeeper.exists("/made"));
+    }
+
+    #[test]
+    fn owner_whose_znode_is_gone_changes_nothing_even_if_it_has_not_noticed() {
+        let Held { zookeeper, client, guard } = held();
+        let (server, znode) = (zookeeper.clone(), guard.id().to_owned());
+        client.before_next(SimOperation::Transact, move || server.delete(&znode));
+        let error = guard.commit(|changes| changes.set_data("/report", "new")).unwrap_err();
+        assert!(matches!(error, LockError::NotOwner { .. }), "{error:?}");
+        assert_eq!(report(&zookeeper), "old");
+    }
+
+    #[test]
+    fn owner_without_a_lease_asks_no_server() {
+        let Held { zookeeper, client, guard } = held();
+        client.expire();
+        zookeeper.clear_log();
+        let error = guard.commit(|changes| changes.set_data("/report", "new")).unwrap_err();
+        assert!(matches!(error, LockError::NotOwner { .. }), "{error:?}");
+        assert_eq!(zookeeper.calls(SimOperation::Transact), 0);
+    }
+
+    #[test]
+    fn operation_that_fails_is_named_and_undoes_the_others() {
+        let Held { zookeeper, guard, .. } = held();
+        let error =
+            guard.commit(|changes| changes.set_data("/report", "new").delete("/missing")).unwrap_err();
+        assert!(matches!(&error, LockError::Server { path, .. } if path == "/missing"), "{error:?}");
+        assert_eq!(error.source().unwrap().to_string(), ZkError::NoNode.to_string());
+        let error = guard.commit(|changes| changes.set_data_at("/report", "new", 7)).unwrap_err();
+        assert_eq!(error.source().unwrap().to_string(), ZkError::BadVersion.to_string());
+        assert_eq!(report(&zookeeper), "old");
+        assert!(guard.is_owner());
+    }
+
+    #[test]
+    fn transaction_that_cannot_be_right_is_refused() {
+        let Held { zookeeper, guard, .. } = held();
+        let own = guard.id().to_owned();
+        let wrong: [fn(Transaction, &str) -> Transaction; 3] = [
+            |changes, _| changes,
+            |changes, own| changes.set_data("/report", "new").delete(own),
+            |changes, _| changes.set_data("/report", vec![0; 1 << 20]),
+        ];
+        for change in wrong {
+            let error = guard.commit(|changes| change(changes, &own)).unwrap_err();
+            assert!(matches!(error, LockError::InvalidArgument { .. }), "{error:?}");
+        }
+        let error = guard.commit(|changes| changes.delete("report")).unwrap_err();
+        assert!(matches!(error, LockError::InvalidPath { .. }), "{error:?}");
+        assert_eq!(report(&zookeeper), "old");
+    }
+
+    #[test]
+    fn lost_reply_is_an_unknown_outcome() {
+        let Held { zookeeper, client, guard } = held();
+        client.fail_next(SimOperation::Transact, Effect::After, ZkError::ConnectionLoss);
+        let error = guard.commit(|changes| changes.set_data("/report", "new")).unwrap_err();
+        assert!(error.is_connection_loss(), "{error:?}");
+        assert_eq!(report(&zookeeper), "new");
+    }
+
+    #[test]
+    fn cohort_guard_commits_only_during_its_turn() {
+        let Held { zookeeper, client, guard } = held();
+        drop(guard);
+        let session = Session::from_client(zookeeper.connect(TIMEOUT)).unwrap();
+        drop(client);
+        let lock = CohortLock::new(&session, "/locks/b").unwrap();
+        let guard = lock.lock().unwrap();
+        guard.commit(|changes| changes.set_data("/report", "new")).unwrap();
+        zookeeper.delete(guard.id());
+        let error = guard.commit(|changes| changes.set_data("/report", "newer")).unwrap_err();
+        assert!(matches!(error, LockError::NotOwner { .. }), "{error:?}");
+        assert_eq!(report(&zookeeper), "new");
+    }
+}

@@ -1,0 +1,280 @@
+//! The libraries whose requests may be in a lock directory, known by the names of the requests, and
+//! which other requests each of them counts.
+//!
+//! This crate counts every name with a sequence number, so it never owns beside another library. A
+//! library that does not count a name of this crate may own beside it.
+
+use super::kind::LockKind;
+use super::znode_name::{ZNodeName, generated_sequence};
+
+/// The library that made a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Apache's `WriteLock`, in Java or C.
+    Apache,
+    /// Curator's `InterProcessMutex` and `LeaderSelector`, and other clients with such names.
+    CuratorMutex,
+    /// A reader of Curator's `InterProcessReadWriteLock`.
+    CuratorReader,
+    /// A writer of Curator's `InterProcessReadWriteLock`.
+    CuratorWriter,
+    /// Curator's `LeaderLatch`.
+    CuratorLatch,
+    /// kazoo's `Lock`, `Election` or `WriteLock`: they have the same name.
+    Kazoo,
+    /// kazoo's `ReadLock`.
+    KazooReader,
+    /// A reader of HBase's `InterProcessReadWriteLock`.
+    HbaseReader,
+}
+
+impl Peer {
+    /// Returns the library for the name of its request. `None` for a library that counts every
+    /// request, as this crate does, or fails for a name that it cannot read, as go-zookeeper does,
+    /// and for a name that belongs to no library known here.
+    ///
+    /// Requests of this crate under the scheme of a library are not distinguished from the
+    /// library's.
+    fn of(name: &str) -> Option<Peer> {
+        let before = before_number(name)?;
+        let is_apache = |id: &str| id.chars().all(|digit| digit.is_ascii_hexdigit());
+        let session_id = before.strip_prefix("x-").and_then(|rest| rest.strip_suffix('-'));
+        if let Some(guid) = before.strip_prefix("_c_") {
+            let ends = [
+                ("-latch-", Peer::CuratorLatch),
+                ("__READ__", Peer::CuratorReader),
+                ("__WRIT__", Peer::CuratorWriter),
+            ];
+            let of_end = ends.into_iter().find(|(end, _)| before.ends_with(end)).map(|(_, peer)| peer);
+            // The GUIDs of go-zookeeper have no dashes.
+            let is_curators = guid.strip_suffix("-lock-").is_some_and(|guid| guid.contains('-'));
+            return of_end.or(is_curators.then_some(Peer::CuratorMutex));
+        }
+        if before == "read-" {
+            return Some(Peer::HbaseReader);
+        }
+        if session_id.is_some_and(|id| is_apache(id.strip_prefix('-').unwrap_or(id))) {
+            return Some(Peer::Apache);
+        }
+        let ends = [("__lock__", Peer::Kazoo), ("__rlock__", Peer::KazooReader)];
+        ends.into_iter().find(|(end, _)| before.ends_with(end)).map(|(_, peer)| peer)
+    }
+
+    /// Whether a request of this library waits for a request of that name that is ahead of it.
+    fn counts(self, ahead: &str) -> bool {
+        let Some(before) = before_number(ahead) else { return false };
+        let ends_with_any = |ends: &[&str]| ends.iter().any(|end| before.ends_with(end));
+        match self {
+            // The number after the last dash.
+            Peer::Apache => before.ends_with('-'),
+            // A name without the marker is sorted by its whole text.
+            Peer::CuratorMutex => ends_with_any(&["lock-"]),
+            Peer::CuratorReader => ends_with_any(&["__WRIT__"]),
+            Peer::CuratorWriter => ends_with_any(&["__READ__", "__WRIT__"]),
+            Peer::CuratorLatch => ends_with_any(&["latch-"]),
+            // A `Lock` does not count readers, but cannot be distinguished from a `WriteLock`.
+            Peer::Kazoo => ends_with_any(&["__lock__", "__rlock__"]),
+            Peer::KazooReader => ends_with_any(&["__lock__"]),
+            Peer::HbaseReader => before.starts_with("write-"),
+        }
+    }
+
+    /// The library and its class, for a message.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Peer::Apache => "Apache's WriteLock",
+            Peer::CuratorMutex => "Curator's InterProcessMutex or LeaderSelector",
+            Peer::CuratorReader | Peer::CuratorWriter => "Curator's InterProcessReadWriteLock",
+            Peer::CuratorLatch => "Curator's LeaderLatch",
+            Peer::Kazoo => "kazoo's Lock, Election or WriteLock",
+            Peer::KazooReader => "kazoo's ReadLock",
+            Peer::HbaseReader => "HBase's InterProcessReadWriteLock",
+        }
+    }
+
+    /// What makes this library and a request of this crate count each other.
+    pub(crate) fn remedy(self) -> &'static str {
+        match self {
+            Peer::Apache => "an exclusive lock with NamingScheme::Recipe",
+            Peer::CuratorMutex => "an exclusive lock with NamingScheme::Curator",
+            Peer::CuratorReader | Peer::CuratorWriter => "a ReadWriteLock with NamingScheme::Curator",
+            Peer::CuratorLatch => "an exclusive lock with NamingScheme::CuratorLatch",
+            Peer::Kazoo => "NamingScheme::Kazoo, unless each kazoo Lock has extra_lock_patterns=[\"-lock-\"]",
+            Peer::KazooReader => "a ReadWriteLock with NamingScheme::Kazoo",
+            Peer::HbaseReader => "a ReadWriteLock with NamingScheme::Recipe",
+        }
+    }
+}
+
+/// The first of the children that may own the lock although the request `own` is ahead of it, and
+/// its library. Two readers may share.
+pub(crate) fn find_overlooking<'a>(own: &str, children: &'a [String]) -> Option<(&'a str, Peer)> {
+    let overlooks = |child: &'a str| {
+        let peer = Peer::of(child)?;
+        let both_read = LockKind::of(child)?.is_shared() && LockKind::of(own)?.is_shared();
+        (!both_read && !peer.counts(own)).then_some((child, peer))
+    };
+    children.iter().map(String::as_str).filter(|child| !is_alike(own, child)).find_map(overlooks)
+}
+
+/// Whether two names differ in nothing but GUID and number, for most of the children.
+fn is_alike(own: &str, child: &str) -> bool {
+    let ends = |name: &str| {
+        let name = name.as_bytes();
+        Some((
+            name.len(),
+            *name.first()?,
+            <[u8; 6]>::try_from(name.get(name.len().checked_sub(16)?..)?.get(..6)?).ok()?,
+        ))
+    };
+    ends(own).is_some_and(|of_own| ends(child) == Some(of_own))
+}
+
+/// The part of a request's name before the number, with the separator.
+fn before_number(name: &str) -> Option<&str> {
+    generated_sequence(name)?;
+    let prefix = ZNodeName::new(name).prefix().len();
+    // A dash that is no minus belongs to the separator.
+    let has_dash = name[prefix..].starts_with('-') && !name[..prefix].ends_with('_');
+    Some(&name[..prefix + usize::from(has_dash)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::access::Access;
+    use crate::recipe::naming_scheme::NamingScheme;
+    use uuid::Uuid;
+
+    const APACHE: &str = "x-72057594037927936-";
+    const APACHE_C: &str = "x-0100004b5c3d0002-";
+    const MUTEX: &str = "_c_5f0a5bd1-97a1-4c3c-9b2e-a7a4ab4c1ac9-lock-";
+    const LATCH: &str = "_c_5f0a5bd1-97a1-4c3c-9b2e-a7a4ab4c1ac9-latch-";
+    const READ: &str = "_c_5f0a5bd1-97a1-4c3c-9b2e-a7a4ab4c1ac9-__READ__";
+    const WRIT: &str = "_c_5f0a5bd1-97a1-4c3c-9b2e-a7a4ab4c1ac9-__WRIT__";
+    const GO: &str = "_c_5f0a5bd197a14c3c9b2ea7a4ab4c1ac9-lock-";
+    const KAZOO: &str = "5f0a5bd197a14c3c9b2ea7a4ab4c1ac9__lock__";
+    const KAZOO_READER: &str = "5f0a5bd197a14c3c9b2ea7a4ab4c1ac9__rlock__";
+    const HBASE_READER: &str = "read-";
+    const HBASE_WRITER: &str = "write-";
+
+    const RECIPE: Access = Access::Exclusive(NamingScheme::Recipe);
+    const CURATOR: Access = Access::Exclusive(NamingScheme::Curator);
+    const CURATOR_LATCH: Access = Access::Exclusive(NamingScheme::CuratorLatch);
+    const KAZOO_LOCK: Access = Access::Exclusive(NamingScheme::Kazoo);
+    const RECIPE_READER: Access = Access::Read(NamingScheme::Recipe);
+    const RECIPE_WRITER: Access = Access::Write(NamingScheme::Recipe);
+    const CURATOR_READER: Access = Access::Read(NamingScheme::Curator);
+    const CURATOR_WRITER: Access = Access::Write(NamingScheme::Curator);
+    const KAZOOS_READER: Access = Access::Read(NamingScheme::Kazoo);
+    const KAZOOS_WRITER: Access = Access::Write(NamingScheme::Kazoo);
+
+    const ALL: [Access; 10] = [
+        RECIPE,
+        CURATOR,
+        CURATOR_LATCH,
+        KAZOO_LOCK,
+        RECIPE_READER,
+        RECIPE_WRITER,
+        CURATOR_READER,
+        CURATOR_WRITER,
+        KAZOOS_READER,
+        KAZOOS_WRITER,
+    ];
+
+    /// For each library, which requests of this crate are counted, or may share with its reader.
+    const TABLE: [(&str, &[Access]); 11] = [
+        (APACHE, &[RECIPE, CURATOR, CURATOR_LATCH, RECIPE_READER, RECIPE_WRITER]),
+        (APACHE_C, &[RECIPE, CURATOR, CURATOR_LATCH, RECIPE_READER, RECIPE_WRITER]),
+        (MUTEX, &[RECIPE, CURATOR]),
+        (LATCH, &[CURATOR_LATCH]),
+        (READ, &[CURATOR_WRITER, RECIPE_READER, CURATOR_READER, KAZOOS_READER]),
+        (WRIT, &[CURATOR_READER, CURATOR_WRITER]),
+        (GO, &ALL),
+        (KAZOO, &[KAZOO_LOCK, KAZOOS_READER, KAZOOS_WRITER]),
+        (KAZOO_READER, &[KAZOO_LOCK, KAZOOS_WRITER, RECIPE_READER, CURATOR_READER, KAZOOS_READER]),
+        (HBASE_READER, &[RECIPE_WRITER, RECIPE_READER, CURATOR_READER, KAZOOS_READER]),
+        (HBASE_WRITER, &ALL),
+    ];
+
+    fn name(access: Access, sequence: i32) -> String {
+        format!("{}{sequence:010}", access.prefix(Uuid::from_u128(0x0b2e)))
+    }
+
+    #[test]
+    fn each_library_counts_the_names_of_its_scheme_and_no_others() {
+        for sequence in [7, 1_999_999_999, i32::MIN, -5] {
+            for (theirs, counted) in TABLE {
+                let child = [format!("{theirs}0000000008")];
+                for access in ALL {
+                    let own = name(access, sequence);
+                    let overlooking = find_overlooking(&own, &child);
+                    assert_eq!(overlooking.is_none(), counted.contains(&access), "{theirs} {own}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn requests_of_this_crate_under_one_scheme_do_not_overlook_each_other() {
+        let schemes =
+            [NamingScheme::Recipe, NamingScheme::Curator, NamingScheme::CuratorLatch, NamingScheme::Kazoo];
+        for scheme in schemes {
+            let mut together = vec![Access::Exclusive(scheme)];
+            check_together(&together);
+            if scheme.has_readers() {
+                together = vec![Access::Read(scheme), Access::Write(scheme)];
+                check_together(&together);
+            }
+        }
+        // They count all others.
+        check_together(&[RECIPE, RECIPE_READER, RECIPE_WRITER]);
+    }
+
+    fn check_together(together: &[Access]) {
+        let others: Vec<String> = together.iter().map(|access| name(*access, 8)).collect();
+        for access in together {
+            assert_eq!(find_overlooking(&name(*access, 7), &others), None, "{access:?}");
+        }
+    }
+
+    #[test]
+    fn remedy_makes_the_library_count() {
+        for (theirs, counted) in TABLE {
+            let child = [format!("{theirs}0000000008")];
+            for own in ALL {
+                let Some((_, peer)) = find_overlooking(&name(own, 7), &child) else { continue };
+                let remedy = peer.remedy();
+                let advised = ALL.into_iter().filter(|access| match access {
+                    Access::Exclusive(scheme) => is_advised(remedy, "exclusive", *scheme),
+                    Access::Read(scheme) | Access::Write(scheme) => {
+                        is_advised(remedy, "ReadWriteLock", *scheme)
+                    }
+                });
+                let advised: Vec<Access> = advised.collect();
+                assert!(!advised.is_empty(), "{remedy}");
+                assert!(advised.iter().all(|access| counted.contains(access)), "{theirs}: {remedy}");
+            }
+        }
+    }
+
+    fn is_advised(remedy: &str, kind: &str, scheme: NamingScheme) -> bool {
+        let name = format!("NamingScheme::{scheme:?}");
+        let is_named = remedy.split([' ', ',']).any(|word| word == name);
+        is_named && (remedy.contains(kind) || !remedy.contains("with"))
+    }
+
+    #[test]
+    fn children_that_are_no_known_requests_overlook_nothing() {
+        let children = ["config", "qn-0000000001", "x-0000000001", "task-0000000001", "x-backup-0000000001"];
+        assert_eq!(find_overlooking(&name(RECIPE, 7), &children.map(str::to_owned)), None);
+    }
+
+    #[test]
+    fn first_request_that_overlooks_is_found_among_others() {
+        let own = name(RECIPE, 7);
+        let latch = format!("{LATCH}0000000009");
+        let children = [own.clone(), name(RECIPE, 8), "config".to_owned(), latch.clone()];
+        assert_eq!(find_overlooking(&own, &children), Some((latch.as_str(), Peer::CuratorLatch)));
+    }
+}

@@ -1,0 +1,345 @@
+//! The looks of a request: at the queue, at the request ahead, at its own znode.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::steps::Next;
+use super::{Event, Phase, Request};
+use crate::client::{PipelinedClient, ZkError, ZkResult};
+use crate::error::{LockError, LossReason, Operation};
+use crate::logging;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::queue::{Decision, find_duplicate};
+use crate::recipe::revocation;
+use crate::session::{
+    Admission, CallKind, ConnectionNumber, Listing, ListingReader, Listings, Task, WatchOutcome,
+};
+
+/// How long a lock must be held before its own znode is watched. This saves a short hold a round
+/// trip. A deletion by another client is noticed after this delay plus one server notification.
+const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
+
+/// The interval between looks at an unreadable znode, whose watch the server may not report.
+const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
+
+/// The interval between checks for a proof of the session's life, for a request whose turn has
+/// come.
+const LEASE_LOOK: Duration = Duration::from_millis(100);
+
+/// What follows from a look at a znode, at this path and on this connection.
+type AfterLook = fn(&Arc<Request>, ZNodePath, ConnectionNumber, WatchOutcome) -> Next;
+
+impl Request {
+    /// Acts on the listing that was asked for, or asks for one, which wakes the request.
+    pub(super) fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
+        let listing = self.state.lock().listing.take();
+        if let Some(listing) = listing {
+            return self.decide(znode, &listing);
+        }
+        let reader: Weak<Request> = Arc::downgrade(self);
+        Listings::ask(&self.core, &self.spec.dir, self.id, reader);
+        Next::Park
+    }
+
+    pub(super) fn decide(self: &Arc<Self>, znode: &ZNodePath, listing: &Listing) -> Next {
+        let children = match &listing.children {
+            Ok(children) => children.as_slice(),
+            Err(ZkError::NoNode) => &[],
+            Err(error) => return self.look_failed(Operation::LIST, &self.spec.dir, *error),
+        };
+        let may_be_doubled = self.state.lock().reply_lost;
+        let find = || find_duplicate(&self.spec.prefix, znode.name(), children);
+        if let Some(duplicate) = may_be_doubled.then(find).flatten() {
+            return self.delete_duplicate(duplicate);
+        }
+        match listing.decide(self.spec.access, znode.name(), children) {
+            Decision::Owner => {
+                self.warn_of_peers(znode, children);
+                self.acquire(znode, listing.connection)
+            }
+            Decision::Exhausted => {
+                self.fail(LockError::SequenceExhausted { path: znode.to_string() });
+                Next::Park
+            }
+            Decision::WaitFor(ahead) => {
+                let ahead = self.spec.dir.child(ahead);
+                match self.note_predecessor(&ahead) {
+                    true => Next::Again,
+                    false => self.wait_for(ahead),
+                }
+            }
+            Decision::Missing => {
+                self.lose(LossReason::NodeDeleted);
+                Next::Park
+            }
+        }
+    }
+
+    /// Takes the lock, which a listing on that connection has shown to be free.
+    fn acquire(self: &Arc<Self>, znode: &ZNodePath, connection: ConnectionNumber) -> Next {
+        let ownership = match self.core.admit(connection) {
+            Admission::Admitted(ownership) => ownership,
+            Admission::Unproven => return self.block(Request::await_lease),
+            // Contact was lost since: the listing may be older, and the znode gone.
+            Admission::Outdated => return Next::Again,
+        };
+        let mut state = self.state.lock();
+        if !matches!(state.phase, Phase::Queued { .. }) {
+            return Next::Park;
+        }
+        state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
+        *self.held_under.lock() = Some(ownership);
+        self.core.registry().owns(znode);
+        self.observer.post(Event::Acquired);
+        (state.predecessor, state.left, state.listing) = (None, None, None);
+        state.unreadable = 0;
+        state.awaited = None;
+        drop(state);
+        logging::info!("acquired {znode}");
+        self.wake_after(OWN_WATCH_DELAY);
+        Next::Park
+    }
+
+    /// It is this request's turn, but the session is not proven alive for long enough. A proof
+    /// needs a request and its confirmation. Blocks.
+    fn await_lease(self: &Arc<Self>) -> Next {
+        if let Err(error) = self.core.prove_life() {
+            return self.look_failed(Operation::WATCH, &self.spec.dir, error);
+        }
+        if !self.core.admits_owners() {
+            self.wake_after(LEASE_LOOK);
+            return Next::Park;
+        }
+        Next::Again
+    }
+
+    /// Takes the lock from a predecessor of this session, which owned it and is deleted. No request
+    /// was between the two in a listing, and none can get there. So all that is left to see is that
+    /// the own znode exists.
+    pub(super) fn take_over(
+        self: &Arc<Self>,
+        znode: ZNodePath,
+        connection: ConnectionNumber,
+        sight: WatchOutcome,
+    ) -> Next {
+        self.forget_watch(&mut self.state.lock());
+        if sight == WatchOutcome::Gone {
+            self.lose(LossReason::NodeDeleted);
+            return Next::Park;
+        }
+        self.acquire(&znode, connection)
+    }
+
+    /// Notes the nearest request ahead in a listing. Returns whether it has left meanwhile, and this
+    /// request takes over.
+    fn note_predecessor(&self, ahead: &ZNodePath) -> bool {
+        let mut state = self.state.lock();
+        // A request that may have two znodes, or that shares the lock, decides by listings alone.
+        let may_take_over = self.spec.access.is_exclusive() && !state.reply_lost;
+        state.predecessor = may_take_over.then(|| ahead.clone());
+        state.is_first()
+    }
+
+    /// Waits for the deletion of the request ahead. No watch is needed if that is of this session.
+    pub(super) fn wait_for(self: &Arc<Self>, ahead: ZNodePath) -> Next {
+        if !self.core.registry().watch_own(&ahead, self.id) {
+            return self.watch(ahead, Request::waits_for);
+        }
+        if self.set_watched(&ahead) {
+            self.placed(&ahead);
+        }
+        Next::Park
+    }
+
+    /// Notes for which znode the request has registered; `false` when it has ended meanwhile.
+    pub(super) fn set_watched(&self, path: &ZNodePath) -> bool {
+        let mut state = self.state.lock();
+        let is_waiting = matches!(state.phase, Phase::Queued { .. });
+        let before = match is_waiting {
+            true => state.watched.replace(path.clone()).filter(|before| before != path),
+            false => Some(path.clone()),
+        };
+        if let Some(before) = before {
+            self.core.registry().unwatch(&before, self.id);
+        }
+        is_waiting
+    }
+
+    /// Takes up the watch on the request ahead, the only one that is watched: a release wakes one
+    /// waiter, or the readers behind a writer.
+    pub(super) fn waits_for(
+        self: &Arc<Self>,
+        ahead: ZNodePath,
+        _: ConnectionNumber,
+        sight: WatchOutcome,
+    ) -> Next {
+        if sight == WatchOutcome::Gone {
+            // Deleted between the listing and the watch. The Java recipe waits for ever here.
+            let has_owned = self.core.registry().has_owned(&ahead);
+            let mut state = self.state.lock();
+            self.forget_watch(&mut state);
+            if has_owned {
+                state.left = Some(ahead);
+            }
+            return Next::Again;
+        }
+        self.placed(&ahead);
+        let is_persistent = matches!(sight, WatchOutcome::Watched { is_persistent: true, .. });
+        if is_persistent && self.core.mentions_first(&ahead) {
+            logging::warn!("requests wait for {ahead}, which is persistent: no session's end deletes it");
+        }
+        Next::Park
+    }
+
+    /// Records that the request is behind another.
+    pub(super) fn placed(&self, ahead: &ZNodePath) {
+        let mut state = self.state.lock();
+        let Phase::Queued { seen, znode } = &mut state.phase else { return };
+        let is_news = !std::mem::replace(seen, true);
+        let znode = znode.clone();
+        state.unreadable = 0;
+        state.awaited = None;
+        drop(state);
+        if is_news {
+            logging::debug!("{znode} waits for {ahead}");
+        }
+    }
+
+    /// A create whose reply was lost took effect after all, beside its repetition. Its znode would
+    /// block others, or this request.
+    fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
+        let duplicate = self.spec.dir.child(name);
+        logging::warn!("deleting {duplicate}, a second znode of one request");
+        let path = duplicate.clone();
+        let call = |client: &dyn PipelinedClient, done| client.delete(path.as_str(), None, done);
+        self.call(CallKind::Write, call, move |request, outcome| match outcome {
+            Ok(()) | Err(ZkError::NoNode) => Next::Again,
+            Err(error) => request.look_failed(Operation::DELETE, &duplicate, error),
+        })
+    }
+
+    /// Takes up the watch on an owner's znode: takes over the session's current epoch if it still
+    /// exists.
+    pub(super) fn verified(
+        self: &Arc<Self>,
+        _znode: ZNodePath,
+        connection: ConnectionNumber,
+        sight: WatchOutcome,
+    ) -> Next {
+        match sight {
+            WatchOutcome::Gone => self.lose(LossReason::NodeDeleted),
+            _ if !self.renew(connection) => self.lose_lease(),
+            WatchOutcome::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
+                self.report_revocation();
+            }
+            WatchOutcome::Watched { .. } | WatchOutcome::Unreadable => {}
+        }
+        Next::Park
+    }
+
+    /// Notifies the owner, once, that another client asks for the lock.
+    fn report_revocation(&self) {
+        let mut state = self.state.lock();
+        let Phase::Owner { znode, revocation_reported } = &mut state.phase else { return };
+        if std::mem::replace(revocation_reported, true) {
+            return;
+        }
+        self.observer.post(Event::RevocationRequested);
+        let znode = znode.clone();
+        drop(state);
+        logging::info!("somebody asks to release {znode}");
+    }
+
+    /// Moves an owner whose lease has not ended to the epoch of the connection on which its znode
+    /// was seen; `false` if the lease has ended.
+    fn renew(&self, connection: ConnectionNumber) -> bool {
+        let now = self.core.now();
+        let mut held_under = self.held_under.lock();
+        match &mut *held_under {
+            Some(held) if !held.covers(now) => false,
+            Some(held) => {
+                if let Some(epoch) = self.core.epoch_on(connection).filter(|epoch| epoch.covers(now)) {
+                    held.move_to(&epoch);
+                }
+                true
+            }
+            // Ended meanwhile.
+            None => true,
+        }
+    }
+
+    /// Looks at a znode and leaves a watch there.
+    pub(super) fn watch(self: &Arc<Self>, path: ZNodePath, then: AfterLook) -> Next {
+        let connection = self.core.connection();
+        let before = {
+            let mut state = self.state.lock();
+            if matches!(state.phase, Phase::Ended { .. }) {
+                return Next::Park;
+            }
+            state.watched.replace(path.clone())
+        };
+        if let Some(before) = before.filter(|before| *before != path) {
+            self.core.registry().unwatch(&before, self.id);
+        }
+        self.core.registry().watch(&path, self.id);
+        let of_look = path.clone();
+        let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
+        self.call(CallKind::Read, call, move |request, outcome| match outcome {
+            Err(ZkError::NoAuth) => request.watch_unreadable(of_look, connection, then),
+            outcome => request.watched(of_look, connection, WatchOutcome::of_data(outcome), then),
+        })
+    }
+
+    fn watch_unreadable(
+        self: &Arc<Self>,
+        path: ZNodePath,
+        connection: ConnectionNumber,
+        then: AfterLook,
+    ) -> Next {
+        let of_look = path.clone();
+        let call = |client: &dyn PipelinedClient, done| client.exists(path.as_str(), true, done);
+        self.call(CallKind::Read, call, move |request, outcome| {
+            request.watched(of_look, connection, WatchOutcome::of_exists(outcome), then)
+        })
+    }
+
+    fn watched(
+        self: &Arc<Self>,
+        path: ZNodePath,
+        connection: ConnectionNumber,
+        sight: ZkResult<WatchOutcome>,
+        then: AfterLook,
+    ) -> Next {
+        // The request may have ended, or been woken, during the call, which had registered it
+        // again.
+        let is_watched = self.state.lock().watched.as_ref() == Some(&path);
+        if !is_watched {
+            self.core.remove_watch(&path, self.id);
+        }
+        match sight {
+            Ok(sight) => {
+                if sight == WatchOutcome::Unreadable {
+                    self.wake_after(UNREADABLE_LOOK);
+                }
+                then(self, path, connection, sight)
+            }
+            Err(error) => self.look_failed(Operation::WATCH, &path, error),
+        }
+    }
+}
+
+impl ListingReader for Request {
+    fn take(&self, listing: &Arc<Listing>) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Queued { .. }) {
+            state.listing = Some(Arc::clone(listing));
+        }
+    }
+
+    fn decide(self: Arc<Self>) {
+        let has_taken_it = self.state.lock().listing.is_some();
+        if has_taken_it {
+            self.wake();
+        }
+    }
+}

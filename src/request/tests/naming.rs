@@ -1,0 +1,128 @@
+//! The names of requests, for each kind of lock.
+
+use super::*;
+use crate::recipe::path::ZNodePath;
+use crate::{
+    Candidate, CohortLock, CohortOptions, MultiLock, NamedLocks, NamingScheme, ReadWriteLock, ReentrantLock,
+};
+
+/// Each scheme, with what its exclusive requests have before the number.
+const SCHEMES: [(NamingScheme, &str, &str); 4] = [
+    (NamingScheme::Recipe, "x-", "-lock-"),
+    (NamingScheme::Curator, "_c_", "-lock-"),
+    (NamingScheme::CuratorLatch, "_c_", "-latch-"),
+    (NamingScheme::Kazoo, "", "__lock__"),
+];
+
+/// Checks the one request in a directory.
+fn check_name(zk: &SimulatedZooKeeper, dir: &str, (scheme, start, end): (NamingScheme, &str, &str)) {
+    let children = zk.children(dir);
+    let [name] = &children[..] else { panic!("{scheme:?}: {children:?}") };
+    let before = name.trim_end_matches(|last: char| last.is_ascii_digit());
+    assert!(before.starts_with(start) && before.ends_with(end), "{scheme:?}: {name}");
+    let guid = &before[start.len()..before.len() - end.len()];
+    assert_eq!(guid.contains('-'), scheme != NamingScheme::Kazoo, "{name}");
+    assert_eq!(guid.len(), if scheme == NamingScheme::Kazoo { 32 } else { 36 }, "{name}");
+}
+
+#[test]
+fn requests_of_every_exclusive_lock_are_named_by_the_scheme() {
+    for names in SCHEMES {
+        let zk = SimulatedZooKeeper::new();
+        let Fixture { session, .. } = Fixture::join(&zk);
+        let options = || quick_retries().naming(names.0);
+        let blocking = || BlockingWriteLock::with_options(&session, DIR, options()).unwrap();
+
+        let guard = blocking().lock().unwrap();
+        check_name(&zk, DIR, names);
+        guard.unlock().unwrap();
+
+        let listening = WriteLock::with_options(&session, DIR, options(), RecordingListener(unbounded().0));
+        let listening = listening.unwrap();
+        assert!(listening.lock().unwrap());
+        check_name(&zk, DIR, names);
+        listening.unlock().unwrap();
+
+        let reentrant = ReentrantLock::new(blocking());
+        let guard = reentrant.lock().unwrap();
+        check_name(&zk, DIR, names);
+        guard.unlock().unwrap();
+
+        let dirs = [DIR, "/locks/other"];
+        let guard = MultiLock::with_options(&session, dirs, options()).unwrap().lock().unwrap();
+        for dir in dirs {
+            check_name(&zk, dir, names);
+        }
+        guard.unlock().unwrap();
+
+        let locks = NamedLocks::with_options(&session, "/named", options()).unwrap();
+        let guard = locks.get("one").unwrap().lock().unwrap();
+        check_name(&zk, "/named/one", names);
+        guard.unlock().unwrap();
+        let guard = locks.cohort("two", CohortOptions::new()).unwrap().lock().unwrap();
+        check_name(&zk, "/named/two", names);
+        guard.unlock().unwrap();
+
+        let cohort = CohortLock::with_options(&session, DIR, options(), CohortOptions::new()).unwrap();
+        let guard = cohort.lock().unwrap();
+        check_name(&zk, DIR, names);
+        drop((guard, cohort));
+        eventually("the cohort's request is gone", || zk.children(DIR).is_empty());
+
+        let (leading, leads) = unbounded();
+        let (end, ended) = unbounded::<()>();
+        let candidate = Candidate::start(blocking(), move |_| {
+            let _ = leading.send(());
+            let _ = ended.recv();
+            Ok(())
+        });
+        let candidate = candidate.unwrap();
+        next(&leads);
+        check_name(&zk, DIR, names);
+        candidate.stop();
+        drop(end);
+    }
+}
+
+#[test]
+fn read_write_lock_refuses_a_scheme_without_readers() {
+    let fixture = Fixture::join(&SimulatedZooKeeper::new());
+    let options = LockOptions::new().naming(NamingScheme::CuratorLatch);
+    let refusal = ReadWriteLock::with_options(&fixture.session, DIR, options).unwrap_err();
+    assert!(matches!(refusal, LockError::InvalidArgument { argument: "naming scheme", .. }), "{refusal}");
+}
+
+/// The fear behind the schemes: two owners. Each scheme's request waits for one of every other.
+#[test]
+fn requests_of_all_schemes_exclude_one_another() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    for (first, ..) in SCHEMES {
+        for (second, ..) in SCHEMES {
+            let lock = |scheme| {
+                BlockingWriteLock::with_options(&fixture.session, DIR, quick_retries().naming(scheme))
+                    .unwrap()
+            };
+            let held = lock(first).lock().unwrap();
+            assert!(lock(second).try_lock().unwrap().is_none(), "{first:?} {second:?}");
+            held.unlock().unwrap();
+        }
+    }
+}
+
+#[test]
+fn request_that_does_not_count_an_owner_and_comes_later_is_mentioned() {
+    let dir = ZNodePath::parse(DIR).unwrap();
+    for (prefix, is_mentioned) in [("_c_0b2e-0b2e-lock-", false), ("_c_0b2e-latch-", true)] {
+        let zk = SimulatedZooKeeper::new();
+        let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+        let fixture = Fixture { client, session };
+        let core = fixture.session.core();
+        let held = fixture.blocking().lock().unwrap();
+        zk.create_sequential(DIR, prefix, Some(7));
+        core.look_routinely();
+        // The log mentions a directory once.
+        assert_eq!(core.mentions_first(&dir), !is_mentioned, "{prefix}");
+        held.unlock().unwrap();
+    }
+}

@@ -1,0 +1,73 @@
+//! Transactions under a lock.
+
+use std::sync::Arc;
+
+use zookeeper::ZooKeeper;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, OpOutcome, Session};
+
+use crate::fixtures::{LONG, Observer, session, unique_dir};
+use crate::support::server::{self, Server};
+
+fn lock(session: &Session, dir: &str) -> BlockingWriteLock {
+    BlockingWriteLock::new(session, dir).unwrap()
+}
+
+#[test]
+fn replaced_owner_changes_nothing() {
+    let observer = Observer::at(server::shared());
+    let (dir, report) = (unique_dir("commit"), unique_dir("report"));
+    observer.create_persistent(&report);
+    let (first, second) = (session(server::shared()), session(server::shared()));
+    let former = lock(&first, &dir).lock().unwrap();
+    former.commit(|changes| changes.set_data_at(&report, "first", 0)).unwrap();
+    // At once, so that the former owner does not know of it yet.
+    observer.delete(former.id());
+    let refused = former.commit(|changes| changes.set_data(&report, "late"));
+    assert!(matches!(refused, Err(LockError::NotOwner { .. })), "{refused:?}");
+    let owner = lock(&second, &dir).lock().unwrap();
+    owner.commit(|changes| changes.set_data(&report, "second")).unwrap();
+    let refused = former.commit(|changes| changes.set_data(&report, "late"));
+    assert!(matches!(refused, Err(LockError::NotOwner { .. })), "{refused:?}");
+    assert_eq!(observer.data(&report), b"second");
+}
+
+#[test]
+fn failed_operation_of_an_owner_is_named_and_changes_nothing() {
+    let observer = Observer::at(server::shared());
+    let (dir, report) = (unique_dir("commit"), unique_dir("report"));
+    observer.create_persistent(&report);
+    let session = session(server::shared());
+    let guard = lock(&session, &dir).lock().unwrap();
+    let missing = format!("{report}/missing");
+    let error = guard.commit(|changes| changes.set_data(&report, "new").delete(&missing)).unwrap_err();
+    assert!(matches!(&error, LockError::Server { path, .. } if *path == missing), "{error:?}");
+    let error = guard.commit(|changes| changes.set_data(&report, vec![0; 1 << 20])).unwrap_err();
+    assert!(matches!(error, LockError::InvalidArgument { .. }), "{error:?}");
+    assert_eq!(observer.data(&report), b"");
+    assert!(guard.is_owner());
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn paths_of_a_transaction_begin_below_the_chroot() {
+    let server = Server::start();
+    let observer = Observer::at(&server);
+    observer.create_persistent("/app/report");
+    let session =
+        Session::builder(format!("{}/app", server.connect_string())).session_timeout(LONG).connect().unwrap();
+    let guard = lock(&session, "/locks").lock().unwrap();
+    let outcomes = guard.commit(|changes| changes.set_data("/report", "1").create("/made", "")).unwrap();
+    assert!(matches!(&outcomes[1], OpOutcome::Created(path) if path == "/made"), "{outcomes:?}");
+    assert_eq!(observer.data("/app/report"), b"1");
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn transaction_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
+    let handle = ZooKeeper::connect(&server::shared().connect_string(), LONG, |_| {}).unwrap();
+    let session = Session::from_zookeeper(Arc::new(handle), LONG).unwrap();
+    let guard = lock(&session, &unique_dir("commit")).lock().unwrap();
+    let error = guard.commit(|changes| changes.create("/made", "")).unwrap_err();
+    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    guard.unlock().unwrap();
+}
