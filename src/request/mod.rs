@@ -64,6 +64,7 @@ mod tests;
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -256,6 +257,15 @@ impl Request {
     pub(crate) fn holds_lease(&self) -> bool {
         let held_under = self.held_under.lock();
         held_under.as_ref().is_some_and(|held| held.covers(self.core.now()))
+    }
+
+    /// For how long this request owns the lock if nothing more is proven.
+    pub(crate) fn lease_remaining(&self) -> Duration {
+        if !self.core.process().is_current() {
+            return Duration::ZERO;
+        }
+        let held_under = self.held_under.lock();
+        held_under.as_ref().map_or(Duration::ZERO, |held| held.remaining(self.core.now()))
     }
 
     /// The id of the transaction that created the znode; read from the server once.
