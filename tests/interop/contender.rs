@@ -1,5 +1,6 @@
-//! Our contenders: a process with a thread and a session for each. Arguments: the servers, the
-//! referee's port, the session timeout in milliseconds, and a PAIR:NAME for each thread.
+//! Our contenders: a process with a thread for each, and one session for all, so that locks also
+//! pass between requests of one session. Arguments: the servers, the referee's port, the session
+//! timeout in milliseconds, and a PAIR:NAME for each thread.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -33,17 +34,18 @@ pub fn run(arguments: &[String]) {
     let [servers, port, timeout, contenders @ ..] = arguments else { panic!("too few arguments") };
     let port: u16 = port.parse().expect("a port");
     let timeout = Duration::from_millis(timeout.parse().expect("a number"));
+    let builder = Session::builder(servers).session_timeout(timeout).replace_lost_sessions(true);
+    let session = builder.connect().expect("the server is up");
     thread::scope(|scope| {
         for contender in contenders {
             let (pair, name) = contender.split_once(':').expect("PAIR:NAME");
-            scope.spawn(move || contend(servers, port, timeout, Pair::named(pair), name));
+            let session = session.clone();
+            scope.spawn(move || contend(session, port, Pair::named(pair), name));
         }
     });
 }
 
-fn contend(servers: &str, port: u16, timeout: Duration, pair: &'static Pair, name: &str) {
-    let builder = Session::builder(servers).session_timeout(timeout).replace_lost_sessions(true);
-    let session = builder.connect().expect("the server is up");
+fn contend(session: Session, port: u16, pair: &'static Pair, name: &str) {
     let referee = Arc::new(Referee::connect(port));
     let (_, index) = name.split_once('-').expect("SIDE-INDEX");
     let index: usize = index.parse().expect("a number");
