@@ -27,7 +27,7 @@
 //! 3. `looks.rs`: `evaluate` lists the queue again, together with others of its session
 //!    (`session/listings.rs`); then as above, from step 3 on.
 //!
-//! Behind an exclusive owner of its own session, a waiter sets no watch: `session/removal.rs` deletes
+//! Behind an exclusive owner of the same session, a waiter sets no watch: `session/removal.rs` deletes
 //! the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks at the own znode only.
 //!
 //! Whatever ends a request goes through `ending.rs`, which leaves its znode to a deletion in the
