@@ -2,6 +2,7 @@
 //! pass between requests of one session. Arguments: the servers, the referee's port, the session
 //! timeout in milliseconds, and a PAIR:NAME for each thread.
 
+use std::any::Any;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -67,12 +68,23 @@ fn contend(session: Session, port: u16, pair: &'static Pair, name: &str) {
     }
 }
 
-fn options(scheme: NamingScheme) -> LockOptions {
-    LockOptions::new().naming(scheme)
+/// The options of our locks.
+pub fn options(pair: &Pair, scheme: NamingScheme) -> LockOptions {
+    let options = LockOptions::new().naming(scheme);
+    if pair.needs_persistent_directory() { options.container(false) } else { options }
+}
+
+/// Holds the write lock of a pair's directory, which it creates.
+pub fn found(session: &Session, pair: &Pair) -> Result<Box<dyn Any>, LockError> {
+    let (dir, options) = (pair.dir(), options(pair, pair.schemes[0]));
+    match pair.ours {
+        Ours::ReadWrite => Ok(Box::new(ReadWriteLock::with_options(session, &dir, options)?.write()?)),
+        _ => Ok(Box::new(BlockingWriteLock::with_options(session, &dir, options)?.lock()?)),
+    }
 }
 
 fn exclusive(session: &Session, pair: &Pair, index: usize, referee: &Arc<Referee>) -> Round {
-    let (dir, options) = (pair.dir(), options(pair.schemes[index]));
+    let (dir, options) = (pair.dir(), options(pair, pair.schemes[index]));
     let referee = Arc::clone(referee);
     match index {
         0 => {
@@ -120,7 +132,8 @@ impl LockListener for Notify {
 }
 
 fn read_write(session: &Session, pair: &Pair, scheme: NamingScheme, referee: &Arc<Referee>) -> Round {
-    let lock = ReadWriteLock::with_options(session, &pair.dir(), options(scheme)).expect("it has readers");
+    let lock =
+        ReadWriteLock::with_options(session, &pair.dir(), options(pair, scheme)).expect("it has readers");
     let referee = Arc::clone(referee);
     Box::new(move |mode| match mode {
         "read" => {
@@ -140,7 +153,7 @@ fn read_write(session: &Session, pair: &Pair, scheme: NamingScheme, referee: &Ar
 fn election(session: Session, pair: &'static Pair, scheme: NamingScheme, referee: &Arc<Referee>) -> Round {
     let referee = Arc::clone(referee);
     Box::new(move |_| {
-        let lock = BlockingWriteLock::with_options(&session, &pair.dir(), options(scheme))?;
+        let lock = BlockingWriteLock::with_options(&session, &pair.dir(), options(pair, scheme))?;
         let (leads, led) = unbounded();
         let referee = Arc::clone(&referee);
         let candidate = Candidate::start(lock, move |leadership| {
