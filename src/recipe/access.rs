@@ -2,6 +2,7 @@
 
 use uuid::Uuid;
 
+use super::kind::LockKind;
 use super::naming_scheme::NamingScheme;
 
 /// The requested lock mode.
@@ -25,6 +26,15 @@ impl Access {
             Access::Exclusive(scheme) => scheme.exclusive_prefix(guid),
             Access::Read(scheme) => scheme.reader_prefix(guid),
             Access::Write(scheme) => scheme.writer_prefix(guid),
+        }
+    }
+
+    /// The kind of the request.
+    pub(crate) fn kind(self) -> LockKind {
+        match self {
+            Access::Exclusive(_) => LockKind::Exclusive,
+            Access::Read(_) => LockKind::Read,
+            Access::Write(_) => LockKind::Write,
         }
     }
 
