@@ -8,7 +8,7 @@ use std::iter;
 
 use zookeeper_recipes_lock::LockError;
 
-use crate::output::complain;
+use crate::stderr::complain;
 
 pub(crate) const WARNINGS: u8 = 1;
 pub(crate) const NOBODY: u8 = 1;

@@ -19,15 +19,17 @@ mod reap;
 mod revoke;
 mod run;
 mod spans;
+mod stderr;
 mod who;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
-use env_logger::{Builder, Env};
+use env_logger::{Builder, Env, Target};
 
 use self::args::{Cli, Command};
-use self::failure::{Failure, USAGE};
+use self::failure::{Failure, SYSTEM, USAGE};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -43,14 +45,18 @@ fn main() -> ExitCode {
         1 => "info,zookeeper::=off",
         _ => "debug,zookeeper::=off",
     };
-    Builder::from_env(Env::default().default_filter_or(level)).init();
-    match dispatch(&cli) {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            failure.report();
-            ExitCode::from(failure.code)
-        }
+    if let Err(error) = stderr::start() {
+        let _ = writeln!(io::stderr(), "zklock: {error}");
+        return ExitCode::from(SYSTEM);
     }
+    let mut log = Builder::from_env(Env::default().default_filter_or(level));
+    log.target(Target::Pipe(Box::new(stderr::Log))).init();
+    let code = dispatch(&cli).unwrap_or_else(|failure| {
+        failure.report();
+        failure.code
+    });
+    stderr::flush();
+    ExitCode::from(code)
 }
 
 /// Returns the exit code.

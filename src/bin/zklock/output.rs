@@ -1,4 +1,4 @@
-//! Output that outlives its reader, and tables.
+//! Standard output, which may outlive its reader, and tables.
 
 use std::io::{self, Write};
 
@@ -12,11 +12,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|error| Failure::output(&error))
-}
-
-/// Writes a line to standard error. Without a reader it is lost.
-pub(crate) fn complain(message: &str) {
-    let _ = writeln!(io::stderr().lock(), "zklock: {message}");
 }
 
 /// Whether the reader of standard output has gone. A program that waits for the next change would

@@ -5,9 +5,10 @@ use zookeeper_recipes_lock::{LockDirectory, LockInfo, Session};
 use crate::args::ReapArgs;
 use crate::connection::ConnectionArgs;
 use crate::failure::Failure;
-use crate::output::{complain, print};
+use crate::output::print;
 use crate::queue;
 use crate::spans::show_duration;
+use crate::stderr::complain;
 
 pub(crate) fn reap(connection: &ConnectionArgs, args: &ReapArgs) -> Result<u8, Failure> {
     let session = connection.session()?;

@@ -8,9 +8,10 @@ use zookeeper_recipes_lock::{LockError, LockInfo, Result, Revocation, Revoker, S
 use crate::args::RevokeArgs;
 use crate::connection::ConnectionArgs;
 use crate::failure::{Failure, SYSTEM};
-use crate::output::{complain, print};
+use crate::output::print;
 use crate::queue;
 use crate::spans::show_duration;
+use crate::stderr::complain;
 
 pub(crate) fn revoke(connection: &ConnectionArgs, args: &RevokeArgs) -> std::result::Result<u8, Failure> {
     let session = connection.session()?;

@@ -22,9 +22,9 @@ use crate::connection::ConnectionArgs;
 use crate::failure::{
     DENIED, Failure, LOST, NOT_ACQUIRED, NOT_EXECUTABLE, NOT_FOUND, SYSTEM, code_of, describe,
 };
-use crate::output::complain;
 use crate::queue;
 use crate::spans::show_duration;
+use crate::stderr::complain;
 
 const PATH: &str = "ZKLOCK_PATH";
 const FENCING_TOKEN: &str = "ZKLOCK_FENCING_TOKEN";

@@ -9,7 +9,7 @@ use zookeeper_recipes_lock::{LockGuard, LossReason, Session, SessionState};
 use super::lease::{EndTimes, Verdict};
 use super::platform::Child;
 use super::shown;
-use crate::output::complain;
+use crate::stderr::complain;
 
 /// How long it waits at most before it looks at the lease again. Timers stand still while the
 /// machine is suspended.

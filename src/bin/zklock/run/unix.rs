@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SI
 use signal_hook::iterator::Signals;
 
 use super::code_of_signal;
-use crate::output::complain;
+use crate::stderr::complain;
 
 const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
