@@ -52,7 +52,7 @@ Exit codes:
    73  the request for the lock cannot be created, for example as the chroot does not exist
    74  the output cannot be written
    75  run: the lock was not acquired (--try, --timeout)
-   76  run: the lock was lost, or about to be, while the command ran
+   76  run: the lock was lost, or about to be, before the command started or while it ran
    77  access denied, or credentials refused
    78  a file of credentials or certificates cannot be used
   126  run: the command cannot be executed
@@ -80,8 +80,7 @@ const RUN_HELP: &str = concat!(
 The command:
   It finds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN in its environment. It runs
   in a separate process group, to which SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are
-  forwarded. It cannot read from the terminal. The lock is released when it has ended; its background
-  processes continue without the lock.
+  forwarded. It cannot read from the terminal. The lock is released when it has ended.
 
 When the lock is lost:
   During an outage, the lock can be given to another client when its lease ends. The command gets
@@ -89,9 +88,23 @@ When the lock is lost:
   most, and SIGKILL before the lease ends. If another client deletes the znode of the lock, the next
   client may own it at once: the command gets SIGTERM then, and SIGKILL after --grace. When another
   client asks for the lock ('zklock revoke'), the command gets SIGTERM.
+  The command is not started when the lock is lost before, or about to be.
   The command runs on without the lock if zklock itself is killed by SIGKILL, or is suspended, for
   longer than the lease. So a command that writes to a shared resource should send its fencing token
   along.
+
+What is ended:
+  SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all of
+  its other descendants, such as those of timeout, setsid, or a second 'zklock run' in the command:
+  zklock adopts processes whose parents have ended, and ends when it has killed the last one. When the
+  command ends after SIGTERM, what is left of these gets SIGKILL. Where zklock is process 1 of a
+  container, it adopts, and kills, the other orphans of the container as well. On other systems,
+  descendants outside of the group run on without the lock.
+  A process of another user, as those of sudo, gets no signal unless zklock runs as root: zklock
+  reports it, and waits for the end of the command. Run 'sudo zklock run ...' instead. What a daemon
+  runs for the command (systemd-run, cron, a container runtime) is none of its descendants.
+  If the command ends while the lock is held, its background processes continue without the lock,
+  also after a forwarded signal or a 'zklock revoke' that they ignore.
 
 Exit codes:
   That of the command, 128+n if signal n ended it or the wait for the lock, or
@@ -99,7 +112,7 @@ Exit codes:
    69  no server can be reached, or contact was lost before the command ran
    73  the request for the lock cannot be created
    75  the lock was not acquired (--try, --timeout)
-   76  the lock was lost, or about to be, while the command ran
+   76  the lock was lost, or about to be, before the command started or while it ran
    77  access denied, or credentials refused
   126  the command cannot be executed
   127  the command is not found"

@@ -57,6 +57,10 @@ fn lock_and_run(session: &Session, args: &RunArgs) -> std::result::Result<u8, Fa
         }
     };
     let mut command = command(&guard, args)?;
+    if !Supervision::may_start(session, &guard, args.grace) {
+        complain("the lock is lost, or about to be; the command is not started");
+        return Ok(LOST);
+    }
     let child = match platform::Child::spawn(&mut command) {
         Ok(child) => child,
         Err(error) => {
@@ -65,23 +69,24 @@ fn lock_and_run(session: &Session, args: &RunArgs) -> std::result::Result<u8, Fa
         }
     };
     let supervision = Supervision::new(session, &guard, child, args.grace);
-    let Ended { code, lost } = supervision.until_the_end(&signals).map_err(system)?;
-    match (guard.unlock(), lost) {
-        (Ok(_), false) => Ok(code),
-        (Ok(_), true) => Ok(LOST),
+    let Ended { code, lost } = supervision.until_the_end(&signals);
+    let unlocked = guard.unlock();
+    if lost {
+        return Ok(LOST);
+    }
+    let code = code.map_err(system)?;
+    match unlocked {
+        Ok(_) => Ok(code),
         // The lock was held until now. The server deletes the znode with the session.
-        (Err(error), false) if is_refusal(&error) => {
+        Err(error) if is_refusal(&error) => {
             complain(&describe(&error));
             Ok(code)
         }
-        (Err(error), false) => {
-            complain(&format!(
-                "the command ended with code {code}, but without the lock: {}",
-                describe(&error)
-            ));
+        Err(error) => {
+            let error = describe(&error);
+            complain(&format!("the command ended with code {code}, but without the lock: {error}"));
             Ok(LOST)
         }
-        (Err(_), true) => Ok(LOST),
     }
 }
 

@@ -22,38 +22,52 @@ pub(super) fn ends_wait(_signal: i32) -> bool {
 /// A running command.
 pub(super) struct Child {
     child: Arc<Mutex<std::process::Child>>,
-    ended: Receiver<()>,
+    ended: Receiver<io::Error>,
 }
 
 impl Child {
     pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
         let child = Arc::new(Mutex::new(command.spawn()?));
-        let (sender, ended) = bounded::<()>(1);
+        let (sender, ended) = bounded(1);
         let waited = Arc::clone(&child);
         thread::Builder::new().name("child".to_owned()).spawn(move || {
-            while matches!(try_wait(&waited), Ok(None)) {
-                thread::sleep(POLL);
+            loop {
+                match try_wait(&waited) {
+                    Ok(None) => thread::sleep(POLL),
+                    Ok(Some(_)) => break,
+                    Err(error) => {
+                        let _ = sender.send(error);
+                        break;
+                    }
+                }
             }
-            drop(sender);
         })?;
         Ok(Child { child, ended })
     }
 
-    /// Disconnected when the command has ended.
-    pub(super) fn ended(&self) -> &Receiver<()> {
+    /// Disconnected when the command has ended. An error says that nobody knows whether it has.
+    pub(super) fn ended(&self) -> &Receiver<io::Error> {
         &self.ended
     }
 
-    pub(super) fn forward(&self, _signal: i32) {}
-
-    pub(super) fn terminate(&self) {
-        self.kill();
+    pub(super) fn forward(&self, _signal: i32) -> io::Result<()> {
+        Ok(())
     }
 
-    pub(super) fn kill(&self) {
-        // Fails only if it has ended.
-        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).kill();
+    pub(super) fn terminate(&self) -> io::Result<()> {
+        self.kill()
     }
+
+    pub(super) fn kill(&self) -> io::Result<()> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).kill()
+    }
+
+    /// Its processes are not known.
+    pub(super) fn kill_rest(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn reap(&self) {}
 
     /// The exit code of the command, which has ended.
     pub(super) fn code(self) -> io::Result<u8> {

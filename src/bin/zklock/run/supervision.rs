@@ -29,11 +29,13 @@ pub(super) struct Supervision<'a> {
     lost: bool,
     /// The loss was reported.
     is_reported: bool,
+    /// That the command cannot be ended was reported.
+    is_refused: bool,
 }
 
 /// How a command ended.
 pub(super) struct Ended {
-    pub(super) code: u8,
+    pub(super) code: io::Result<u8>,
     /// The lock was lost, or was about to be.
     pub(super) lost: bool,
 }
@@ -56,22 +58,35 @@ impl<'a> Supervision<'a> {
             kill_at: None,
             lost: false,
             is_reported: false,
+            is_refused: false,
         }
     }
 
+    /// Whether a command may start: the lock is held, and not about to be lost.
+    pub(super) fn may_start(session: &Session, guard: &LockGuard, grace: Duration) -> bool {
+        let times = EndTimes::new(grace, session.session_timeout());
+        let has_contact = session.state() == SessionState::Connected;
+        guard.is_owner() && times.verdict(guard.lease_remaining(), has_contact, false) != Verdict::MustEnd
+    }
+
     /// Blocks until the command has ended.
-    pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> io::Result<Ended> {
+    ///
+    /// Nothing else here blocks or writes. Signals come before messages.
+    pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> Ended {
         let states = self.session.subscribe();
         let ended = self.child.ended().clone();
         let mut lost = self.guard.lost().clone();
         let mut revocation = self.guard.revocation().clone();
-        loop {
+        let failure = loop {
+            self.child.reap();
             let wait = self.check();
             select! {
-                recv(ended) -> _ => break,
+                recv(ended) -> failure => break failure.ok(),
                 recv(signals) -> signal => {
                     if let Ok(signal) = signal {
-                        self.child.forward(signal);
+                        if let Err(error) = self.child.forward(signal) {
+                            complain(&format!("cannot forward signal {signal} to the command: {error}"));
+                        }
                     }
                 }
                 recv(lost) -> reason => {
@@ -82,20 +97,20 @@ impl<'a> Supervision<'a> {
                 }
                 recv(revocation) -> request => {
                     if request.is_ok() && self.kill_at.is_none() {
+                        self.terminate();
                         complain("another client asks for the lock; ending the command");
-                        self.child.terminate();
                     }
                     revocation = never();
                 }
                 recv(states) -> _ => {}
                 recv(after(wait)) -> _ => {}
             }
+        };
+        if self.lost || failure.is_some() {
+            let rest = self.child.kill_rest();
+            self.report(rest);
         }
-        if self.lost {
-            // What is left of the group. Its id is in use until the exit code is read.
-            self.child.kill();
-        }
-        Ok(Ended { code: self.child.code()?, lost: self.lost })
+        Ended { code: failure.map_or_else(|| self.child.code(), Err), lost: self.lost }
     }
 
     /// Ends the command if the time has come. Returns when to check again.
@@ -106,7 +121,7 @@ impl<'a> Supervision<'a> {
         if let Some(kill_at) = self.kill_at {
             let left = kill_at.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                self.child.kill();
+                self.kill();
                 return MAX_WAIT;
             }
             return left.min(MAX_WAIT);
@@ -127,12 +142,12 @@ impl<'a> Supervision<'a> {
     /// Contact was lost, and the lease is about to end. Returns when to check again.
     fn lease_ends(&mut self, remaining: Duration) -> Duration {
         let time = self.times.until_kill(remaining);
+        self.end_within(time);
         complain(&format!(
             "no contact with ZooKeeper, and the lock can be lost in {}; ending the command, killing it in {}",
             shown(remaining),
             shown(time)
         ));
-        self.end_within(time);
         time.min(MAX_WAIT)
     }
 
@@ -141,18 +156,40 @@ impl<'a> Supervision<'a> {
             return;
         }
         let was_ending = std::mem::replace(&mut self.lost, true);
-        complain(&format!("the lock is lost ({reason}); ending the command"));
         match reason {
             // Nobody could know before. The next client may own the lock already.
             LossReason::NodeDeleted | LossReason::Refused if !was_ending => self.end_within(self.grace),
             // The time is over.
-            _ => self.child.kill(),
+            _ => {
+                self.kill_at = Some(Instant::now());
+                self.kill();
+            }
         }
+        complain(&format!("the lock is lost ({reason}); ending the command"));
     }
 
     fn end_within(&mut self, time: Duration) {
         self.lost = true;
-        self.child.terminate();
         self.kill_at = Instant::now().checked_add(time);
+        self.terminate();
+    }
+
+    fn terminate(&mut self) {
+        let signalled = self.child.terminate();
+        self.report(signalled);
+    }
+
+    fn kill(&mut self) {
+        let signalled = self.child.kill();
+        self.report(signalled);
+    }
+
+    /// Reports, once, that the command cannot be ended.
+    fn report(&mut self, signalled: io::Result<()>) {
+        if let Err(error) = signalled {
+            if !std::mem::replace(&mut self.is_refused, true) {
+                complain(&format!("cannot end the command: {error}"));
+            }
+        }
     }
 }

@@ -1,0 +1,97 @@
+//! [`Descendants`] of a command, on Linux: its processes outside its process group, as timeout(1)
+//! and setsid(1) make them.
+//!
+//! This process becomes the parent of those whose parents have ended. The ids of children stay in
+//! use until this process waits for them, so no signal reaches another process. The children of a
+//! child that is killed are children of this process next.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, set_child_subreaper, waitid,
+    waitpid,
+};
+
+#[derive(Debug)]
+pub(super) struct Descendants {
+    /// The children that this process had before. They are none of the command's.
+    others: Vec<Pid>,
+    /// Set by SIGCHLD.
+    has_child_ended: Arc<AtomicBool>,
+}
+
+impl Descendants {
+    /// Adopts, from now on, the processes whose parents have ended.
+    pub(super) fn adopt(has_child_ended: Arc<AtomicBool>) -> io::Result<Descendants> {
+        let others = children()?;
+        set_child_subreaper(Some(getpid()))?;
+        Ok(Descendants { others, has_child_ended })
+    }
+
+    /// Waits for the adopted processes that have ended: they are no zombies then.
+    pub(super) fn reap(&self, command: Pid) {
+        if self.has_child_ended.swap(false, Ordering::SeqCst) {
+            // A failure is that of /proc. The zombies end with this process.
+            let _ = self.running(command);
+        }
+    }
+
+    /// Sends SIGKILL to the children, the command among them. Returns how many got it.
+    pub(super) fn kill(&self, command: Pid) -> (usize, io::Result<()>) {
+        let running = match self.running(command) {
+            Ok(running) => running,
+            Err(error) => return (0, Err(error)),
+        };
+        let (mut killed, mut outcome) = (0, Ok(()));
+        for child in running {
+            match kill_process(child, Signal::KILL) {
+                Ok(()) => killed += 1,
+                Err(error) => {
+                    let message = format!("process {}: {}", child.as_raw_nonzero(), io::Error::from(error));
+                    outcome = Err(io::Error::new(error.kind(), message));
+                }
+            }
+        }
+        (killed, outcome)
+    }
+
+    /// The children that have not ended. Waits for the others, but for the command: its process id
+    /// stays in use until its exit code is read.
+    fn running(&self, command: Pid) -> io::Result<Vec<Pid>> {
+        let mut running = children()?;
+        running.retain(|child| {
+            let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            // The state that /proc shows is that of the first thread alone.
+            match *child {
+                child if self.others.contains(&child) => false,
+                child if child == command => matches!(waitid(WaitId::Pid(child), look), Ok(None)),
+                child => matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None)),
+            }
+        });
+        Ok(running)
+    }
+}
+
+/// The children of this process, as far as nobody has waited for them.
+fn children() -> io::Result<Vec<Pid>> {
+    let me = getpid().as_raw_nonzero().to_string();
+    let mut children = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) else {
+            continue;
+        };
+        // A process that ends at this moment has none.
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // The state and the parent follow the name, which is in parentheses and may contain
+        // anything.
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        if parent == Some(&*me) {
+            children.push(pid);
+        }
+    }
+    Ok(children)
+}
