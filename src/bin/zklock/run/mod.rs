@@ -8,12 +8,13 @@ mod supervision;
 
 use std::io;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded, select};
+use crossbeam_channel::{Receiver, after, bounded, select};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, LockDirectory, LockError, LockGuard, Result, Session, Wait,
+    BlockingWriteLock, CancelToken, LockDirectory, LockError, LockGuard, LockInfo, Result, Session, Wait,
 };
 
 use self::supervision::{Ended, Supervision};
@@ -28,6 +29,12 @@ use crate::stderr::complain;
 
 const PATH: &str = "ZKLOCK_PATH";
 const FENCING_TOKEN: &str = "ZKLOCK_FENCING_TOKEN";
+
+/// How long the end of a wait may take.
+const MAX_WITHDRAWAL: Duration = Duration::from_secs(2);
+
+/// How long the holder is looked up for a message.
+const MAX_LOOKUP: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> std::result::Result<u8, Failure> {
     let session = connect(connection, args)?;
@@ -52,7 +59,7 @@ fn lock_and_run(session: &Session, args: &RunArgs) -> std::result::Result<u8, Fa
         Acquisition::Acquired(guard) => guard,
         Acquisition::Signal(signal) => return Ok(code_of_signal(signal)),
         Acquisition::Taken => {
-            complain(&refusal(session, args));
+            complain(&refusal(session, args, &signals));
             return Ok(NOT_ACQUIRED);
         }
     };
@@ -103,14 +110,15 @@ fn acquire(
     args: &RunArgs,
     signals: &Receiver<i32>,
 ) -> std::result::Result<Acquisition, Failure> {
-    let lock = BlockingWriteLock::new(session, &args.dir)?;
+    let lock = Arc::new(BlockingWriteLock::new(session, &args.dir)?);
+    let waited = Arc::clone(&lock);
     let token = CancelToken::new();
     let wait = args.timeout.map_or_else(Wait::forever, Wait::timeout).cancelled_by(&token);
     let is_attempt = args.attempt;
     let (sender, outcome) = bounded(1);
     let waiting = thread::Builder::new().name("wait".to_owned()).spawn(move || {
         let outcome: Result<Option<LockGuard>> =
-            if is_attempt { lock.try_lock() } else { lock.try_lock_for(wait) };
+            if is_attempt { waited.try_lock() } else { waited.try_lock_for(wait) };
         // Somebody receives it, unless the process ends.
         drop(sender.send(outcome));
     });
@@ -122,9 +130,12 @@ fn acquire(
                 None => Acquisition::Taken,
             }),
             recv(signals) -> signal => if let Some(signal) = signal.ok().filter(|signal| platform::ends_wait(*signal)) {
+                // An attempt has no token.
                 token.cancel();
-                // It withdraws its request, or drops the lock that it has just acquired.
-                drop(outcome.recv());
+                lock.close();
+                // It withdraws its request, or drops the lock that it has just acquired. During an
+                // outage the session's end does.
+                drop(outcome.recv_timeout(MAX_WITHDRAWAL));
                 return Ok(Acquisition::Signal(signal));
             },
         }
@@ -132,16 +143,29 @@ fn acquire(
 }
 
 /// Why the lock was not acquired: who holds it.
-fn refusal(session: &Session, args: &RunArgs) -> String {
+fn refusal(session: &Session, args: &RunArgs, signals: &Receiver<i32>) -> String {
     let dir = &args.dir;
-    let after = match args.timeout {
+    let time = match args.timeout {
         Some(timeout) => format!(" after {}", show_duration(timeout)),
         None => String::new(),
     };
-    match LockDirectory::new(session, dir).and_then(|directory| directory.current_owner()) {
-        Ok(Some(owner)) => format!("{dir} is held{after}: {}", queue::line(&owner)),
-        // It was released a moment ago.
-        _ => format!("{dir} is not acquired{after}"),
+    match holder(session, dir, signals) {
+        Some(holder) => format!("{dir} is held{time}: {}", queue::line(&holder)),
+        // It was released a moment ago, or there is no contact.
+        None => format!("{dir} is not acquired{time}"),
+    }
+}
+
+/// Looks the holder up, but not for long, and not after a signal.
+fn holder(session: &Session, dir: &str, signals: &Receiver<i32>) -> Option<LockInfo> {
+    let directory = LockDirectory::new(session, dir).ok()?;
+    let (sender, holder) = bounded(1);
+    let looking = thread::Builder::new().name("holder".to_owned());
+    looking.spawn(move || sender.send(directory.current_owner())).ok()?;
+    select! {
+        recv(holder) -> holder => holder.ok()?.ok()?,
+        recv(signals) -> _ => None,
+        recv(after(MAX_LOOKUP)) -> _ => None,
     }
 }
 
