@@ -13,6 +13,7 @@
 mod support;
 
 mod checking;
+mod ending;
 mod observing;
 mod program;
 mod removing;

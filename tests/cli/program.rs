@@ -81,11 +81,23 @@ impl Program {
         Program::spawn(command(&server.connect_string(), args))
     }
 
-    pub fn spawn(mut command: Command) -> Program {
+    pub fn spawn(command: Command) -> Program {
         let files = TempDir::new().unwrap();
-        let file = |name| File::create(files.path().join(name)).unwrap();
-        let command = command.stdin(Stdio::piped()).stdout(file("out")).stderr(file("err"));
-        Program { child: command.spawn().unwrap(), files }
+        let err = File::create(files.path().join("err")).unwrap();
+        Program::start_in(files, command, err.into())
+    }
+
+    /// Starts a program whose standard error is not a file.
+    pub fn spawn_with(command: Command, stderr: Stdio) -> Program {
+        let files = TempDir::new().unwrap();
+        fs::write(files.path().join("err"), "").unwrap();
+        Program::start_in(files, command, stderr)
+    }
+
+    fn start_in(files: TempDir, mut command: Command, stderr: Stdio) -> Program {
+        let out = File::create(files.path().join("out")).unwrap();
+        let child = command.stdin(Stdio::piped()).stdout(out).stderr(stderr).spawn().unwrap();
+        Program { child, files }
     }
 
     pub fn out(&self) -> String {

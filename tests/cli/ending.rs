@@ -1,0 +1,238 @@
+//! Which processes `zklock run` ends, and that nothing holds it up.
+
+use std::io::{ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use zookeeper_recipes_lock::BlockingWriteLock;
+
+use crate::program::{Fixture, Program, command, is_alive};
+use crate::support::relay::{Relay, Request};
+use crate::support::wait::{deadline, eventually, scaled};
+
+/// Can only be killed.
+const STUBBORN: &str = "trap '' TERM; echo pid $$; while :; do sleep 0.05; done";
+const CREATE: i32 = 1;
+const CREATE_WITH_STAT: i32 = 15;
+/// Less than all retries of a call during an outage take.
+const PROMPT: Duration = Duration::from_secs(8);
+
+/// A standard error that takes no more, and its reader.
+fn full() -> (Stdio, UnixStream) {
+    let (mut writer, reader) = UnixStream::pair().unwrap();
+    writer.set_nonblocking(true).unwrap();
+    // The last bytes need not fit as a block.
+    for block in [&[b'x'; 4096][..], b"x"] {
+        while let Ok(written) = writer.write(block) {
+            assert!(written > 0);
+        }
+    }
+    assert_eq!(writer.write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
+    writer.set_nonblocking(false).unwrap();
+    (OwnedFd::from(writer).into(), reader)
+}
+
+fn pid_of(line: &str) -> Pid {
+    line.rsplit(' ').next().and_then(|pid| Pid::from_raw(pid.parse().ok()?)).unwrap()
+}
+
+/// Takes the lock away.
+fn delete_owner(fixture: &Fixture) {
+    let owner = fixture.directory().current_owner().unwrap().unwrap();
+    fixture.zookeeper().delete(&owner.path, None).unwrap();
+}
+
+// ---- blocked output
+
+#[test]
+fn command_is_killed_in_time_while_standard_error_is_blocked() {
+    let fixture = Fixture::new();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    // The library logs as well.
+    let args = fixture.run_args(&["-vv", "--session-timeout", "6s"], STUBBORN);
+    let (stderr, _reader) = full();
+    let program = Program::spawn_with(command(&relay.connect_string(), &args), stderr);
+    let pid = program.line_with("pid");
+    let lock = BlockingWriteLock::new(&fixture.session, &fixture.dir).unwrap();
+    relay.swallow();
+    let guard = lock.try_lock_for(deadline()).unwrap().expect("the session of the program ends");
+    assert!(!is_alive(&pid));
+    assert_eq!(program.end().code, 76);
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn signals_are_forwarded_while_standard_error_is_blocked() {
+    let fixture = Fixture::new();
+    // A shell reports how its own commands ended.
+    let script = "exec 2>/dev/null; trap 'echo usr1' USR1; trap 'exit 7' TERM; echo ready
+        while :; do sleep 0.05; done";
+    let args = fixture.run_args(&[], script);
+    let (stderr, _reader) = full();
+    let program = Program::spawn_with(command(&fixture.server.connect_string(), &args), stderr);
+    program.line_with("ready");
+    // It has a message for this one, and may take another one first that comes at the same time.
+    program.signal(Signal::TSTP);
+    program.signal(Signal::USR1);
+    program.line_with("usr1");
+    program.signal(Signal::TERM);
+    assert_eq!(program.end().code, 7);
+}
+
+// ---- processes outside the group
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_descendant_survives_the_loss_of_the_lock() {
+    let fixture = Fixture::new();
+    let connect = fixture.server.connect_string();
+    let zklock = env!("CARGO_BIN_EXE_zklock");
+    let script = format!(
+        "timeout 1000 sh -c \"$0\" timeout & setsid sh -c \"$0\" session &
+        {zklock} -c {connect} run {}-inner -- sh -c \"$0\" nested & wait",
+        fixture.dir
+    );
+    let stubborn = "trap '' TERM; echo $0 pid $$; while :; do sleep 0.05; done";
+    let args = [&fixture.run_args(&["--grace", "300ms"], &script)[..], &[stubborn]].concat();
+    let program = Program::spawn(command(&connect, &args));
+    let pids = ["timeout pid", "session pid", "nested pid"].map(|text| program.line_with(text));
+    delete_owner(&fixture);
+    let ended = program.end();
+    assert_eq!(ended.code, 76, "{ended:?}");
+    for pid in pids {
+        assert!(!is_alive(&pid), "{pid}");
+    }
+}
+
+#[test]
+fn background_processes_survive_the_end_of_the_command() {
+    let fixture = Fixture::new();
+    let script = "sh -c 'echo group pid $$; exec sleep 1000' &
+        setsid sh -c 'echo session pid $$; exec sleep 1000' & cat >/dev/null";
+    // Standard input of a background process of a shell is /dev/null.
+    let mut program = fixture.run(&[], script);
+    let pids = ["group pid", "session pid"].map(|text| program.line_with(text));
+    program.close_input();
+    assert_eq!(program.end().code, 0);
+    fixture.await_requests(0);
+    for pid in pids {
+        assert!(is_alive(&pid), "{pid}");
+        kill_process(pid_of(&pid), Signal::KILL).unwrap();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn adopted_process_that_ends_leaves_no_zombie() {
+    let fixture = Fixture::new();
+    // The subshell ends first.
+    let mut program = fixture.run(&[], "(sh -c 'echo pid $$; sleep 0.1' &); cat >/dev/null");
+    let pid = pid_of(&program.line_with("pid"));
+    let entry = format!("/proc/{}", pid.as_raw_nonzero());
+    eventually("the process is waited for", || !Path::new(&entry).exists());
+    program.close_input();
+    assert_eq!(program.end().code, 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn process_from_before_the_program_is_not_ended() {
+    let fixture = Fixture::new();
+    let connect = fixture.server.connect_string();
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        "sh -c 'echo before pid $$; exec sleep 1000' & exec \"$0\" \"$@\"",
+        env!("CARGO_BIN_EXE_zklock"),
+    ]);
+    shell.args(fixture.run_args(&["-c", &connect, "--grace", "300ms"], STUBBORN));
+    let program = Program::spawn(shell);
+    let before = program.line_with("before pid");
+    program.line_with("pid");
+    eventually("the lock is held", || fixture.directory().current_owner().unwrap().is_some());
+    delete_owner(&fixture);
+    assert_eq!(program.end().code, 76);
+    assert!(is_alive(&before));
+    kill_process(pid_of(&before), Signal::KILL).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn process_that_may_not_be_signalled_is_reported() {
+    if !geteuid().is_root() || Command::new("setpriv").arg("--version").output().is_err() {
+        println!("skipped: it needs root, and setpriv(1)");
+        return;
+    }
+    let fixture = Fixture::new();
+    let connect = fixture.server.connect_string();
+    // As the processes of sudo(8) for a user: those of another one, which this one may not signal.
+    let mut program = Command::new("setpriv");
+    program.args(["--bounding-set", "-kill", "--inh-caps", "-kill", env!("CARGO_BIN_EXE_zklock")]);
+    program.args(["run", "-c", &connect, "--max-tick", "500ms", "--grace", "300ms", &fixture.dir, "--"]);
+    program.args([
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--clear-groups",
+        "sh",
+        "-c",
+        "echo pid $$; cat >/dev/null",
+    ]);
+    let mut program = Program::spawn(program);
+    program.line_with("pid");
+    delete_owner(&fixture);
+    eventually("the refusal is reported", || program.err().contains("cannot end the command"));
+    assert!(program.is_running());
+    program.close_input();
+    let ended = program.end();
+    assert_eq!(ended.code, 76, "{ended:?}");
+    assert_eq!(ended.err.matches("cannot end the command").count(), 1, "{ended:?}");
+}
+
+// ---- how it was started
+
+#[cfg(target_os = "linux")]
+#[test]
+fn code_is_passed_on_where_ended_children_were_ignored() {
+    let fixture = Fixture::new();
+    let connect = fixture.server.connect_string();
+    let mut env = Command::new("env");
+    // Shells such as dash do not leave it ignored.
+    env.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_zklock")]);
+    env.args(fixture.run_args(&["-c", &connect], "sleep 0.2; exit 3"));
+    let ended = Program::spawn(env).end();
+    assert_eq!((ended.code, ended.err.as_str()), (3, ""), "{ended:?}");
+    fixture.await_requests(0);
+}
+
+// ---- outages
+
+#[test]
+fn signal_ends_an_attempt_during_an_outage() {
+    let fixture = Fixture::new();
+    fixture.create_dir();
+    let guard = fixture.hold();
+    for operation in [CREATE, CREATE_WITH_STAT] {
+        let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+        relay.swallow_from(Request { operation, path: fixture.dir.clone() });
+        let args = fixture.run_args(&["--try", "--session-timeout", "20s"], "echo mine");
+        let mut program = Program::spawn(command(&relay.connect_string(), &args));
+        eventually("the request is swallowed", || relay.bytes_held() > 0 || !program.is_running());
+        if !program.is_running() {
+            // The other operation creates it.
+            assert_eq!(program.end().code, 75);
+            continue;
+        }
+        let begun = Instant::now();
+        program.signal(Signal::TERM);
+        let ended = program.end();
+        assert_eq!((ended.code, ended.out.as_str()), (143, ""), "{ended:?}");
+        assert!(begun.elapsed() < scaled(PROMPT), "{:?}", begun.elapsed());
+        return guard.unlock().map(drop).unwrap();
+    }
+    panic!("no request was swallowed");
+}
