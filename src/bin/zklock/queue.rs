@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use zookeeper_recipes_lock::{LockDirectory, LockInfo, RecoverableZooKeeper, RetryPolicy, Session};
 
 use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK};
-use crate::json::Json;
 use crate::output::{Table, printable};
 use crate::spans::{age, show_duration, show_time};
 
@@ -71,22 +71,22 @@ pub(crate) fn line(request: &LockInfo) -> String {
     format!("{} {}, session {session}, since {since}", request.kind, who(request))
 }
 
-pub(crate) fn json(queue: &[LockInfo]) -> Json {
+pub(crate) fn json(queue: &[LockInfo]) -> Value {
     let owners = LockInfo::owners(queue).len();
     let request = |(position, request): (usize, &LockInfo)| {
-        Json::Object(vec![
-            ("position", Json::Number(i64::try_from(position + 1).unwrap_or(i64::MAX))),
-            ("state", Json::text(state(position < owners))),
-            ("kind", Json::text(request.kind.to_string())),
-            ("who", Json::or_null(request.data.as_ref(), |_| Json::text(request.data_lossy()))),
-            ("session", Json::or_null(request.ephemeral_owner, |id| Json::text(format!("{id:#x}")))),
-            ("since", Json::or_null(request.created, |created| Json::text(show_time(created)))),
-            ("persistent", Json::Bool(request.is_persistent)),
-            ("fencing_token", Json::or_null(request.czxid, Json::Number)),
-            ("path", Json::text(&*request.path)),
-        ])
+        json!({
+            "position": position + 1,
+            "state": state(position < owners),
+            "kind": request.kind.to_string(),
+            "who": request.data.as_ref().map(|_| request.data_lossy()),
+            "session": request.ephemeral_owner.map(|id| format!("{id:#x}")),
+            "since": request.created.map(show_time),
+            "persistent": request.is_persistent,
+            "fencing_token": request.czxid,
+            "path": request.path,
+        })
     };
-    Json::List(queue.iter().enumerate().map(request).collect())
+    queue.iter().enumerate().map(request).collect()
 }
 
 /// Who made a request: its data.

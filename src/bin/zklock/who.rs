@@ -3,12 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{select, tick};
+use serde_json::json;
 use zookeeper_recipes_lock::{LockDirectory, LockError, LockInfo, Wait};
 
 use crate::args::WhoArgs;
 use crate::connection::ConnectionArgs;
 use crate::failure::{CLOSED_PIPE, Failure, UNAVAILABLE};
-use crate::json::Json;
+use crate::json;
 use crate::output::{is_closed, print};
 use crate::queue;
 use crate::spans::show_time;
@@ -69,9 +70,7 @@ pub(crate) fn is_passing(error: &LockError) -> bool {
 fn render(args: &WhoArgs, queue: &[LockInfo]) -> String {
     let now = show_time(SystemTime::now());
     if args.json {
-        let members =
-            vec![("dir", Json::text(&*args.dir)), ("at", Json::text(now)), ("queue", queue::json(queue))];
-        return Json::Object(members).line();
+        return json::line(&json!({ "dir": args.dir, "at": now, "queue": queue::json(queue) }));
     }
     let table = match queue {
         [] => format!("nobody holds {}, and nobody waits for it\n", args.dir),
