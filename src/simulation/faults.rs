@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::baton::{Wait, pause as pause_thread};
 use super::link::Fate;
-use super::scheduler::DIRS;
+use super::scheduler::{ALL_DIRS, DIRS, LEASES};
 use super::wire;
 use super::world::{State, World, short};
 use crate::client::ClientEvent;
@@ -398,7 +398,7 @@ fn requests(world: &World) -> Vec<String> {
     let in_dir = |dir: &&str| -> Vec<String> {
         world.zookeeper.children(dir).into_iter().map(|name| format!("{dir}/{name}")).collect()
     };
-    DIRS.iter().flat_map(in_dir).collect()
+    ALL_DIRS.iter().flat_map(in_dir).collect()
 }
 
 /// A random request of ours in the queues.
@@ -439,8 +439,12 @@ fn change_other_request(world: &World) {
                 // At the end of the counter two znodes may have the same number, but not the same
                 // name.
                 let name = format!("stranger{}", state.other_requests_so_far);
-                let prefix = if reads { format!("read-{name}-") } else { format!("x-{name}-lock-") };
-                (DIRS[state.random.index(world.profile.dirs)], prefix)
+                if world.profile.permits > 0 && state.random.one_in(2) {
+                    (LEASES, format!("_c_{name}-lease-"))
+                } else {
+                    let prefix = if reads { format!("read-{name}-") } else { format!("x-{name}-lock-") };
+                    (DIRS[state.random.index(world.profile.dirs)], prefix)
+                }
             };
             let path = world.zookeeper.create_sequential(dir, &prefix, None);
             world.note(format!("another client's request joins: {}", short(&path)));

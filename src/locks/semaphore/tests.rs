@@ -357,11 +357,9 @@ fn waiter_whose_lease_is_deleted_fails_and_lets_the_next_one_in() {
     fixture.await_requests(1, 2);
     let second = fixture.wait();
     fixture.await_requests(2, 2);
-    let lease = fixture.server.children(LEASES_DIR).pop();
-    let lease = lease
-        .filter(|name| !held.id().ends_with(name))
-        .or_else(|| fixture.server.children(LEASES_DIR).into_iter().find(|name| !held.id().ends_with(name)));
-    fixture.server.delete(&format!("{LEASES_DIR}/{}", lease.unwrap()));
+    let leases = fixture.server.children(LEASES_DIR);
+    let lease = leases.iter().find(|name| !held.id().ends_with(name.as_str())).unwrap();
+    fixture.server.delete(&format!("{LEASES_DIR}/{lease}"));
     assert!(matches!(next(&first), Err(LockError::RequestDeleted { .. })));
     held.release().unwrap();
     assert!(next(&second).unwrap().is_owner());
