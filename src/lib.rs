@@ -78,6 +78,7 @@
 //! - `zookeeper` (default): [`Session::connect`] and [`Session::from_zookeeper`], on the crate of
 //!   that name.
 //! - `tls`: encrypted connections, by rustls.
+//! - `cli`: the program `zklock`, which runs commands under a lock and shows queues.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command, and [`conformance`], checks
 //!   for other clients.
 //!
@@ -166,6 +167,7 @@ pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
+pub use session::events;
 pub use session::{Moment, Session, SessionBuilder, SessionState};
 
 pub use wait::{CancelToken, Wait};

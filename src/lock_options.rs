@@ -105,7 +105,8 @@ impl LockOptions {
     /// names leave nothing behind.
     ///
     /// The locks of this crate, and Curator's, create the directory again when they need it. Other
-    /// clients may fail if the directory disappears: kazoo's locks create it only once. With
+    /// clients may fail if the directory disappears: kazoo's locks create it only once, and Apache's
+    /// `WriteLock` only before each request. With
     /// [`NamingScheme::Kazoo`] the default is therefore `false`, and `true` otherwise. Set it to
     /// `false` for every directory on which a client relies for longer than it holds a lock.
     ///

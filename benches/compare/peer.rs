@@ -23,6 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(45);
 /// The roles that this program takes itself.
 pub(crate) const OURS: &str = "ours";
 pub(crate) const DROPPED: &str = "dropped";
+pub(crate) const COHORT: &str = "cohort";
 pub(crate) const FLOOR: &str = "floor";
 
 /// A compared library.
@@ -41,9 +42,10 @@ enum Language {
 }
 
 /// All libraries. The floor sends no pings, so it is prepared last.
-pub(crate) const LIBRARIES: [Library; 6] = [
+pub(crate) const LIBRARIES: [Library; 7] = [
     Library { name: OURS, title: "ours", language: Language::Rust },
     Library { name: DROPPED, title: "ours, guard dropped", language: Language::Rust },
+    Library { name: COHORT, title: "ours, CohortLock", language: Language::Rust },
     Library { name: "curator", title: "Curator", language: Language::Java },
     Library { name: "apache", title: "Apache WriteLock", language: Language::Java },
     Library { name: "kazoo", title: "kazoo", language: Language::Python },

@@ -5,11 +5,11 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, Session};
+use zookeeper_recipes_lock::{BlockingWriteLock, CohortLock, Session};
 
 use crate::SESSION_TIMEOUT;
 use crate::floor::FloorLock;
-use crate::peer::{DROPPED, FLOOR, OURS};
+use crate::peer::{COHORT, DROPPED, FLOOR, OURS};
 use crate::rows::Layout;
 
 /// The data of each request of the bare socket.
@@ -53,9 +53,7 @@ fn prepare(name: &str, layout: Layout, count: usize, connect_string: &str, dir: 
         let lock = |number| FloorLock::new(connect_string, SESSION_TIMEOUT, &dir(number), DATA);
         return (0..count).map(lock).map(|mut lock| -> Cycle { Box::new(move || lock.cycle()) }).collect();
     }
-    let lock = |session: &Session, number| {
-        Arc::new(BlockingWriteLock::new(session, &dir(number)).expect("the path is valid"))
-    };
+    let lock = |session: &Session, number| Lock::new(name, session, &dir(number));
     let locks: Vec<_> = match layout {
         Layout::Sessions => (0..count).map(|number| lock(&connect(), number)).collect(),
         Layout::Directories => {
@@ -64,16 +62,37 @@ fn prepare(name: &str, layout: Layout, count: usize, connect_string: &str, dir: 
         }
         Layout::Threads => vec![lock(&connect(), 0); count],
     };
-    locks.into_iter().map(|lock| cycle_of(name, lock)).collect()
+    locks.into_iter().map(Lock::into_cycle).collect()
 }
 
-fn cycle_of(name: &str, lock: Arc<BlockingWriteLock>) -> Cycle {
-    match name {
-        OURS => Box::new(move || {
-            lock.lock().expect("its turn comes").unlock().expect("it was held");
-        }),
-        DROPPED => Box::new(move || drop(lock.lock().expect("its turn comes"))),
-        _ => panic!("no such role: {name}"),
+/// One of our locks, as threads of one process share it.
+#[derive(Clone)]
+enum Lock {
+    Plain(Arc<BlockingWriteLock>),
+    /// The deletion is left to the background.
+    Dropped(Arc<BlockingWriteLock>),
+    Cohort(CohortLock),
+}
+
+impl Lock {
+    fn new(name: &str, session: &Session, dir: &str) -> Lock {
+        let plain = || Arc::new(BlockingWriteLock::new(session, dir).expect("the path is valid"));
+        match name {
+            OURS => Lock::Plain(plain()),
+            DROPPED => Lock::Dropped(plain()),
+            COHORT => Lock::Cohort(CohortLock::new(session, dir).expect("the path is valid")),
+            _ => panic!("no such role: {name}"),
+        }
+    }
+
+    fn into_cycle(self) -> Cycle {
+        match self {
+            Lock::Plain(lock) => Box::new(move || {
+                lock.lock().expect("its turn comes").unlock().expect("it was held");
+            }),
+            Lock::Dropped(lock) => Box::new(move || drop(lock.lock().expect("its turn comes"))),
+            Lock::Cohort(lock) => Box::new(move || drop(lock.lock().expect("its turn comes"))),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Long queues, measured in a separate process: how fast requests join, how fast the lock passes from
-//! the first to the last, and the memory of each while all of them wait.
+//! Long queues, measured in a separate process: how fast requests join, how fast the lock passes
+//! from the first to the last, and the memory of each while all of them wait.
 
 use std::process::{Command, Stdio};
 use std::sync::Mutex;

@@ -238,7 +238,7 @@ impl Driver {
 
     #[cfg(not(feature = "tls"))]
     fn security(&mut self, _target: Target) -> Result<Security, String> {
-        Ok(())
+        Ok(Security)
     }
 
     // ---- events

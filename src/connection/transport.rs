@@ -32,7 +32,7 @@ enum Stage {
 #[cfg(feature = "tls")]
 pub(super) type Security = Option<TlsTarget>;
 #[cfg(not(feature = "tls"))]
-pub(super) type Security = ();
+pub(super) struct Security;
 
 impl Transport {
     /// Begins to connect. [`Transport::progress`] completes it.

@@ -160,6 +160,21 @@ impl LockDirectory {
         LockDirectory { reaps_live_sessions: including, ..self }
     }
 
+    /// Returns the requests that [`reap_expired`](LockDirectory::reap_expired) would delete now, in
+    /// the order of the queue.
+    ///
+    /// # Errors
+    /// As [`contenders`](LockDirectory::contenders).
+    pub fn expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
+        let mut expired = self.contenders()?;
+        let now = SystemTime::now();
+        expired.retain(|request| {
+            let may_reap = self.reaps_live_sessions || request.is_persistent;
+            may_reap && reaping::is_expired(request, older_than, now)
+        });
+        Ok(expired)
+    }
+
     /// Deletes the requests of at least this age, and returns those that it deleted, in the order
     /// of the queue.
     ///
@@ -189,12 +204,7 @@ impl LockDirectory {
     /// As [`contenders`](LockDirectory::contenders), and [`AccessDenied`](LockError::AccessDenied)
     /// when DELETE is not granted on the directory. Requests deleted before the error stay deleted.
     pub fn reap_expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
-        let mut expired = self.contenders()?;
-        let now = SystemTime::now();
-        expired.retain(|request| {
-            let may_reap = self.reaps_live_sessions || request.is_persistent;
-            may_reap && reaping::is_expired(request, older_than, now)
-        });
+        let expired = self.expired(older_than)?;
         let delete = move |core: &Arc<Core>| reaping::delete_all(core, expired);
         self.session.core().call(Operation::REAP, &self.dir, delete)?
     }

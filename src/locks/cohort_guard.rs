@@ -33,6 +33,9 @@ pub struct CohortGuard {
 impl CohortGuard {
     pub(crate) fn new(cohort: &Arc<Cohort>, grant: Grant) -> CohortGuard {
         let (lost, revocation) = (OnceLock::new(), OnceLock::new());
+        if grant.tenure > 1 {
+            grant.request.report_hand_over();
+        }
         CohortGuard { grant, cohort: Arc::clone(cohort), lost, revocation, is_released: false }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
@@ -65,6 +66,17 @@ impl LockGuard {
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.claim.is_owner()
+    }
+
+    /// Returns for how long the lock is still held if all contact is lost now; zero if it is not
+    /// held. Does no I/O and does not block.
+    ///
+    /// Each proof of the session's life extends it, several in each session timeout. A holder that
+    /// needs time to stop its work begins early enough, and not only when the lock is
+    /// [`lost`](LockGuard::lost). Another client that deletes the znode ends it early.
+    #[must_use]
+    pub fn lease_remaining(&self) -> Duration {
+        self.claim.lease_remaining()
     }
 
     /// Returns the full path of the lock's znode.

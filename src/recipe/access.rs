@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use uuid::Uuid;
 
+use super::kind::LockKind;
 use super::naming_scheme::NamingScheme;
 
 /// The requested lock mode.
@@ -31,6 +32,15 @@ impl Access {
             Access::Write(scheme) => scheme.writer_prefix(guid),
             // As Curator's `InterProcessSemaphoreV2`.
             Access::Permit(_) => format!("_c_{guid}-lease-"),
+        }
+    }
+
+    /// The kind of the request.
+    pub(crate) fn kind(self) -> LockKind {
+        match self {
+            Access::Exclusive(_) => LockKind::Exclusive,
+            Access::Read(_) => LockKind::Read,
+            Access::Write(_) => LockKind::Write,
         }
     }
 

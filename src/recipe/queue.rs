@@ -106,6 +106,16 @@ impl Ordered {
 /// names other clients put into the directory.
 pub(super) const HALF_CIRCLE: u32 = 1 << 31;
 
+/// How many requests are ahead of this one.
+pub(crate) fn count_ahead(own: &str, children: &[String]) -> usize {
+    let Some(sequence) = generated_sequence(own) else { return 0 };
+    let is_ahead = |child: &&String| {
+        let distance = generated_sequence(child).map(|theirs| distance_ahead(sequence, theirs));
+        distance.is_some_and(|distance| distance > 0 && distance < HALF_CIRCLE)
+    };
+    children.iter().filter(is_ahead).count()
+}
+
 /// The child that a request created with this prefix, whatever its number. Finds a request's znode
 /// again after the reply to its creation was lost.
 pub(crate) fn find_own<'a>(prefix: &str, children: &'a [String]) -> Option<&'a str> {

@@ -113,6 +113,8 @@ impl Downgrade {
         // tokens.
         let _ = request.fencing_token.set(fencing_token);
         request.observer.post(Event::Acquired);
+        request.post_acquired(&mut request.state.lock(), &self.znode);
+        request.core.deliver_events();
         self.is_complete.store(true, Ordering::Relaxed);
         logging::info!("downgraded {} to {}", self.owners_znode, self.znode);
         request.start();

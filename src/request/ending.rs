@@ -11,6 +11,7 @@ use crate::error::{LockError, LossReason};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Target;
+use crate::session::events::{self, GaveUp, LockLost, LockReleased};
 
 /// The work left after the end of a request.
 struct Cleanup {
@@ -38,8 +39,10 @@ impl Request {
         if was_owner {
             self.observer.post(Event::Released);
         }
+        self.post_end(&state, was_owner, None);
         let name = self.name_of(&state);
         drop(state);
+        self.core.deliver_events();
         self.clean_up(cleanup, first);
         if was_owner {
             logging::info!("released {name}");
@@ -70,11 +73,13 @@ impl Request {
         let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
         let Some(cleanup) = self.end(&mut state, how) else { return };
         self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
+        self.post_end(&state, was_owner, Some(reason));
         let name = self.name_of(&state);
         let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         state.error = error;
         drop(state);
         self.deliver_soon();
+        self.core.deliver_events();
         self.clean_up(cleanup, None);
         let what = if was_owner { "lost" } else { "dropped from the queue:" };
         let level = match reason {
@@ -83,6 +88,22 @@ impl Request {
             _ => Level::Warn,
         };
         logging::log!(level, "{what} {name}: {reason}{cause}");
+    }
+
+    /// Posts the event of the end of the request, for a reason or without one.
+    fn post_end(&self, state: &State, was_owner: bool, reason: Option<LossReason>) {
+        self.core.post_event(|| {
+            let znode = match &state.phase {
+                Phase::Ended { znode, .. } => znode.as_ref(),
+                _ => None,
+            };
+            let (lock, time) = (self.lock_of_event(znode), self.core.now().since(state.since));
+            match reason {
+                Some(reason) if was_owner => events::Event::Lost(LockLost { lock, reason, held: time }),
+                None if was_owner => events::Event::Released(LockReleased { lock, held: time }),
+                reason => events::Event::GaveUp(GaveUp { lock, reason, waited: time }),
+            }
+        });
     }
 
     /// Ends the request and returns the work left; `None` if it had ended before.

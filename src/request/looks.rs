@@ -4,13 +4,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::steps::Next;
-use super::{Event, Phase, Request};
+use super::{Event, Phase, Request, State};
 use crate::client::{PipelinedClient, ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
-use crate::recipe::queue::{Decision, find_duplicate};
+use crate::recipe::queue::{Decision, count_ahead, find_duplicate};
 use crate::recipe::revocation;
+use crate::session::events::{self, Joined, LockAcquired};
 use crate::session::{
     Admission, CallKind, ConnectionNumber, Listing, ListingReader, Listings, Task, WatchOutcome,
 };
@@ -62,6 +63,10 @@ impl Request {
                 Next::Park
             }
             Decision::WaitFor(ahead) => {
+                if self.core.events().is_some() {
+                    let count = count_ahead(znode.name(), children);
+                    self.state.lock().ahead.get_or_insert(count);
+                }
                 let ahead = self.spec.dir.child(ahead);
                 match self.note_predecessor(&ahead) {
                     true => Next::Again,
@@ -139,13 +144,24 @@ impl Request {
         *self.held_under.lock() = Some(ownership);
         self.core.registry().owns(znode);
         self.observer.post(Event::Acquired);
+        self.post_acquired(&mut state, znode);
         (state.predecessor, state.left, state.listing) = (None, None, None);
         state.unreadable = 0;
         state.awaited = None;
         drop(state);
+        self.core.deliver_events();
         logging::info!("acquired {znode}");
         self.wake_after(OWN_WATCH_DELAY);
         Next::Park
+    }
+
+    /// Posts the event of an acquisition at this moment.
+    pub(super) fn post_acquired(&self, state: &mut State, znode: &ZNodePath) {
+        let now = self.core.now();
+        let waited = now.since(std::mem::replace(&mut state.since, now));
+        self.core.post_event(|| {
+            events::Event::Acquired(LockAcquired { lock: self.lock_of_event(Some(znode)), waited })
+        });
     }
 
     /// It is this request's turn, but the session is not proven alive for long enough. A proof
@@ -178,8 +194,8 @@ impl Request {
         self.acquire(&znode, connection)
     }
 
-    /// Notes the nearest request ahead in a listing. Returns whether it has left meanwhile, and this
-    /// request takes over.
+    /// Notes the nearest request ahead in a listing. Returns whether it has left meanwhile, and
+    /// this request takes over.
     fn note_predecessor(&self, ahead: &ZNodePath) -> bool {
         let mut state = self.state.lock();
         // A request that may have two znodes, or that shares the lock, decides by listings alone.
@@ -247,8 +263,15 @@ impl Request {
         let znode = znode.clone();
         state.unreadable = 0;
         state.awaited = None;
+        if is_news {
+            self.core.post_event(|| {
+                let lock = self.lock_of_event(Some(&znode));
+                events::Event::Joined(Joined { lock, waits_for: ahead.to_string(), ahead: state.ahead })
+            });
+        }
         drop(state);
         if is_news {
+            self.core.deliver_events();
             logging::debug!("{znode} waits for {ahead}");
         }
     }

@@ -8,10 +8,10 @@
 //! From `lock()` to the owner:
 //! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
 //!    events. (`locks/listening_lock.rs` does not wait.)
-//! 2. `steps.rs`: `join` submits the creation of the znode and the listing of the directory (only the
-//!    former behind a request of this session), on the caller's thread (`connection/mod.rs` has the way to the wire). Their replies continue with
-//!    `enqueued` and `decide`, on the connection's thread. With a client that blocks, a worker of
-//!    the session does all of this.
+//! 2. `steps.rs`: `join` submits the creation of the znode and the listing of the directory, on the
+//!    caller's thread (`connection/mod.rs` has the way to the wire). Behind a request of the same
+//!    session, no listing is needed. The replies continue with `enqueued` and `decide`, on the
+//!    connection's thread. With a client that blocks, a worker of the session does all of this.
 //! 3. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which
 //!    predecessor?
 //! 4. `looks.rs`: `watch` looks at that predecessor and leaves a watch there; the request parks. Or
@@ -27,8 +27,9 @@
 //! 3. `looks.rs`: `evaluate` lists the queue again, together with others of its session
 //!    (`session/listings.rs`); then as above, from step 3 on.
 //!
-//! Behind an exclusive owner of the same session, a waiter sets no watch: `session/removal.rs` deletes
-//! the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks at the own znode only.
+//! Behind an exclusive owner of the same session, a waiter sets no watch: `session/removal.rs`
+//! deletes the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks only at the
+//! own znode.
 //!
 //! Whatever ends a request goes through `ending.rs`, which leaves its znode to a deletion in the
 //! background (`session/removal.rs`).
@@ -63,6 +64,7 @@ mod tests;
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -76,8 +78,9 @@ use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
+use crate::session::events::{self, HandedOver, LockOfEvent};
 use crate::session::{
-    Core, Listing, Notification, Ownership, Participant, ParticipantId, Runner, Session, Task,
+    Core, Listing, Moment, Notification, Ownership, Participant, ParticipantId, Runner, Session, Task,
     is_disconnected,
 };
 
@@ -127,6 +130,10 @@ struct State {
     listing: Option<Arc<Listing>>,
     /// The reply to a create was lost once.
     reply_lost: bool,
+    /// When the request was made, and later when it acquired the lock.
+    since: Moment,
+    /// How many requests were ahead in the first listing; counted only for an event handler.
+    ahead: Option<usize>,
     /// The replies in a row that could not be read.
     unreadable: u8,
     /// Why the request failed, for those who wait for it.
@@ -136,8 +143,8 @@ struct State {
 }
 
 impl State {
-    /// Whether nobody is ahead: the nearest request was an exclusive owner, and its znode is deleted.
-    /// No request can get between the two, so this stays true while the own znode exists.
+    /// Whether nobody is ahead: the nearest request was an exclusive owner, and its znode is
+    /// deleted. No request can get between the two, so this stays true while the own znode exists.
     fn is_first(&self) -> bool {
         self.predecessor.is_some() && self.predecessor == self.left
     }
@@ -204,6 +211,7 @@ impl Request {
         spec: RequestSpec,
         observer: Arc<dyn Observer>,
     ) -> Arc<Request> {
+        let since = core.now();
         Arc::new(Request {
             id: core.registry().new_id(),
             core,
@@ -217,6 +225,8 @@ impl Request {
                 left: None,
                 listing: None,
                 reply_lost: false,
+                since,
+                ahead: None,
                 unreadable: 0,
                 error: None,
                 awaited: None,
@@ -247,6 +257,15 @@ impl Request {
     pub(crate) fn holds_lease(&self) -> bool {
         let held_under = self.held_under.lock();
         held_under.as_ref().is_some_and(|held| held.covers(self.core.now()))
+    }
+
+    /// For how long this request owns the lock if nothing more is proven.
+    pub(crate) fn lease_remaining(&self) -> Duration {
+        if !self.core.process().is_current() {
+            return Duration::ZERO;
+        }
+        let held_under = self.held_under.lock();
+        held_under.as_ref().map_or(Duration::ZERO, |held| held.remaining(self.core.now()))
     }
 
     /// The id of the transaction that created the znode; read from the server once.
@@ -375,6 +394,20 @@ impl Request {
     /// Makes the callbacks for what was posted, on the calling thread.
     pub(crate) fn deliver(&self) {
         self.observer.deliver();
+    }
+
+    /// Reports that another thread has got the lock under this request.
+    pub(crate) fn report_hand_over(&self) {
+        self.core.report_event(|| {
+            let lock = self.lock_of_event(self.znode().as_ref());
+            events::Event::HandedOver(HandedOver { lock })
+        });
+    }
+
+    /// The lock, for an event.
+    fn lock_of_event(&self, znode: Option<&ZNodePath>) -> LockOfEvent {
+        let (dir, id) = (self.spec.dir.to_string(), znode.map(ZNodePath::to_string));
+        LockOfEvent { dir, id, kind: self.spec.access.kind() }
     }
 
     fn forget_watch(&self, state: &mut State) {

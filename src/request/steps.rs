@@ -1,5 +1,5 @@
-//! The steps of a request, and the first of them: to join the queue. [`looks`](super::looks) has those
-//! that follow: find the position, wait, own, check again.
+//! The steps of a request, and the first of them: to join the queue. [`looks`](super::looks) has
+//! those that follow: find the position, wait, own, check again.
 //!
 //! A step ends with a call to the server, whose outcome is taken up by the next function. With a
 //! client that blocks, a worker makes the steps one after the other. With a pipelined client the

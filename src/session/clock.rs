@@ -27,6 +27,15 @@ impl Moment {
         SystemClock.now()
     }
 
+    /// Returns whether the clock counts the time during which the machine is suspended.
+    ///
+    /// Where it does not, a machine that wakes up may take itself for the owner of a lock for too
+    /// long.
+    #[must_use]
+    pub const fn counts_suspended_time() -> bool {
+        cfg!(any(target_os = "linux", target_os = "android"))
+    }
+
     pub(crate) const fn from_nanos(nanos: u64) -> Moment {
         Moment(nanos)
     }

@@ -71,8 +71,8 @@ struct Dir {
 type Readers = BTreeMap<ParticipantId, Weak<dyn ListingReader>>;
 
 impl Listings {
-    /// Lists a directory for the reader. If a listing is under way already, the reader gets the next
-    /// one. May block if the client does.
+    /// Lists a directory for the reader. If a listing is under way already, the reader gets the
+    /// next one. May block if the client does.
     pub(crate) fn ask(core: &Arc<Core>, dir: &ZNodePath, id: ParticipantId, reader: Weak<dyn ListingReader>) {
         let readers = {
             let mut dirs = core.listings().dirs.lock();

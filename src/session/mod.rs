@@ -6,6 +6,7 @@
 mod builder;
 mod callbacks;
 mod clock;
+pub mod events;
 mod job;
 mod lease;
 mod listings;
@@ -37,6 +38,7 @@ use crate::lock_order::{Mutex, rank::SESSION};
 pub use self::builder::SessionBuilder;
 pub use self::clock::Moment;
 pub(crate) use self::clock::{Clock, SystemClock};
+use self::events::{EventHandler, Events};
 #[cfg(test)]
 pub(crate) use self::job::Job;
 pub(crate) use self::lease::{Admission, ConnectionNumber, Ownership};
@@ -266,6 +268,14 @@ impl Session {
         self.core().client().server()
     }
 
+    /// Has a handler receive what happens on the session and with its locks. The session, and those
+    /// that replace it, have one handler: returns `false` if there was one before, which stays.
+    ///
+    /// If the session is connected, the handler gets that as the first event.
+    pub fn set_event_handler(&self, handler: Arc<dyn EventHandler>) -> bool {
+        self.handle.set_events(Arc::new(Events::new(handler)))
+    }
+
     /// Closes the session: its locks are released, waiting calls return an error, listeners and
     /// guards report [`SessionClosed`](LossReason::SessionClosed). Closes every handle. Idempotent.
     ///
@@ -321,12 +331,27 @@ impl Handle {
         self.core()
     }
 
+    fn set_events(&self, events: Arc<Events>) -> bool {
+        // Under the mutex, so that the next core gets them.
+        let current = self.core.lock();
+        let core = Arc::clone(&current);
+        let is_first = core.keep_events(events);
+        drop(current);
+        if is_first {
+            core.report_present_contact();
+        }
+        is_first
+    }
+
     /// Replaces a lost core by a new one; `false` if the session was closed meanwhile.
     fn replace(&self, core: Arc<Core>) -> bool {
         let mut current = self.core.lock();
         // Under the mutex: see `close`.
         if self.replacement.as_ref().is_none_or(Replacement::is_closed) {
             return false;
+        }
+        if let Some(events) = current.events() {
+            core.keep_events(Arc::clone(events));
         }
         let lost = std::mem::replace(&mut *current, core);
         drop(current);

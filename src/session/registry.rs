@@ -33,8 +33,8 @@ pub(crate) trait Participant: Send + Sync {
     /// Must return at once: work that blocks goes to the session's workers.
     fn notify(self: Arc<Self>, why: Notification);
 
-    /// The znode at this path, for which it has registered, was deleted. It was that of an exclusive
-    /// owner of this session.
+    /// The znode at this path, for which it has registered, was deleted. It was that of an
+    /// exclusive owner of this session.
     fn owner_left(self: Arc<Self>, _path: &ZNodePath) {
         self.notify(Notification::LookAgain);
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use super::events::Event;
 use super::runtime::{Runtime, is_disconnected};
 use super::state::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
@@ -226,6 +227,7 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
         return None;
     };
     logging::info!("a new ZooKeeper session replaces the lost one");
+    core.report_event(|| Event::SessionReplaced(Arc::downgrade(&core)));
     handle.replacement.as_ref()?.replaced(&core);
     Some(core)
 }

@@ -1,27 +1,39 @@
 //! Starts the server and the contenders' processes, and kills one process after the other while its
 //! contenders hold or wait.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 use zookeeper_recipes_lock::{ProtocolSupport, Session};
 
+use crate::contender;
 use crate::pairs::{CONTENDERS, Library, Pair};
 use crate::referee::Referee;
 use crate::report;
 use crate::support::process::{Process, Supervisor, tail};
-use crate::support::server::Server;
+use crate::support::server::{Server, ServerOptions};
 use crate::support::wait::scaled;
 
 /// Long enough for processes that share two cores; the others wait for that long when a holder is
 /// killed.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Has the server look for empty containers all the time: locks create their directories as such.
+const CONTAINER_CHECKS: &str = "-Dznode.container.checkIntervalMs=50";
+
+/// The pause between phases, in which the server deletes the directories that are containers.
+const REST: Duration = Duration::from_millis(300);
+
+/// How long the directories are held as ours create them, before the first round.
+const FOUNDING: Duration = Duration::from_millis(500);
 
 /// For all processes to start, and for all rounds of a phase to end.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -61,13 +73,16 @@ pub fn run(plan: &Plan) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let scratch = tempfile::Builder::new().prefix("interop.").tempdir().expect("a directory for the logs");
-    let server = Server::start();
+    let jvm_flags = vec![CONTAINER_CHECKS.to_owned()];
+    let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
     let session = Session::connect(&server.connect_string(), SESSION_TIMEOUT).expect("the server is up");
     ProtocolSupport::new(&session).ensure_path_exists("/interop").expect("it can be created");
     let referee = Referee::open(&pairs);
     let mut all = start_all(plan, &pairs, &server, &referee, &scratch);
     let mut killed = BTreeMap::new();
-    let contended = contend(plan.rounds, &pairs, &referee, &mut all, &mut killed);
+    let founders = pairs.iter().map(|pair| contender::found(&session, pair).expect("nobody contends yet"));
+    let founders: Vec<Box<dyn Any>> = founders.collect();
+    let contended = contend(plan.rounds, &pairs, &referee, &mut all, &mut killed, founders);
     referee.end();
     let advised = |pair: &Pair| all.iter().any(|contenders| contenders.advises(pair));
     let rows: Vec<report::Row> = pairs
@@ -89,6 +104,7 @@ fn contend(
     referee: &Arc<Referee>,
     all: &mut [Contenders],
     killed: &mut BTreeMap<&'static str, Killed>,
+    founders: Vec<Box<dyn Any>>,
 ) -> Result<(), String> {
     await_all(all, |limit| referee.await_contenders(limit))?;
     // First those with one contender of each pair, then those with two.
@@ -98,8 +114,14 @@ fn contend(
         victims = victims.repeat((rounds / (2 * ROUNDS_FOR_ALL)).max(1));
     }
     let per_phase = rounds.div_ceil(victims.len() + 1);
+    let mut founders = Some(founders);
     for victim in victims {
         referee.allow(per_phase);
+        if let Some(founders) = founders.take() {
+            // By then the others have found the directories.
+            thread::sleep(FOUNDING);
+            drop(founders);
+        }
         referee.await_middle(&all[victim].names, per_phase, LIMIT / 4);
         let names = all[victim].names.clone();
         all[victim].kill();
@@ -115,6 +137,7 @@ fn contend(
         all[victim].start();
         await_all(all, |limit| referee.await_rounds(limit))?;
         await_all(all, |limit| referee.await_contenders(limit))?;
+        thread::sleep(REST);
     }
     referee.allow(per_phase);
     await_all(all, |limit| referee.await_rounds(limit))

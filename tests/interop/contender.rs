@@ -1,6 +1,8 @@
-//! Our contenders: a process with a thread and a session for each. Arguments: the servers, the
-//! referee's port, the session timeout in milliseconds, and a PAIR:NAME for each thread.
+//! Our contenders: a process with a thread for each, and one session for all, so that locks also
+//! pass between requests of one session. Arguments: the servers, the referee's port, the session
+//! timeout in milliseconds, and a PAIR:NAME for each thread.
 
+use std::any::Any;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -33,17 +35,18 @@ pub fn run(arguments: &[String]) {
     let [servers, port, timeout, contenders @ ..] = arguments else { panic!("too few arguments") };
     let port: u16 = port.parse().expect("a port");
     let timeout = Duration::from_millis(timeout.parse().expect("a number"));
+    let builder = Session::builder(servers).session_timeout(timeout).replace_lost_sessions(true);
+    let session = builder.connect().expect("the server is up");
     thread::scope(|scope| {
         for contender in contenders {
             let (pair, name) = contender.split_once(':').expect("PAIR:NAME");
-            scope.spawn(move || contend(servers, port, timeout, Pair::named(pair), name));
+            let session = session.clone();
+            scope.spawn(move || contend(session, port, Pair::named(pair), name));
         }
     });
 }
 
-fn contend(servers: &str, port: u16, timeout: Duration, pair: &'static Pair, name: &str) {
-    let builder = Session::builder(servers).session_timeout(timeout).replace_lost_sessions(true);
-    let session = builder.connect().expect("the server is up");
+fn contend(session: Session, port: u16, pair: &'static Pair, name: &str) {
     let referee = Arc::new(Referee::connect(port));
     let (_, index) = name.split_once('-').expect("SIDE-INDEX");
     let index: usize = index.parse().expect("a number");
@@ -65,12 +68,23 @@ fn contend(servers: &str, port: u16, timeout: Duration, pair: &'static Pair, nam
     }
 }
 
-fn options(scheme: NamingScheme) -> LockOptions {
-    LockOptions::new().naming(scheme)
+/// The options of our locks.
+pub fn options(pair: &Pair, scheme: NamingScheme) -> LockOptions {
+    let options = LockOptions::new().naming(scheme);
+    if pair.needs_persistent_directory() { options.container(false) } else { options }
+}
+
+/// Holds the write lock of a pair's directory, which it creates.
+pub fn found(session: &Session, pair: &Pair) -> Result<Box<dyn Any>, LockError> {
+    let (dir, options) = (pair.dir(), options(pair, pair.schemes[0]));
+    match pair.ours {
+        Ours::ReadWrite => Ok(Box::new(ReadWriteLock::with_options(session, &dir, options)?.write()?)),
+        _ => Ok(Box::new(BlockingWriteLock::with_options(session, &dir, options)?.lock()?)),
+    }
 }
 
 fn exclusive(session: &Session, pair: &Pair, index: usize, referee: &Arc<Referee>) -> Round {
-    let (dir, options) = (pair.dir(), options(pair.schemes[index]));
+    let (dir, options) = (pair.dir(), options(pair, pair.schemes[index]));
     let referee = Arc::clone(referee);
     match index {
         0 => {
@@ -118,7 +132,8 @@ impl LockListener for Notify {
 }
 
 fn read_write(session: &Session, pair: &Pair, scheme: NamingScheme, referee: &Arc<Referee>) -> Round {
-    let lock = ReadWriteLock::with_options(session, &pair.dir(), options(scheme)).expect("it has readers");
+    let lock =
+        ReadWriteLock::with_options(session, &pair.dir(), options(pair, scheme)).expect("it has readers");
     let referee = Arc::clone(referee);
     Box::new(move |mode| match mode {
         "read" => {
@@ -138,7 +153,7 @@ fn read_write(session: &Session, pair: &Pair, scheme: NamingScheme, referee: &Ar
 fn election(session: Session, pair: &'static Pair, scheme: NamingScheme, referee: &Arc<Referee>) -> Round {
     let referee = Arc::clone(referee);
     Box::new(move |_| {
-        let lock = BlockingWriteLock::with_options(&session, &pair.dir(), options(scheme))?;
+        let lock = BlockingWriteLock::with_options(&session, &pair.dir(), options(pair, scheme))?;
         let (leads, led) = unbounded();
         let referee = Arc::clone(&referee);
         let candidate = Candidate::start(lock, move |leadership| {

@@ -170,6 +170,13 @@ impl Pair {
         }
     }
 
+    /// Whether their class fails when the server deletes an empty directory, which ours creates
+    /// again. Under kazoo's names our locks create none that the server deletes.
+    pub fn needs_persistent_directory(&self) -> bool {
+        let is_kazoo = self.library == Library::Kazoo && !self.schemes.contains(&Kazoo);
+        is_kazoo || self.kind == "apache"
+    }
+
     pub fn named(name: &str) -> &'static Pair {
         PAIRS.iter().find(|pair| pair.name == name).unwrap_or_else(|| panic!("no pair is named {name}"))
     }

@@ -10,7 +10,9 @@ fn reaping_deletes_persistent_requests_and_keeps_ephemeral_ones() {
     let fixture = Fixture::with_directory();
     let alive = fixture.request("x-a-lock-", b"");
     let persistent = [fixture.persistent_request("x-b-lock-"), fixture.persistent_request("read-c-")];
+    assert_eq!(paths(&fixture.directory.expired(Duration::ZERO).unwrap()), persistent);
     assert_eq!(paths(&fixture.directory.reap_expired(Duration::ZERO).unwrap()), persistent);
+    assert!(fixture.directory.expired(Duration::ZERO).unwrap().is_empty());
     assert_eq!(paths(&fixture.contenders()), [&alive]);
     assert_eq!(paths(&fixture.forcing().reap_expired(Duration::ZERO).unwrap()), [alive]);
     assert!(fixture.contenders().is_empty());

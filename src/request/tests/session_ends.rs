@@ -112,3 +112,32 @@ fn lock_is_lost_after_its_lease_ended_even_if_the_session_survives() {
     assert!(zk.children(DIR).is_empty(), "its znode is removed");
     assert!(fixture.blocking().try_lock().unwrap().is_some());
 }
+
+#[test]
+fn remaining_lease_ends_with_ownership() {
+    let zk = SimulatedZooKeeper::new();
+    let timeout = Duration::from_secs(32);
+    let (client, runtime, session) = open_on_manual_runtime(&zk, timeout);
+    let fixture = Fixture { client, session };
+    let guard = fixture.blocking().lock().unwrap();
+    fixture.client.disconnect();
+    let remaining = guard.lease_remaining();
+    assert!(Duration::ZERO < remaining && remaining < timeout, "{remaining:?}");
+    runtime.advance(remaining - Duration::from_millis(1));
+    assert!(guard.is_owner());
+    assert_eq!(guard.lease_remaining(), Duration::from_millis(1));
+    runtime.advance(Duration::from_millis(1));
+    assert!(!guard.is_owner());
+    assert_eq!(guard.lease_remaining(), Duration::ZERO);
+}
+
+#[test]
+fn deletion_of_the_znode_leaves_no_lease() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let guard = fixture.blocking().lock().unwrap();
+    assert!(guard.lease_remaining() > Duration::ZERO);
+    zk.delete(guard.id());
+    assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
+    assert_eq!(guard.lease_remaining(), Duration::ZERO);
+}

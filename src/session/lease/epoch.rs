@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::session::clock::Moment;
 
@@ -74,6 +75,11 @@ impl Ownership {
 
     pub(crate) fn covers(&self, now: Moment) -> bool {
         self.epoch.covers(now)
+    }
+
+    /// For how long the lock is proven to be held.
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        self.epoch.end().since(now)
     }
 
     /// Holds the lock under another epoch from now on.

@@ -9,6 +9,7 @@ use crate::client::{PipelinedClient, ZkResult};
 use crate::error::LossReason;
 use crate::logging;
 use crate::session::clock::Moment;
+use crate::session::events::Event;
 use crate::session::registry::Notification;
 use crate::session::runtime::Priority;
 
@@ -150,7 +151,10 @@ impl Core {
     fn complete_end(self: &Arc<Self>, reason: LossReason) {
         match reason {
             LossReason::SessionClosed => logging::info!("ZooKeeper session closed"),
-            _ => logging::warn!("ZooKeeper session lost: {reason}"),
+            _ => {
+                self.report_event(|| Event::SessionLost(reason));
+                logging::warn!("ZooKeeper session lost: {reason}");
+            }
         }
         self.notify_all_participants(Notification::SessionEnded(reason));
         if !self.outlives_us() {

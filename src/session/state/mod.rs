@@ -14,7 +14,7 @@ mod tests;
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use super::SessionState;
 use super::clock::Moment;
+use super::events::{Event, Events};
 use super::lease::{Admission, ConnectionNumber, Lease, LeaseEpoch};
 use super::listings::Listings;
 use super::process::Process;
@@ -58,6 +59,7 @@ pub(crate) struct Core {
     mentioned: Mutex<MENTIONED, HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
     orphans: Mutex<ORPHANS, Orphans>,
+    events: OnceLock<Arc<Events>>,
     /// Disconnected when the session has ended, for those who wait for something else meanwhile.
     ended: Receiver<Infallible>,
     /// Disconnected when the client has been dropped and the threads are ending.
@@ -90,6 +92,7 @@ impl Core {
             listings: Listings::default(),
             mentioned: Mutex::default(),
             orphans: Mutex::new(Orphans::Kept(Vec::new())),
+            events: OnceLock::new(),
             ended,
             finished,
         });
@@ -151,6 +154,7 @@ impl Core {
             // Only deletions on a session that outlives us are left; no proof is needed for those.
             self.notify_all_participants(Notification::Reconnected);
         } else {
+            self.report_contact();
             // The proof that this makes due wakes the participants when it has come.
             self.tick();
         }
@@ -178,6 +182,7 @@ impl Core {
     fn on_disconnect(self: &Arc<Self>, at: Moment) {
         let former = self.update(|status, _now| status.disconnected(at));
         if let Some(former) = former {
+            self.report_event(|| Event::Suspended);
             self.check_leases_at(Some(former.end()));
             // Not on the client's thread: each of them writes to the log.
             self.submit(|core| core.notify_all_participants(Notification::Suspended));
@@ -244,6 +249,25 @@ impl Core {
     /// The time of the last contact with the server.
     pub(crate) fn last_contact(&self) -> Moment {
         self.status.lock().lease.last_contact()
+    }
+
+    pub(crate) fn events(&self) -> Option<&Arc<Events>> {
+        self.events.get()
+    }
+
+    /// Sets the events of the session; those set before stay. Returns whether there were none.
+    pub(crate) fn keep_events(&self, events: Arc<Events>) -> bool {
+        self.events.set(events).is_ok()
+    }
+
+    pub(crate) fn report_present_contact(self: &Arc<Self>) {
+        if self.in_contact() {
+            self.report_contact();
+        }
+    }
+
+    fn report_contact(self: &Arc<Self>) {
+        self.report_event(|| Event::Connected(Arc::downgrade(self)));
     }
 
     pub(crate) fn client(&self) -> &dyn ZooKeeperClient {

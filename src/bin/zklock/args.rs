@@ -1,0 +1,296 @@
+//! The arguments.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::connection::ConnectionArgs;
+use crate::spans::parse_duration;
+
+/// Locks on Apache ZooKeeper, for scripts and operators.
+#[derive(Debug, Parser)]
+#[command(name = "zklock", version, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    /// Logs what happens on standard error; twice for each step. RUST_LOG overrides it
+    #[arg(long, short, global = true, help_heading = "Options", action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a command while it holds a lock
+    Run(RunArgs),
+    /// Shows who holds a lock and who waits for it
+    Who(WhoArgs),
+    /// Shows who leads an election: the first request in the queue
+    Leader(LeaderArgs),
+    /// Asks the holders of a lock to release it
+    Revoke(RevokeArgs),
+    /// Deletes old requests that no session's end deletes
+    Reap(ReapArgs),
+    /// Checks the servers, and the queue of a lock
+    Doctor(DoctorArgs),
+    /// Prints the completions of a shell
+    Completions(CompletionsArgs),
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  done
+    1  leader: nobody leads; doctor: there are warnings
+   64  wrong usage, connect string or path
+   65  the znode is no lock directory, or no request that can be revoked
+   66  the directory does not exist
+   69  no server can be reached, or contact was lost
+   70  the system refuses a thread, or the like
+   73  the request for the lock cannot be created, for example as the chroot does not exist
+   74  the output cannot be written
+   75  run: the lock was not acquired (--try, --timeout)
+   76  run: the lock was lost, or about to be, while the command ran
+   77  access denied, or credentials refused
+   78  a file of credentials or certificates cannot be used
+  126  run: the command cannot be executed
+  127  run: the command is not found
+  128+n  run: signal n ended the command, or the wait for the lock
+  141  the reader of the output has gone
+
+'zklock SUBCOMMAND --help' has examples.";
+
+macro_rules! run_examples {
+    () => {
+        "\
+Examples:
+  zklock run /locks/backup -- ./backup.sh --full
+  zklock run --try /locks/report -- make report || echo 'another one makes it'
+  zklock run --timeout 10m -c zk1,zk2,zk3/app /locks/migrate -- \\
+    sh -c 'migrate --fence $ZKLOCK_FENCING_TOKEN'"
+    };
+}
+
+const RUN_HELP: &str = concat!(
+    run_examples!(),
+    "
+
+The command:
+  It finds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN in its environment. It runs
+  in a separate process group, to which SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are
+  forwarded. It cannot read from the terminal. The lock is released when it has ended; its background
+  processes continue without the lock.
+
+When the lock is lost:
+  During an outage, the lock can be given to another client when its lease ends. The command gets
+  SIGTERM when the lease lasts for --grace more, which counts as a quarter of the session timeout at
+  most, and SIGKILL before the lease ends. If another client deletes the znode of the lock, the next
+  client may own it at once: the command gets SIGTERM then, and SIGKILL after --grace. When another
+  client asks for the lock ('zklock revoke'), the command gets SIGTERM.
+  The command runs on without the lock if zklock itself is killed by SIGKILL, or is suspended, for
+  longer than the lease. So a command that writes to a shared resource should send its fencing token
+  along.
+
+Exit codes:
+  That of the command, 128+n if signal n ended it or the wait for the lock, or
+   64  wrong usage, connect string or path
+   69  no server can be reached, or contact was lost before the command ran
+   73  the request for the lock cannot be created
+   75  the lock was not acquired (--try, --timeout)
+   76  the lock was lost, or about to be, while the command ran
+   77  access denied, or credentials refused
+  126  the command cannot be executed
+  127  the command is not found"
+);
+
+#[derive(Args, Debug)]
+#[command(after_long_help = RUN_HELP, after_help = run_examples!())]
+#[command(override_usage = "zklock run [OPTIONS] <DIR> [--] <COMMAND>...")]
+pub(crate) struct RunArgs {
+    /// The directory of the lock, a ZooKeeper path such as /locks/backup; made if it is missing
+    pub(crate) dir: String,
+    /// Gives up at once if the lock is held or waited for
+    #[arg(long = "try", conflicts_with = "timeout")]
+    pub(crate) attempt: bool,
+    /// Gives up if the lock is not acquired in this time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// How long the command may take to end after SIGTERM when the lock is lost; then it is killed
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    pub(crate) grace: Duration,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  zklock who /locks/backup
+  zklock who --json /locks/backup | jq -r '.queue[0].who'
+  zklock who --watch /locks/backup")]
+pub(crate) struct WhoArgs {
+    /// The directory of the lock
+    pub(crate) dir: String,
+    /// Shows the queue again whenever a request joins or leaves
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+    /// Prints JSON: one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  zklock leader /election
+  zklock leader --watch /election | while read -r since leader; do reconfigure \"$leader\"; done
+
+Prints the data of the leader's request, by default its host and process id. With --watch, each line
+begins with the time of the change, and '-' stands for no leader.")]
+pub(crate) struct LeaderArgs {
+    /// The directory of the election
+    pub(crate) dir: String,
+    /// Prints a line at each change
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  zklock revoke /locks/backup
+  zklock revoke --force-after 30s /locks/backup
+
+All holders are asked: the owner, or all readers. A holder decides whether and when it releases the
+lock; 'zklock run' ends its command. With --force-after the znode of a holder that has not released
+the lock in that time is deleted, and the next request acquires at once. THE HOLDER MAY STILL BE
+WORKING THEN. The exit code is 0 if nobody holds the lock.")]
+pub(crate) struct RevokeArgs {
+    /// The directory of the lock
+    pub(crate) dir: String,
+    /// Takes the lock away from a holder that has not released it in this time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) force_after: Option<Duration>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  zklock reap --older-than 1d /locks/backup
+  zklock reap --older-than 1d --yes /locks/backup
+
+Only persistent requests are deleted, such as a client in another language may leave behind. Requests
+of live sessions, and those that no known library has named, always stay: see 'zklock revoke'.")]
+pub(crate) struct ReapArgs {
+    /// The directory of the lock
+    pub(crate) dir: String,
+    /// The least age of the requests
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) older_than: Duration,
+    /// Deletes them. Otherwise they are only shown
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  zklock doctor -c zk1,zk2,zk3/app
+  zklock doctor -c zk1,zk2,zk3/app /locks/backup
+
+Connects to every address of every server and opens a session on each. Version, mode and tick come
+from the four letter words 'srvr' and 'conf', where the server allows them and TLS is not used.
+
+Exit codes:
+    0  all is well
+    1  there are warnings
+   69  no server can be reached")]
+pub(crate) struct DoctorArgs {
+    /// The directory of a lock whose queue is checked
+    pub(crate) dir: Option<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  zklock completions bash > /etc/bash_completion.d/zklock
+  zklock completions fish > ~/.config/fish/completions/zklock.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(args: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from([&["zklock"], args].concat())
+    }
+
+    fn run_args(args: &[&str]) -> RunArgs {
+        match parse(args).unwrap().command {
+            Command::Run(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_has_examples_in_both_helps() {
+        for command in Cli::command().get_subcommands_mut() {
+            for help in [command.render_help(), command.render_long_help()] {
+                assert!(help.to_string().contains("Examples:\n  zklock "), "{help}");
+            }
+        }
+    }
+
+    #[test]
+    fn command_keeps_its_options() {
+        let args = run_args(&["run", "/locks/a", "--try", "--", "ls", "-l", "--", "--try"]);
+        assert!(args.attempt);
+        assert_eq!(args.command, ["ls", "-l", "--", "--try"]);
+        let args = run_args(&["run", "/locks/a", "ls", "--try"]);
+        assert!(!args.attempt);
+        assert_eq!(args.command, ["ls", "--try"]);
+    }
+
+    #[test]
+    fn contradictions_and_omissions_are_refused() {
+        for args in [
+            &["run", "/locks/a"][..],
+            &["run", "--try", "--timeout", "3s", "/locks/a", "ls"],
+            &["run", "--unknown", "/locks/a", "ls"],
+            &["who"],
+            &["reap", "/locks/a"],
+            &["reap", "/locks/a", "--older-than", "soon"],
+            &["who", "/locks/a", "--cert", "file"],
+            &["who", "/locks/a", "--key", "file"],
+            &[],
+        ] {
+            assert!(parse(args).is_err(), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_numbers_with_units_or_seconds() {
+        assert_eq!(run_args(&["run", "--timeout", "90", "/a", "ls"]).timeout, Some(Duration::from_secs(90)));
+        let timeout = run_args(&["run", "--timeout", "1m 30s", "/a", "ls"]).timeout;
+        assert_eq!(timeout, Some(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn connection_options_stand_before_and_after_the_subcommand() {
+        for args in [&["-c", "zk1:2181", "who", "/a"][..], &["who", "/a", "--connect", "zk1:2181"]] {
+            assert_eq!(parse(args).unwrap().connection.connect, "zk1:2181", "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! How to reach the servers.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use zookeeper_recipes_lock::{Session, SessionBuilder, TlsConfig, Wait};
+
+use crate::failure::{CONFIG, Failure, USAGE};
+use crate::spans::parse_duration;
+
+/// How long the first server is waited for, unless the session timeout is shorter.
+const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct ConnectionArgs {
+    /// The servers, and the chroot of all paths
+    #[arg(
+        long,
+        short,
+        global = true,
+        value_name = "HOST:PORT,...[/CHROOT]",
+        env = "ZK_CONNECT",
+        default_value = "127.0.0.1:2181"
+    )]
+    pub(crate) connect: String,
+    /// How long the servers keep the locks of a client that they do not hear from
+    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
+    pub(crate) session_timeout: Duration,
+    /// The longest tick (tickTime) of the servers
+    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    pub(crate) max_tick: Duration,
+    /// An identity, such as digest:user:password. Others see arguments: better set ZK_AUTH
+    #[arg(long, global = true, value_name = "SCHEME:CREDENTIAL", env = "ZK_AUTH", hide_env_values = true)]
+    auth: Option<Identity>,
+    /// A file of identities, one a line
+    #[arg(long, global = true, value_name = "FILE")]
+    auth_file: Option<PathBuf>,
+    /// Encrypts the connection. The options below imply it
+    #[arg(long, global = true)]
+    tls: bool,
+    /// The certificate authorities to trust, instead of the platform's (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The certificate of this client (PEM)
+    #[arg(long, global = true, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The private key of this client (PEM)
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+}
+
+impl ConnectionArgs {
+    /// The settings of a session on these servers.
+    ///
+    /// # Errors
+    /// The file of identities cannot be used.
+    pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
+        let mut builder = Session::builder(servers)
+            .session_timeout(self.session_timeout)
+            .max_tick(self.max_tick)
+            .wait_for_server(Wait::timeout(self.connect_wait()));
+        for Identity { scheme, credential } in self.identities()? {
+            builder = builder.auth(scheme, credential);
+        }
+        Ok(match self.tls_config() {
+            Some(tls) => builder.tls(tls),
+            None => builder,
+        })
+    }
+
+    /// Connects to the servers of the connect string.
+    pub(crate) fn session(&self) -> Result<Session, Failure> {
+        Ok(self.builder(&self.connect)?.connect()?)
+    }
+
+    /// Connects a session that is replaced when it is lost.
+    pub(crate) fn lasting_session(&self) -> Result<Session, Failure> {
+        Ok(self.builder(&self.connect)?.replace_lost_sessions(true).connect()?)
+    }
+
+    /// How long the first server is waited for.
+    pub(crate) fn connect_wait(&self) -> Duration {
+        self.session_timeout.min(MAX_CONNECT_WAIT)
+    }
+
+    /// `None` for connections that are not encrypted.
+    pub(crate) fn tls_config(&self) -> Option<TlsConfig> {
+        if !self.tls && self.ca.is_none() && self.cert.is_none() {
+            return None;
+        }
+        let mut tls = TlsConfig::new();
+        if let Some(file) = &self.ca {
+            tls = tls.ca_file(file);
+        }
+        if let (Some(certificate), Some(key)) = (&self.cert, &self.key) {
+            tls = tls.client_certificate(certificate, key);
+        }
+        Some(tls)
+    }
+
+    fn identities(&self) -> Result<Vec<Identity>, Failure> {
+        let mut identities: Vec<Identity> = self.auth.iter().cloned().collect();
+        if let Some(file) = &self.auth_file {
+            identities.extend(read_identities(file)?);
+        }
+        Ok(identities)
+    }
+}
+
+/// A scheme and its credential. `Debug` does not print the credential.
+#[derive(Clone, PartialEq, Eq)]
+struct Identity {
+    scheme: String,
+    credential: String,
+}
+
+impl std::str::FromStr for Identity {
+    type Err = String;
+
+    /// Without the text in the error, which may be a password.
+    fn from_str(text: &str) -> Result<Identity, String> {
+        match text.split_once(':') {
+            Some((scheme, credential)) if !scheme.is_empty() => {
+                Ok(Identity { scheme: scheme.to_owned(), credential: credential.to_owned() })
+            }
+            _ => Err("an identity is SCHEME:CREDENTIAL, such as digest:user:password".to_owned()),
+        }
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("scheme", &self.scheme).finish_non_exhaustive()
+    }
+}
+
+fn read_identities(file: &Path) -> Result<Vec<Identity>, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::new(CONFIG, format!("{}: {error}", file.display())))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let identities: Result<Vec<Identity>, String> = lines.map(str::parse).collect();
+    match identities {
+        Ok(identities) if identities.is_empty() => {
+            Err(Failure::new(CONFIG, format!("{}: it has no identity", file.display())))
+        }
+        Ok(identities) => Ok(identities),
+        Err(error) => Err(Failure::new(CONFIG, format!("{}: {error}", file.display()))),
+    }
+}
+
+/// The servers of a connect string, as `host:port`, and the host and port of each.
+pub(crate) fn servers_of(connect: &str) -> Result<Vec<(String, u16)>, Failure> {
+    let servers = connect.split('/').next().unwrap_or_default();
+    let named = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
+    let servers: Vec<(String, u16)> = named.map(host_and_port).collect::<Result<_, _>>()?;
+    if servers.is_empty() {
+        return Err(Failure::new(USAGE, format!("the connect string '{connect}' names no server")));
+    }
+    Ok(servers)
+}
+
+/// The host has no brackets.
+fn host_and_port(server: &str) -> Result<(String, u16), Failure> {
+    let after_address = server.rfind(']').map_or(0, |bracket| bracket + 1);
+    let (host, port) = match server[after_address..].rfind(':') {
+        Some(colon) => (&server[..after_address + colon], &server[after_address + colon + 1..]),
+        None => (server, "2181"),
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    match port.parse() {
+        Ok(port) if port > 0 && !host.is_empty() => Ok((host.to_owned(), port)),
+        _ => Err(Failure::new(USAGE, format!("the connect string names '{server}': write HOST:PORT"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_parsed() {
+        let servers = servers_of("zk1, zk2:2182,[::1]:2183,[::1]/app").ok().unwrap();
+        let expected = [("zk1", 2181), ("zk2", 2182), ("::1", 2183), ("::1", 2181)];
+        assert_eq!(servers, expected.map(|(host, port)| (host.to_owned(), port)));
+        for wrong in ["", ",", "/app", "zk1:port", "zk1:0", ":2181"] {
+            assert_eq!(servers_of(wrong).unwrap_err().code, USAGE, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_neither_in_errors_nor_in_debug_output() {
+        assert!(!"secret".parse::<Identity>().unwrap_err().contains("secret"));
+        let identity: Identity = "digest:user:secret".parse().unwrap();
+        assert_eq!((identity.scheme.as_str(), identity.credential.as_str()), ("digest", "user:secret"));
+        assert!(!format!("{identity:?}").contains("secret"));
+    }
+}

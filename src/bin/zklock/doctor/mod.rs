@@ -1,0 +1,187 @@
+//! `zklock doctor`.
+
+mod four_letter;
+mod probe;
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
+
+use zookeeper_recipes_lock::{
+    LockDirectory, LockInfo, LockKind, Moment, RecoverableZooKeeper, RetryPolicy, Session,
+};
+
+use self::probe::{Probe, Target};
+use crate::args::DoctorArgs;
+use crate::connection::{ConnectionArgs, servers_of};
+use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK, SYSTEM, UNAVAILABLE, WARNINGS};
+use crate::output::{Table, print};
+use crate::queue;
+use crate::spans::show_duration;
+
+pub(crate) fn doctor(connection: &ConnectionArgs, args: &DoctorArgs) -> Result<u8, Failure> {
+    let servers = servers_of(&connection.connect)?;
+    // Reports an argument or a file that cannot be used, once.
+    drop(connection.builder(&connection.connect)?);
+    let probes = probe_all(connection, &servers)?;
+    print(&table(&probes))?;
+    let mut findings = Findings::default();
+    findings.of_servers(connection, &probes);
+    findings.of_clock();
+    if probes.iter().all(|probe| probe.granted.is_none()) {
+        findings.show()?;
+        return Err(Failure::new(UNAVAILABLE, format!("no server serves: {}", connection.connect)));
+    }
+    let session = connection.session()?;
+    let checked = findings.of_session(&session, &connection.connect, args.dir.as_deref());
+    session.close();
+    checked?;
+    findings.show()?;
+    Ok(if findings.warnings.is_empty() { 0 } else { WARNINGS })
+}
+
+/// Probes every address of every server.
+fn probe_all(connection: &ConnectionArgs, servers: &[(String, u16)]) -> Result<Vec<Probe>, Failure> {
+    let failed = |_| Failure::new(SYSTEM, "a thread has failed");
+    thread::scope(|scope| {
+        let resolve = |(host, port): &(String, u16)| probe::targets(host, *port);
+        let resolving: Vec<_> = servers.iter().map(|server| scope.spawn(move || resolve(server))).collect();
+        let mut probes = Vec::new();
+        for targets in resolving {
+            for target in targets.join().map_err(failed)? {
+                probes.push(scope.spawn(move || target.probe(connection)));
+            }
+        }
+        probes.into_iter().map(|probe| probe.join().map_err(failed)?).collect()
+    })
+}
+
+fn table(probes: &[Probe]) -> String {
+    let mut table = Table::new(&["SERVER", "ADDRESS", "VERSION", "MODE", "TIMEOUT", "TICK"]);
+    let unknown = || "?".to_owned();
+    for Probe { target, version, mode, granted, tick, .. } in probes {
+        let Target { server, address, .. } = target;
+        table.row(vec![
+            server.clone(),
+            address.map_or_else(|| "-".to_owned(), |address| address.to_string()),
+            version.clone().unwrap_or_else(unknown),
+            mode.clone(),
+            granted.map_or_else(|| "-".to_owned(), show_duration),
+            tick.map_or_else(unknown, show_duration),
+        ]);
+    }
+    table.render()
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+struct Findings {
+    notes: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Findings {
+    fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+
+    fn of_servers(&mut self, connection: &ConnectionArgs, probes: &[Probe]) {
+        for probe in probes {
+            let name = probe.target.name();
+            if probe.mode == "read-only" {
+                self.warn(format!("{name} is read-only: no lock can be taken there"));
+            } else if let Some(failure) = &probe.failure {
+                self.warn(format!("{name}: {failure}"));
+            }
+        }
+        self.differences("session timeouts", probes.iter().filter_map(|probe| probe.granted));
+        self.differences("ticks", probes.iter().filter_map(|probe| probe.tick));
+        let asked = connection.session_timeout;
+        if let Some(granted) =
+            probes.iter().filter_map(|probe| probe.granted).find(|granted| *granted != asked)
+        {
+            let (asked, granted) = (show_duration(asked), show_duration(granted));
+            self.warn(format!("the servers grant a session timeout of {granted}, not the {asked} asked for"));
+        }
+        let longest = probes.iter().filter_map(|probe| probe.tick).max().unwrap_or_default();
+        if longest > connection.max_tick {
+            let (longest, assumed) = (show_duration(longest), show_duration(connection.max_tick));
+            self.warn(format!(
+                "a tick lasts {longest}, and clients take {assumed} for the longest: set max_tick there, or two owners \
+                 are possible when a server dies"
+            ));
+        }
+    }
+
+    fn differences(&mut self, what: &str, values: impl Iterator<Item = Duration>) {
+        let values: BTreeSet<Duration> = values.collect();
+        if values.len() > 1 {
+            let values: Vec<String> = values.into_iter().map(show_duration).collect();
+            self.warn(format!("the servers have different {what}: {}", values.join(", ")));
+        }
+    }
+
+    fn of_clock(&mut self) {
+        if Moment::counts_suspended_time() {
+            self.notes
+                .push("the clock of leases counts the time in which this machine is suspended".to_owned());
+        } else {
+            self.warn(
+                "the clock of leases does not count the time in which this machine is suspended: it may take itself for \
+                 an owner for too long when it wakes up"
+                    .to_owned(),
+            );
+        }
+    }
+
+    fn of_session(&mut self, session: &Session, connect: &str, dir: Option<&str>) -> Result<(), Failure> {
+        if let Some((_, chroot)) = connect.split_once('/').filter(|(_, chroot)| !chroot.is_empty()) {
+            let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
+            if RecoverableZooKeeper::new(session, retry).exists("/")?.is_none() {
+                self.warn(format!("the chroot /{chroot} does not exist: no lock can be taken"));
+                return Ok(());
+            }
+        }
+        let Some(dir) = dir else { return Ok(()) };
+        let queue = match queue::read(session, dir) {
+            Err(failure) if [NO_DIRECTORY, NO_LOCK].contains(&failure.code) => {
+                self.warn(failure.message);
+                return Ok(());
+            }
+            queue => queue?,
+        };
+        let owners = LockInfo::owners(&queue).len();
+        self.notes.push(format!("{dir}: owners {owners}, waiters {}", queue.len() - owners));
+        let removable = LockDirectory::new(session, dir)?.expired(Duration::ZERO)?;
+        for request in queue.iter().filter(|request| request.is_persistent) {
+            let remedy =
+                if removable.contains(request) { "'zklock reap' deletes it" } else { "delete it by hand" };
+            let line = queue::line(request);
+            let path = &request.path;
+            self.warn(format!("{path} is persistent and blocks the queue behind it ({line}): {remedy}"));
+        }
+        for request in queue.iter().filter(|request| request.kind == LockKind::Other) {
+            self.warn(format!(
+                "{} has the name of no known library's request, but counts as one",
+                request.path
+            ));
+        }
+        Ok(())
+    }
+
+    fn show(&self) -> Result<(), Failure> {
+        let mut text = String::from("\n");
+        for note in &self.notes {
+            text += &format!("{note}\n");
+        }
+        for warning in &self.warnings {
+            text += &format!("WARN: {warning}\n");
+        }
+        text += &match self.warnings.len() {
+            0 => "all is well\n".to_owned(),
+            1 => "1 warning\n".to_owned(),
+            count => format!("{count} warnings\n"),
+        };
+        print(&text)
+    }
+}

@@ -1,0 +1,87 @@
+//! [`Failure`]: why the program ends, and with which code.
+//!
+//! The codes are those of sysexits.h, and of timeout(1) and flock(1) for commands.
+
+use std::error::Error;
+use std::io;
+use std::iter;
+
+use zookeeper_recipes_lock::LockError;
+
+use crate::output::complain;
+
+pub(crate) const WARNINGS: u8 = 1;
+pub(crate) const NOBODY: u8 = 1;
+pub(crate) const USAGE: u8 = 64;
+pub(crate) const NO_LOCK: u8 = 65;
+pub(crate) const NO_DIRECTORY: u8 = 66;
+pub(crate) const UNAVAILABLE: u8 = 69;
+pub(crate) const SYSTEM: u8 = 70;
+pub(crate) const CANNOT_CREATE: u8 = 73;
+pub(crate) const OUTPUT: u8 = 74;
+pub(crate) const NOT_ACQUIRED: u8 = 75;
+pub(crate) const LOST: u8 = 76;
+pub(crate) const DENIED: u8 = 77;
+pub(crate) const CONFIG: u8 = 78;
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+pub(crate) const NOT_FOUND: u8 = 127;
+/// As of a program that SIGPIPE ends.
+pub(crate) const CLOSED_PIPE: u8 = 141;
+
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    /// One line; empty if there is nothing to report.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into() }
+    }
+
+    /// The output cannot be written.
+    pub(crate) fn output(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::new(CLOSED_PIPE, ""),
+            _ => Failure::new(OUTPUT, format!("the output cannot be written: {error}")),
+        }
+    }
+
+    /// Prints the message.
+    pub(crate) fn report(&self) {
+        if !self.message.is_empty() {
+            complain(&self.message);
+        }
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Failure {
+        Failure::new(code_of(&error), describe(&error))
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
+    let causes = iter::successors(Some(error), |&error| error.source());
+    causes.map(|cause| cause.to_string()).collect::<Vec<_>>().join(": ")
+}
+
+/// The exit code of an error.
+pub(crate) fn code_of(error: &LockError) -> u8 {
+    match error {
+        LockError::InvalidArgument { argument: "TLS configuration", .. } => CONFIG,
+        LockError::InvalidPath { .. } | LockError::InvalidArgument { .. } => USAGE,
+        LockError::NotALockRequest { .. } | LockError::NotALockDirectory { .. } => NO_LOCK,
+        LockError::NoSuchRequest { .. } => NO_DIRECTORY,
+        LockError::NoChroot { .. }
+        | LockError::InvalidAcl { .. }
+        | LockError::Refused { .. }
+        | LockError::SequenceExhausted { .. } => CANNOT_CREATE,
+        LockError::RequestDeleted { .. } | LockError::NotOwner { .. } => LOST,
+        LockError::AccessDenied { .. } | LockError::CredentialsRefused { .. } => DENIED,
+        LockError::Thread { .. } => SYSTEM,
+        _ => UNAVAILABLE,
+    }
+}

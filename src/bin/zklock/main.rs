@@ -1,0 +1,68 @@
+//! `zklock`: locks for scripts, and a view of the queues for operators.
+//!
+//! It uses the public interface of the crate alone. Each subcommand has a file.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![warn(missing_debug_implementations, rust_2018_idioms, clippy::print_stdout, clippy::print_stderr)]
+
+mod args;
+mod completions;
+mod connection;
+mod doctor;
+mod failure;
+mod json;
+mod leader;
+mod output;
+mod queue;
+mod reap;
+mod revoke;
+mod run;
+mod spans;
+mod who;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use env_logger::{Builder, Env};
+
+use self::args::{Cli, Command};
+use self::failure::{Failure, USAGE};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Fails if nobody reads it.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let level = match cli.verbose {
+        0 => "error,zookeeper::=off",
+        1 => "info,zookeeper::=off",
+        _ => "debug,zookeeper::=off",
+    };
+    Builder::from_env(Env::default().default_filter_or(level)).init();
+    match dispatch(&cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            failure.report();
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// Returns the exit code.
+fn dispatch(cli: &Cli) -> Result<u8, Failure> {
+    let connection = &cli.connection;
+    match &cli.command {
+        Command::Run(args) => run::run(connection, args),
+        Command::Who(args) => who::who(connection, args),
+        Command::Leader(args) => leader::leader(connection, args),
+        Command::Revoke(args) => revoke::revoke(connection, args),
+        Command::Reap(args) => reap::reap(connection, args),
+        Command::Doctor(args) => doctor::doctor(connection, args),
+        Command::Completions(args) => completions::completions(args),
+    }
+}

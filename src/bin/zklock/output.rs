@@ -1,0 +1,95 @@
+//! Output that outlives its reader, and tables.
+
+use std::io::{self, Write};
+
+use crate::failure::Failure;
+
+/// The longest data that are shown.
+const MAX_TEXT: usize = 48;
+
+/// Writes to standard output, at once.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| Failure::output(&error))
+}
+
+/// Writes a line to standard error. Without a reader it is lost.
+pub(crate) fn complain(message: &str) {
+    let _ = writeln!(io::stderr().lock(), "zklock: {message}");
+}
+
+/// Whether the reader of standard output has gone. A program that waits for the next change would
+/// not notice.
+#[cfg(unix)]
+pub(crate) fn is_closed() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let out = io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::ERR)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn is_closed() -> bool {
+    false
+}
+
+/// Text of another client, safe for a terminal: one line, without control characters, shortened.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown: String = text.chars().take(MAX_TEXT).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MAX_TEXT).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Rows of cells, aligned to the left.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(heading: &[&str]) -> Table {
+        Table { rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()] }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The lines.
+    pub(crate) fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width_of = |column| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell: &String| cell.chars().count()).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..columns).map(width_of).collect();
+        let line = |row: &Vec<String>| {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            let line = cells.collect::<Vec<_>>().join("  ");
+            format!("{}\n", line.trim_end())
+        };
+        self.rows.iter().map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_without_trailing_spaces() {
+        let mut table = Table::new(&["A", "LONG", "B"]);
+        table.row(vec!["wide".to_owned(), "é".to_owned(), String::new()]);
+        assert_eq!(table.render(), "A     LONG  B\nwide  é\n");
+    }
+
+    #[test]
+    fn data_of_others_are_one_short_line() {
+        assert_eq!(printable("a\nb\x1b[2J"), "a\\nb\\u{1b}[2J");
+        assert_eq!(printable(&"x".repeat(100)), format!("{}…", "x".repeat(MAX_TEXT)));
+    }
+}

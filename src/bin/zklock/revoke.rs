@@ -1,0 +1,72 @@
+//! `zklock revoke`.
+
+use std::thread;
+use std::time::Duration;
+
+use zookeeper_recipes_lock::{LockError, LockInfo, Result, Revocation, Revoker, Session};
+
+use crate::args::RevokeArgs;
+use crate::connection::ConnectionArgs;
+use crate::failure::{Failure, SYSTEM};
+use crate::output::{complain, print};
+use crate::queue;
+use crate::spans::show_duration;
+
+pub(crate) fn revoke(connection: &ConnectionArgs, args: &RevokeArgs) -> std::result::Result<u8, Failure> {
+    let session = connection.session()?;
+    let revoked = revoke_on(&session, args);
+    session.close();
+    revoked
+}
+
+fn revoke_on(session: &Session, args: &RevokeArgs) -> std::result::Result<u8, Failure> {
+    let queue = queue::read(session, &args.dir)?;
+    let holders = LockInfo::owners(&queue);
+    if holders.is_empty() {
+        print(&format!("nobody holds {}\n", args.dir))?;
+        return Ok(0);
+    }
+    if let Some(time) = args.force_after {
+        let count = holders.len();
+        complain(&format!("asking {count} to release {}, for {}", args.dir, show_duration(time)));
+    }
+    let revoker = &Revoker::new(session);
+    let outcomes = thread::scope(|scope| {
+        let ask = |holder| scope.spawn(move || (holder, ask(revoker, holder, args.force_after)));
+        let threads: Vec<_> = holders.iter().map(ask).collect();
+        threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+    });
+    let mut failure = None;
+    for outcome in outcomes {
+        let (holder, outcome) = outcome.map_err(|_| Failure::new(SYSTEM, "a thread has failed"))?;
+        match outcome {
+            Ok(done) => print(&format!("{done:<8}  {}\n", queue::line(holder)))?,
+            Err(error @ LockError::NotALockRequest { .. }) => {
+                complain(&format!("{error} ('zklock reap' deletes persistent ones)"));
+                failure = Some(Failure::from(error).code);
+            }
+            Err(error) => {
+                let error = Failure::from(error);
+                error.report();
+                failure = Some(error.code);
+            }
+        }
+    }
+    Ok(failure.unwrap_or(0))
+}
+
+/// Returns what was done.
+fn ask(revoker: &Revoker, holder: &LockInfo, force_after: Option<Duration>) -> Result<&'static str> {
+    let outcome = match force_after {
+        None => revoker.request_revocation(&holder.path).map(|()| "asked"),
+        Some(time) => revoker.force_revocation_after(&holder.path, time).map(|outcome| match outcome {
+            Revocation::Complied => "released",
+            _ => "deleted",
+        }),
+    };
+    match outcome {
+        // It has released the lock since the queue was read.
+        Err(LockError::NoSuchRequest { .. }) => Ok("released"),
+        outcome => outcome,
+    }
+}

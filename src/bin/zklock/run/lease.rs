@@ -1,0 +1,98 @@
+//! When a command must end, so that it has ended when another client may own the lock.
+
+use std::time::Duration;
+
+/// The times of a command's end, before the end of the lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndTimes {
+    /// How long the command has, between the signals.
+    grace: Duration,
+    session_timeout: Duration,
+}
+
+/// What the remaining lease means for a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It runs on. To be asked again after this time, or when contact is lost.
+    RunsOn(Duration),
+    MustEnd,
+}
+
+impl EndTimes {
+    /// With the session timeout that the server grants.
+    pub(super) fn new(grace: Duration, session_timeout: Duration) -> EndTimes {
+        EndTimes { grace: grace.min(session_timeout / 4), session_timeout }
+    }
+
+    /// Whether the command must end. `has_contact` says that no connection is known to be lost.
+    ///
+    /// In contact a lease always lasts for 5/16 of the session timeout, but for round trips and the
+    /// first moments of a lock. So less than 1/8 means silence that was not noticed yet.
+    pub(super) fn verdict(&self, remaining: Duration, has_contact: bool, is_settled: bool) -> Verdict {
+        let limit = match (has_contact, is_settled) {
+            (false, _) => self.grace,
+            (true, true) => self.grace.min(self.session_timeout / 8),
+            (true, false) => Duration::ZERO,
+        };
+        let limit = limit.max(self.last_moment());
+        match remaining.checked_sub(limit).filter(|left| !left.is_zero()) {
+            Some(left) => Verdict::RunsOn(left),
+            None => Verdict::MustEnd,
+        }
+    }
+
+    /// Whether the lease lasts for as long as one does after the first moments of a lock.
+    pub(super) fn is_settled(&self, remaining: Duration) -> bool {
+        remaining >= self.session_timeout / 4
+    }
+
+    /// How long after SIGTERM the command is killed while the lock is about to be lost.
+    pub(super) fn until_kill(&self, remaining: Duration) -> Duration {
+        remaining.saturating_sub(self.last_moment()).min(self.grace)
+    }
+
+    /// The time in which a killed process ends.
+    fn last_moment(&self) -> Duration {
+        self.session_timeout / 64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn grace_is_at_most_a_quarter_of_the_session_timeout() {
+        let times = EndTimes::new(60 * SECOND, 16 * SECOND);
+        assert_eq!(times.verdict(5 * SECOND, false, true), Verdict::RunsOn(SECOND));
+        assert_eq!(times.verdict(4 * SECOND, false, true), Verdict::MustEnd);
+        assert_eq!(times.verdict(4 * SECOND, true, true), Verdict::RunsOn(2 * SECOND));
+        assert_eq!(times.verdict(2 * SECOND, true, true), Verdict::MustEnd);
+    }
+
+    #[test]
+    fn lock_that_was_just_taken_needs_no_long_lease_in_contact() {
+        let times = EndTimes::new(5 * SECOND, 16 * SECOND);
+        assert_eq!(times.verdict(SECOND, true, false), Verdict::RunsOn(SECOND * 3 / 4));
+        assert_eq!(times.verdict(SECOND, false, false), Verdict::MustEnd);
+        assert_eq!(times.verdict(Duration::ZERO, true, false), Verdict::MustEnd);
+        assert!(!times.is_settled(3 * SECOND) && times.is_settled(4 * SECOND));
+    }
+
+    #[test]
+    fn command_is_killed_before_the_lease_ends() {
+        for grace in [0, 1, 5, 100] {
+            let times = EndTimes::new(grace * SECOND, 16 * SECOND);
+            for millis in 0..8000 {
+                let remaining = Duration::from_millis(millis);
+                let until_kill = times.until_kill(remaining);
+                assert!(until_kill < remaining || until_kill.is_zero());
+                assert!(until_kill <= grace * SECOND);
+                let verdict = times.verdict(remaining, true, false);
+                assert_eq!(verdict == Verdict::MustEnd, remaining <= SECOND / 4, "{remaining:?}");
+            }
+        }
+    }
+}

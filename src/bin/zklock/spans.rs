@@ -1,0 +1,73 @@
+//! Times and durations as text.
+
+use std::time::{Duration, SystemTime};
+
+use humantime::format_rfc3339_seconds;
+
+/// Parses `90`, which are seconds, or `1m 30s`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, humantime::DurationError> {
+    match text.parse() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => humantime::parse_duration(text),
+    }
+}
+
+/// A duration without the digits that nobody reads: `1.5s`, `12m 3s`, `2d 5h`.
+pub(crate) fn show_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let pair = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
+        0 => format!("{large}{unit}"),
+        _ => format!("{large}{unit} {small}{small_unit}"),
+    };
+    match seconds {
+        0..60 => format!("{}s", (duration.as_secs_f64() * 1000.0).round() / 1000.0),
+        60..3600 => pair(seconds / 60, "m", seconds % 60, "s"),
+        3600..86_400 => pair(seconds / 3600, "h", seconds / 60 % 60, "m"),
+        _ => pair(seconds / 86_400, "d", seconds / 3600 % 24, "h"),
+    }
+}
+
+/// How long ago a time was, in whole seconds.
+pub(crate) fn age(since: SystemTime) -> Duration {
+    let age = SystemTime::now().duration_since(since).unwrap_or_default();
+    Duration::from_secs(age.as_secs())
+}
+
+/// A time in UTC, as in RFC 3339, to the second.
+pub(crate) fn show_time(time: SystemTime) -> String {
+    // Later times have no format. No server has them.
+    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
+    format_rfc3339_seconds(time.clamp(SystemTime::UNIX_EPOCH, last)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_short() {
+        let shown = |millis| show_duration(Duration::from_millis(millis));
+        assert_eq!(shown(0), "0s");
+        assert_eq!(shown(1500), "1.5s");
+        assert_eq!(shown(59_999), "59.999s");
+        assert_eq!(shown(60_000), "1m");
+        assert_eq!(shown(3_725_000), "1h 2m");
+        assert_eq!(shown(180_000_000), "2d 2h");
+    }
+
+    #[test]
+    fn shown_durations_parse() {
+        for seconds in [0, 1, 59, 60, 3660, 90_000] {
+            let duration = Duration::from_secs(seconds);
+            assert_eq!(parse_duration(&show_duration(duration)), Ok(duration));
+        }
+        assert!(parse_duration("soon").is_err() && parse_duration("-1").is_err());
+    }
+
+    #[test]
+    fn times_out_of_range_do_not_panic() {
+        let late = SystemTime::UNIX_EPOCH + Duration::from_millis(i64::MAX as u64);
+        assert_eq!(show_time(late), "9999-12-31T23:59:59Z");
+        assert_eq!(show_time(SystemTime::UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00Z");
+    }
+}

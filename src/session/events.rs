@@ -1,0 +1,297 @@
+//! [`EventHandler`]: what happens on a session and with its locks, for metrics and audit logs.
+//!
+//! Origin: the event handler of the connection pool `r2d2`, a trait whose methods do nothing unless
+//! they are overridden.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::mailbox::Mailbox;
+use super::state::Core;
+use crate::error::LossReason;
+use crate::logging;
+use crate::panics::contain;
+use crate::recipe::kind::LockKind;
+
+/// How many events wait for a slow handler. Later ones are counted, and dropped.
+const MAX_WAITING: usize = 10_000;
+
+#[cfg(test)]
+mod tests;
+
+/// Receives what happens on a session and with its locks, for metrics and audit logs.
+///
+/// Every method does nothing unless it is overridden. Set the handler by
+/// [`Session::set_event_handler`](crate::Session::set_event_handler).
+///
+/// The events arrive in order, one at a time, on a thread of the session, soon after they have
+/// happened. No lock of this crate is held meanwhile, so a handler may call the crate. A handler
+/// that blocks delays only later events; if more than 10,000 wait for it, the next ones are dropped
+/// and [counted](EventHandler::missed). A panic is logged, and costs only its event.
+///
+/// `examples/metrics.rs` exports the events to Prometheus.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use zookeeper_recipes_lock::events::{EventHandler, LockLost};
+///
+/// #[derive(Default)]
+/// struct Losses(AtomicU64);
+///
+/// impl EventHandler for Losses {
+///     fn lost(&self, event: &LockLost) {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///         eprintln!("lost {} after {:?}: {}", event.lock.dir, event.held, event.reason);
+///     }
+/// }
+/// ```
+pub trait EventHandler: Send + Sync {
+    /// A server serves the session: at first, and after each change of the connection.
+    fn connected(&self, event: &Connected) {
+        let _ = event;
+    }
+
+    /// Contact is lost; the session may live.
+    fn suspended(&self) {}
+
+    /// The session has ended, with all its locks; not after
+    /// [`Session::close`](crate::Session::close).
+    fn session_lost(&self, reason: LossReason) {
+        let _ = reason;
+    }
+
+    /// Another session takes the place of the lost one.
+    fn session_replaced(&self, event: &Connected) {
+        let _ = event;
+    }
+
+    /// A request is behind others in the queue. Not called for one that acquires at once.
+    fn joined(&self, event: &Joined) {
+        let _ = event;
+    }
+
+    /// A request has acquired its lock.
+    fn acquired(&self, event: &LockAcquired) {
+        let _ = event;
+    }
+
+    /// A thread has handed a [`CohortLock`](crate::CohortLock) over to another one of its process,
+    /// or has taken one that was kept.
+    fn handed_over(&self, event: &HandedOver) {
+        let _ = event;
+    }
+
+    /// A lock is released.
+    fn released(&self, event: &LockReleased) {
+        let _ = event;
+    }
+
+    /// A lock was taken away while it was held.
+    fn lost(&self, event: &LockLost) {
+        let _ = event;
+    }
+
+    /// A request has ended without acquiring its lock.
+    fn gave_up(&self, event: &GaveUp) {
+        let _ = event;
+    }
+
+    /// So many events were dropped, as too many waited for this handler.
+    fn missed(&self, events: u64) {
+        let _ = events;
+    }
+}
+
+/// A contact with a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Connected {
+    /// See [`Session::session_id`](crate::Session::session_id).
+    pub session_id: Option<i64>,
+    /// See [`Session::server`](crate::Session::server).
+    pub server: Option<String>,
+    /// The session timeout that the server has granted.
+    pub session_timeout: Duration,
+}
+
+/// The lock that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockOfEvent {
+    /// The directory.
+    pub dir: String,
+    /// The full path of the request's znode; `None` if it was never created.
+    pub id: Option<String>,
+    /// What the request excludes.
+    pub kind: LockKind,
+}
+
+/// See [`EventHandler::joined`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Joined {
+    /// The lock.
+    pub lock: LockOfEvent,
+    /// The full path of the request that this one waits for.
+    pub waits_for: String,
+    /// How many requests are ahead. `None` behind a request of the same session, which is found
+    /// without a listing.
+    pub ahead: Option<usize>,
+}
+
+/// See [`EventHandler::acquired`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockAcquired {
+    /// The lock.
+    pub lock: LockOfEvent,
+    /// The time since the request was made.
+    pub waited: Duration,
+}
+
+/// See [`EventHandler::handed_over`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HandedOver {
+    /// The lock. Its znode is that of the process.
+    pub lock: LockOfEvent,
+}
+
+/// See [`EventHandler::released`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockReleased {
+    /// The lock.
+    pub lock: LockOfEvent,
+    /// The time since the acquisition.
+    pub held: Duration,
+}
+
+/// See [`EventHandler::lost`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockLost {
+    /// The lock.
+    pub lock: LockOfEvent,
+    /// Why.
+    pub reason: LossReason,
+    /// The time since the acquisition.
+    pub held: Duration,
+}
+
+/// See [`EventHandler::gave_up`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GaveUp {
+    /// The lock.
+    pub lock: LockOfEvent,
+    /// Why the request was taken out of the queue. `None` if its own caller gave up: at a deadline,
+    /// by cancelling, by closing the lock, or with a `try_lock` that found others ahead.
+    pub reason: Option<LossReason>,
+    /// The time since the request was made.
+    pub waited: Duration,
+}
+
+/// An event that waits for the handler.
+pub(crate) enum Event {
+    Connected(Weak<Core>),
+    Suspended,
+    SessionLost(LossReason),
+    SessionReplaced(Weak<Core>),
+    Joined(Joined),
+    Acquired(LockAcquired),
+    HandedOver(HandedOver),
+    Released(LockReleased),
+    Lost(LockLost),
+    GaveUp(GaveUp),
+}
+
+/// The events of a session, on their way to the handler.
+pub(crate) struct Events {
+    handler: Arc<dyn EventHandler>,
+    mailbox: Mailbox<Event>,
+    waiting: AtomicUsize,
+    missed: AtomicU64,
+}
+
+impl Events {
+    pub(super) fn new(handler: Arc<dyn EventHandler>) -> Events {
+        let (waiting, missed) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Events { handler, mailbox: Mailbox::new(), waiting, missed }
+    }
+
+    /// Takes an event, in order. The caller may hold locks.
+    fn post(&self, event: Event) {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING {
+            self.mailbox.post(event);
+        } else {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn deliver(&self) {
+        self.mailbox.deliver(|event| {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.guarded(|handler| pass_on(handler, event));
+            let missed = self.missed.swap(0, Ordering::Relaxed);
+            if missed > 0 {
+                self.guarded(|handler| handler.missed(missed));
+            }
+        });
+    }
+
+    fn guarded(&self, call: impl FnOnce(&dyn EventHandler)) {
+        if let Err(message) = contain(|| call(&*self.handler)) {
+            logging::error!("an event handler panicked: {message}");
+        }
+    }
+}
+
+fn pass_on(handler: &dyn EventHandler, event: Event) {
+    match event {
+        Event::Connected(core) => contact_of(&core).iter().for_each(|event| handler.connected(event)),
+        Event::Suspended => handler.suspended(),
+        Event::SessionLost(reason) => handler.session_lost(reason),
+        Event::SessionReplaced(core) => {
+            contact_of(&core).iter().for_each(|event| handler.session_replaced(event))
+        }
+        Event::Joined(event) => handler.joined(&event),
+        Event::Acquired(event) => handler.acquired(&event),
+        Event::HandedOver(event) => handler.handed_over(&event),
+        Event::Released(event) => handler.released(&event),
+        Event::Lost(event) => handler.lost(&event),
+        Event::GaveUp(event) => handler.gave_up(&event),
+    }
+}
+
+/// `None` if the session has been dropped meanwhile.
+fn contact_of(core: &Weak<Core>) -> Option<Connected> {
+    let core = core.upgrade()?;
+    let (session_id, server) = (core.client().session_id(), core.client().server());
+    Some(Connected { session_id, server, session_timeout: core.session_timeout() })
+}
+
+impl Core {
+    /// Posts an event for the handler, if there is one. [`Core::deliver_events`] follows when the
+    /// caller holds no lock.
+    pub(crate) fn post_event(&self, event: impl FnOnce() -> Event) {
+        if let Some(events) = self.events() {
+            events.post(event());
+        }
+    }
+
+    /// Has the posted events delivered soon.
+    pub(crate) fn deliver_events(&self) {
+        let Some(events) = self.events().filter(|events| events.mailbox.is_waiting()) else { return };
+        let events = Arc::clone(events);
+        self.submit_callback(move || events.deliver());
+    }
+
+    /// Posts an event and has it delivered. The caller holds no lock.
+    pub(crate) fn report_event(&self, event: impl FnOnce() -> Event) {
+        self.post_event(event);
+        self.deliver_events();
+    }
+}

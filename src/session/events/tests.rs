@@ -1,0 +1,229 @@
+//! What handlers receive, and that a bad one harms nobody.
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::*;
+use crate::fake::{SimulatedClient, SimulatedZooKeeper};
+use crate::testing::{deadline, eventually, next, replacing_session};
+use crate::{BlockingWriteLock, CohortLock, ReadWriteLock, Session, WriteLock};
+
+const DIR: &str = "/locks/a";
+const LONG: Duration = Duration::from_secs(30);
+
+/// An event in short form.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Connected,
+    Suspended,
+    SessionLost(LossReason),
+    SessionReplaced,
+    Joined { waits_for: String, ahead: Option<usize> },
+    Acquired(Option<String>),
+    HandedOver,
+    Released(LockKind),
+    Lost(LossReason),
+    GaveUp(Option<LossReason>),
+}
+
+struct Recorder(Sender<Seen>);
+
+impl Recorder {
+    fn record(&self, seen: Seen) {
+        let _ = self.0.send(seen);
+    }
+}
+
+impl EventHandler for Recorder {
+    fn connected(&self, _event: &Connected) {
+        self.record(Seen::Connected);
+    }
+
+    fn suspended(&self) {
+        self.record(Seen::Suspended);
+    }
+
+    fn session_lost(&self, reason: LossReason) {
+        self.record(Seen::SessionLost(reason));
+    }
+
+    fn session_replaced(&self, _event: &Connected) {
+        self.record(Seen::SessionReplaced);
+    }
+
+    fn joined(&self, event: &Joined) {
+        self.record(Seen::Joined { waits_for: event.waits_for.clone(), ahead: event.ahead });
+    }
+
+    fn acquired(&self, event: &LockAcquired) {
+        self.record(Seen::Acquired(event.lock.id.clone()));
+    }
+
+    fn handed_over(&self, _event: &HandedOver) {
+        self.record(Seen::HandedOver);
+    }
+
+    fn released(&self, event: &LockReleased) {
+        self.record(Seen::Released(event.lock.kind));
+    }
+
+    fn lost(&self, event: &LockLost) {
+        self.record(Seen::Lost(event.reason));
+    }
+
+    fn gave_up(&self, event: &GaveUp) {
+        self.record(Seen::GaveUp(event.reason));
+    }
+}
+
+/// A session with a recorder that has recorded the contact.
+fn session(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session, Receiver<Seen>) {
+    let client = server.connect(LONG);
+    let session = Session::from_client(Arc::<SimulatedClient>::clone(&client)).unwrap();
+    let events = record(&session);
+    (client, session, events)
+}
+
+fn record(session: &Session) -> Receiver<Seen> {
+    let (seen, events) = unbounded();
+    assert!(session.set_event_handler(Arc::new(Recorder(seen))));
+    assert_eq!(next(&events), Seen::Connected);
+    events
+}
+
+#[test]
+fn acquisition_and_release_are_reported() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, session, events) = session(&server);
+    let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+    assert_eq!(next(&events), Seen::Acquired(Some(guard.id().to_owned())));
+    guard.unlock().unwrap();
+    assert_eq!(next(&events), Seen::Released(LockKind::Exclusive));
+    let reading = ReadWriteLock::new(&session, "/locks/b").unwrap().read().unwrap();
+    assert_eq!(next(&events), Seen::Acquired(Some(reading.id().to_owned())));
+    drop(reading);
+    assert_eq!(next(&events), Seen::Released(LockKind::Read));
+    session.close();
+    assert!(events.is_empty(), "{:?}", events.try_recv());
+}
+
+#[test]
+fn waiter_reports_whom_it_waits_for_and_that_it_gives_up() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, of_waiter, events) = session(&server);
+    let (_other, of_holder, _) = session(&server);
+    let holder = BlockingWriteLock::new(&of_holder, DIR).unwrap().lock().unwrap();
+    let lock = BlockingWriteLock::new(&of_waiter, DIR).unwrap();
+    assert!(lock.try_lock_for(Duration::from_millis(10)).unwrap().is_none());
+    let joined = Seen::Joined { waits_for: holder.id().to_owned(), ahead: Some(1) };
+    assert_eq!(next(&events), joined);
+    assert_eq!(next(&events), Seen::GaveUp(None));
+
+    let waiting = WriteLock::new(&of_waiter, DIR).unwrap();
+    assert!(!waiting.lock().unwrap());
+    assert_eq!(next(&events), joined);
+    server.delete(&waiting.id().unwrap());
+    drop(holder);
+    assert_eq!(next(&events), Seen::GaveUp(Some(LossReason::NodeDeleted)));
+}
+
+#[test]
+fn loss_of_the_session_and_its_replacement_are_reported() {
+    let server = SimulatedZooKeeper::new();
+    let (session, clients) = replacing_session(&server, LONG);
+    let client = next(&clients);
+    let events = record(&session);
+    let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+    assert!(matches!(next(&events), Seen::Acquired(_)));
+    client.disconnect();
+    assert_eq!(next(&events), Seen::Suspended);
+    client.reconnect();
+    assert_eq!(next(&events), Seen::Connected);
+    client.expire();
+    let mut seen = [next(&events), next(&events), next(&events)];
+    seen.sort_by_key(|event| matches!(event, Seen::Lost(_)));
+    let lost = LossReason::SessionExpired;
+    assert_eq!(seen, [Seen::SessionLost(lost), Seen::SessionReplaced, Seen::Lost(lost)]);
+    drop(guard);
+    let again = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+    assert_eq!(next(&events), Seen::Acquired(Some(again.id().to_owned())));
+}
+
+#[test]
+fn cohort_lock_reports_what_it_hands_over() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, session, events) = session(&server);
+    let lock = CohortLock::new(&session, DIR).unwrap();
+    drop(lock.lock().unwrap());
+    drop(lock.lock().unwrap());
+    assert!(matches!(next(&events), Seen::Acquired(_)));
+    assert_eq!(next(&events), Seen::HandedOver);
+    drop(lock);
+    assert_eq!(next(&events), Seen::Released(LockKind::Exclusive));
+}
+
+#[test]
+fn second_handler_is_refused() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, session, events) = session(&server);
+    let (seen, of_second) = unbounded();
+    assert!(!session.set_event_handler(Arc::new(Recorder(seen))));
+    drop(BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap());
+    assert!(matches!(next(&events), Seen::Acquired(_)));
+    assert!(of_second.is_empty());
+}
+
+#[test]
+fn handler_that_panics_costs_only_its_events() {
+    struct Panics(Sender<()>);
+    impl EventHandler for Panics {
+        fn acquired(&self, _event: &LockAcquired) {
+            panic!("on purpose");
+        }
+
+        fn released(&self, _event: &LockReleased) {
+            let _ = self.0.send(());
+        }
+    }
+    let server = SimulatedZooKeeper::new();
+    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let (released, releases) = unbounded();
+    session.set_event_handler(Arc::new(Panics(released)));
+    for _ in 0..3 {
+        BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap().unlock().unwrap();
+        next(&releases);
+    }
+}
+
+#[test]
+fn handler_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
+    struct Blocks {
+        go: Receiver<()>,
+        missed: Sender<u64>,
+    }
+    impl EventHandler for Blocks {
+        fn acquired(&self, _event: &LockAcquired) {
+            let _ = self.go.recv_timeout(deadline());
+        }
+
+        fn missed(&self, events: u64) {
+            let _ = self.missed.send(events);
+        }
+    }
+    let server = SimulatedZooKeeper::new();
+    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let ((goes, go), (missed, misses)) = (unbounded(), unbounded());
+    session.set_event_handler(Arc::new(Blocks { go, missed }));
+    let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+    let core = session.core();
+    for _ in 0..MAX_WAITING + 5 {
+        core.report_event(|| Event::Suspended);
+    }
+    guard.unlock().unwrap();
+    assert!(misses.is_empty());
+    drop(goes);
+    // At least five, and the release.
+    assert!(next(&misses) >= 6);
+    eventually("everything is delivered", || {
+        core.events().is_some_and(|events| events.waiting.load(Ordering::Relaxed) == 0)
+    });
+}

@@ -1,0 +1,113 @@
+//! `zklock doctor`, and TLS.
+
+use zookeeper_recipes_lock::CreateMode;
+
+use crate::program::{Ended, Fixture, command, run, zklock};
+use crate::support::certificates::{Authority, Files};
+use crate::support::server::{self, Server, ServerOptions, ServerTls};
+
+fn doctor(connect: &str, args: &[&str]) -> Ended {
+    run(command(connect, &[&["doctor"], args].concat()))
+}
+
+#[test]
+fn healthy_server_is_well() {
+    let server = server::shared();
+    let ended = zklock(server, &["doctor"]);
+    ended.assert_succeeded();
+    let cells: Vec<&str> = ended.out.lines().nth(1).unwrap().split_whitespace().collect();
+    let address = format!("127.0.0.1:{}", server.port());
+    assert_eq!([cells[0], cells[1]], [address.as_str(); 2], "{}", ended.out);
+    assert!(cells[2].starts_with("3."), "{}", ended.out);
+    assert_eq!(cells[3..], ["standalone", "20s", "0.5s"], "{}", ended.out);
+    assert!(ended.out.ends_with("all is well\n"), "{}", ended.out);
+}
+
+#[test]
+fn servers_that_do_not_answer_are_warnings_unless_all_are_silent() {
+    let good = server::shared().connect_string();
+    let ended = doctor(&format!("{good},127.0.0.1:1,no-such-host.invalid"), &[]);
+    assert_eq!((ended.code, ended.err.as_str()), (1, ""), "{ended:?}");
+    assert!(ended.out.contains("WARN: 127.0.0.1:1: Connection refused"), "{}", ended.out);
+    assert!(ended.out.contains("WARN: no-such-host.invalid:2181: "), "{}", ended.out);
+    assert!(ended.out.ends_with("2 warnings\n"), "{}", ended.out);
+    doctor("127.0.0.1:1,no-such-host.invalid", &[]).assert_failed(69, "no server serves");
+}
+
+#[test]
+fn all_addresses_of_a_name_are_tried() {
+    let port = server::shared().port();
+    let ended = doctor(&format!("localhost:{port}"), &[]);
+    assert!(ended.out.contains(&format!("localhost:{port}  127.0.0.1:{port}")), "{}", ended.out);
+}
+
+#[test]
+fn servers_with_different_settings_are_warnings() {
+    let other = Server::with(ServerOptions {
+        tick_time_ms: 3000,
+        max_session_timeout_ms: 9000,
+        ..Default::default()
+    });
+    let ended = doctor(&format!("{},{}", server::shared().connect_string(), other.connect_string()), &[]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    for warning in [
+        "WARN: the servers have different session timeouts: 9s, 20s",
+        "WARN: the servers have different ticks: 0.5s, 3s",
+        "WARN: a tick lasts 3s, and clients take 2s for the longest",
+        "WARN: the servers grant a session timeout of 9s, not the 20s asked for",
+    ] {
+        assert!(ended.out.contains(warning), "{warning}: {}", ended.out);
+    }
+}
+
+#[test]
+fn persistent_request_in_a_queue_is_a_warning() {
+    let fixture = Fixture::new();
+    let path = fixture.create("x-left-lock-0000000001", b"", CreateMode::Persistent);
+    fixture.create("x-waits-lock-0000000002", b"", CreateMode::Ephemeral);
+    let ended = fixture.zklock(&["doctor"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.out.contains(&format!("{}: owners 1, waiters 1\n", fixture.dir)), "{}", ended.out);
+    assert!(ended.out.contains(&format!("WARN: {path} is persistent")), "{}", ended.out);
+    assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
+}
+
+#[test]
+fn missing_directory_and_missing_chroot_are_warnings() {
+    let fixture = Fixture::new();
+    let ended = fixture.zklock(&["doctor"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.out.contains(&format!("WARN: {} does not exist", fixture.dir)), "{}", ended.out);
+    let connect = format!("{}/missing-chroot", fixture.server.connect_string());
+    let ended = doctor(&connect, &[&fixture.dir]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.out.contains("WARN: the chroot /missing-chroot does not exist"), "{}", ended.out);
+}
+
+#[test]
+fn connections_are_encrypted() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let identity = files.write_server_identity(&authority.issue(&["localhost"]));
+    let authorities = files.write_authority(&authority);
+    let tls = ServerTls { identity, authorities: authorities.clone() };
+    let server = Server::with(ServerOptions { tls: Some(tls), ..ServerOptions::default() });
+    let (certificate, key) = files.write_identity(&authority.issue(&["client"]));
+    let options = [
+        ["--ca", authorities.to_str().unwrap()],
+        ["--cert", certificate.to_str().unwrap()],
+        ["--key", key.to_str().unwrap()],
+    ];
+    let options = options.concat();
+    let tls = |args: &[&str]| run(command(&server.tls_connect_string(), &[args, &options].concat()));
+    // The server opens this port last, and only a session waits for it.
+    tls(&["who", "/missing"]).assert_failed(66, "does not exist");
+    let ended = tls(&["doctor"]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{ended:?}");
+    // The tick is half of what the server grants at least.
+    assert!(ended.out.lines().nth(1).unwrap().ends_with("serves  20s      0.5s"), "{}", ended.out);
+    let untrusted = command(&server.tls_connect_string(), &["who", "/a", "--tls", "--session-timeout", "1s"]);
+    run(untrusted).assert_failed(69, "certificate");
+    let mut no_file = command(&server.tls_connect_string(), &["who", "/a", "--ca", "/nowhere"]);
+    no_file.env("SSL_CERT_FILE", "/nowhere");
+    run(no_file).assert_failed(78, "/nowhere");
+}

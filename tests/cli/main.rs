@@ -1,0 +1,20 @@
+//! The program `zklock` on real servers.
+
+#![cfg(unix)]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "in a test, a panic is the failure report, and its output is shown with it"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod checking;
+mod observing;
+mod program;
+mod removing;
+mod running;
+mod usage;

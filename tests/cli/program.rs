@@ -1,0 +1,237 @@
+//! Runs `zklock`, and what it finds on the servers.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, test_kill_process};
+use tempfile::TempDir;
+use zookeeper_recipes_lock::{
+    Acl, BlockingWriteLock, CreateMode, LockDirectory, LockGuard, RecoverableZooKeeper, RetryPolicy, Session,
+};
+
+use crate::support::process::Process;
+use crate::support::server::{self, Server};
+use crate::support::wait::{eventually, eventually_some};
+
+/// The session timeout of sessions that must not end.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A started program. Its output goes to files. It is killed when it is dropped.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    files: TempDir,
+}
+
+/// A program whose standard output and standard error are pipes. It is killed when it is dropped.
+#[derive(Debug)]
+pub struct Piped(pub Child);
+
+impl Piped {
+    pub fn spawn(mut command: Command) -> Piped {
+        Piped(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Waits until the program ends, and returns its exit code.
+    pub fn code(&mut self) -> Option<i32> {
+        eventually_some("the program ends", || self.0.try_wait().unwrap()).code()
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+/// The program, without the environment of the test.
+pub fn command(connect: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zklock"));
+    for name in ["ZK_AUTH", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    command.env("ZK_CONNECT", connect).args(args);
+    command
+}
+
+/// Runs the program on a server to its end.
+pub fn zklock(server: &Server, args: &[&str]) -> Ended {
+    run(command(&server.connect_string(), args))
+}
+
+/// Runs a program to its end.
+pub fn run(command: Command) -> Ended {
+    Program::spawn(command).end()
+}
+
+impl Program {
+    /// Starts the program on a server. Its standard input is a pipe.
+    pub fn start(server: &Server, args: &[&str]) -> Program {
+        Program::spawn(command(&server.connect_string(), args))
+    }
+
+    pub fn spawn(mut command: Command) -> Program {
+        let files = TempDir::new().unwrap();
+        let file = |name| File::create(files.path().join(name)).unwrap();
+        let command = command.stdin(Stdio::piped()).stdout(file("out")).stderr(file("err"));
+        Program { child: command.spawn().unwrap(), files }
+    }
+
+    pub fn out(&self) -> String {
+        self.read("out")
+    }
+
+    pub fn err(&self) -> String {
+        self.read("err")
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.files.path().join(name)).unwrap()
+    }
+
+    /// The first line of the output that has this text.
+    pub fn line_with(&self, text: &str) -> String {
+        eventually_some(&format!("a line with '{text}'"), || {
+            // Without a line that is being written.
+            let out = self.out();
+            let lines = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            lines.map(str::trim_end).find(|line| line.contains(text)).map(str::to_owned)
+        })
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        Process::of(&self.child).signal(signal);
+    }
+
+    /// Closes the standard input.
+    pub fn close_input(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits until the program ends.
+    pub fn end(mut self) -> Ended {
+        let status = eventually_some("the program ends", || self.child.try_wait().unwrap());
+        let code = status.code().unwrap_or_else(|| panic!("{status}: {}", self.err()));
+        Ended { code, out: self.out(), err: self.err() }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// Checks that the program failed with this code, and one line that has this text.
+    #[track_caller]
+    pub fn assert_failed(&self, code: i32, text: &str) {
+        assert_eq!(self.code, code, "{self:?}");
+        assert_eq!(self.err.lines().count(), 1, "{self:?}");
+        assert!(self.err.starts_with("zklock: ") && self.err.contains(text), "{text}: {self:?}");
+    }
+
+    /// Checks that the program succeeded without a word on standard error.
+    #[track_caller]
+    pub fn assert_succeeded(&self) {
+        assert_eq!((self.code, self.err.as_str()), (0, ""), "{self:?}");
+    }
+}
+
+/// A directory of a lock on the shared server, which no other test uses.
+pub struct Fixture {
+    pub server: &'static Server,
+    pub session: Session,
+    pub dir: String,
+}
+
+impl Fixture {
+    pub fn new() -> Fixture {
+        let server = server::shared();
+        let dir = format!("/cli-{}", uuid::Uuid::new_v4());
+        Fixture { server, session: Session::connect(&server.connect_string(), LONG).unwrap(), dir }
+    }
+
+    pub fn zookeeper(&self) -> RecoverableZooKeeper {
+        let policy = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(10);
+        RecoverableZooKeeper::new(&self.session, policy).with_plain_data()
+    }
+
+    /// Runs the program with the directory as the last argument.
+    pub fn zklock(&self, args: &[&str]) -> Ended {
+        zklock(self.server, &[args, &[self.dir.as_str()]].concat())
+    }
+
+    /// Starts `zklock run`, which runs a shell script.
+    pub fn run(&self, options: &[&str], script: &str) -> Program {
+        Program::start(self.server, &self.run_args(options, script))
+    }
+
+    pub fn run_args<'a>(&'a self, options: &[&'a str], script: &'a str) -> Vec<&'a str> {
+        [&["run", "--max-tick", "500ms"], options, &[self.dir.as_str(), "--", "sh", "-c", script]].concat()
+    }
+
+    pub fn directory(&self) -> LockDirectory {
+        LockDirectory::new(&self.session, &self.dir).unwrap()
+    }
+
+    pub fn hold(&self) -> LockGuard {
+        BlockingWriteLock::new(&self.session, &self.dir).unwrap().lock().unwrap()
+    }
+
+    pub fn await_requests(&self, count: usize) {
+        let directory = self.directory();
+        eventually(&format!("{count} requests"), || directory.contenders().unwrap().len() == count);
+    }
+
+    /// Makes the directory if it is missing. Servers remove one that a lock has made.
+    pub fn create_dir(&self) {
+        let zookeeper = self.zookeeper();
+        if zookeeper.exists(&self.dir).unwrap().is_none() {
+            zookeeper.create(&self.dir, b"", &Acl::open_unsafe(), CreateMode::Persistent).unwrap();
+        }
+    }
+
+    /// Creates a znode in the directory, which is made if it is missing.
+    pub fn create(&self, name: &str, data: &[u8], mode: CreateMode) -> String {
+        self.create_dir();
+        let path = format!("{}/{name}", self.dir);
+        self.zookeeper().create(&path, data, &Acl::open_unsafe(), mode).unwrap()
+    }
+
+    pub fn exists(&self, path: &str) -> bool {
+        self.zookeeper().exists(path).unwrap().is_some()
+    }
+}
+
+/// Whether the process with this id exists, as a command has printed it.
+pub fn is_alive(pid: &str) -> bool {
+    let pid = pid.rsplit(' ').next().unwrap().parse().ok().and_then(Pid::from_raw).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    // One whose parent has not waited for it has ended as well.
+    let is_zombie = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'));
+    test_kill_process(pid).is_ok() && !is_zombie
+}
+
+/// A file with this content.
+pub fn file(dir: &Path, name: &str, content: &str) -> String {
+    let path = dir.join(name);
+    fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_owned()
+}

@@ -1,0 +1,265 @@
+//! `zklock run`.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use zookeeper_recipes_lock::BlockingWriteLock;
+
+use crate::program::{Fixture, Program, command, is_alive, zklock};
+use crate::support::relay::Relay;
+use crate::support::wait::{deadline, eventually};
+
+/// Reads its input to the end.
+const WAITING: &str = "echo pid $$; cat >/dev/null";
+/// Can only be killed.
+const STUBBORN: &str = "trap '' TERM; echo pid $$; while :; do sleep 0.05; done";
+
+// ---- the command
+
+#[test]
+fn command_finds_its_znode_and_its_token_and_its_code_is_passed_on() {
+    let fixture = Fixture::new();
+    let ended = fixture.run(&[], "echo $ZKLOCK_PATH $ZKLOCK_FENCING_TOKEN; exit 3").end();
+    assert_eq!((ended.code, ended.err.as_str()), (3, ""), "{ended:?}");
+    let (path, token) = ended.out.trim().split_once(' ').unwrap();
+    assert!(path.starts_with(&format!("{}/x-", fixture.dir)), "{path}");
+    assert!(token.parse::<i64>().unwrap() > 0, "{token}");
+    fixture.await_requests(0);
+}
+
+#[test]
+fn signal_that_ends_the_command_is_its_code() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.run(&[], "kill -KILL $$").end().code, 137);
+    assert_eq!(fixture.run(&[], "kill -TERM $$").end().code, 143);
+}
+
+#[test]
+fn unknown_command_is_127_and_leaves_no_request() {
+    let fixture = Fixture::new();
+    let ended = zklock(fixture.server, &["run", &fixture.dir, "--", "no-such-command", "-x"]);
+    ended.assert_failed(127, "no-such-command: ");
+    fixture.await_requests(0);
+}
+
+#[test]
+fn command_without_permission_is_126() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let script = files.path().join("script");
+    fs::write(&script, "true").unwrap();
+    let script = script.to_str().unwrap();
+    zklock(fixture.server, &["run", &fixture.dir, "--", script]).assert_failed(126, script);
+}
+
+#[test]
+fn commands_take_turns() {
+    let fixture = Fixture::new();
+    let guard = fixture.hold();
+    let waiting = fixture.run(&["--timeout", "10m"], "echo mine");
+    fixture.await_requests(2);
+    assert_eq!(waiting.out(), "");
+    guard.unlock().unwrap();
+    let ended = waiting.end();
+    assert_eq!((ended.code, ended.out.as_str()), (0, "mine\n"), "{ended:?}");
+}
+
+#[test]
+fn lock_that_is_not_acquired_is_75_and_names_the_holder() {
+    let fixture = Fixture::new();
+    let guard = fixture.hold();
+    let holder =
+        String::from_utf8(fixture.directory().current_owner().unwrap().unwrap().data.unwrap()).unwrap();
+    for options in [&["--try"][..], &["--timeout", "200ms"]] {
+        let ended = fixture.run(options, "echo mine").end();
+        ended.assert_failed(75, &holder);
+        assert_eq!(ended.out, "");
+    }
+    fixture.await_requests(1);
+    assert!(guard.is_owner());
+}
+
+// ---- signals
+
+#[test]
+fn signals_are_forwarded_to_the_command() {
+    let fixture = Fixture::new();
+    let script = "trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'exit 7' TERM; echo ready
+        while :; do sleep 0.05; done";
+    let program = fixture.run(&[], script);
+    program.line_with("ready");
+    program.signal(Signal::USR1);
+    program.line_with("usr1");
+    program.signal(Signal::USR2);
+    program.line_with("usr2");
+    program.signal(Signal::TERM);
+    let ended = program.end();
+    // The shell may report how its own commands ended.
+    assert!(ended.code == 7 && !ended.err.contains("zklock"), "{ended:?}");
+    fixture.await_requests(0);
+}
+
+#[test]
+fn signals_reach_the_whole_process_group() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&[], "sh -c 'echo pid $$; exec sleep 1000' & wait");
+    let pid = program.line_with("pid");
+    program.signal(Signal::TERM);
+    assert_eq!(program.end().code, 143);
+    eventually("the background process ends", || !is_alive(&pid));
+}
+
+#[test]
+fn signal_ends_the_wait_for_the_lock() {
+    let fixture = Fixture::new();
+    let _guard = fixture.hold();
+    let mut program = fixture.run(&[], "echo mine");
+    fixture.await_requests(2);
+    program.signal(Signal::USR1);
+    assert!(program.is_running(), "a signal for the command alone");
+    program.signal(Signal::TERM);
+    let ended = program.end();
+    assert_eq!((ended.code, ended.out.as_str()), (143, ""), "{ended:?}");
+    fixture.await_requests(1);
+}
+
+#[test]
+fn signal_that_the_program_was_started_to_ignore_is_not_forwarded() {
+    let fixture = Fixture::new();
+    let connect = fixture.server.connect_string();
+    let mut shell = Command::new("sh");
+    // As nohup(1) does.
+    shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_zklock")]);
+    shell.args(
+        fixture.run_args(&["-c", &connect], "trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done"),
+    );
+    let program = Program::spawn(shell);
+    program.line_with("ready");
+    program.signal(Signal::HUP);
+    program.signal(Signal::USR1);
+    assert_eq!(program.end().code, 7);
+}
+
+#[test]
+fn program_is_not_stopped_while_it_holds_the_lock() {
+    let fixture = Fixture::new();
+    let mut program = fixture.run(&[], WAITING);
+    program.line_with("pid");
+    program.signal(Signal::TSTP);
+    eventually("it refuses to stop", || program.err().contains("not stopped"));
+    program.close_input();
+    assert_eq!(program.end().code, 0);
+}
+
+// ---- a lost lock
+
+#[test]
+fn command_is_ended_when_its_znode_is_deleted() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&[], WAITING);
+    let pid = program.line_with("pid");
+    let owner = fixture.directory().current_owner().unwrap().unwrap();
+    fixture.zookeeper().delete(&owner.path, None).unwrap();
+    let ended = program.end();
+    ended.assert_failed(76, "znode deleted by another client");
+    assert!(!is_alive(&pid));
+}
+
+#[test]
+fn command_may_clean_up_when_the_lock_is_lost() {
+    let fixture = Fixture::new();
+    let script = "trap 'sleep 0.2; echo clean; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    let program = fixture.run(&["--grace", "10m"], script);
+    program.line_with("ready");
+    let owner = fixture.directory().current_owner().unwrap().unwrap();
+    fixture.zookeeper().delete(&owner.path, None).unwrap();
+    let ended = program.end();
+    assert_eq!((ended.code, ended.out.as_str()), (76, "ready\nclean\n"), "{ended:?}");
+}
+
+#[test]
+fn command_that_does_not_end_is_killed_after_the_grace() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&["--grace", "300ms"], STUBBORN);
+    let pid = program.line_with("pid");
+    let owner = fixture.directory().current_owner().unwrap().unwrap();
+    fixture.zookeeper().delete(&owner.path, None).unwrap();
+    program.end().assert_failed(76, "the lock is lost");
+    assert!(!is_alive(&pid));
+}
+
+#[test]
+fn background_processes_do_not_survive_the_loss_of_the_lock() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&[], "(trap '' TERM; exec sh -c 'echo pid $$; sleep 1000') & wait");
+    let pid = program.line_with("pid");
+    let owner = fixture.directory().current_owner().unwrap().unwrap();
+    fixture.zookeeper().delete(&owner.path, None).unwrap();
+    program.end().assert_failed(76, "the lock is lost");
+    eventually("the background process ends", || !is_alive(&pid));
+}
+
+#[test]
+fn command_is_killed_before_another_client_owns_the_lock() {
+    let fixture = Fixture::new();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    let args = fixture.run_args(&["--session-timeout", "6s"], STUBBORN);
+    let program = Program::spawn(command(&relay.connect_string(), &args));
+    let pid = program.line_with("pid");
+    let lock = BlockingWriteLock::new(&fixture.session, &fixture.dir).unwrap();
+    relay.swallow();
+    assert!(is_alive(&pid));
+    let guard = lock.try_lock_for(deadline()).unwrap().expect("the session of the program ends");
+    assert!(!is_alive(&pid), "{}", program.err());
+    let ended = program.end();
+    assert_eq!(ended.code, 76, "{ended:?}");
+    assert!(ended.err.contains("no contact with ZooKeeper"), "{ended:?}");
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn command_survives_a_short_outage() {
+    let fixture = Fixture::new();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    let args = fixture.run_args(&[], WAITING);
+    let mut program = Program::spawn(command(&relay.connect_string(), &args));
+    program.line_with("pid");
+    relay.refuse();
+    eventually("the connection is lost", || relay.connections() == 0);
+    relay.restore();
+    eventually("there is another connection", || relay.connections() > 0);
+    program.close_input();
+    let ended = program.end();
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{ended:?}");
+}
+
+#[test]
+fn command_is_asked_to_end_when_another_client_asks_for_the_lock() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&[], "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done");
+    program.line_with("ready");
+    fixture.zklock(&["revoke"]).assert_succeeded();
+    let ended = program.end();
+    assert_eq!(ended.code, 9, "{ended:?}");
+    assert!(ended.err.contains("zklock: another client asks for the lock"), "{ended:?}");
+    fixture.await_requests(0);
+}
+
+#[test]
+fn missing_chroot_is_73() {
+    let fixture = Fixture::new();
+    let connect = format!("{}/missing-chroot", fixture.server.connect_string());
+    let program = Program::spawn(command(&connect, &fixture.run_args(&[], "echo mine")));
+    program.end().assert_failed(73, "chroot");
+}
+
+#[test]
+fn timeout_covers_the_connection() {
+    let fixture = Fixture::new();
+    let begun = Instant::now();
+    let program = Program::spawn(command("127.0.0.1:1", &fixture.run_args(&["--timeout", "300ms"], "true")));
+    program.end().assert_failed(69, "Connection refused");
+    assert!(begun.elapsed() < Duration::from_secs(10).min(deadline()), "{:?}", begun.elapsed());
+}
