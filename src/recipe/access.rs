@@ -41,6 +41,7 @@ impl Access {
             Access::Exclusive(_) => LockKind::Exclusive,
             Access::Read(_) => LockKind::Read,
             Access::Write(_) => LockKind::Write,
+            Access::Permit(_) => LockKind::Permit,
         }
     }
 

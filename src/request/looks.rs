@@ -63,21 +63,29 @@ impl Request {
                 Next::Park
             }
             Decision::WaitFor(ahead) => {
-                if self.core.events().is_some() {
-                    let count = count_ahead(znode.name(), children);
-                    self.state.lock().ahead.get_or_insert(count);
-                }
+                self.note_number_ahead(znode, children);
                 let ahead = self.spec.dir.child(ahead);
                 match self.note_predecessor(&ahead) {
                     true => Next::Again,
                     false => self.wait_for(ahead),
                 }
             }
-            Decision::Full => self.wait_for_any(znode),
+            Decision::Full => {
+                self.note_number_ahead(znode, children);
+                self.wait_for_any(znode)
+            }
             Decision::Missing => {
                 self.lose(LossReason::NodeDeleted);
                 Next::Park
             }
+        }
+    }
+
+    /// Counts the requests ahead in the first listing, for an event.
+    fn note_number_ahead(&self, znode: &ZNodePath, children: &[String]) {
+        if self.core.events().is_some() {
+            let count = count_ahead(znode.name(), children);
+            self.state.lock().ahead.get_or_insert(count);
         }
     }
 

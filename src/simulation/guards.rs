@@ -290,7 +290,9 @@ impl User {
     pub(super) fn some_time_from_now(&self) -> Moment {
         let now = self.world.now();
         let mut state = self.world.state();
-        let longest = state.clients[self.client].session_timeout.as_nanos() as u64;
+        // A longer hold would outlast the end of the run.
+        let longest = state.clients[self.client].session_timeout.min(Duration::from_secs(10));
+        let longest = longest.as_nanos() as u64;
         let longest = state.random.of(&[1, longest / 20, longest / 2, 2 * longest]);
         now.after(Duration::from_nanos(state.random.below(longest)))
     }
