@@ -153,8 +153,8 @@ pub use lock_options::LockOptions;
 pub use locks::{
     BlockingWriteLock, Candidate, CandidateGroup, CohortGuard, CohortLock, CohortOptions, DowngradeError,
     Leadership, ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, Permit, ReadGuard,
-    ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Revocation, Revoker, Semaphore,
-    Transaction, WriteGuard, WriteLock,
+    ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Repeat, Revocation, Revoker, RunOnce,
+    RunOutcome, Semaphore, Transaction, WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;
@@ -209,6 +209,7 @@ mod tests {
         assert_send_sync::<crate::CohortLock>();
         assert_send_sync::<crate::CohortGuard>();
         assert_send_sync::<crate::Semaphore>();
+        assert_send_sync::<crate::RunOnce>();
         assert_send_sync::<crate::Permit>();
         assert_send_sync::<crate::LockDirectory>();
         assert_send_sync::<crate::LeaderWatch>();
