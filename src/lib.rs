@@ -41,8 +41,8 @@
 //!
 //! The threads of a process share one place in the queue of a [`CohortLock`], and hand it over in
 //! memory. [`MultiLock`] acquires several locks at once. A [`Semaphore`] lets a limited number of
-//! holders in. The holder of a [`ReentrantLock`] may acquire it
-//! again. [`NamedLocks`] finds a lock by the name of a resource. [`RecoverableZooKeeper`] reads and
+//! holders in. The holder of a [`ReentrantLock`] may acquire it again. [`NamedLocks`] finds a lock by
+//! the name of a resource. [`RunOnce`] runs a job once for a key. [`RecoverableZooKeeper`] reads and
 //! writes the data next to a lock over lost connections.
 //!
 //! # Observing

@@ -51,6 +51,9 @@ const LEASES: &str = "leases";
 /// [`NamingScheme`](crate::NamingScheme) the options have. This does not read Curator's
 /// `SharedCountReader`. Curator's older `InterProcessSemaphore` uses another protocol.
 ///
+/// An [event handler](crate::events::EventHandler) sees both requests, the former as an exclusive lock
+/// and the latter as a [permit](crate::LockKind::Permit).
+///
 /// ```no_run
 /// use std::time::Duration;
 /// use zookeeper_recipes_lock::{Semaphore, Session};
