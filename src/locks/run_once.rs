@@ -1,4 +1,4 @@
-//! [`RunOnce`]: a job that one of many processes runs, once for a key.
+//! [`RunOnce`]: a job that runs once for a key, in one of many processes.
 //!
 //! A lock per key excludes others while a job runs, and a persistent znode beside its requests marks
 //! the key afterwards. The marker is written in a transaction that checks the lock's znode, so a
