@@ -151,6 +151,7 @@ impl Request {
         enum Step {
             Join { unconfirmed: bool },
             Evaluate(ZNodePath),
+            Count(ZNodePath),
             TakeOver(ZNodePath),
             WaitFor(ZNodePath),
             Verify(ZNodePath),
@@ -161,6 +162,7 @@ impl Request {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
                 Phase::Queued { znode, .. } => match &state.watched {
                     _ if state.is_first() => Step::TakeOver(znode.clone()),
+                    _ if self.spec.access.permits().is_some() => Step::Count(znode.clone()),
                     Some(ahead) if state.listing.is_none() => Step::WaitFor(ahead.clone()),
                     _ => Step::Evaluate(znode.clone()),
                 },
@@ -172,6 +174,7 @@ impl Request {
             Step::Join { unconfirmed: true } => self.block(Request::find_again),
             Step::Join { unconfirmed: false } => self.join(),
             Step::Evaluate(znode) => self.evaluate(&znode),
+            Step::Count(znode) => self.count(znode),
             Step::TakeOver(znode) => self.watch(znode, Request::take_over),
             Step::WaitFor(ahead) => self.wait_for(ahead),
             Step::Verify(znode) => self.watch(znode, Request::verified),
@@ -213,10 +216,12 @@ impl Request {
     fn created(self: &Arc<Self>, path: String, stat: Option<Stat>) -> Next {
         let Some(znode) = self.joined(path, stat) else { return Next::Park };
         let Some(before) = self.core.registry().watch_before(&znode, self.id) else { return Next::Again };
-        if self.set_watched(&before) {
-            let reader: Weak<Request> = Arc::downgrade(self);
-            self.core.listings().share_next(&self.spec.dir, self.id, reader);
-            self.placed(&before);
+        let reader: Weak<Request> = Arc::downgrade(self);
+        self.core.listings().share_next(&self.spec.dir, self.id, reader);
+        match self.set_watched(&before) {
+            true => self.placed(&before),
+            // It has ended meanwhile.
+            false => self.core.listings().forget(&self.spec.dir, self.id),
         }
         Next::Park
     }

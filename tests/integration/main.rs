@@ -35,6 +35,8 @@ mod ported;
 mod recoverable;
 mod reentrant;
 mod revoking;
+mod running_once;
+mod semaphores;
 mod servers;
 mod sharing;
 #[cfg(feature = "tls")]
