@@ -26,7 +26,8 @@ pub(super) struct Descendants {
 impl Descendants {
     /// Adopts, from now on, the processes whose parents have ended.
     pub(super) fn adopt(has_child_ended: Arc<AtomicBool>) -> io::Result<Descendants> {
-        let others = children()?;
+        // Without /proc the command runs as well. A loss of the lock reports that it is missing.
+        let others = children().unwrap_or_default();
         set_child_subreaper(Some(getpid()))?;
         Ok(Descendants { others, has_child_ended })
     }
@@ -79,8 +80,9 @@ impl Descendants {
 fn children() -> io::Result<Vec<Pid>> {
     let me = getpid().as_raw_nonzero().to_string();
     let mut children = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
+    let in_proc = |error: io::Error| io::Error::new(error.kind(), format!("/proc: {error}"));
+    for entry in fs::read_dir("/proc").map_err(in_proc)? {
+        let entry = entry.map_err(in_proc)?;
         let Some(pid) = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) else {
             continue;
         };
