@@ -157,6 +157,7 @@ impl Session {
     /// [`Connect`](LockError::Connect) if the handle is closed or has no contact within that time,
     /// [`Thread`](LockError::Thread).
     #[cfg(feature = "zookeeper")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "zookeeper")))]
     pub fn from_zookeeper(zk: Arc<zookeeper::ZooKeeper>, session_timeout: Duration) -> Result<Session> {
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;

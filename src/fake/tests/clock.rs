@@ -111,7 +111,7 @@ fn a_candidate_stands_again_when_its_pause_is_over() {
     let fixture = Fixture::new();
     let (_client, lock) = fixture.lock();
     let (lead, leading) = unbounded();
-    let candidate = Candidate::start(lock, move |_| Ok(lead.send(()).unwrap())).unwrap();
+    let candidate = Candidate::start(lock, move |_| Ok(lead.send(())?)).unwrap();
     for _ in 0..3 {
         next(&leading);
         fixture.clock.await_waiting_calls(1);
