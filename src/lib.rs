@@ -187,7 +187,7 @@ pub use crossbeam_channel;
 pub use zookeeper;
 
 /// The README's examples, compiled.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "test-util"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
