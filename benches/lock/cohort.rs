@@ -1,16 +1,23 @@
-//! Cohort locks beside plain ones: one thread that acquires again and again, and eight threads of
-//! one process that contend.
+//! Cohort locks beside plain ones: one thread that acquires again and again, eight threads of one
+//! process that contend, another process that asks for a lock kept idle, and two processes that
+//! contend.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::unbounded;
 use zookeeper::CreateMode;
-use zookeeper_recipes_lock::{BlockingWriteLock, CohortLock, LockOptions};
+use zookeeper_recipes_lock::{BlockingWriteLock, CohortLock, LockListener, LockOptions, WriteLock};
 
-use crate::measure::{Cycle, Plan, Side, compare};
+use crate::measure::{Cycle, Plan, SETTLE, Side, compare};
 use crate::raw;
 use crate::table::{print_numbers, print_title};
 use crate::{DATA, ROOT, session};
 
 const AIM_MICROS: f64 = 2.0;
 const AIM_FACTOR: f64 = 100.0;
+const AIM_IDLE: f64 = 1.5;
+const AIM_SHARED: f64 = 20.0;
 
 pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     let (session, zk) = (session(connect_string), raw::connect(connect_string));
@@ -47,4 +54,97 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     }
     print_numbers("BlockingWriteLock", &requested, "-", |_| true);
     print_numbers("times as fast", &factors, "> 100", |median| median > AIM_FACTOR);
+}
+
+/// Another process asks for a lock that is kept idle, beside one that a holder releases as soon as
+/// the other has joined the queue.
+pub(crate) fn run_idle(plan: &Plan, connect_string: &str) {
+    let (of_keeper, of_other) = (session(connect_string), session(connect_string));
+    let dir = |kind: &str| format!("{ROOT}/{kind}-idle");
+    let cohort = CohortLock::new(&of_keeper, &dir("cohort")).expect("the path is valid");
+    let other = BlockingWriteLock::new(&of_other, &dir("cohort")).expect("the path is valid");
+    let holder = BlockingWriteLock::new(&of_keeper, &dir("plain")).expect("the path is valid");
+    let (turn, turns) = unbounded();
+    let listener = move || {
+        // The receiver is gone at the end.
+        let _ = turn.send(());
+    };
+    let waiter =
+        WriteLock::with_listener(&of_other, &dir("plain"), OnTurn(listener)).expect("the path is valid");
+    let (mut kept, mut released) = (Vec::new(), Vec::new());
+    for _ in 0..10 * plan.rounds {
+        drop(cohort.lock().expect("its turn comes"));
+        // So that the process watches the queue by now.
+        thread::sleep(SETTLE / 10);
+        let begun = Instant::now();
+        let guard = other.lock().expect("its turn comes");
+        kept.push(begun.elapsed().as_secs_f64() * 1e6);
+        guard.unlock().expect("it was held");
+
+        let guard = holder.lock().expect("its turn comes");
+        thread::sleep(SETTLE / 10);
+        let begun = Instant::now();
+        waiter.lock().expect("it joins");
+        guard.unlock().expect("it was held");
+        turns.recv().expect("its turn comes");
+        released.push(begun.elapsed().as_secs_f64() * 1e6);
+        waiter.unlock().expect("it was held");
+    }
+    print_title("from the request of another process to its ownership", "µs");
+    print_numbers("of a CohortLock kept idle", &kept, "-", |_| true);
+    print_numbers("of a lock released at once", &released, "-", |_| true);
+    let ratios: Vec<f64> = kept.iter().zip(&released).map(|(kept, released)| kept / released).collect();
+    print_numbers("times as long", &ratios, "≤ 1.5", |median| median <= AIM_IDLE);
+}
+
+struct OnTurn<F>(F);
+
+impl<F: Fn() + Send + Sync> LockListener for OnTurn<F> {
+    fn lock_acquired(&self) {
+        self.0();
+    }
+
+    fn lock_released(&self) {}
+}
+
+/// Two processes of eight threads each, on one lock: the rate of all tenures, beside that of plain
+/// locks, and the part of one process.
+pub(crate) fn run_shared(plan: &Plan, connect_string: &str) {
+    let sessions = [session(connect_string), session(connect_string)];
+    let dir = |kind: &str| format!("{ROOT}/{kind}-shared");
+    let cohorts = sessions.each_ref().map(|session| {
+        let lock = CohortLock::new(session, &dir("cohort")).expect("the path is valid");
+        move || drop(lock.lock().expect("its turn comes"))
+    });
+    let plain = sessions.each_ref().map(|session| {
+        let lock = BlockingWriteLock::new(session, &dir("plain")).expect("the path is valid");
+        move || drop(lock.lock().expect("its turn comes"))
+    });
+    let (mut factors, mut parts) = (Vec::new(), Vec::new());
+    for _ in 0..plan.rounds {
+        let [first, second] = tenures(&cohorts, 2 * plan.leg);
+        let of_plain: u32 = tenures(&plain, 2 * plan.leg).into_iter().sum();
+        factors.push(f64::from(first + second) / f64::from(of_plain.max(1)));
+        parts.push(100.0 * f64::from(first) / f64::from((first + second).max(1)));
+    }
+    print_title("two processes of 8 threads each, on one lock", "");
+    print_numbers("times as fast as plain", &factors, "≥ 20", |median| median >= AIM_SHARED);
+    print_numbers("% of one of them", &parts, "40 to 60", |median| (40.0..=60.0).contains(&median));
+}
+
+/// How often each process has held the lock in that time.
+fn tenures(processes: &[impl Fn() + Sync; 2], length: Duration) -> [u32; 2] {
+    let end = Instant::now() + length;
+    let work = |cycle: &(dyn Fn() + Sync)| {
+        let mut done = 0;
+        while Instant::now() < end {
+            cycle();
+            done += 1;
+        }
+        done
+    };
+    thread::scope(|scope| {
+        let threads = processes.each_ref().map(|cycle| [(); 8].map(|()| scope.spawn(move || work(cycle))));
+        threads.map(|threads| threads.into_iter().map(|thread| thread.join().expect("no cycle panics")).sum())
+    })
 }

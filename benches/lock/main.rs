@@ -109,6 +109,8 @@ fn run(plan: &Plan, sections: &[&str]) {
         for threads in [1, 8] {
             cohort::run(plan, &connect_string, threads);
         }
+        cohort::run_idle(plan, &connect_string);
+        cohort::run_shared(plan, &connect_string);
     }
     if is_wanted("handover") {
         for sessions in [8, 100] {

@@ -447,8 +447,11 @@ fn created_in(chroot: &Chroot, outcome: ZkResult<Reply>) -> ZkResult<Created> {
 }
 
 fn transacted_in(chroot: &Chroot, operations: &[Op], reply: Reply) -> ZkResult<Transacted> {
-    if let Some((position, error)) = reply.multi_failure() {
-        return Ok(Transacted::Failed { position, error });
+    match reply.multi_failure() {
+        // No operation has failed, but the transaction.
+        Some((_, error)) if error == ZkError::SessionExpired || error.is_reply_lost() => return Err(error),
+        Some((position, error)) => return Ok(Transacted::Failed { position, error }),
+        None => {}
     }
     let Reply::Multi(results) = reply else { return Err(ZkError::MarshallingError) };
     if results.len() != operations.len() {

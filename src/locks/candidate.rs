@@ -159,9 +159,11 @@ impl Candidate {
     }
 
     /// Blocks until this candidate leads, has ended, or the wait ends. Returns whether it leads.
+    /// Returns `false` at once in a forked child.
     pub fn wait_until_leader(&self, wait: impl Into<Wait>) -> bool {
         let wait = wait.into();
-        loop {
+        // The process before the mutex, whose holder may not exist in a forked child.
+        while self.process.is_current() {
             let next = self.shared.next_leadership.lock().1.clone();
             if self.is_leader() {
                 return true;
@@ -171,6 +173,7 @@ impl Candidate {
                 return self.is_leader();
             }
         }
+        false
     }
 
     /// Returns whether this candidate leads, proven up to now. Does no I/O and does not block.

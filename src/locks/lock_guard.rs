@@ -153,17 +153,19 @@ impl LockGuard {
     /// ```
     ///
     /// # Errors
-    /// Nothing was changed, except possibly after `ConnectionLoss` and `SessionLost`:
+    /// The first group says that nothing was changed:
     /// - [`NotOwner`](LockError::NotOwner): the lock is not held any more.
     /// - [`Server`](LockError::Server), [`AccessDenied`](LockError::AccessDenied) and others with
-    ///   the path of the operation that failed: the transaction failed because of it.
+    ///   the path of the operation that failed: the transaction failed because of it. The check of
+    ///   the lock's own znode needs READ there.
     /// - [`InvalidArgument`](LockError::InvalidArgument): the transaction is empty, is too long for
     ///   a server, or names the lock's own znode. [`InvalidPath`](LockError::InvalidPath).
     /// - [`Unsupported`](LockError::Unsupported): the client of the session has no transactions, as
     ///   the crate `zookeeper`.
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss): the reply was lost, and the changes may have
-    ///   been made. Read them, or give versions, and commit again.
-    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
+    ///
+    /// After the others the changes may have been made: [`ConnectionLoss`](LockError::ConnectionLoss),
+    /// [`OutcomeUnknown`](LockError::OutcomeUnknown), [`SessionLost`](LockError::SessionLost),
+    /// [`Closed`](LockError::Closed). Read them, or give versions, before you commit again.
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)

@@ -112,11 +112,8 @@ pub(crate) fn commit(
 fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>) -> Result<Vec<OpOutcome>> {
     match outcome {
         Ok(Transacted::Committed(mut outcomes)) => {
-            if outcomes.is_empty() {
-                return Err(LockError::client(Operation::COMMIT, znode, ZkError::MarshallingError));
-            }
-            // That of the lock's own check.
-            outcomes.remove(0);
+            // The first is that of the lock's own check.
+            outcomes.drain(..outcomes.len().min(1));
             Ok(outcomes)
         }
         Ok(Transacted::Failed { position: 0, error: ZkError::NoNode }) => Err(not_owner(znode)),
@@ -124,6 +121,10 @@ fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>
             let failed = operations.get(position);
             let path = failed.map_or(znode.as_str(), Op::path);
             Err(LockError::client(failed.map_or(Operation::COMMIT, operation_of), path, error))
+        }
+        Err(source @ ZkError::MarshallingError) => {
+            let (operation, path) = (Operation::COMMIT.name, znode.to_string());
+            Err(LockError::OutcomeUnknown { operation, path, source })
         }
         Err(ZkError::BadArguments) => {
             Err(invalid("it is longer than a server accepts, a mebibyte by default"))
@@ -253,6 +254,9 @@ mod tests {
         let error = guard.commit(|changes| changes.set_data("/report", "new")).unwrap_err();
         assert!(error.is_connection_loss(), "{error:?}");
         assert_eq!(report(&zookeeper), "new");
+        client.fail_next(SimOperation::Transact, Effect::After, ZkError::MarshallingError);
+        let error = guard.commit(|changes| changes.set_data("/report", "newer")).unwrap_err();
+        assert!(matches!(error, LockError::OutcomeUnknown { .. }), "{error:?}");
     }
 
     #[test]

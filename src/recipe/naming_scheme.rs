@@ -35,8 +35,9 @@ use uuid::Uuid;
 /// it except readers of the same scheme, and any other request waits for all. The other libraries
 /// know only the names of the tables. A holder of theirs that does not count a name owns beside it.
 /// Where requests of this crate find others in their directory that do not count them, the log names
-/// one at `warn`, with the scheme to use: once per session and directory, when a request joins or
-/// acquires the lock, and within half a minute while it holds the lock.
+/// one at `warn`, with the scheme to use: once per session and directory. A request looks for them
+/// when it lists the queue, so not when it joins behind another one of its session, and within half a
+/// minute while it holds the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NamingScheme {

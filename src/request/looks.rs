@@ -336,7 +336,8 @@ impl Request {
         // The request may have ended, or been woken, during the call, which had registered it
         // again.
         let is_watched = self.state.lock().watched.as_ref() == Some(&path);
-        if !is_watched {
+        // A look at an unreadable znode that has gone leaves a watch on its creation.
+        if !is_watched || sight == Ok(WatchOutcome::Gone) {
             self.core.remove_watch(&path, self.id);
         }
         match sight {

@@ -213,10 +213,12 @@ impl Request {
     fn created(self: &Arc<Self>, path: String, stat: Option<Stat>) -> Next {
         let Some(znode) = self.joined(path, stat) else { return Next::Park };
         let Some(before) = self.core.registry().watch_before(&znode, self.id) else { return Next::Again };
-        if self.set_watched(&before) {
-            let reader: Weak<Request> = Arc::downgrade(self);
-            self.core.listings().share_next(&self.spec.dir, self.id, reader);
-            self.placed(&before);
+        let reader: Weak<Request> = Arc::downgrade(self);
+        self.core.listings().share_next(&self.spec.dir, self.id, reader);
+        match self.set_watched(&before) {
+            true => self.placed(&before),
+            // It has ended meanwhile.
+            false => self.core.listings().forget(&self.spec.dir, self.id),
         }
         Next::Park
     }

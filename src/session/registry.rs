@@ -67,6 +67,8 @@ struct OwnZNode {
     has_owned: bool,
     /// It is being deleted.
     is_leaving: bool,
+    /// The server refuses to delete it for now.
+    is_refused: bool,
 }
 
 impl Registry {
@@ -105,7 +107,7 @@ impl Registry {
     /// Notes the znode of an exclusive request.
     pub(crate) fn joined(&self, path: &ZNodePath) {
         let Some((dir, sequence)) = place(path) else { return };
-        let own = OwnZNode { path: path.clone(), has_owned: false, is_leaving: false };
+        let own = OwnZNode { path: path.clone(), has_owned: false, is_leaving: false, is_refused: false };
         self.table.lock().own.entry(dir).or_default().insert(sequence, own);
     }
 
@@ -148,11 +150,11 @@ impl Registry {
         stays
     }
 
-    /// Registers for the deletion of a znode if that is under way.
+    /// Registers for the deletion of a znode if that is under way and was not refused.
     pub(crate) fn watch_leaving(&self, path: &ZNodePath, id: ParticipantId) -> bool {
         let mut table = self.table.lock();
         let mut is_leaving = false;
-        table.with_own(path, |own| is_leaving = own.is_leaving);
+        table.with_own(path, |own| is_leaving = own.is_leaving && !own.is_refused);
         if is_leaving {
             table.watch(path, id);
         }
@@ -181,16 +183,28 @@ impl Registry {
         }
     }
 
-    /// As [`deleted`](Registry::deleted), for the znodes with this prefix.
-    pub(crate) fn deleted_children(&self, dir: &ZNodePath, prefix: &str) {
-        let deleted: Vec<ZNodePath> = {
-            let table = self.table.lock();
-            let queue = table.own.get(dir).into_iter().flat_map(BTreeMap::values);
-            queue.filter(|own| own.path.name().starts_with(prefix)).map(|own| own.path.clone()).collect()
+    /// The server refuses to delete the znode. Those who wait for its deletion look again, and set a
+    /// watch: another client may delete it.
+    pub(crate) fn deletion_refused(&self, path: &ZNodePath) {
+        let watching = {
+            let mut table = self.table.lock();
+            let mut is_news = false;
+            table.with_own(path, |own| {
+                own.is_leaving = true;
+                is_news = !std::mem::replace(&mut own.is_refused, true);
+            });
+            if is_news { table.take_watching(path) } else { Vec::new() }
         };
-        for path in &deleted {
-            self.deleted(path);
+        for participant in watching {
+            participant.notify(Notification::LookAgain);
         }
+    }
+
+    /// The znodes of the exclusive requests with this prefix.
+    pub(crate) fn own_with_prefix(&self, dir: &ZNodePath, prefix: &str) -> Vec<ZNodePath> {
+        let table = self.table.lock();
+        let queue = table.own.get(dir).into_iter().flat_map(BTreeMap::values);
+        queue.filter(|own| own.path.name().starts_with(prefix)).map(|own| own.path.clone()).collect()
     }
 
     pub(crate) fn unwatch(&self, path: &ZNodePath, id: ParticipantId) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::registry::{Notification, Participant, ParticipantId};
+use super::registry::{Notification, Participant, ParticipantId, Registry};
 use super::runner::{Runner, Task};
 use super::runtime::Priority;
 use super::state::{CallKind, Core};
@@ -80,11 +80,25 @@ impl Removal {
             let target = &self.target;
             logging::warn!("cannot remove {target} ({error:?}): it blocks others until a retry succeeds");
         }
+        if !error.is_reply_lost() {
+            self.for_each_own(Registry::deletion_refused);
+        }
         match delay {
             None => self.submit(Priority::Other),
             Some(delay) if self.core.in_contact() => self.wake_after(delay),
             // There is nothing to try: the reconnect wakes every participant.
             Some(_) => {}
+        }
+    }
+
+    /// Reports something about each of the znodes that others of this session may wait for.
+    fn for_each_own(&self, report: fn(&Registry, &ZNodePath)) {
+        let registry = self.core.registry();
+        match &self.target {
+            Target::ZNode(path) => report(registry, path),
+            Target::Children { dir, prefix } => {
+                registry.own_with_prefix(dir, prefix).iter().for_each(|path| report(registry, path));
+            }
         }
     }
 
@@ -125,10 +139,7 @@ impl Removal {
                     true => logging::info!("removed {} after all", self.target),
                     false => logging::debug!("removed {}", self.target),
                 }
-                match &self.target {
-                    Target::ZNode(path) => self.core.registry().deleted(path),
-                    Target::Children { dir, prefix } => self.core.registry().deleted_children(dir, prefix),
-                }
+                self.for_each_own(Registry::deleted);
                 self.end();
             }
             // The session may have ended for this process alone, with the znode left on the server.

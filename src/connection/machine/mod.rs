@@ -189,6 +189,10 @@ impl<C> Machine<C> {
         if self.closing_until.is_some() || matches!(self.phase, Phase::Ended) {
             return Err(continuation);
         }
+        if self.traffic.is_unknown(request) {
+            self.actions.push_back(Action::Reply(continuation, Err(ZkError::Unimplemented)));
+            return Ok(());
+        }
         match self.phase {
             Phase::Serving(_) => self.traffic.send(request, continuation, &mut self.outgoing),
             _ => self.traffic.keep(request, continuation, now),

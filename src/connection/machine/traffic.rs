@@ -22,6 +22,8 @@ pub(super) struct Traffic<C> {
     unsent: VecDeque<Unsent<C>>,
     /// A server, of a version before 3.5, knows neither `Create2` nor `RemoveWatches`.
     is_before_3_5: bool,
+    /// A server, of a version before 3.5.3, does not know `CreateContainer`.
+    lacks_containers: bool,
 }
 
 #[derive(Debug)]
@@ -54,7 +56,13 @@ pub(super) struct Unsent<C> {
 
 impl<C> Default for Traffic<C> {
     fn default() -> Traffic<C> {
-        Traffic { last_xid: 0, sent: VecDeque::new(), unsent: VecDeque::new(), is_before_3_5: false }
+        Traffic {
+            last_xid: 0,
+            sent: VecDeque::new(),
+            unsent: VecDeque::new(),
+            is_before_3_5: false,
+            lacks_containers: false,
+        }
     }
 }
 
@@ -77,6 +85,11 @@ impl<C> Traffic<C> {
         let (operation, watch) = (self.operation(request), watched_path(request));
         request.encode_as(operation, xid, outgoing);
         self.sent.push_back(Sent { xid, operation, watch, purpose });
+    }
+
+    /// Whether a server has refused such a request as unknown, and closed the connection.
+    pub(super) fn is_unknown(&self, request: &Request<'_>) -> bool {
+        self.lacks_containers && request.operation() == OpCode::CreateContainer
     }
 
     fn operation(&self, request: &Request<'_>) -> OpCode {
@@ -255,6 +268,9 @@ impl<C> Machine<C> {
                     // The server closes the connection. On the next one it gets what it knows.
                     self.traffic.is_before_3_5 = true;
                     return Err(Malformed);
+                }
+                if (sent.operation, error) == (OpCode::CreateContainer, ZkError::Unimplemented) {
+                    self.traffic.lacks_containers = true;
                 }
                 return self.finish(header, Err(error));
             }

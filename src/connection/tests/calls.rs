@@ -8,7 +8,7 @@ use crossbeam_channel::bounded;
 
 use super::server::{Client, Server, answer, refused, replied};
 use super::*;
-use crate::client::{Acl, CreateMode, Enqueued, ZkError};
+use crate::client::{Acl, CreateMode, Enqueued, Op, OpOutcome, Transacted, ZkError};
 use crate::connection::codec::{EventKind, MAX_REQUEST, OpCode, Reply, Request, WatchEvent};
 use crate::testing::{eventually, next};
 
@@ -229,5 +229,23 @@ fn panics_of_continuations_and_of_the_event_sink_end_nothing() {
         let request = Request::Sync { path: "/a".into() };
         connection.submit([(request, Box::new(|_| panic!("on purpose")))]);
         connection.exists("/a", true).unwrap();
+    }
+}
+
+#[test]
+fn transaction_that_a_lost_session_ends_is_no_failed_operation() {
+    let answers = [
+        (vec![Err(ZkError::SessionExpired)], Err(ZkError::SessionExpired)),
+        (vec![Err(ZkError::SessionMoved)], Err(ZkError::SessionMoved)),
+        (vec![Err(ZkError::NoNode)], Ok(Transacted::Failed { position: 0, error: ZkError::NoNode })),
+        (vec![Ok(Reply::Empty)], Ok(Transacted::Committed(vec![OpOutcome::Checked]))),
+        (vec![Ok(Reply::Empty), Ok(Reply::Empty)], Err(ZkError::MarshallingError)),
+    ];
+    for (results, expected) in answers {
+        let reply = Reply::Multi(results);
+        let server = Server::with(move |mut client| client.serve_by(|xid, _| replied(xid, &reply)));
+        let connection = connect(&server.address());
+        let check = Op::Check { path: "/a".to_owned(), version: None };
+        assert_eq!(connection.transact(&[check]), expected);
     }
 }

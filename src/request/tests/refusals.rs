@@ -108,3 +108,34 @@ fn unlock_fails_when_the_deletion_is_refused() {
     fixture.session.close();
     assert!(zk.children(DIR).is_empty(), "the znode is deleted with the session");
 }
+
+#[test]
+fn waiter_acquires_when_another_client_deletes_what_its_session_may_not_delete() {
+    let zk = SimulatedZooKeeper::new();
+    // Nothing is retried, as no time passes.
+    let (_client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let lock = || WriteLock::new(&session, DIR).unwrap();
+    let (holder, waiter) = (lock(), lock());
+    assert!(holder.lock().unwrap());
+    assert!(!waiter.lock().unwrap());
+    let id = holder.id().unwrap();
+    zk.set_acl(DIR, &[Acl::new(Permissions::READ, "world", "anyone")]);
+    assert!(holder.unlock().unwrap_err().is_access_denied());
+    assert!(!waiter.is_owner());
+    zk.delete(&id);
+    eventually("the waiter acquires", || waiter.is_owner());
+}
+
+#[test]
+fn look_at_an_unreadable_znode_that_goes_leaves_no_watch() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    zk.create(DIR, b"");
+    let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
+    zk.set_acl(&ahead, &[Acl::new(Permissions::DELETE, "world", "anyone")]);
+    let server = zk.clone();
+    fixture.client.before_next(SimOperation::Exists, move || server.delete(&ahead));
+    fixture.blocking().lock().unwrap().unlock().unwrap();
+    assert_eq!(fixture.client.pending_faults(), 0);
+    eventually("no watch is left", || zk.watch_count() == 0);
+}

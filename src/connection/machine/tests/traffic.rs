@@ -265,10 +265,16 @@ fn session_uses_create_once_a_server_does_not_know_create2() {
 }
 
 #[test]
-fn container_that_a_server_does_not_know_is_an_error_of_its_call() {
+fn container_that_a_server_does_not_know_is_asked_for_once() {
     let mut scripted = Scripted::serving();
     let mode = crate::client::CreateMode::Container;
-    scripted.submit(1, &Request::Create { path: "/a".into(), data: vec![].into(), acl: vec![].into(), mode });
+    let create = Request::Create { path: "/a".into(), data: vec![].into(), acl: vec![].into(), mode };
+    scripted.submit(1, &create);
+    assert_eq!(scripted.sent().len(), 1);
     scripted.reply_error(1, -6);
     assert!(matches!(scripted.replies().as_slice(), [(1, Err(ZkError::Unimplemented))]));
+    // Each further one would cost the connection.
+    scripted.submit(2, &create);
+    assert!(scripted.sent().is_empty());
+    assert!(matches!(scripted.replies().as_slice(), [(2, Err(ZkError::Unimplemented))]));
 }
