@@ -48,10 +48,11 @@ const MAX_AWAIT: Duration = Duration::from_secs(30);
 /// A call with a deadline, such as [`try_lock_for`](crate::BlockingWriteLock::try_lock_for), waits
 /// until another thread has advanced the clock that far. On the only thread of a test it never
 /// returns. [`await_waiting_calls`](VirtualClock::await_waiting_calls) returns once a call on another
-/// thread waits. A [`Wait`](crate::Wait) counts from the call that it is given to.
+/// thread waits. A [`Wait`](crate::Wait) counts from the call that it is given to, and in a call that
+/// waits for several locks from each.
 ///
-/// [`Session::close`](crate::Session::close) waits for the server's confirmation. While the client
-/// swallows, drop the session instead, which does not wait.
+/// [`Session::close`](crate::Session::close) waits for the server's confirmation, with a deadline.
+/// While the client swallows, drop the session instead, which does not wait.
 #[derive(Clone)]
 pub struct VirtualClock {
     time: Arc<Time>,
