@@ -40,8 +40,9 @@
 //! the data and the retries of a lock.
 //!
 //! The threads of a process share one place in the queue of a [`CohortLock`], and hand it over in
-//! memory. [`MultiLock`] acquires several locks at once. The holder of a [`ReentrantLock`] may acquire it
-//! again. [`NamedLocks`] finds a lock by the name of a resource. [`RecoverableZooKeeper`] reads and
+//! memory. [`MultiLock`] acquires several locks at once. A [`Semaphore`] lets a limited number of
+//! holders in. The holder of a [`ReentrantLock`] may acquire it again. [`NamedLocks`] finds a lock by
+//! the name of a resource. [`RunOnce`] runs a job once for a key. [`RecoverableZooKeeper`] reads and
 //! writes the data next to a lock over lost connections.
 //!
 //! # Observing
@@ -160,9 +161,9 @@ pub use error_kind::ErrorKind;
 pub use lock_options::LockOptions;
 pub use locks::{
     BlockingWriteLock, Candidate, CandidateGroup, CohortGuard, CohortLock, CohortOptions, DowngradeError,
-    Leadership, ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, ReadGuard,
-    ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Revocation, Revoker, Transaction,
-    WriteGuard, WriteLock,
+    Leadership, ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, Permit, ReadGuard,
+    ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Repeat, Revocation, Revoker, RunOnce,
+    RunOutcome, Semaphore, Transaction, WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;
@@ -222,6 +223,9 @@ mod tests {
         assert_send_sync::<crate::NamedLocks>();
         assert_send_sync::<crate::CohortLock>();
         assert_send_sync::<crate::CohortGuard>();
+        assert_send_sync::<crate::Semaphore>();
+        assert_send_sync::<crate::RunOnce>();
+        assert_send_sync::<crate::Permit>();
         assert_send_sync::<crate::LockDirectory>();
         assert_send_sync::<crate::LeaderWatch>();
         assert_send_sync::<crate::QueueWatch>();

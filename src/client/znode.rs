@@ -1,5 +1,7 @@
 //! [`CreateMode`] and [`Stat`]: how znodes are created, and their metadata.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 /// How a znode is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -55,5 +57,11 @@ impl Stat {
     pub(crate) fn session(&self) -> Option<i64> {
         const CONTAINER: i64 = i64::MIN;
         Some(self.ephemeral_owner).filter(|owner| !matches!(*owner, 0 | CONTAINER))
+    }
+
+    /// When the znode was created, by the server's clock. Times out of range become 1970.
+    pub(crate) fn created(&self) -> SystemTime {
+        let since_epoch = Duration::from_millis(u64::try_from(self.ctime).unwrap_or_default());
+        UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH)
     }
 }

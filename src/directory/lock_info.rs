@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use super::utc::Utc;
 use crate::client::Stat;
@@ -64,7 +64,7 @@ impl LockInfo {
             ephemeral_owner: session,
             is_persistent: stat.is_some() && session.is_none(),
             czxid: stat.map(|stat| stat.czxid),
-            created: stat.map(|stat| time_of(stat.ctime)),
+            created: stat.map(Stat::created),
             version: stat.map(|stat| stat.version),
         }
     }
@@ -88,12 +88,6 @@ impl LockInfo {
     pub(super) fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
-}
-
-/// Milliseconds since 1970 as a time. Times out of range become 1970.
-fn time_of(milliseconds: i64) -> SystemTime {
-    let since_epoch = Duration::from_millis(u64::try_from(milliseconds).unwrap_or_default());
-    UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH)
 }
 
 impl fmt::Display for LockInfo {
@@ -130,6 +124,8 @@ fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
     use proptest::prelude::*;
 
     const STAT: Stat = Stat {

@@ -1,5 +1,7 @@
 //! [`Access`]: the lock mode that a request asks for, as encoded in its znode's name.
 
+use std::num::NonZeroU32;
+
 use uuid::Uuid;
 
 use super::kind::LockKind;
@@ -14,6 +16,8 @@ pub(crate) enum Access {
     Read(NamingScheme),
     /// Excludes all other requests, readers and writers.
     Write(NamingScheme),
+    /// One of so many permits: waits until fewer than that are ahead.
+    Permit(NonZeroU32),
 }
 
 impl Access {
@@ -26,6 +30,8 @@ impl Access {
             Access::Exclusive(scheme) => scheme.exclusive_prefix(guid),
             Access::Read(scheme) => scheme.reader_prefix(guid),
             Access::Write(scheme) => scheme.writer_prefix(guid),
+            // As Curator's `InterProcessSemaphoreV2`.
+            Access::Permit(_) => format!("_c_{guid}-lease-"),
         }
     }
 
@@ -35,6 +41,7 @@ impl Access {
             Access::Exclusive(_) => LockKind::Exclusive,
             Access::Read(_) => LockKind::Read,
             Access::Write(_) => LockKind::Write,
+            Access::Permit(_) => LockKind::Permit,
         }
     }
 
@@ -42,12 +49,20 @@ impl Access {
         matches!(self, Access::Exclusive(_))
     }
 
-    /// Whether a request of that name makes this one wait when it is ahead.
+    /// How many requests may own at once, if their number decides.
+    pub(crate) fn permits(self) -> Option<NonZeroU32> {
+        match self {
+            Access::Permit(permits) => Some(permits),
+            Access::Exclusive(_) | Access::Read(_) | Access::Write(_) => None,
+        }
+    }
+
+    /// Whether a request of that name makes this one wait, or takes a permit, when it is ahead.
     ///
     /// A request that is not known to be a reader counts as a writer, whichever library made it.
     pub(crate) fn waits_for(self, ahead: &str) -> bool {
         match self {
-            Access::Exclusive(_) | Access::Write(_) => true,
+            Access::Exclusive(_) | Access::Write(_) | Access::Permit(_) => true,
             Access::Read(scheme) => !scheme.is_reader(ahead),
         }
     }

@@ -17,6 +17,9 @@ pub enum LockKind {
     Read,
     /// A writer of a read/write lock: `write-…`, or `…__WRIT__` of Curator.
     Write,
+    /// A permit of a semaphore: `…-lease-` of this crate and of Curator. Several may be held at
+    /// once; how many is not known from the names.
+    Permit,
     /// A name with a sequence number that belongs to no library known here. In the queue it counts
     /// as an exclusive request, as every name with a number does. It may not be a lock at all, so
     /// it is never [reaped](crate::LockDirectory::reap_expired).
@@ -41,6 +44,8 @@ impl LockKind {
             || ["-lock", "-latch", "__lock__"].iter().any(|end| prefix.ends_with(end))
         {
             LockKind::Exclusive
+        } else if prefix.ends_with("-lease") {
+            LockKind::Permit
         } else {
             LockKind::Other
         };
@@ -59,6 +64,7 @@ impl fmt::Display for LockKind {
             LockKind::Exclusive => "exclusive",
             LockKind::Read => "read",
             LockKind::Write => "write",
+            LockKind::Permit => "permit",
             LockKind::Other => "other",
         })
     }
@@ -90,7 +96,7 @@ mod tests {
         ("write-0b2e-lock-", LockKind::Write),
         ("qn-", LockKind::Other),
         ("block-", LockKind::Other),
-        ("_c_0b2e-lease-", LockKind::Other),
+        ("_c_0b2e-lease-", LockKind::Permit),
     ];
 
     #[test]
@@ -116,6 +122,7 @@ mod tests {
             let writer = if scheme == NamingScheme::Kazoo { LockKind::Exclusive } else { LockKind::Write };
             assert_eq!(of(Access::Write(scheme)), writer, "{scheme:?}");
         }
+        assert_eq!(of(Access::Permit(std::num::NonZeroU32::MIN)), LockKind::Permit);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 mod histories;
 
-pub use self::histories::check_history;
+pub use self::histories::{check_history, check_permit_history};
 use super::access::Access;
 use super::counter::is_in_doubt;
 use super::naming_scheme::NamingScheme;
@@ -151,6 +151,7 @@ fn check_among_pairs(rule: Rule<'_>, own: &String, decision: Decision<'_>, reque
         Decision::Exhausted => {
             assert!(exhausted && are_in_doubt(std::slice::from_ref(own)), "{own:?} gives up in {requests:?}");
         }
+        Decision::Full => unreachable!("{own:?} asks for no permit"),
         Decision::Missing => assert!(!requests.contains(own), "{own:?} is listed in {requests:?}"),
     }
 }

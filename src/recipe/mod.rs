@@ -9,6 +9,7 @@ pub(crate) mod naming_scheme;
 pub(crate) mod order;
 pub(crate) mod path;
 pub(crate) mod peers;
+pub(crate) mod permit;
 pub(crate) mod queue;
 pub(crate) mod resource;
 pub(crate) mod revocation;

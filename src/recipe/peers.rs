@@ -250,6 +250,7 @@ mod tests {
                     Access::Read(scheme) | Access::Write(scheme) => {
                         is_advised(remedy, "ReadWriteLock", *scheme)
                     }
+                    Access::Permit(_) => false,
                 });
                 let advised: Vec<Access> = advised.collect();
                 assert!(!advised.is_empty(), "{remedy}");

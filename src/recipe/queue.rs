@@ -7,6 +7,7 @@
 
 use super::access::Access;
 use super::counter::{distance_ahead, is_in_doubt};
+use super::permit::decide_permit;
 use super::znode_name::generated_sequence;
 
 /// What the children of a lock directory mean for one request.
@@ -16,6 +17,9 @@ pub(crate) enum Decision<'a> {
     Owner,
     /// This child is the nearest one ahead that excludes this request. Watch only this one.
     WaitFor(&'a str),
+    /// As many requests are ahead as there are permits. Any of them may be the next to leave, so
+    /// watch the directory's children.
+    Full,
     /// The request's own znode is not among the children.
     Missing,
     /// Another request excludes this one, and their numbers do not define which of them came first:
@@ -29,6 +33,9 @@ pub(crate) enum Decision<'a> {
 /// doubt](super::counter) owns if none of them exists, and waits if all of them are in order and
 /// ahead.
 pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> Decision<'a> {
+    if let Some(permits) = access.permits() {
+        return decide_permit(permits, own, children);
+    }
     let Some(sequence) = generated_sequence(own) else { return Decision::Missing };
     let in_doubt = is_in_doubt(sequence);
     let mut present = false;
@@ -97,7 +104,7 @@ impl Ordered {
 /// From this distance on a number is behind. At exactly this distance two numbers are as much ahead
 /// of each other as behind. Then the names decide, so that of any two requests one owns, whatever
 /// names other clients put into the directory.
-const HALF_CIRCLE: u32 = 1 << 31;
+pub(super) const HALF_CIRCLE: u32 = 1 << 31;
 
 /// How many requests are ahead of this one.
 pub(crate) fn count_ahead(own: &str, children: &[String]) -> usize {

@@ -63,20 +63,76 @@ impl Request {
                 Next::Park
             }
             Decision::WaitFor(ahead) => {
-                if self.core.events().is_some() {
-                    let count = count_ahead(znode.name(), children);
-                    self.state.lock().ahead.get_or_insert(count);
-                }
+                self.note_number_ahead(znode, children);
                 let ahead = self.spec.dir.child(ahead);
                 match self.note_predecessor(&ahead) {
                     true => Next::Again,
                     false => self.wait_for(ahead),
                 }
             }
+            Decision::Full => {
+                self.note_number_ahead(znode, children);
+                self.wait_for_any(znode)
+            }
             Decision::Missing => {
                 self.lose(LossReason::NodeDeleted);
                 Next::Park
             }
+        }
+    }
+
+    /// Counts the requests ahead in the first listing, for an event.
+    fn note_number_ahead(&self, znode: &ZNodePath, children: &[String]) {
+        if self.core.events().is_some() {
+            let count = count_ahead(znode.name(), children);
+            self.state.lock().ahead.get_or_insert(count);
+        }
+    }
+
+    /// Waits for any of the requests ahead to leave. A listing that left no watch is repeated with
+    /// one.
+    fn wait_for_any(self: &Arc<Self>, znode: &ZNodePath) -> Next {
+        let dir = &self.spec.dir;
+        self.placed(dir);
+        let is_watched = self.state.lock().watched.as_ref() == Some(dir);
+        if is_watched { Next::Park } else { self.count(znode.clone()) }
+    }
+
+    /// Counts the requests ahead, in a listing that leaves a watch on the children of the directory.
+    /// Only a request whose number decides does so, and only the first that waits: a lock in front
+    /// of the directory spares it a herd.
+    pub(super) fn count(self: &Arc<Self>, znode: ZNodePath) -> Next {
+        let dir = self.spec.dir.clone();
+        let connection = self.core.connection();
+        {
+            let mut state = self.state.lock();
+            if !matches!(state.phase, Phase::Queued { .. }) {
+                return Next::Park;
+            }
+            state.watched = Some(dir.clone());
+        }
+        self.core.registry().watch(&dir, self.id);
+        let path = dir.clone();
+        let call = |client: &dyn PipelinedClient, done| client.get_children(path.as_str(), true, done);
+        self.call(CallKind::Read, call, move |request, children| {
+            // The request may have ended, or been woken, during the call.
+            let is_watched = request.state.lock().watched.as_ref() == Some(&dir);
+            if !is_watched {
+                request.core.remove_watch(&dir, request.id);
+            }
+            let next = request.decide(&znode, &Listing::new(connection, children));
+            if matches!(request.state.lock().phase, Phase::Owner { .. }) {
+                request.leave_directory(&dir);
+            }
+            next
+        })
+    }
+
+    /// Removes the watch on the children of the directory, which an owner does not need.
+    fn leave_directory(&self, dir: &ZNodePath) {
+        let was_watched = self.state.lock().watched.take_if(|watched| watched == dir).is_some();
+        if was_watched {
+            self.core.remove_watch(dir, self.id);
         }
     }
 

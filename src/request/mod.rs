@@ -31,6 +31,9 @@
 //! deletes the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks only at the
 //! own znode.
 //!
+//! A request for a permit of a semaphore may be let in by any of those ahead: `count` lists the
+//! directory and leaves a watch on its children.
+//!
 //! Whatever ends a request goes through `ending.rs`, which leaves its znode to a deletion in the
 //! background (`session/removal.rs`).
 //!

@@ -151,6 +151,7 @@ impl Request {
         enum Step {
             Join { unconfirmed: bool },
             Evaluate(ZNodePath),
+            Count(ZNodePath),
             TakeOver(ZNodePath),
             WaitFor(ZNodePath),
             Verify(ZNodePath),
@@ -161,6 +162,7 @@ impl Request {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
                 Phase::Queued { znode, .. } => match &state.watched {
                     _ if state.is_first() => Step::TakeOver(znode.clone()),
+                    _ if self.spec.access.permits().is_some() => Step::Count(znode.clone()),
                     Some(ahead) if state.listing.is_none() => Step::WaitFor(ahead.clone()),
                     _ => Step::Evaluate(znode.clone()),
                 },
@@ -172,6 +174,7 @@ impl Request {
             Step::Join { unconfirmed: true } => self.block(Request::find_again),
             Step::Join { unconfirmed: false } => self.join(),
             Step::Evaluate(znode) => self.evaluate(&znode),
+            Step::Count(znode) => self.count(znode),
             Step::TakeOver(znode) => self.watch(znode, Request::take_over),
             Step::WaitFor(ahead) => self.wait_for(ahead),
             Step::Verify(znode) => self.watch(znode, Request::verified),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::baton::{Wait, pause as pause_thread};
 use super::link::Fate;
-use super::scheduler::DIRS;
+use super::scheduler::{ALL_DIRS, DIRS, LEASES};
 use super::wire;
 use super::world::{State, World, short};
 use crate::client::ClientEvent;
@@ -235,7 +235,8 @@ fn fire_watches(world: &World, number: usize) {
 pub(super) fn draw_grant(state: &mut State, number: usize) {
     let client = &state.clients[number];
     let (now, shortest) = (client.session_timeout, 2 * client.link.heard.tick);
-    let granted = state.random.of(&[now, now / 2, now / 4, 2 * now]);
+    // Servers bound it, and a proof of life under a long one takes more time than a run waits.
+    let granted = state.random.of(&[now, now / 2, now / 4, 2 * now]).min(Duration::from_secs(40));
     let client = &mut state.clients[number];
     client.former_timeout = now;
     // A server grants milliseconds.
@@ -398,7 +399,7 @@ fn requests(world: &World) -> Vec<String> {
     let in_dir = |dir: &&str| -> Vec<String> {
         world.zookeeper.children(dir).into_iter().map(|name| format!("{dir}/{name}")).collect()
     };
-    DIRS.iter().flat_map(in_dir).collect()
+    ALL_DIRS.iter().flat_map(in_dir).collect()
 }
 
 /// A random request of ours in the queues.
@@ -439,8 +440,12 @@ fn change_other_request(world: &World) {
                 // At the end of the counter two znodes may have the same number, but not the same
                 // name.
                 let name = format!("stranger{}", state.other_requests_so_far);
-                let prefix = if reads { format!("read-{name}-") } else { format!("x-{name}-lock-") };
-                (DIRS[state.random.index(world.profile.dirs)], prefix)
+                if world.profile.permits > 0 && state.random.one_in(2) {
+                    (LEASES, format!("_c_{name}-lease-"))
+                } else {
+                    let prefix = if reads { format!("read-{name}-") } else { format!("x-{name}-lock-") };
+                    (DIRS[state.random.index(world.profile.dirs)], prefix)
+                }
             };
             let path = world.zookeeper.create_sequential(dir, &prefix, None);
             world.note(format!("another client's request joins: {}", short(&path)));

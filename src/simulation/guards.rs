@@ -8,7 +8,7 @@ use super::baton::{Wait as Pause, pause, role};
 use super::faults;
 use super::holds::Holding;
 use super::locks::{SCHEME, options};
-use super::scheduler::DIRS;
+use super::scheduler::{ALL_DIRS, DIRS};
 use super::world::World;
 use crate::error::Result;
 use crate::locks::locking::Released;
@@ -159,7 +159,7 @@ impl User {
         }
     }
 
-    fn new_tag(&self) -> String {
+    pub(super) fn new_tag(&self) -> String {
         let mut state = self.world.state();
         state.tags += 1;
         format!("user {}", state.tags)
@@ -197,15 +197,21 @@ impl User {
 
     /// Now and then another thread closes the lock.
     fn close_sometimes(&self, lock: &Arc<Lock>) {
+        let lock = Arc::clone(lock);
+        self.sometimes_close(move || lock.close());
+    }
+
+    /// As `close_sometimes`, for any lock.
+    pub(super) fn sometimes_close(&self, close: impl FnOnce() + Send + 'static) {
         if self.world.in_trouble() && self.world.state().random.one_in(16) {
-            let (world, lock) = (Arc::clone(&self.world), Arc::clone(lock));
+            let world = Arc::clone(&self.world);
             let at = self.some_time_from_now();
             self.spawn("closer", move || {
                 if world.in_trouble() {
                     pause(Pause::Time(at));
                 }
                 world.note("closes a blocking lock");
-                lock.close();
+                close();
             });
         }
     }
@@ -284,7 +290,9 @@ impl User {
     pub(super) fn some_time_from_now(&self) -> Moment {
         let now = self.world.now();
         let mut state = self.world.state();
-        let longest = state.clients[self.client].session_timeout.as_nanos() as u64;
+        // A longer hold would outlast the end of the run.
+        let longest = state.clients[self.client].session_timeout.min(Duration::from_secs(10));
+        let longest = longest.as_nanos() as u64;
         let longest = state.random.of(&[1, longest / 20, longest / 2, 2 * longest]);
         now.after(Duration::from_nanos(state.random.below(longest)))
     }
@@ -338,7 +346,7 @@ impl User {
     }
 
     /// Acts under guards for a while.
-    fn hold(&self, guards: &[&LockGuard]) {
+    pub(super) fn hold(&self, guards: &[&LockGuard]) {
         let _holding = Holding::of(&self.world, guards.iter().map(|guard| guard.request()));
         self.world.state().acquisitions += 1;
         self.world.note(format!("holds {} blocking locks", guards.len()));
@@ -385,7 +393,7 @@ impl User {
 
     /// What a call without a guard has left is deleted without time passing, unless there are
     /// faults, or the workers are busy.
-    fn check_that_nothing_is_held(&self, tag: &str) {
+    pub(super) fn check_that_nothing_is_held(&self, tag: &str) {
         let profile = &self.world.profile;
         if !profile.is_calm() || profile.is_busy {
             return;
@@ -443,7 +451,7 @@ impl User {
 impl World {
     /// Whether a request with these data is in a queue.
     fn is_requested_with(&self, tag: &str) -> bool {
-        DIRS.iter().any(|dir| {
+        ALL_DIRS.iter().any(|dir| {
             let children = self.zookeeper.children(dir);
             let data = |name: &String| self.zookeeper.data(&format!("{dir}/{name}"));
             children.iter().any(|name| data(name).is_some_and(|data| data == tag.as_bytes()))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::baton::role;
-use super::scheduler::DIRS;
+use super::scheduler::ALL_DIRS;
 use super::world::World;
 use crate::locks::cohort::Grant;
 use crate::locks::cohort::request::CohortRequest;
@@ -63,7 +63,7 @@ impl Holding {
         let mut numbers = Vec::new();
         for (request, turn) in requests {
             let znode = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
-            let Some(dir) = DIRS.into_iter().find(|dir| znode.starts_with(dir)) else { continue };
+            let Some(dir) = ALL_DIRS.into_iter().find(|dir| znode.starts_with(dir)) else { continue };
             let mut state = world.state();
             state.holds_so_far += 1;
             let number = state.holds_so_far;

@@ -10,7 +10,7 @@
 //! chooses the next step: another thread's next step, a worker's job, an event, a timer, the expiry
 //! of a session, the passing of time, a user's action, or a [fault](faults). Half of the runs have
 //! readers and writers among the locks. In most runs, threads [use](guards) blocking, multiple and
-//! reentrant locks, share [cohort locks](cohorts), downgrade, [stand](elections) for election and
+//! reentrant locks, share [cohort locks](cohorts) and [semaphores], downgrade, [stand](elections) for election and
 //! revoke. The [promises](checks) are checked after every step. When the faults have stopped, every
 //! waiter must own in turn, and nothing may be left at the end.
 //!
@@ -47,6 +47,7 @@ mod random;
 mod run;
 mod runtime;
 mod scheduler;
+mod semaphores;
 mod wire;
 mod workload;
 mod world;

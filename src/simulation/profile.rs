@@ -33,6 +33,8 @@ pub(super) struct Profile {
     /// Whether threads share cohort locks, and whether they use hardly anything else.
     pub(super) cohorts: bool,
     pub(super) mostly_cohorts: bool,
+    /// The permits of the semaphore; none if it is not used.
+    pub(super) permits: u32,
     /// Whether some sessions are replaced when they are lost.
     pub(super) replaces: bool,
     /// Whether callbacks act.
@@ -127,6 +129,7 @@ impl Profile {
             blocks: false,
             cohorts: false,
             mostly_cohorts: false,
+            permits: 0,
             replaces: false,
             faults,
             weights,
@@ -158,6 +161,9 @@ impl Profile {
             profile.events_have_zxids = random.one_in(2);
             // A call takes several steps.
             profile.steps *= 4;
+        }
+        if profile.blocks && !profile.mostly_cohorts {
+            profile.permits = random.of(&[0, 0, 1, 2, 2, 3]);
         }
         profile
     }

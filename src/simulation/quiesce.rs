@@ -8,7 +8,7 @@ use super::cohorts;
 use super::faults;
 use super::locks::{Action, Callback};
 use super::run::{Verdict, check};
-use super::scheduler::{DIRS, Scheduler};
+use super::scheduler::{ALL_DIRS, DIRS, Scheduler};
 use super::wire;
 use super::world::{ClientState, World};
 use crate::locks::listening_lock::ListeningLock;
@@ -240,7 +240,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
             return Err(format!("lock {number} was never notified of its end"));
         }
     }
-    for dir in DIRS {
+    for dir in ALL_DIRS {
         for name in world.zookeeper.children(dir) {
             let owner = world.zookeeper.stat(&format!("{dir}/{name}")).map(|stat| stat.ephemeral_owner);
             let ended =
@@ -262,7 +262,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
     let watches = world.zookeeper.watch_count();
     let faults = world.profile.faults;
     let all_is_readable = !world.profile.unreadable && !faults.hidden_deletions && !faults.denials;
-    if all_is_readable && watches > 0 && DIRS.iter().all(|dir| world.zookeeper.children(dir).is_empty()) {
+    if all_is_readable && watches > 0 && ALL_DIRS.iter().all(|dir| world.zookeeper.children(dir).is_empty()) {
         return Err(format!("{watches} watches are left on the server"));
     }
     check_registers(&world)
@@ -293,7 +293,7 @@ pub(super) fn end_the_sessions(scheduler: &mut Scheduler<'_>) -> Verdict {
     if !threads.is_empty() {
         return Err(format!("the threads {threads:?} are left"));
     }
-    for dir in DIRS {
+    for dir in ALL_DIRS {
         let left = world.zookeeper.children(dir);
         if !left.is_empty() {
             return Err(format!("{dir} is left with {left:?}"));

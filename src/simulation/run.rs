@@ -7,7 +7,7 @@ use super::clients;
 use super::profile::Profile;
 use super::quiesce;
 use super::random::Random;
-use super::scheduler::{DIRS, Scheduler};
+use super::scheduler::{DIRS, LEASES, Scheduler, TURNS};
 use super::world::World;
 
 /// The broken promise and the steps that led to it.
@@ -40,14 +40,16 @@ pub(super) type Verdict = Result<(), String>;
 fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     world.zookeeper.set_sequence_end(world.profile.sequence_end);
-    for dir in &DIRS[..world.profile.dirs] {
+    let of_semaphore: &[&str] = if world.profile.permits > 0 { &[TURNS, LEASES] } else { &[] };
+    for dir in DIRS[..world.profile.dirs].iter().chain(of_semaphore) {
         if world.profile.first_sequence != 0 {
             world.zookeeper.set_sequence(dir, world.profile.first_sequence);
         }
     }
     if world.profile.unreadable {
         // With the ACL of the requests, no client could list them.
-        for dir in DIRS[..world.profile.dirs].iter().filter(|dir| !world.zookeeper.exists(dir)) {
+        let all = DIRS[..world.profile.dirs].iter().chain(of_semaphore);
+        for dir in all.filter(|dir| !world.zookeeper.exists(dir)) {
             world.zookeeper.create(dir, b"");
         }
     }
@@ -67,7 +69,11 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
 
 pub(super) fn check(world: &World) -> Verdict {
     let broken = world.state().failure.clone();
-    match broken.or_else(|| world.check(&DIRS)).or_else(|| world.check_calls()) {
+    match broken
+        .or_else(|| world.check(&DIRS))
+        .or_else(|| world.check_permits())
+        .or_else(|| world.check_calls())
+    {
         Some(what) => Err(what),
         None => Ok(()),
     }

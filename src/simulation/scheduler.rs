@@ -12,6 +12,14 @@ use crate::session::Moment;
 /// The directories of the locks.
 pub(super) const DIRS: [&str; 2] = ["/locks/a", "/locks/b"];
 
+/// The directory of the semaphore, and those of its requests.
+pub(super) const SEMAPHORE: &str = "/pool";
+pub(super) const TURNS: &str = "/pool/locks";
+pub(super) const LEASES: &str = "/pool/leases";
+
+/// The directories of all requests.
+pub(super) const ALL_DIRS: [&str; 4] = [DIRS[0], DIRS[1], TURNS, LEASES];
+
 /// The thread that replaces a lost session.
 const REPLACEMENT: &str = "zk-lock-replacement";
 

@@ -82,7 +82,9 @@ impl Scheduler<'_> {
         }
         let user = User { world: Arc::clone(&self.world), client, session, dir };
         let revokes = self.world.profile.faults.deletions && !self.world.profile.unreadable;
+        let uses_semaphore = self.world.profile.permits > 0 && self.world.state().random.one_in(2);
         let body: Body = match choice {
+            _ if uses_semaphore => Box::new(move || user.use_semaphore()),
             choice if choice > 3 && self.world.profile.mostly_cohorts => {
                 Box::new(move || user.use_cohort_lock())
             }

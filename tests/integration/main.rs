@@ -37,6 +37,8 @@ mod published;
 mod recoverable;
 mod reentrant;
 mod revoking;
+mod running_once;
+mod semaphores;
 mod servers;
 mod sharing;
 #[cfg(feature = "tls")]

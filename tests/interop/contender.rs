@@ -13,7 +13,7 @@ use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
 use zookeeper_recipes_lock::{
     BlockingWriteLock, Candidate, CohortLock, CohortOptions, LockError, LockListener, LockOptions,
-    LossReason, NamingScheme, ReadWriteLock, Session, WriteLock,
+    LossReason, NamingScheme, ReadWriteLock, Semaphore, Session, WriteLock,
 };
 
 use crate::pairs::{Ours, Pair};
@@ -54,6 +54,7 @@ fn contend(session: Session, port: u16, pair: &'static Pair, name: &str) {
         Ours::ReadWrite => read_write(&session, pair, pair.schemes[index], &referee),
         Ours::Election => election(session, pair, pair.schemes[index], &referee),
         Ours::Exclusive => exclusive(&session, pair, index, &referee),
+        Ours::Semaphore => semaphore(&session, pair, &referee),
     };
     referee.ask(&format!("hello {} {name}", pair.name));
     loop {
@@ -74,11 +75,21 @@ pub fn options(pair: &Pair, scheme: NamingScheme) -> LockOptions {
     if pair.needs_persistent_directory() { options.container(false) } else { options }
 }
 
-/// Holds the write lock of a pair's directory, which it creates.
+fn new_semaphore(session: &Session, pair: &Pair) -> Semaphore {
+    let permits = u32::try_from(pair.permits()).expect("there are few");
+    Semaphore::new(session, &pair.dir(), permits).expect("the path is valid")
+}
+
+/// Holds the write lock of a pair's directory, or all permits, and creates the directory.
 pub fn found(session: &Session, pair: &Pair) -> Result<Box<dyn Any>, LockError> {
     let (dir, options) = (pair.dir(), options(pair, pair.schemes[0]));
     match pair.ours {
         Ours::ReadWrite => Ok(Box::new(ReadWriteLock::with_options(session, &dir, options)?.write()?)),
+        Ours::Semaphore => {
+            let semaphore = new_semaphore(session, pair);
+            let permits = (0..pair.permits()).map(|_| semaphore.acquire()).collect::<Result<Vec<_>, _>>()?;
+            Ok(Box::new(permits))
+        }
         _ => Ok(Box::new(BlockingWriteLock::with_options(session, &dir, options)?.lock()?)),
     }
 }
@@ -117,6 +128,17 @@ fn exclusive(session: &Session, pair: &Pair, index: usize, referee: &Arc<Referee
             })
         }
     }
+}
+
+fn semaphore(session: &Session, pair: &Pair, referee: &Arc<Referee>) -> Round {
+    let semaphore = new_semaphore(session, pair);
+    let referee = Arc::clone(referee);
+    Box::new(move |_| {
+        let tried = semaphore.try_acquire()?;
+        let permit = tried.map_or_else(|| semaphore.acquire(), Ok)?;
+        referee.hold(permit.is_owner());
+        permit.release().map(drop)
+    })
 }
 
 struct Notify(Sender<()>);

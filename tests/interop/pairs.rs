@@ -34,6 +34,8 @@ pub enum Ours {
     /// Candidates.
     Election,
     ReadWrite,
+    /// Semaphores.
+    Semaphore,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +48,10 @@ pub enum Expected {
     Overlaps,
 }
 
-pub const PAIRS: [Pair; 12] = [
+/// How many permits a semaphore has.
+const PERMITS: usize = 2;
+
+pub const PAIRS: [Pair; 13] = [
     Pair {
         name: "apache",
         theirs: "Apache WriteLock",
@@ -90,6 +95,15 @@ pub const PAIRS: [Pair; 12] = [
         kind: "selector",
         ours: Ours::Election,
         schemes: [Recipe, Curator, Recipe],
+        expected: Expected::Shared,
+    },
+    Pair {
+        name: "semaphore",
+        theirs: "Curator InterProcessSemaphoreV2",
+        library: Library::Java,
+        kind: "semaphore",
+        ours: Ours::Semaphore,
+        schemes: [Curator; CONTENDERS],
         expected: Expected::Shared,
     },
     Pair {
@@ -160,6 +174,11 @@ pub const PAIRS: [Pair; 12] = [
 impl Pair {
     pub fn dir(&self) -> String {
         format!("/interop/{}", self.name)
+    }
+
+    /// How many may hold at once, besides readers.
+    pub fn permits(&self) -> usize {
+        if self.ours == Ours::Semaphore { PERMITS } else { 1 }
     }
 
     /// Whether the contenders of a side read in some of their rounds.

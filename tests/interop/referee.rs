@@ -58,7 +58,8 @@ pub struct Course {
     pub missed: usize,
     /// Contenders whose last connection ended in a round.
     cut_off: HashSet<String>,
-    /// How often a reader of one side entered beside a reader of the other.
+    /// How often a reader of one side entered beside a reader of the other, or one that takes a permit
+    /// beside another.
     pub shared: usize,
 }
 
@@ -287,14 +288,14 @@ impl Referee {
                 .filter(|other| !(other.reads && holder.reads))
                 .map(|other| other.name.as_str())
                 .collect();
-            if !excluded.is_empty() {
+            if excluded.len() >= pair.permits() {
                 course.overlaps += 1;
                 let what = format!("{} entered while {} held the lock", holder.name, excluded.join(", "));
                 course.first_overlap.get_or_insert(what);
             }
             let sides: HashSet<&str> = course.holders.iter().map(|other| side(&other.name)).collect();
-            course.shared +=
-                usize::from(holder.reads && sides.iter().any(|other| *other != side(&holder.name)));
+            let shares = holder.reads || pair.permits() > 1;
+            course.shared += usize::from(shares && sides.iter().any(|other| *other != side(&holder.name)));
             course.holders.push(holder);
         });
     }

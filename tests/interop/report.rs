@@ -53,8 +53,8 @@ pub fn print(rows: &[Row], left_out: &[&'static Pair], failure: Option<&str>) ->
     }
     println!(
         "least share: of the contender with the fewest rounds, of an equal share; missed: releases that a\n\
-         library missed, which left its waiter waiting until it looked again by hand; shared: readers that\n\
-         entered beside one of the other side; advised: our log names another scheme"
+         library missed, which left its waiter waiting until it looked again by hand; shared: readers, or\n\
+         holders of a permit, that entered beside one of the other side; advised: our log names another scheme"
     );
     for pair in left_out {
         println!("left out: {}, which is not installed", pair.theirs);
@@ -119,8 +119,9 @@ impl Row {
         if self.least() < ((LEAST_SHARE * self.equal_share()) as usize).max(1) {
             failures.push(format!("{}: a contender starved: {:?}", pair.name, course.rounds));
         }
-        if pair.reads("ours") && course.shared == 0 && self.rounds() >= ROUNDS_TO_SHARE {
-            failures.push(format!("{}: readers of the two sides never shared", pair.name));
+        let shares = pair.reads("ours") || pair.permits() > 1;
+        if shares && course.shared == 0 && self.rounds() >= ROUNDS_TO_SHARE {
+            failures.push(format!("{}: the two sides never shared", pair.name));
         }
         failures
     }

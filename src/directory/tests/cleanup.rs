@@ -33,7 +33,7 @@ fn reaping_keeps_young_requests() {
 #[test]
 fn reaping_keeps_children_of_unknown_kind() {
     let fixture = Fixture::with_directory();
-    let items = [fixture.persistent_request("qn-"), fixture.persistent_request("_c_a-lease-")];
+    let items = [fixture.persistent_request("qn-"), fixture.persistent_request("_c_a-task-")];
     fixture.zk.create(&format!("{DIR}/config"), b"");
     let directory = fixture.persistent_request("lock-");
     fixture.zk.create(&format!("{directory}/child"), b"");

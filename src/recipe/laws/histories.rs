@@ -4,6 +4,8 @@
 //! In a history, requests join the queue, list it, decide by their listing, wait, own and leave.
 //! The steps come in any order.
 
+use std::num::NonZeroU32;
+
 use uuid::Uuid;
 
 use crate::recipe::access::Access;
@@ -41,7 +43,7 @@ enum Phase {
     Queued {
         /// The last listing, if the request has not acted on it yet.
         listed: Option<Vec<String>>,
-        waits_for: Option<String>,
+        waits_for: WaitsFor,
     },
     Owner,
     /// A writer replaced by a reader. Its znode still exists.
@@ -50,8 +52,17 @@ enum Phase {
     OtherLibrary,
 }
 
+enum WaitsFor {
+    Nothing,
+    ThisOne(String),
+    /// A change of these children.
+    AnyOf(Vec<String>),
+}
+
 struct History {
     counter: Counter,
+    /// Whether all requests are for one of so many permits.
+    permits: Option<NonZeroU32>,
     requests: Vec<Request>,
     created: u64,
 }
@@ -62,8 +73,17 @@ struct History {
 /// The counter `wraps` as up to ZooKeeper 3.5, or mixes numbers at its end as from 3.6 on. The
 /// lower half of each step selects the action, the upper half the request.
 pub fn check_history(start: i32, wraps: bool, steps: &[u8]) {
+    check(start, wraps, None, steps);
+}
+
+/// As [`check_history`], with requests for permits.
+pub fn check_permit_history(start: i32, wraps: bool, permits: NonZeroU32, steps: &[u8]) {
+    check(start, wraps, Some(permits), steps);
+}
+
+fn check(start: i32, wraps: bool, permits: Option<NonZeroU32>, steps: &[u8]) {
     let counter = Counter { wraps, applied: start, under_way: None };
-    let mut history = History { counter, requests: Vec::new(), created: 0 };
+    let mut history = History { counter, permits, requests: Vec::new(), created: 0 };
     for step in steps {
         history.take(step % 16, usize::from(step / 16));
         history.check_owners();
@@ -94,10 +114,13 @@ impl History {
     }
 
     fn create(&mut self, which: usize) {
-        let access = [Access::Exclusive(SCHEME), Access::Write(SCHEME), Access::Read(SCHEME)][which % 3];
+        let access = match self.permits {
+            Some(permits) => Access::Permit(permits),
+            None => [Access::Exclusive(SCHEME), Access::Write(SCHEME), Access::Read(SCHEME)][which % 3],
+        };
         let phase = match which {
             12.. => Phase::OtherLibrary,
-            _ => Phase::Queued { listed: None, waits_for: None },
+            _ => Phase::Queued { listed: None, waits_for: WaitsFor::Nothing },
         };
         let number = self.counter.next();
         self.push(access, &format!("{number:010}"), phase);
@@ -129,7 +152,8 @@ impl History {
         let Some(children) = listed.take() else { return };
         match decide(*access, name, &children) {
             Decision::Owner => *phase = Phase::Owner,
-            Decision::WaitFor(ahead) => *waits_for = Some(ahead.to_owned()),
+            Decision::WaitFor(ahead) => *waits_for = WaitsFor::ThisOne(ahead.to_owned()),
+            Decision::Full => *waits_for = WaitsFor::AnyOf(children),
             Decision::Exhausted => drop(self.requests.remove(index)),
             Decision::Missing => unreachable!("{name:?} is in {children:?}"),
         }
@@ -151,7 +175,11 @@ impl History {
             self.requests.iter().filter(|request| matches!(request.phase, Phase::Owner)).collect();
         let share = owners.iter().all(|owner| matches!(owner.access, Access::Read(_)));
         let names = || owners.iter().map(|owner| &owner.name).collect::<Vec<_>>();
-        assert!(owners.len() < 2 || share, "owners at once: {:?} of {:?}", names(), self.names());
+        let is_within = match self.permits {
+            Some(permits) => owners.len() <= permits.get() as usize,
+            None => owners.len() < 2 || share,
+        };
+        assert!(is_within, "owners at once: {:?} of {:?}", names(), self.names());
     }
 
     /// All requests that do not wait leave, until none is left.
@@ -170,7 +198,11 @@ impl History {
 
     fn can_proceed(&self, request: &Request) -> bool {
         let Phase::Queued { waits_for, .. } = &request.phase else { return false };
-        waits_for.as_ref().is_none_or(|ahead| self.requests.iter().all(|request| request.name != *ahead))
+        match waits_for {
+            WaitsFor::Nothing => true,
+            WaitsFor::ThisOne(ahead) => self.requests.iter().all(|request| request.name != *ahead),
+            WaitsFor::AnyOf(children) => self.names() != *children,
+        }
     }
 }
 
@@ -194,6 +226,13 @@ mod tests {
             start in any_start(), wraps: bool, steps in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             check_history(start, wraps, &steps);
+        }
+
+        #[test]
+        fn no_history_has_more_owners_than_permits_or_a_request_that_waits_forever(
+            start in any_start(), wraps: bool, permits in 1..4_u32, steps in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            check_permit_history(start, wraps, NonZeroU32::new(permits).unwrap(), &steps);
         }
     }
 }

@@ -14,6 +14,8 @@ import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter
 import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.zookeeper.Watcher.Event.KeeperState;
 import org.apache.zookeeper.ZooKeeper;
@@ -95,6 +97,14 @@ public final class Contender {
                 };
             case "selector":
                 return selector(client, dir);
+            case "semaphore":
+                // As many permits as in tests/interop/pairs.rs.
+                InterProcessSemaphoreV2 semaphore = new InterProcessSemaphoreV2(client, dir, 2);
+                return (mode, work) -> {
+                    Lease lease = semaphore.acquire();
+                    work.run();
+                    semaphore.returnLease(lease);
+                };
             default:
                 throw new IllegalArgumentException(name);
         }

@@ -1,0 +1,327 @@
+//! [`RunOnce`]: a job that runs once for a key, in one of many processes.
+//!
+//! A lock per key excludes others while a job runs, and a persistent znode beside its requests marks
+//! the key afterwards. The marker is written in a transaction that checks the lock's znode, so a
+//! process that has been replaced marks nothing.
+
+mod marker;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use self::marker::{Key, Marker, State};
+use crate::client::{CreateMode, ZkError};
+use crate::error::{LockError, Operation, Result};
+use crate::lock_options::LockOptions;
+use crate::locks::blocking_lock::BlockingLock;
+use crate::locks::lock_guard::LockGuard;
+use crate::locks::locking::exclusive;
+use crate::logging;
+use crate::protocol_support::ProtocolSupport;
+use crate::recipe::path::ZNodePath;
+use crate::session::Session;
+
+/// Whether a job that has failed is run again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Repeat {
+    /// At most once; the default. The key is marked before the job begins. So a job that fails,
+    /// panics or is killed with its process is not repeated, and may have run only in part. If the
+    /// marker is written but its reply is lost for good, the job does not run at all.
+    #[default]
+    Never,
+    /// At least once, until it has succeeded. The key is marked after the job. So a job whose process
+    /// dies, or loses the lock before the marker is written, is repeated, although it may have done
+    /// all of its work. Write it so that a repetition does no harm.
+    UntilSuccess,
+}
+
+/// What [`RunOnce::run`] has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub enum RunOutcome<T, E> {
+    /// The job ran here and succeeded.
+    Ran(T),
+    /// The job ran here and failed. Under [`Repeat::UntilSuccess`] the next call runs it again.
+    Failed(E),
+    /// The key is marked: the job did not run here. Under [`Repeat::Never`] it may have failed, or
+    /// its process may have died.
+    #[non_exhaustive]
+    AlreadyDone {
+        /// The [data](LockOptions::data) of the process that ran it: `host/pid` by default.
+        by: String,
+        /// When the key was marked, by the server's clock.
+        at: SystemTime,
+    },
+    /// Another thread or process runs the job, or is about to.
+    InProgress,
+}
+
+/// Runs a job once for a key, in one of any number of processes: a tick of a clock, a migration.
+///
+/// All processes call [`run`](RunOnce::run) with the same key and the same job. One of them runs it,
+/// the others return at once. [`Repeat`] says what happens to a job that fails or is killed.
+///
+/// | | [`Repeat::Never`] (default) | [`Repeat::UntilSuccess`] |
+/// |---|---|---|
+/// | the key is marked | before the job | after the job has succeeded |
+/// | the job runs | at most once | at least once, if somebody calls often enough |
+/// | the job fails or panics | is not repeated | is repeated by the next call |
+/// | the process is killed during the job | is not repeated | is repeated after the session timeout |
+/// | the lock is lost during the job | the job may run on; nobody repeats it | may be repeated by another while it runs: ask [`LockGuard::is_owner`] |
+///
+/// A key is any text of up to 255 bytes that is not empty; `/` and control characters are escaped as
+/// by [`NamedLocks`](crate::NamedLocks). The marker of a key is the znode `<dir>/<key>/done`, and
+/// stays until it is [forgotten](RunOnce::forget) or [reaped](RunOnce::reap). All processes should
+/// use the same [`Repeat`] for a key.
+///
+/// It needs transactions, which [`Session::from_zookeeper`] does not have: there every job is refused
+/// with [`Unsupported`](LockError::Unsupported) before it runs.
+///
+/// `Send` and `Sync`, and cheap to clone.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{Repeat, LockOptions, RunOnce, RunOutcome, Session};
+///
+/// # fn migrate() -> Result<u32, std::io::Error> { Ok(1) }
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let migrations =
+///     RunOnce::with_options(&session, "/app/migrations", LockOptions::new(), Repeat::UntilSuccess)?;
+/// match migrations.run("2026-07 add index", |_guard| migrate())? {
+///     RunOutcome::Ran(rows) => println!("migrated {rows} rows"),
+///     RunOutcome::Failed(error) => println!("the next call tries again: {error}"),
+///     other => println!("nothing to do here: {other:?}"),
+/// }
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+#[derive(Clone)]
+pub struct RunOnce {
+    support: Arc<ProtocolSupport>,
+    dir: ZNodePath,
+    repeat: Repeat,
+}
+
+impl RunOnce {
+    /// Runs each job at most once, with the default [`LockOptions`]. Sends nothing: the first job
+    /// creates the directory if it is missing.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](LockError::InvalidPath).
+    pub fn new(session: &Session, dir: &str) -> Result<RunOnce> {
+        RunOnce::with_options(session, dir, LockOptions::new(), Repeat::Never)
+    }
+
+    /// As [`new`](RunOnce::new), with other options. The markers have their ACL and data.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](LockError::InvalidPath), and [`InvalidArgument`](LockError::InvalidArgument)
+    /// for more than about 1 MiB of data.
+    pub fn with_options(
+        session: &Session,
+        dir: &str,
+        options: LockOptions,
+        repeat: Repeat,
+    ) -> Result<RunOnce> {
+        let dir = ZNodePath::parse(dir)?;
+        let support = Arc::new(ProtocolSupport::with_options(session, options)?);
+        Ok(RunOnce { support, dir, repeat })
+    }
+
+    /// Runs the job unless it has run for this key, or runs somewhere at this moment. Blocks for the
+    /// server's answers and for the job.
+    ///
+    /// The job gets the guard of the key's lock. It should ask [`LockGuard::is_owner`] before each
+    /// action that must not be done by two processes at once.
+    ///
+    /// ```no_run
+    /// # use std::convert::Infallible;
+    /// # use std::time::Duration;
+    /// # use zookeeper_recipes_lock::{RunOnce, RunOutcome, Session};
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+    /// # fn send_report() {}
+    /// let reports = RunOnce::new(&session, "/app/reports")?;
+    /// let outcome = reports.run("2026-07-01", |_guard| Ok::<_, Infallible>(send_report()))?;
+    /// let is_ours = matches!(outcome, RunOutcome::Ran(()));
+    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - [`InvalidArgument`](LockError::InvalidArgument): the key is empty, or longer than 255 bytes.
+    ///   [`InvalidPath`](LockError::InvalidPath): its path would be longer than 4096 bytes.
+    /// - [`Unsupported`](LockError::Unsupported): the client of the session has no transactions.
+    /// - As [`BlockingWriteLock::try_lock`](crate::BlockingWriteLock::try_lock).
+    ///
+    /// Under [`Repeat::Never`] the job has not run after an error. But after
+    /// [`ConnectionLoss`](LockError::ConnectionLoss) and [`SessionLost`](LockError::SessionLost) the
+    /// key may be marked. Under [`Repeat::UntilSuccess`] the job may have run:
+    /// [`NotOwner`](LockError::NotOwner), for one, means that the lock was lost before the marker was
+    /// written.
+    pub fn run<T, E>(
+        &self,
+        key: &str,
+        job: impl FnOnce(&LockGuard) -> std::result::Result<T, E>,
+    ) -> Result<RunOutcome<T, E>> {
+        let key = Key::parse(&self.dir, key)?;
+        if let Some(marker) = self.retry(&key, || self.read(&key))? {
+            return self.retry(&key, || self.outcome_of(&key, &marker));
+        }
+        let lock = BlockingLock::new(Arc::clone(&self.support), key.dir.clone(), exclusive(&self.support));
+        let Some(guard) = lock.try_lock()? else {
+            // The one that has run it may be about to release the lock.
+            let marker = self.retry(&key, || self.read(&key))?;
+            let outcome = |marker| self.retry(&key, || self.outcome_of(&key, &marker));
+            return marker.map_or(Ok(RunOutcome::InProgress), outcome);
+        };
+        let outcome = self.run_locked(&key, &guard, job);
+        // Others see the lock free when this returns.
+        if let Err(error) = guard.unlock() {
+            logging::debug!("after the job of {}: {error}", key.dir);
+        }
+        outcome
+    }
+
+    /// Runs the job under the lock of its key.
+    fn run_locked<T, E>(
+        &self,
+        key: &Key,
+        guard: &LockGuard,
+        job: impl FnOnce(&LockGuard) -> std::result::Result<T, E>,
+    ) -> Result<RunOutcome<T, E>> {
+        // Since the last look, another may have run it and released the lock.
+        if let Some(Marker { by, at, .. }) = self.retry(key, || self.read(key))? {
+            return Ok(RunOutcome::AlreadyDone { by, at });
+        }
+        match self.repeat {
+            Repeat::Never => {
+                if let Some(Marker { by, at, .. }) = self.mark(key, guard, State::Begun)? {
+                    return Ok(RunOutcome::AlreadyDone { by, at });
+                }
+            }
+            // Finds out that there are no transactions before the job, not after it.
+            Repeat::UntilSuccess => {
+                self.retry(key, || guard.commit(|changes| changes.check(key.dir.as_str())))?;
+            }
+        }
+        logging::debug!("runs the job of {}", key.dir);
+        let result = match job(guard) {
+            Ok(result) => result,
+            Err(error) => return Ok(RunOutcome::Failed(error)),
+        };
+        if self.repeat == Repeat::UntilSuccess {
+            self.mark(key, guard, State::Done)?;
+        }
+        Ok(RunOutcome::Ran(result))
+    }
+
+    /// Marks the key. Returns the marker of another if there is one.
+    fn mark(&self, key: &Key, guard: &LockGuard, state: State) -> Result<Option<Marker>> {
+        let id = guard.id().rsplit('/').next().unwrap_or_default();
+        let options = self.support.options();
+        let data = marker::data(options.shared_data(), id, state);
+        let mut may_be_marked = false;
+        self.retry(key, || {
+            if may_be_marked {
+                if let Some(marker) = self.read(key)? {
+                    return Ok((marker.id != id).then_some(marker));
+                }
+            }
+            may_be_marked = true;
+            let marked = guard.commit(|changes| {
+                changes.create_with(
+                    key.done.as_str(),
+                    data.as_slice(),
+                    options.shared_acl(),
+                    CreateMode::Persistent,
+                )
+            });
+            match marked {
+                Ok(_) => Ok(None),
+                // A late first attempt, or somebody who does not use the lock.
+                Err(error @ LockError::Server { source: ZkError::NodeExists, .. }) => {
+                    let marker = self.read(key)?.ok_or(error)?;
+                    Ok((marker.id != id).then_some(marker))
+                }
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// What a marker says: done, unless the one that has written it before its job still holds the
+    /// lock.
+    fn outcome_of<T, E>(&self, key: &Key, marker: &Marker) -> Result<RunOutcome<T, E>> {
+        let is_running = marker.state == State::Begun && self.exists(&key.dir.child(&marker.id))?;
+        Ok(match is_running {
+            true => RunOutcome::InProgress,
+            false => RunOutcome::AlreadyDone { by: marker.by.clone(), at: marker.at },
+        })
+    }
+
+    /// Forgets that the job has run for a key, so that it can run again. Returns whether the key was
+    /// marked. A job that runs at this moment is not disturbed.
+    ///
+    /// # Errors
+    /// As [`run`](RunOnce::run) for the key; [`AccessDenied`](LockError::AccessDenied);
+    /// [`ConnectionLoss`](LockError::ConnectionLoss), after which the key may be forgotten;
+    /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
+    pub fn forget(&self, key: &str) -> Result<bool> {
+        let key = Key::parse(&self.dir, key)?;
+        let is_marked = self.retry(&key, || self.exists(&key.done))?;
+        if is_marked {
+            // Another may have been faster, or an attempt whose reply was lost.
+            self.retry(&key, || self.delete(&key.done))?;
+            self.remove_directory(&key.dir);
+        }
+        Ok(is_marked)
+    }
+
+    /// Forgets all keys that were marked at least this long ago, and returns how many. A key whose
+    /// lock is held stays. The age is the difference between this machine's clock and the server's.
+    ///
+    /// Choose a time after which nobody asks for these keys any more: a process with a late clock
+    /// would run their jobs again.
+    ///
+    /// # Errors
+    /// As [`forget`](RunOnce::forget). Keys that were forgotten before the error stay forgotten.
+    pub fn reap(&self, older_than: Duration) -> Result<usize> {
+        let now = SystemTime::now();
+        let mut reaped = 0;
+        for name in self.children(&self.dir)? {
+            let key = Key::of(&self.dir, &name);
+            let Some(stat) = self.stat(&key.done)? else { continue };
+            if now.duration_since(stat.created()).unwrap_or_default() < older_than {
+                continue;
+            }
+            let is_held = self.children(&key.dir)?.iter().any(|child| marker::is_request(child));
+            if !is_held && self.delete(&key.done)? {
+                self.remove_directory(&key.dir);
+                reaped += 1;
+            }
+        }
+        Ok(reaped)
+    }
+
+    /// Removes the directory of a key, if nobody uses it. The next request would create it again.
+    fn remove_directory(&self, dir: &ZNodePath) {
+        if let Err(error) = self.delete(dir) {
+            logging::debug!("{dir} stays: {error}");
+        }
+    }
+
+    fn retry<T>(&self, key: &Key, operation: impl FnMut() -> Result<T>) -> Result<T> {
+        self.support.retry(Operation::COMMIT.name, &key.done, operation)
+    }
+}
+
+impl fmt::Debug for RunOnce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunOnce")
+            .field("dir", &self.dir)
+            .field("repeat", &self.repeat)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,155 @@
+//! The znodes of [`RunOnce`]: the directory of a key and its [`Marker`].
+
+use std::time::SystemTime;
+
+use super::RunOnce;
+use crate::client::{Stat, ZkError, ZkResult};
+use crate::error::{LockError, Operation, Result};
+use crate::recipe::path::ZNodePath;
+use crate::recipe::resource::escaped;
+use crate::recipe::znode_name::generated_sequence;
+use crate::session::Core;
+
+/// The maximum length of a key in bytes.
+const MAX_KEY: usize = 255;
+
+/// The name of the marker, beside the requests for the lock of its key.
+const DONE: &str = "done";
+
+/// The znodes of a key.
+pub(super) struct Key {
+    /// The directory of its lock.
+    pub(super) dir: ZNodePath,
+    /// Its marker.
+    pub(super) done: ZNodePath,
+}
+
+impl Key {
+    /// Checks a caller's key.
+    pub(super) fn parse(root: &ZNodePath, key: &str) -> Result<Key> {
+        let invalid = |rule: String| Err(LockError::InvalidArgument { argument: "key", rule });
+        match key.len() {
+            0 => return invalid("a key must not be empty".to_owned()),
+            length if length > MAX_KEY => {
+                return invalid(format!("a key of {length} bytes is longer than {MAX_KEY}"));
+            }
+            _ => {}
+        }
+        let key = Key::of(root, &escaped(key));
+        // The key is escaped, but the whole path may be too long.
+        ZNodePath::parse(key.done.as_str())?;
+        Ok(key)
+    }
+
+    /// The key whose directory has this name.
+    pub(super) fn of(root: &ZNodePath, name: &str) -> Key {
+        let dir = root.child(name);
+        let done = dir.child(DONE);
+        Key { dir, done }
+    }
+}
+
+/// How far the job was when its key was marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Begun,
+    Done,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::Begun => "begun",
+            State::Done => "done",
+        }
+    }
+}
+
+/// Who has run the job of a key, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Marker {
+    pub(super) by: String,
+    pub(super) at: SystemTime,
+    /// The name of the request whose owner has written it.
+    pub(super) id: String,
+    pub(super) state: State,
+}
+
+/// The data of a marker: those of the lock's requests, and in another line the name of the request
+/// and the state.
+pub(super) fn data(by: &[u8], id: &str, state: State) -> Vec<u8> {
+    [by, b"\n", id.as_bytes(), b" ", state.name().as_bytes()].concat()
+}
+
+impl Marker {
+    /// Reads a marker. One that this crate has not written is that of a job that is done.
+    fn read(data: &[u8], stat: &Stat) -> Marker {
+        let text = String::from_utf8_lossy(data);
+        let parts = text.rsplit_once('\n').and_then(|(by, rest)| {
+            let (id, state) = rest.split_once(' ')?;
+            let state = [State::Begun, State::Done].into_iter().find(|known| known.name() == state)?;
+            is_request(id).then(|| (by.to_owned(), id.to_owned(), state))
+        });
+        let (by, id, state) = parts.unwrap_or_else(|| (text.to_string(), String::new(), State::Done));
+        Marker { by, at: stat.created(), id, state }
+    }
+}
+
+pub(super) fn is_request(name: &str) -> bool {
+    !name.contains('/') && generated_sequence(name).is_some()
+}
+
+/// Calls for single znodes.
+impl RunOnce {
+    pub(super) fn read(&self, key: &Key) -> Result<Option<Marker>> {
+        let path = key.done.clone();
+        let read = self.call(Operation::READ, &key.done, move |core| {
+            core.read(|client| client.get_data(path.as_str(), false))
+        })?;
+        Ok(read.map(|(data, stat)| Marker::read(&data, &stat)))
+    }
+
+    pub(super) fn stat(&self, path: &ZNodePath) -> Result<Option<Stat>> {
+        let znode = path.clone();
+        let found = self.call(Operation::READ, path, move |core| {
+            core.read(|client| client.exists(znode.as_str(), false))
+        })?;
+        Ok(found.flatten())
+    }
+
+    pub(super) fn exists(&self, path: &ZNodePath) -> Result<bool> {
+        Ok(self.stat(path)?.is_some())
+    }
+
+    /// The children of a znode; none if it does not exist.
+    pub(super) fn children(&self, path: &ZNodePath) -> Result<Vec<String>> {
+        let dir = path.clone();
+        let listed = self.call(Operation::LIST, path, move |core| {
+            core.read(|client| client.get_children(dir.as_str(), false))
+        })?;
+        Ok(listed.unwrap_or_default())
+    }
+
+    /// Deletes a znode. Returns `false` if it does not exist.
+    pub(super) fn delete(&self, path: &ZNodePath) -> Result<bool> {
+        let znode = path.clone();
+        let deleted = self.call(Operation::DELETE, path, move |core| {
+            core.write(|client| client.delete(znode.as_str(), None))
+        })?;
+        Ok(deleted.is_some())
+    }
+
+    /// Makes a call on a worker. Returns `None` if the znode does not exist.
+    fn call<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        path: &ZNodePath,
+        call: impl FnOnce(&std::sync::Arc<Core>) -> ZkResult<T> + Send + 'static,
+    ) -> Result<Option<T>> {
+        match self.support.session().core().call(operation, path, call)? {
+            Ok(value) => Ok(Some(value)),
+            Err(ZkError::NoNode) => Ok(None),
+            Err(error) => Err(LockError::client(operation, path, error)),
+        }
+    }
+}

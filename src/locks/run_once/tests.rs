@@ -1,0 +1,326 @@
+//! Tests of jobs that run once, on a fake server.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::*;
+use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::testing::{eventually, in_background, next};
+use crate::{Acl, Permissions};
+
+const DIR: &str = "/app/jobs";
+const TIMEOUT: Duration = Duration::from_secs(30);
+const BOTH: [Repeat; 2] = [Repeat::Never, Repeat::UntilSuccess];
+
+struct Fixture {
+    server: SimulatedZooKeeper,
+    client: Arc<SimulatedClient>,
+    jobs: RunOnce,
+    /// How often a job has begun.
+    runs: Cell<u32>,
+}
+
+impl Fixture {
+    fn new(repeat: Repeat) -> Fixture {
+        Fixture::with_options(repeat, LockOptions::new())
+    }
+
+    fn with_options(repeat: Repeat, options: LockOptions) -> Fixture {
+        crate::testing::begin();
+        let server = SimulatedZooKeeper::new();
+        let client = server.connect(TIMEOUT);
+        let session = Session::from_client(client.clone()).unwrap();
+        let jobs = RunOnce::with_options(&session, DIR, options, repeat).unwrap();
+        Fixture { server, client, jobs, runs: Cell::new(0) }
+    }
+
+    fn run(&self, key: &str) -> Result<RunOutcome<u32, Infallible>> {
+        self.jobs.run(key, |guard| {
+            assert!(guard.is_owner());
+            self.runs.set(self.runs.get() + 1);
+            Ok(7)
+        })
+    }
+
+    fn fail(&self, key: &str) -> Result<RunOutcome<u32, &'static str>> {
+        self.jobs.run(key, |_| {
+            self.runs.set(self.runs.get() + 1);
+            Err("no disk")
+        })
+    }
+
+    /// Nothing is left beside the marker.
+    fn assert_marked(&self, key: &str) {
+        assert_eq!(self.server.children(&format!("{DIR}/{key}")), ["done"]);
+    }
+}
+
+fn is_done<T, E>(outcome: &RunOutcome<T, E>) -> bool {
+    matches!(outcome, RunOutcome::AlreadyDone { .. })
+}
+
+#[test]
+fn job_runs_once_for_each_key() {
+    for repeat in BOTH {
+        let fixture = Fixture::new(repeat);
+        for key in ["a", "b"] {
+            assert_eq!(fixture.run(key).unwrap(), RunOutcome::Ran(7));
+            fixture.assert_marked(key);
+            assert!(is_done(&fixture.run(key).unwrap()), "{repeat:?}");
+        }
+        assert_eq!(fixture.runs.get(), 2);
+    }
+}
+
+#[test]
+fn marker_names_who_has_run_the_job_and_when() {
+    let fixture = Fixture::with_options(Repeat::Never, LockOptions::new().data("host a\nrack 7"));
+    assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+    let created = fixture.server.stat("/app/jobs/a/done").unwrap().created();
+    let RunOutcome::AlreadyDone { by, at } = fixture.run("a").unwrap() else { panic!("it is done") };
+    assert_eq!((by.as_str(), at), ("host a\nrack 7", created));
+}
+
+#[test]
+fn marker_of_unknown_origin_counts_as_done() {
+    let fixture = Fixture::new(Repeat::Never);
+    for (key, data) in [("a", "by hand"), ("b", ""), ("c", "x\n../up begun"), ("d", "x\ny-0000000001 soon")] {
+        fixture.server.create(&format!("{DIR}/{key}"), b"");
+        fixture.server.create(&format!("{DIR}/{key}/done"), data.as_bytes());
+        let RunOutcome::AlreadyDone { by, .. } = fixture.run(key).unwrap() else { panic!("{key}") };
+        assert_eq!(by, data);
+    }
+    assert_eq!(fixture.runs.get(), 0);
+}
+
+#[test]
+fn key_is_marked_before_the_job_or_after_it() {
+    for (repeat, is_marked) in [(Repeat::Never, true), (Repeat::UntilSuccess, false)] {
+        let fixture = Fixture::new(repeat);
+        let outcome = fixture.jobs.run("a", |_| {
+            assert_eq!(fixture.server.exists("/app/jobs/a/done"), is_marked, "{repeat:?}");
+            Ok::<_, Infallible>(())
+        });
+        assert_eq!(outcome.unwrap(), RunOutcome::Ran(()));
+        assert!(fixture.server.exists("/app/jobs/a/done"));
+    }
+}
+
+#[test]
+fn failed_job_is_repeated_only_until_success() {
+    for (repeat, runs) in [(Repeat::Never, 1), (Repeat::UntilSuccess, 3)] {
+        let fixture = Fixture::new(repeat);
+        assert_eq!(fixture.fail("a").unwrap(), RunOutcome::Failed("no disk"));
+        let again = fixture.fail("a").unwrap();
+        assert_eq!(is_done(&again), repeat == Repeat::Never);
+        assert_eq!(is_done(&fixture.run("a").unwrap()), repeat == Repeat::Never);
+        assert_eq!(fixture.runs.get(), runs);
+        fixture.assert_marked("a");
+    }
+}
+
+#[test]
+fn job_that_panics_releases_the_lock() {
+    for repeat in BOTH {
+        let fixture = Fixture::new(repeat);
+        let job = |_: &LockGuard| -> std::result::Result<(), Infallible> { panic!("on purpose") };
+        let panicked = catch_unwind(AssertUnwindSafe(|| fixture.jobs.run("a", job)));
+        assert!(panicked.is_err());
+        eventually("the lock is free", || {
+            fixture.server.children("/app/jobs/a").iter().all(|child| child == "done")
+        });
+        assert_eq!(is_done(&fixture.run("a").unwrap()), repeat == Repeat::Never);
+    }
+}
+
+#[test]
+fn job_that_runs_elsewhere_is_in_progress() {
+    for repeat in BOTH {
+        let fixture = Fixture::new(repeat);
+        let other = fixture.server.connect(TIMEOUT);
+        let session = Session::from_client(other).unwrap();
+        let others = RunOnce::with_options(&session, DIR, LockOptions::new(), repeat).unwrap();
+        let outcome = fixture.jobs.run("a", |_| {
+            let others = others.run("a", |_| Ok::<_, Infallible>(()));
+            assert_eq!(others.unwrap(), RunOutcome::InProgress, "{repeat:?}");
+            Ok::<_, Infallible>(())
+        });
+        assert_eq!(outcome.unwrap(), RunOutcome::Ran(()));
+        assert!(is_done(&others.run("a", |_| Ok::<_, Infallible>(())).unwrap()));
+    }
+}
+
+#[test]
+fn one_of_many_threads_runs_the_job() {
+    for repeat in BOTH {
+        let fixture = Fixture::new(repeat);
+        let (sender, ran) = crossbeam_channel::unbounded();
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let (jobs, sender) = (fixture.jobs.clone(), sender.clone());
+                in_background(move || {
+                    loop {
+                        let outcome = jobs.run("a", |_| sender.send(()));
+                        match outcome.unwrap() {
+                            RunOutcome::InProgress => {}
+                            outcome => return is_done(&outcome),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let others = threads.iter().filter(|thread| next(thread)).count();
+        assert_eq!((others, ran.len()), (7, 1), "{repeat:?}");
+    }
+}
+
+#[test]
+fn job_of_a_process_that_dies_is_repeated_only_until_success() {
+    for repeat in BOTH {
+        let fixture = Fixture::new(repeat);
+        let dying = fixture.server.connect(TIMEOUT);
+        let session = Session::from_client(dying.clone()).unwrap();
+        let others = RunOnce::with_options(&session, DIR, LockOptions::new(), repeat).unwrap();
+        let outcome = others.run("a", |guard| {
+            dying.expire();
+            assert!(!guard.is_owner());
+            Ok::<_, Infallible>(())
+        });
+        assert_eq!(outcome.is_ok(), repeat == Repeat::Never, "{outcome:?}");
+        assert_eq!(is_done(&fixture.run("a").unwrap()), repeat == Repeat::Never);
+    }
+}
+
+#[test]
+fn replaced_owner_marks_nothing() {
+    let fixture = Fixture::new(Repeat::Never);
+    let (server, client) = (fixture.server.clone(), Arc::clone(&fixture.client));
+    client.before_next(SimOperation::Transact, move || {
+        let request = server.children("/app/jobs/a").remove(0);
+        server.delete(&format!("/app/jobs/a/{request}"));
+    });
+    let error = fixture.run("a").unwrap_err();
+    assert!(matches!(error, LockError::NotOwner { .. }), "{error:?}");
+    assert_eq!(fixture.runs.get(), 0);
+    assert!(!fixture.server.exists("/app/jobs/a/done"));
+
+    let fixture = Fixture::new(Repeat::UntilSuccess);
+    let error = fixture.jobs.run("a", |guard| {
+        fixture.server.delete(guard.id());
+        Ok::<_, Infallible>(())
+    });
+    assert!(matches!(error, Err(LockError::NotOwner { .. })), "{error:?}");
+    assert!(!fixture.server.exists("/app/jobs/a/done"));
+}
+
+#[test]
+fn lost_reply_to_the_marker_neither_repeats_nor_loses_the_job() {
+    for repeat in BOTH {
+        for when in [Effect::Before, Effect::After] {
+            let fixture = Fixture::new(repeat);
+            fixture.client.fail_next(SimOperation::Transact, when, ZkError::ConnectionLoss);
+            assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7), "{repeat:?} {when:?}");
+            assert!(is_done(&fixture.run("a").unwrap()));
+            assert_eq!(fixture.runs.get(), 1);
+            fixture.assert_marked("a");
+        }
+    }
+    // The marker after the job.
+    for when in [Effect::Before, Effect::After] {
+        let fixture = Fixture::new(Repeat::UntilSuccess);
+        fixture.client.fail_nth(SimOperation::Transact, 2, when, ZkError::ConnectionLoss);
+        assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7), "{when:?}");
+        fixture.assert_marked("a");
+    }
+}
+
+#[test]
+fn job_does_not_run_without_its_marker() {
+    let options = LockOptions::new().retry(crate::RetryPolicy::default().with_attempts(1));
+    let fixture = Fixture::with_options(Repeat::Never, options);
+    fixture.client.fail_next(SimOperation::Transact, Effect::After, ZkError::ConnectionLoss);
+    assert!(fixture.run("a").unwrap_err().is_connection_loss());
+    assert_eq!(fixture.runs.get(), 0);
+    assert!(is_done(&fixture.run("a").unwrap()), "at most once, so never");
+}
+
+#[test]
+fn client_without_transactions_is_refused_before_the_job() {
+    for repeat in BOTH {
+        let fixture = Fixture::new(repeat);
+        fixture.client.fail_next(SimOperation::Transact, Effect::Before, ZkError::Unimplemented);
+        let error = fixture.run("a").unwrap_err();
+        assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+        assert_eq!(fixture.runs.get(), 0);
+    }
+}
+
+#[test]
+fn refused_marker_is_an_error() {
+    let fixture = Fixture::new(Repeat::Never);
+    let acl = [Acl::new(Permissions::READ, "world", "anyone")];
+    fixture.server.create_with_acl(DIR, b"", &acl);
+    assert!(fixture.run("a").unwrap_err().is_access_denied());
+    assert_eq!(fixture.runs.get(), 0);
+}
+
+#[test]
+fn any_text_is_a_key_unless_it_is_empty_or_too_long() {
+    let fixture = Fixture::new(Repeat::Never);
+    let longest = "k".repeat(255);
+    for key in ["a/b", "/", ".", "..", "done", "a\0b\n\u{7f}", "100%", "🦀", " ", "../../etc", &longest] {
+        assert_eq!(fixture.run(key).unwrap(), RunOutcome::Ran(7), "{key:?}");
+        assert!(is_done(&fixture.run(key).unwrap()), "{key:?}");
+        assert!(fixture.jobs.forget(key).unwrap(), "{key:?}");
+    }
+    for key in ["", &"k".repeat(256), &"k".repeat(300), &"ü".repeat(128)] {
+        for error in [fixture.run(key).unwrap_err(), fixture.jobs.forget(key).unwrap_err()] {
+            let is_named = error.to_string().contains("key");
+            assert!(error.is_invalid_argument() && is_named, "{key:?}: {error}");
+        }
+    }
+    let deep = format!("/{}", "d".repeat(4000));
+    let jobs = RunOnce::new(fixture.jobs.support.session(), &deep).unwrap();
+    let error = jobs.run(&longest, |_| Ok::<_, Infallible>(())).unwrap_err();
+    assert!(matches!(error, LockError::InvalidPath { .. }), "{error}");
+    assert!(matches!(
+        RunOnce::new(fixture.jobs.support.session(), "jobs"),
+        Err(LockError::InvalidPath { .. })
+    ));
+}
+
+#[test]
+fn forgotten_job_runs_again() {
+    let fixture = Fixture::new(Repeat::Never);
+    assert!(!fixture.jobs.forget("a").unwrap());
+    assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+    assert!(fixture.jobs.forget("a").unwrap());
+    assert!(!fixture.server.exists("/app/jobs/a"));
+    assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+}
+
+#[test]
+fn old_keys_are_reaped_but_not_those_in_progress() {
+    let fixture = Fixture::new(Repeat::Never);
+    assert_eq!(fixture.jobs.reap(Duration::ZERO).unwrap(), 0, "without a directory");
+    for key in ["a", "b/c"] {
+        assert_eq!(fixture.run(key).unwrap(), RunOutcome::Ran(7));
+    }
+    fixture.server.create("/app/jobs/other", b"");
+    assert_eq!(fixture.jobs.reap(Duration::from_secs(3600 * 24 * 365 * 300)).unwrap(), 0);
+    let outcome = fixture.jobs.run("d", |_| fixture.jobs.reap(Duration::ZERO));
+    assert!(matches!(outcome.unwrap(), RunOutcome::Ran(2)));
+    assert_eq!(fixture.server.children(DIR), ["d", "other"]);
+    assert!(is_done(&fixture.run("d").unwrap()));
+    assert_eq!(fixture.run("b/c").unwrap(), RunOutcome::Ran(7));
+}
+
+#[test]
+fn lost_session_is_an_error() {
+    let fixture = Fixture::new(Repeat::Never);
+    fixture.client.expire();
+    assert!(fixture.run("a").unwrap_err().is_session_lost());
+    assert!(fixture.jobs.forget("a").unwrap_err().is_session_lost());
+    assert!(fixture.jobs.reap(TIMEOUT).unwrap_err().is_session_lost());
+}

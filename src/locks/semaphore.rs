@@ -1,0 +1,236 @@
+//! [`Semaphore`]: a limited number of permits, shared by all processes.
+//!
+//! Origin: Curator's `InterProcessSemaphoreV2`, whose protocol this is: a lock on `<dir>/locks` lets
+//! one process at a time join `<dir>/leases`, where it waits until fewer requests are ahead than
+//! there are permits. The lock keeps the order and lets one process watch the directory. It is not
+//! needed for safety ([`permit`](crate::recipe::permit) has the proof), so its loss during the wait
+//! does no harm.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::error::{LockError, Operation, Result};
+use crate::lock_options::LockOptions;
+use crate::locks::blocking_lock::{BlockingLock, over_losses};
+use crate::locks::blocking_write_lock::result_after;
+use crate::locks::guard_signals::GuardSignals;
+use crate::locks::permit::Permit;
+use crate::protocol_support::ProtocolSupport;
+use crate::recipe::access::Access;
+use crate::recipe::naming_scheme::NamingScheme;
+use crate::recipe::path::ZNodePath;
+use crate::session::Session;
+use crate::wait::Wait;
+
+/// The directory of the lock whose owner may join the other one.
+const TURNS: &str = "locks";
+
+/// The directory whose children are the permits that are held.
+const LEASES: &str = "leases";
+
+/// A limited number of permits for all processes that use the same directory: at most so many of them
+/// do something at once.
+///
+/// Permits are granted first come, first served. One of those who wait watches the permits that are
+/// held, and each other one its predecessor, so a release wakes one of them. A permit is as safe as a
+/// lock: [`Permit::is_owner`] becomes false before the server can give the permit to another.
+///
+/// Each call makes a new request. So any number of threads may share one `Semaphore`, and one thread
+/// may hold several permits. A thread that waits for a permit while it holds the last one waits for
+/// itself.
+///
+/// # The number of permits
+/// Each client decides by its own number, which ZooKeeper does not store. If the numbers differ, at
+/// most the largest one of permits are held at once. All clients should use the same: to change it,
+/// stop those that use the former, or accept both for a while.
+///
+/// # With Curator
+/// Curator's `InterProcessSemaphoreV2` can share the directory: the requests are below
+/// `<dir>/locks` and `<dir>/leases`, with its names, whatever
+/// [`NamingScheme`](crate::NamingScheme) the options have. This does not read Curator's
+/// `SharedCountReader`. Curator's older `InterProcessSemaphore` uses another protocol.
+///
+/// An [event handler](crate::events::EventHandler) sees both requests, the former as an exclusive lock
+/// and the latter as a [permit](crate::LockKind::Permit).
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::{Semaphore, Session};
+///
+/// # fn convert_video() {}
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let converters = Semaphore::new(&session, "/app/converters", 4)?;
+/// let permit = converters.acquire()?;
+/// if permit.is_owner() {
+///     convert_video();
+/// }
+/// drop(permit); // released
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+pub struct Semaphore {
+    support: Arc<ProtocolSupport>,
+    dir: ZNodePath,
+    permits: NonZeroU32,
+    /// Its owner may join the leases.
+    turns: BlockingLock,
+    leases: BlockingLock,
+}
+
+impl Semaphore {
+    /// Makes a semaphore on a directory with the default [`LockOptions`]. Sends nothing: the first
+    /// request creates the directory if it is missing.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](LockError::InvalidPath), and [`InvalidArgument`](LockError::InvalidArgument)
+    /// for zero permits.
+    pub fn new(session: &Session, dir: &str, permits: u32) -> Result<Semaphore> {
+        Semaphore::with_options(session, dir, permits, LockOptions::new())
+    }
+
+    /// As [`new`](Semaphore::new), with other options.
+    ///
+    /// # Errors
+    /// As [`new`](Semaphore::new), and [`InvalidArgument`](LockError::InvalidArgument) for more than
+    /// about 1 MiB of data, too.
+    pub fn with_options(
+        session: &Session,
+        dir: &str,
+        permits: u32,
+        options: LockOptions,
+    ) -> Result<Semaphore> {
+        let dir = ZNodePath::parse(dir)?;
+        let Some(permits) = NonZeroU32::new(permits) else {
+            let rule = "a semaphore without permits would never be acquired".to_owned();
+            return Err(LockError::InvalidArgument { argument: "permits", rule });
+        };
+        let support = Arc::new(ProtocolSupport::with_options(session, options)?);
+        let lock_on = |name, access| -> Result<BlockingLock> {
+            // Longer than the directory.
+            let path = ZNodePath::parse(dir.child(name).as_str())?;
+            Ok(BlockingLock::new(Arc::clone(&support), path, access))
+        };
+        let turns = lock_on(TURNS, Access::Exclusive(NamingScheme::Curator))?;
+        let leases = lock_on(LEASES, Access::Permit(permits))?;
+        Ok(Semaphore { support, dir, permits, turns, leases })
+    }
+
+    /// Blocks until a permit is acquired.
+    ///
+    /// # Errors
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss): the request could not be created within the
+    ///   retries. Once it is in the queue, the call waits through losses of contact.
+    /// - [`SessionLost`](LockError::SessionLost): the session ended during the wait.
+    /// - [`RequestDeleted`](LockError::RequestDeleted): another client deleted the request's znode.
+    /// - [`AccessDenied`](LockError::AccessDenied), or another refusal of the server.
+    /// - [`Closed`](LockError::Closed): the semaphore or the session was closed.
+    ///
+    /// After an error no request is left in the queue.
+    pub fn acquire(&self) -> Result<Permit> {
+        match self.acquire_within(&Wait::forever())? {
+            Some(permit) => Ok(permit),
+            // Proof: a wait without a deadline does not time out.
+            None => Err(LockError::closed(Operation::LOCK, &self.dir)),
+        }
+    }
+
+    /// Acquires a permit if one is free, and returns `None` if all are held. Blocks only for the
+    /// server's answers: during an outage, through all retries.
+    ///
+    /// It never overtakes the first of those who wait. It may overtake the others in the moment
+    /// between two of them, when several permits become free at once.
+    ///
+    /// # Errors
+    /// As [`acquire`](Semaphore::acquire).
+    pub fn try_acquire(&self) -> Result<Option<Permit>> {
+        // Not in turn: another process that is acquiring a permit would be in the way of one that
+        // is free.
+        Ok(self.leases.try_lock()?.map(Permit::new))
+    }
+
+    /// Blocks until a permit is acquired, or until the wait times out: then it returns `None`.
+    ///
+    /// The time holds even if the network swallows every packet. The znodes of a request that timed
+    /// out are deleted in the background.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use zookeeper_recipes_lock::{Semaphore, Session};
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+    /// # fn convert_video() {}
+    /// let converters = Semaphore::new(&session, "/app/converters", 4)?;
+    /// match converters.try_acquire_for(Duration::from_secs(5))? {
+    ///     Some(_permit) => convert_video(),
+    ///     None => println!("too busy"),
+    /// }
+    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Semaphore::acquire), and [`Cancelled`](LockError::Cancelled).
+    pub fn try_acquire_for(&self, wait: impl Into<Wait>) -> Result<Option<Permit>> {
+        self.acquire_within(&wait.into())
+    }
+
+    /// Runs an operation with a permit, and then releases the permit, also when the operation
+    /// panics.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use zookeeper_recipes_lock::{Semaphore, Session};
+    /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+    /// # fn fetch() -> u32 { 1 }
+    /// let downloads = Semaphore::new(&session, "/app/downloads", 10)?;
+    /// let fetched = downloads.with_permit(|_permit| fetch())?;
+    /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Semaphore::acquire) before the operation. Afterwards, instead of the result:
+    /// the permit was lost while the operation ran. To keep the result even then, use `acquire`.
+    pub fn with_permit<T>(&self, operation: impl FnOnce(&Permit) -> T) -> Result<T> {
+        let permit = self.acquire()?;
+        let result = operation(&permit);
+        result_after(result, permit.release())
+    }
+
+    fn acquire_within(&self, wait: &Wait) -> Result<Option<Permit>> {
+        over_losses(&self.support, &self.dir, wait, || {
+            let Some(turn) = self.turns.wait(wait, &GuardSignals::of(1))? else { return Ok(None) };
+            let acquired = self.leases.wait(wait, &GuardSignals::of(1));
+            // After the lease is acquired, or its deletion has begun.
+            drop(turn);
+            Ok(acquired?.map(Permit::new))
+        })
+    }
+
+    /// Closes the semaphore: threads that wait for a permit fail with [`Closed`](LockError::Closed),
+    /// and so does every later call. Permits that are held and the session stay. Idempotent.
+    pub fn close(&self) {
+        self.support.close();
+    }
+
+    /// Returns the semaphore's directory.
+    #[must_use]
+    pub fn dir(&self) -> &str {
+        self.dir.as_str()
+    }
+
+    /// Returns the number of permits by which this client decides.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.permits.get()
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("dir", &self.dir())
+            .field("permits", &self.permits)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

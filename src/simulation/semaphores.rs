@@ -1,0 +1,92 @@
+//! The users of the semaphore, and what must hold for its permits.
+
+use std::sync::Arc;
+
+use super::checks::keeps_waiting;
+use super::guards::User;
+use super::holds::Holding;
+use super::locks::options;
+use super::scheduler::{LEASES, SEMAPHORE};
+use super::world::{World, short};
+use crate::{Permit, Semaphore};
+
+impl World {
+    /// No more permits are owned than there are, and none with so many requests ahead of it. As for
+    /// locks, another client may delete the znode of an owner, which then must only notice in time.
+    pub(super) fn check_permits(&self) -> Option<String> {
+        let permits = self.profile.permits as usize;
+        if permits == 0 {
+            return None;
+        }
+        let children = self.zookeeper.children(LEASES);
+        let mut owners = Vec::new();
+        for (owner, id) in self.owning_requests(LEASES) {
+            let Some(id) = id else { return Some(format!("{owner} owns a permit without a znode")) };
+            if self.state().deleted_by_another.contains(&id) {
+                continue;
+            }
+            let name = &id[LEASES.len() + 1..];
+            if !children.iter().any(|child| child == name) {
+                return Some(format!("{owner} owns a permit but its znode {} is deleted", short(&id)));
+            }
+            let ahead = children.iter().filter(|child| keeps_waiting(child, name)).count();
+            if ahead >= permits {
+                return Some(format!("{owner} owns one of {permits} permits but {ahead} are before it"));
+            }
+            owners.push(owner);
+        }
+        (owners.len() > permits).then(|| format!("{owners:?} own {permits} permits"))
+    }
+}
+
+impl User {
+    /// Acquires a permit in one of the four ways, holds it, and releases it.
+    pub(super) fn use_semaphore(&self) {
+        let tag = self.new_tag();
+        let options = options(&self.world).data(&*tag);
+        let permits = self.world.profile.permits;
+        let semaphore = Semaphore::with_options(&self.session, SEMAPHORE, permits, options);
+        let semaphore = Arc::new(semaphore.expect("a good path"));
+        let of_closer = Arc::clone(&semaphore);
+        self.sometimes_close(move || of_closer.close());
+        let way = self.world.state().random.below(6);
+        self.world.note("uses the semaphore");
+        let outcome = match way {
+            0 => semaphore.with_permit(|permit| self.hold(&[permit.guard()])).map(|()| None),
+            1 => semaphore.try_acquire(),
+            2 => semaphore.acquire().map(Some),
+            _ => self.wait_limited(|wait| semaphore.try_acquire_for(wait)),
+        };
+        match outcome {
+            Ok(Some(permit)) => self.keep_permit(permit),
+            Ok(None) if way == 0 => {}
+            Ok(None) => self.check_that_nothing_is_held(&tag),
+            Err(error) => {
+                self.world.note(format!("the semaphore fails: {error}"));
+                self.check_error(&error);
+                if way > 1 {
+                    self.check_loss(&error);
+                }
+                self.check_that_nothing_is_held(&tag);
+            }
+        }
+    }
+
+    /// Acts with a permit, and releases it.
+    fn keep_permit(&self, permit: Permit) {
+        let _holding = Holding::of(&self.world, [permit.guard().request()]);
+        self.hold(&[permit.guard()]);
+        let drops = self.world.state().random.one_in(3);
+        if drops {
+            return drop(permit);
+        }
+        let held = permit.loss().is_none();
+        let released = permit.release();
+        self.world.note(format!("releases a permit: {released:?}"));
+        if let Err(error) = released {
+            if held && self.world.profile.is_calm() && !error.is_closed() {
+                self.world.fail(format!("a permit was held, but its release failed: {error}"));
+            }
+        }
+    }
+}
