@@ -79,8 +79,10 @@
 //!   that name.
 //! - `tls`: encrypted connections, by rustls.
 //! - `cli`: the program `zklock`, which runs commands under a lock and shows queues.
-//! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command, and [`conformance`], checks
-//!   for other clients.
+//! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command and a clock that a test
+//!   sets, and [`conformance`], checks for other clients.
+//! - `test-server`: `test_server`, real servers and a network that fails on command. Unix only; needs
+//!   Java and ZooKeeper.
 //!
 //! # Logging
 //! The crate logs through [`log`], always with the znode or the directory: `debug` for steps,
@@ -93,6 +95,7 @@
 //! crate held, so it may call this crate. It should not wait for a lock, as that blocks a thread of
 //! the session. A panic of the logger is caught.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![warn(
     missing_docs,
@@ -107,12 +110,14 @@
 
 mod client;
 #[cfg(any(test, feature = "test-util"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 pub mod conformance;
 mod connection;
 mod directory;
 mod error;
 mod error_kind;
 #[cfg(any(test, feature = "test-util"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 pub mod fake;
 mod lock_options;
 mod lock_order;
@@ -129,6 +134,9 @@ mod retry;
 mod session;
 #[cfg(test)]
 mod simulation;
+#[cfg(all(unix, feature = "test-server"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "test-server")))]
+pub mod test_server;
 #[cfg(test)]
 mod testing;
 mod tracking;
@@ -139,6 +147,7 @@ pub use client::{
     PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 #[cfg(feature = "tls")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use connection::TlsConfig;
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
@@ -175,16 +184,22 @@ pub use wait::{CancelToken, Wait};
 /// The channels that the public interface returns.
 pub use crossbeam_channel;
 #[cfg(feature = "zookeeper")]
+#[cfg_attr(docsrs, doc(cfg(feature = "zookeeper")))]
 pub use zookeeper;
 
 /// The README's examples, compiled.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "test-util"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guarantees.md")]
 struct Guarantees;
+
+/// Its servers are real, its leases those of a virtual clock.
+#[cfg(all(doctest, unix, feature = "test-util", feature = "test-server"))]
+#[doc = include_str!("../docs/testing.md")]
+struct Testing;
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,18 @@
 //! A queue while its counter comes to its end, one step a byte: two owners never exclude each
-//! other, and no request waits for ever.
+//! other, no more own than there are permits, and no request waits for ever.
 
 #![no_main]
+
+use std::num::NonZeroU32;
 
 use libfuzzer_sys::fuzz_target;
 use zookeeper_recipes_lock::laws;
 
-fuzz_target!(|input: (i8, bool, &[u8])| {
-    let (from_the_end, wraps, steps) = input;
-    laws::check_history(i32::MAX.wrapping_add(i32::from(from_the_end)), wraps, steps);
+fuzz_target!(|input: (i8, bool, u8, &[u8])| {
+    let (from_the_end, wraps, permits, steps) = input;
+    let start = i32::MAX.wrapping_add(i32::from(from_the_end));
+    match NonZeroU32::new(u32::from(permits % 4)) {
+        Some(permits) => laws::check_permit_history(start, wraps, permits, steps),
+        None => laws::check_history(start, wraps, steps),
+    }
 });

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
@@ -87,7 +87,7 @@ impl SimulatedClient {
         request: impl FnOnce(&mut State) -> ZkResult<T>,
     ) -> ZkResult<T> {
         let mut state = self.shared.lock();
-        self.send(&mut state)?;
+        self.travel(&mut state, |state| self.send(state))?;
         if let Some(stop_point) = self.client(&mut state).script.plan(operation).before.pop_front() {
             drop(state);
             stop_point();
@@ -119,8 +119,25 @@ impl SimulatedClient {
         {
             self.inject(kind, &mut state)?;
         }
-        self.receive(connection, &mut state)?;
+        self.travel(&mut state, |state| self.receive(connection, state))?;
         result
+    }
+
+    /// Blocks for half of the delay of a call, and as long as `pass` does. Fails at once if that
+    /// fails.
+    fn travel(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        pass: impl Fn(&mut MutexGuard<'_, State>) -> ZkResult<()>,
+    ) -> ZkResult<()> {
+        let delay = self.client(state).delay / 2;
+        let arrival = (!delay.is_zero()).then(|| Instant::now() + delay);
+        pass(state)?;
+        while let Some(arrival) = arrival.filter(|arrival| Instant::now() < *arrival) {
+            self.shared.wait_until(state, arrival);
+            pass(state)?;
+        }
+        Ok(())
     }
 
     fn inject(&self, fault: FaultKind, state: &mut State) -> ZkResult<()> {

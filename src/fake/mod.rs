@@ -2,10 +2,13 @@
 //! need a fault at a chosen moment.
 //!
 //! It lives in memory and in one process, and is fully deterministic: no threads, no clock, no
-//! randomness. Every call is executed immediately on the calling thread. Faults are verbs of
+//! randomness. Every call is executed immediately on the calling thread, unless a test
+//! [delays](SimulatedClient::delay) it. Faults are verbs of
 //! [`SimulatedClient`]: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`. `before_next`
 //! and `after_next` stop a call at the point of a race. The actions of other clients are verbs of
-//! [`SimulatedZooKeeper`].
+//! [`SimulatedZooKeeper`]. On a [`VirtualClock`] the time of a session passes on command. A
+//! [`SimulatedLeadership`] is for functions that take a [`Leadership`](crate::Leadership).
+//! `docs/testing.md` in the repository shows whole tests.
 //!
 //! ```
 //! use std::time::Duration;
@@ -31,13 +34,17 @@
 
 mod access;
 mod client;
+mod clock;
 mod faults;
+mod jobs;
+mod leadership;
 mod log;
 mod requests;
 mod served;
 mod state;
 mod tree;
 mod verbs;
+mod virtual_runtime;
 mod watches;
 
 #[cfg(test)]
@@ -55,7 +62,9 @@ use state::{Shared, State};
 
 pub use access::ReadChecks;
 pub use client::SimulatedClient;
+pub use clock::VirtualClock;
 pub use faults::{Effect, SimOperation};
+pub use leadership::SimulatedLeadership;
 pub use log::Call;
 #[cfg(test)]
 pub(crate) use served::{Connection, Fired, View};

@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::access::{Identity, ReadChecks};
 use super::faults::Script;
+use super::jobs::{self, Parked};
 use super::log::Log;
 use super::served::{Fired, Served};
 use super::tree::{Change, Tree};
@@ -42,6 +43,8 @@ pub(super) struct State {
     outbox: VecDeque<(EventSink, ClientEvent)>,
     /// The thread that is running a sink.
     deliverer: Option<ThreadId>,
+    /// Jobs on a virtual clock that wait for a change.
+    parked: Vec<Parked>,
 }
 
 /// A client's end of its connection.
@@ -58,6 +61,8 @@ pub(super) struct Client {
     pub(super) sink: Option<EventSink>,
     /// What the server grants at the next reconnect.
     pub(super) session_timeout: Duration,
+    /// How long each call takes.
+    pub(super) delay: Duration,
     pub(super) report_delay: Duration,
     pub(super) min_idle_for_ping: Duration,
     pub(super) identities: Vec<Identity>,
@@ -98,6 +103,7 @@ impl Shared {
             read_checks: ReadChecks::default(),
             outbox: VecDeque::new(),
             deliverer: None,
+            parked: Vec::new(),
         };
         Shared { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -107,7 +113,17 @@ impl Shared {
     }
 
     pub(super) fn wait(&self, state: &mut MutexGuard<'_, State>) {
+        state.parked.extend(jobs::park());
         self.changed.wait(state);
+    }
+
+    pub(super) fn wait_until(&self, state: &mut MutexGuard<'_, State>, moment: Instant) {
+        self.changed.wait_until(state, moment);
+    }
+
+    fn notify(&self, state: &mut State) {
+        state.parked.drain(..).for_each(Parked::resume);
+        self.changed.notify_all();
     }
 
     /// Releases the lock and returns when every queued event is delivered, by this thread or
@@ -116,7 +132,7 @@ impl Shared {
     /// A sink that calls back here, against its contract, does not wait for itself: its thread
     /// delivers the rest when the sink returns.
     pub(super) fn deliver<'a>(&'a self, mut state: MutexGuard<'a, State>) {
-        self.changed.notify_all();
+        self.notify(&mut state);
         loop {
             match state.deliverer {
                 Some(deliverer) if deliverer == thread::current().id() => return,
@@ -143,8 +159,9 @@ struct Delivery<'a>(&'a Shared);
 
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
-        self.0.lock().deliverer = None;
-        self.0.changed.notify_all();
+        let mut state = self.0.lock();
+        state.deliverer = None;
+        self.0.notify(&mut state);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod blocking;
 mod calls;
+mod clock;
 mod contact;
 mod tree;
 mod watches;

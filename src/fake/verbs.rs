@@ -122,6 +122,14 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
+    /// Makes every later call take this much longer, as a server far away does: half of it before
+    /// the call takes effect, half of it before the reply arrives. Events are not delayed. It is
+    /// real time, also on a [`VirtualClock`](super::VirtualClock), whose time stands still
+    /// meanwhile. [`Duration::ZERO`] ends it.
+    pub fn delay(&self, delay: Duration) {
+        self.client(&mut self.shared.lock()).delay = delay;
+    }
+
     /// Gives the client an identity. ACLs may name it, and the scheme `auth` is replaced by it in
     /// the ACL of a new znode.
     pub fn authenticate(&self, scheme: &str, id: &str) {

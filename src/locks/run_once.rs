@@ -157,8 +157,8 @@ impl RunOnce {
     /// - As [`BlockingWriteLock::try_lock`](crate::BlockingWriteLock::try_lock).
     ///
     /// Under [`Repeat::Never`] the job has not run after an error. But after
-    /// [`ConnectionLoss`](LockError::ConnectionLoss) and [`SessionLost`](LockError::SessionLost) the
-    /// key may be marked. Under [`Repeat::UntilSuccess`] the job may have run:
+    /// [`ConnectionLoss`](LockError::ConnectionLoss), [`SessionLost`](LockError::SessionLost) and
+    /// [`OutcomeUnknown`](LockError::OutcomeUnknown) the key may be marked. Under [`Repeat::UntilSuccess`] the job may have run:
     /// [`NotOwner`](LockError::NotOwner), for one, means that the lock was lost before the marker was
     /// written.
     pub fn run<T, E>(
@@ -241,8 +241,11 @@ impl RunOnce {
             });
             match marked {
                 Ok(_) => Ok(None),
-                // A late first attempt, or somebody who does not use the lock.
-                Err(error @ LockError::Server { source: ZkError::NodeExists, .. }) => {
+                // A late first attempt, somebody who does not use the lock, or an unreadable reply.
+                Err(
+                    error @ (LockError::Server { source: ZkError::NodeExists, .. }
+                    | LockError::OutcomeUnknown { .. }),
+                ) => {
                     let marker = self.read(key)?.ok_or(error)?;
                     Ok((marker.id != id).then_some(marker))
                 }

@@ -108,6 +108,7 @@ impl SessionBuilder {
 
     /// Encrypts the connection with TLS.
     #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn tls(self, tls: TlsConfig) -> SessionBuilder {
         SessionBuilder { tls: Some(tls), ..self }
     }

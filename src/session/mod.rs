@@ -39,7 +39,7 @@ pub use self::builder::SessionBuilder;
 pub use self::clock::Moment;
 pub(crate) use self::clock::{Clock, SystemClock};
 use self::events::{EventHandler, Events};
-#[cfg(test)]
+#[cfg(any(test, feature = "test-util"))]
 pub(crate) use self::job::Job;
 pub(crate) use self::lease::{Admission, ConnectionNumber, Ownership};
 pub(crate) use self::listings::{Listing, ListingReader, Listings};
@@ -50,8 +50,8 @@ pub(crate) use self::removal::Target;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::runner::{Runner, Task};
 pub(crate) use self::runtime::{Priority, Runtime, Threads, is_disconnected};
-#[cfg(test)]
-pub(crate) use self::runtime::{Signal, is_ready};
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use self::runtime::{Signal, is_ready, select_of};
 #[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
 pub(crate) use self::state::{CallKind, Core, WatchOutcome};
@@ -157,6 +157,7 @@ impl Session {
     /// [`Connect`](LockError::Connect) if the handle is closed or has no contact within that time,
     /// [`Thread`](LockError::Thread).
     #[cfg(feature = "zookeeper")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "zookeeper")))]
     pub fn from_zookeeper(zk: Arc<zookeeper::ZooKeeper>, session_timeout: Duration) -> Result<Session> {
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;
@@ -439,7 +440,7 @@ fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
     if core.state() == SessionState::Connected { Ok(()) } else { Err(contact.failed(&why)) }
 }
 
-fn check_timeout(timeout: Duration) -> Result<()> {
+pub(crate) fn check_timeout(timeout: Duration) -> Result<()> {
     if (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
         return Ok(());
     }

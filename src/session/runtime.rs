@@ -99,7 +99,7 @@ impl<T: Send + 'static> Signal for Receiver<T> {
 }
 
 /// Whether one of the signals is ready.
-#[cfg(test)]
+#[cfg(any(test, feature = "test-util"))]
 pub(crate) fn is_ready(signals: &[&dyn Signal]) -> bool {
     select_of(signals).try_ready().is_ok()
 }
@@ -109,7 +109,8 @@ pub(crate) fn is_disconnected(latch: &Receiver<Infallible>) -> bool {
     latch.try_recv() == Err(TryRecvError::Disconnected)
 }
 
-fn select_of<'a>(signals: &[&'a dyn Signal]) -> Select<'a> {
+/// A selection among the signals.
+pub(crate) fn select_of<'a>(signals: &[&'a dyn Signal]) -> Select<'a> {
     let mut select = Select::new();
     for signal in signals {
         signal.add_to(&mut select);

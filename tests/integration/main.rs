@@ -32,6 +32,8 @@ mod listening;
 mod locking;
 mod multi;
 mod ported;
+#[cfg(feature = "test-server")]
+mod published;
 mod recoverable;
 mod reentrant;
 mod revoking;

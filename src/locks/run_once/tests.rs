@@ -226,6 +226,9 @@ fn lost_reply_to_the_marker_neither_repeats_nor_loses_the_job() {
             fixture.assert_marked("a");
         }
     }
+    let fixture = Fixture::new(Repeat::Never);
+    fixture.client.fail_next(SimOperation::Transact, Effect::After, ZkError::MarshallingError);
+    assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7), "an unreadable reply");
     // The marker after the job.
     for when in [Effect::Before, Effect::After] {
         let fixture = Fixture::new(Repeat::UntilSuccess);

@@ -188,6 +188,11 @@ impl Front<'_> {
     }
 
     fn open_session(&mut self) {
+        // The client has left this connection: nobody would use the session, and a server would end
+        // it unused.
+        if self.transport.is_late {
+            return self.close();
+        }
         let session = self.world.open_session(self.client, self.transport);
         self.accept(session);
     }

@@ -1,0 +1,310 @@
+//! [`VirtualClock`]: the time of sessions in a test, which passes on command.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::{Condvar, Mutex};
+
+use super::jobs::{self, Jobs, Parked};
+use super::virtual_runtime::VirtualRuntime;
+use crate::client::ZooKeeperClient;
+use crate::error::Result;
+use crate::session::{Factory, FirstContact, Job, Moment, Runtime, Session, Threads, check_timeout};
+
+/// How long [`VirtualClock::await_waiting_calls`] waits, in real time.
+const MAX_AWAIT: Duration = Duration::from_secs(30);
+
+/// A clock for sessions in a test: their time passes only in [`advance`](VirtualClock::advance), and
+/// an hour takes milliseconds. A clone is another handle to the same clock.
+///
+/// Leases, keep-alives, retries and deadlines follow it. The sessions have real threads. A session's
+/// client must not need time itself, as [`SimulatedClient`](super::SimulatedClient): the crate's own
+/// connection runs on the system's clock.
+///
+/// ```
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::BlockingWriteLock;
+/// use zookeeper_recipes_lock::fake::{SimulatedZooKeeper, VirtualClock};
+///
+/// let (zookeeper, clock) = (SimulatedZooKeeper::new(), VirtualClock::new());
+/// let client = zookeeper.connect(Duration::from_secs(30));
+/// let session = clock.open(client.clone())?;
+/// let guard = BlockingWriteLock::new(&session, "/locks/report")?.lock()?;
+///
+/// clock.advance(Duration::from_secs(3600)); // in contact
+/// assert!(guard.is_owner());
+///
+/// client.swallow();
+/// clock.advance(Duration::from_secs(30));
+/// assert!(!guard.is_owner());
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+///
+/// # Deadlines
+/// A call with a deadline, such as [`try_lock_for`](crate::BlockingWriteLock::try_lock_for), waits
+/// until another thread has advanced the clock that far. On the only thread of a test it never
+/// returns. [`await_waiting_calls`](VirtualClock::await_waiting_calls) returns once a call on another
+/// thread waits. A [`Wait`](crate::Wait) counts from the call that it is given to, and in a call that
+/// waits for several locks from each.
+///
+/// [`Session::close`](crate::Session::close) waits for the server's confirmation, with a deadline.
+/// While the client swallows, drop the session instead, which does not wait.
+#[derive(Clone)]
+pub struct VirtualClock {
+    time: Arc<Time>,
+}
+
+impl VirtualClock {
+    /// Makes a clock that stands still.
+    #[must_use]
+    pub fn new() -> VirtualClock {
+        let state = State { now: START, last: 0, due: BTreeMap::new() };
+        let time = Time {
+            state: Mutex::new(state),
+            alarm_set: Condvar::new(),
+            jobs: Arc::default(),
+            advancing: Mutex::default(),
+        };
+        VirtualClock { time: Arc::new(time) }
+    }
+
+    /// Opens a session on this clock, as [`Session::from_client`] does. The client must be connected.
+    ///
+    /// # Errors
+    /// As [`Session::from_client`].
+    pub fn open(&self, client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
+        let session_timeout = client.session_timeout();
+        check_timeout(session_timeout)?;
+        let runtime = self.runtime()?;
+        let contact = FirstContact::by(runtime.now(), session_timeout, "the given client");
+        Session::open(Ok(client), runtime, None, contact)
+    }
+
+    /// Opens a session on this clock that is replaced when it is lost, as
+    /// [`Session::from_client_factory`] does. The clients must be connected.
+    ///
+    /// The replacement has a thread for which [`advance`](VirtualClock::advance) does not wait.
+    ///
+    /// # Errors
+    /// As [`Session::from_client_factory`].
+    pub fn open_replaced(
+        &self,
+        factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
+    ) -> Result<Session> {
+        let clock = self.clone();
+        let runtime = move || Ok(clock.runtime()? as Arc<dyn Runtime>);
+        Session::open_replaced(Factory { runtime: Box::new(runtime), client: Box::new(factory) })
+    }
+
+    fn runtime(&self) -> Result<Arc<VirtualRuntime>> {
+        Ok(Arc::new(VirtualRuntime::new(Threads::start()?, Arc::clone(&self.time))))
+    }
+
+    /// Lets this time pass. What is due on the sessions happens at its moment and in its order.
+    ///
+    /// Returns when the threads of the sessions are idle: their calls of the client have returned or
+    /// are swallowed, and their listeners have been called. It does not wait for the test's own
+    /// threads, nor for a [`Candidate`](crate::Candidate)'s. A listener that blocks delays it by two
+    /// seconds. `advance(Duration::ZERO)` only waits.
+    pub fn advance(&self, time: Duration) {
+        self.time.advance(time);
+    }
+
+    /// Returns how much time has passed on this clock.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.time.now().since(START)
+    }
+
+    /// Returns the present moment of this clock. Unlike that of [`Moment::now`], it has nothing to
+    /// do with the system's clock.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.time.now()
+    }
+
+    /// Returns the number of calls that wait for a deadline on this clock.
+    #[must_use]
+    pub fn waiting_calls(&self) -> usize {
+        self.time.state.lock().waiting_calls()
+    }
+
+    /// Blocks, in real time, until so many calls wait for a deadline on this clock, or more.
+    ///
+    /// # Panics
+    /// If there are fewer for 30 seconds.
+    #[allow(clippy::panic, reason = "a test waits for a call that nobody makes")]
+    #[track_caller]
+    pub fn await_waiting_calls(&self, calls: usize) {
+        let limit = Instant::now() + MAX_AWAIT;
+        let mut state = self.time.state.lock();
+        while state.waiting_calls() < calls {
+            if self.time.alarm_set.wait_until(&mut state, limit).timed_out() {
+                panic!("only {} of {calls} calls wait for a deadline", state.waiting_calls());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl VirtualClock {
+    /// Whether nothing is set to happen on this clock.
+    pub(super) fn is_idle(&self) -> bool {
+        self.time.state.lock().due.is_empty()
+    }
+}
+
+impl Default for VirtualClock {
+    fn default() -> VirtualClock {
+        VirtualClock::new()
+    }
+}
+
+impl fmt::Debug for VirtualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VirtualClock").field("elapsed", &self.elapsed()).finish_non_exhaustive()
+    }
+}
+
+/// Far enough from the origin for moments before it.
+const START: Moment = Moment::from_nanos(1 << 60);
+
+/// What is due is kept by its moment, and then in the order in which it was set.
+type Key = (Moment, u64);
+
+/// What the handles of a clock and the sessions on it share.
+pub(super) struct Time {
+    state: Mutex<State>,
+    /// Notified when a call begins to wait for a deadline.
+    alarm_set: Condvar,
+    pub(super) jobs: Arc<Jobs>,
+    /// Held by the one thread that advances.
+    advancing: Mutex<()>,
+}
+
+struct State {
+    now: Moment,
+    last: u64,
+    due: BTreeMap<Key, Due>,
+}
+
+enum Due {
+    Timer(Arc<Threads>, Job),
+    /// Dropped to end a wait. The job that waits, if it is one.
+    Alarm(Sender<Infallible>, Option<Parked>),
+}
+
+impl Time {
+    pub(super) fn now(&self) -> Moment {
+        self.state.lock().now
+    }
+
+    fn advance(&self, time: Duration) {
+        let this_job = jobs::park();
+        let advancing = self.advancing.lock();
+        let end = self.now().after(time);
+        loop {
+            self.jobs.await_idle();
+            let Some(due) = self.next_due(end) else { break };
+            match due {
+                Due::Timer(threads, job) => threads.at(IMMEDIATELY, self.jobs.track(job)),
+                Due::Alarm(alarm, job) => {
+                    job.into_iter().for_each(Parked::resume);
+                    drop(alarm);
+                }
+            }
+        }
+        drop(advancing);
+        this_job.into_iter().for_each(Parked::resume);
+    }
+
+    /// Takes what is due first, not after `end`, and moves on to its moment; or to `end` if there is
+    /// nothing.
+    fn next_due(&self, end: Moment) -> Option<Due> {
+        let mut state = self.state.lock();
+        let first = state.due.first_entry().filter(|first| first.key().0 <= end);
+        let Some(first) = first else {
+            state.now = end;
+            return None;
+        };
+        let ((moment, _), due) = first.remove_entry();
+        state.now = state.now.max(moment);
+        Some(due)
+    }
+
+    /// Has a job run on the timer thread at this moment.
+    pub(super) fn set_timer(&self, threads: &Arc<Threads>, moment: Moment, job: Job) {
+        let mut state = self.state.lock();
+        if moment > state.now {
+            state.set(moment, Due::Timer(Arc::clone(threads), job));
+            return;
+        }
+        drop(state);
+        threads.at(IMMEDIATELY, self.jobs.track(job));
+    }
+
+    /// Drops the timers of a session.
+    pub(super) fn drop_timers(&self, threads: &Arc<Threads>) {
+        let is_dropped = |due: &Due| matches!(due, Due::Timer(owner, _) if Arc::ptr_eq(owner, threads));
+        let dropped: Vec<Due> = {
+            let mut state = self.state.lock();
+            let keys: Vec<Key> =
+                state.due.iter().filter(|(_, due)| is_dropped(due)).map(|(key, _)| *key).collect();
+            keys.iter().filter_map(|key| state.due.remove(key)).collect()
+        };
+        // Outside the lock: a job may hold the last handle of something.
+        drop(dropped);
+    }
+
+    pub(super) fn set_alarm(self: &Arc<Time>, moment: Moment) -> Alarm {
+        let (alarm, rung) = bounded(0);
+        let mut state = self.state.lock();
+        // Otherwise it has rung.
+        let key = (moment > state.now).then(|| state.set(moment, Due::Alarm(alarm, jobs::present())));
+        self.alarm_set.notify_all();
+        Alarm { time: Arc::clone(self), key, rung }
+    }
+}
+
+impl State {
+    fn set(&mut self, moment: Moment, due: Due) -> Key {
+        self.last += 1;
+        let key = (moment, self.last);
+        self.due.insert(key, due);
+        key
+    }
+
+    fn waiting_calls(&self) -> usize {
+        self.due.values().filter(|due| matches!(due, Due::Alarm(_, None))).count()
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Time").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
+/// Long past on the clock of the timer threads.
+const IMMEDIATELY: Moment = Moment::from_nanos(0);
+
+/// A deadline for which a thread waits.
+pub(super) struct Alarm {
+    time: Arc<Time>,
+    key: Option<Key>,
+    /// Disconnected from that moment on.
+    pub(super) rung: Receiver<Infallible>,
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            let alarm = self.time.state.lock().due.remove(&key);
+            drop(alarm);
+        }
+    }
+}

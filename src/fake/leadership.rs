@@ -1,0 +1,167 @@
+//! [`SimulatedLeadership`]: a leadership that a test makes and ends.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{SimulatedClient, SimulatedZooKeeper, VirtualClock};
+use crate::error::Result;
+use crate::locks::{BlockingWriteLock, Leadership};
+use crate::recipe::revocation;
+use crate::session::Session;
+use crate::wait::CancelToken;
+
+const DIR: &str = "/election";
+
+/// The session timeout of [`SimulatedLeadership::new`].
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a verb waits for its effect, in real time and on a clock.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+const MAX_ADVANCE: Duration = Duration::from_secs(1);
+
+/// A new owner watches its znode after this time.
+const STEP: Duration = Duration::from_millis(100);
+
+/// A [`Leadership`] without an election, for tests of functions that take one. It derefs to it.
+///
+/// It has a [`SimulatedZooKeeper`] for itself. Its verbs return when the leadership shows their
+/// effect.
+///
+/// ```
+/// use zookeeper_recipes_lock::Leadership;
+/// use zookeeper_recipes_lock::fake::SimulatedLeadership;
+///
+/// // The code under test.
+/// fn balance_shards(leadership: &Leadership, shards: &mut Vec<u32>) {
+///     if leadership.is_leader() {
+///         shards.push(1);
+///     }
+/// }
+///
+/// let (leadership, mut shards) = (SimulatedLeadership::new()?, Vec::new());
+/// balance_shards(&leadership, &mut shards);
+/// leadership.take_away();
+/// balance_shards(&leadership, &mut shards);
+/// assert_eq!(shards, [1]);
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+pub struct SimulatedLeadership {
+    // Released before the session is closed.
+    leadership: Leadership,
+    stop: CancelToken,
+    session: Session,
+    client: Arc<SimulatedClient>,
+    zookeeper: SimulatedZooKeeper,
+    clock: Option<VirtualClock>,
+}
+
+impl SimulatedLeadership {
+    /// Makes one in real time.
+    ///
+    /// # Errors
+    /// [`Thread`](crate::LockError::Thread).
+    pub fn new() -> Result<SimulatedLeadership> {
+        SimulatedLeadership::on(Session::from_client, None)
+    }
+
+    /// Makes one on this clock. Its session timeout is 30 seconds. A verb may advance the clock by a
+    /// tenth of a second, until the new owner watches its znode.
+    ///
+    /// # Errors
+    /// As [`new`](SimulatedLeadership::new).
+    pub fn with_clock(clock: &VirtualClock) -> Result<SimulatedLeadership> {
+        SimulatedLeadership::on(|client| clock.open(client), Some(clock.clone()))
+    }
+
+    fn on(
+        open: impl FnOnce(Arc<dyn crate::ZooKeeperClient>) -> Result<Session>,
+        clock: Option<VirtualClock>,
+    ) -> Result<SimulatedLeadership> {
+        let zookeeper = SimulatedZooKeeper::new();
+        let client = zookeeper.connect(SESSION_TIMEOUT);
+        let session = open(client.clone())?;
+        let stop = CancelToken::new();
+        let guard = BlockingWriteLock::new(&session, DIR)?.lock()?;
+        let leadership = Leadership::new(guard, &stop);
+        Ok(SimulatedLeadership { leadership, stop, session, client, zookeeper, clock })
+    }
+
+    /// Stops the candidate, as [`Candidate::stop`](crate::Candidate::stop) does: the closure should
+    /// return, and still leads.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Asks for the leadership, as a [`Revoker`](crate::Revoker) does. Does nothing once it is lost.
+    pub fn request_revocation(&self) {
+        if self.zookeeper.exists(self.id()) {
+            self.zookeeper.set_data(self.id(), revocation::MESSAGE);
+            self.settle(|| self.should_stop());
+        }
+    }
+
+    /// Takes the leadership away: another client deletes its znode.
+    pub fn take_away(&self) {
+        if self.zookeeper.exists(self.id()) {
+            self.zookeeper.delete(self.id());
+            self.settle(|| !self.is_leader());
+        }
+    }
+
+    /// Ends the leadership with its session.
+    pub fn expire(&self) {
+        self.client.expire();
+        self.settle(|| !self.is_leader());
+    }
+
+    /// Waits until the session knows what has happened. Without contact it cannot.
+    fn settle(&self, is_known: impl Fn() -> bool) {
+        if let Some(clock) = &self.clock {
+            let limit = clock.elapsed() + MAX_ADVANCE;
+            clock.advance(Duration::ZERO);
+            while !is_known() && clock.elapsed() < limit {
+                clock.advance(STEP);
+            }
+            return;
+        }
+        let limit = Instant::now() + MAX_WAIT;
+        while !is_known() && Instant::now() < limit {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Returns the session, for code under test that needs one too.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Returns the session's client, for other faults.
+    #[must_use]
+    pub fn client(&self) -> &Arc<SimulatedClient> {
+        &self.client
+    }
+
+    /// Returns the server.
+    #[must_use]
+    pub fn zookeeper(&self) -> &SimulatedZooKeeper {
+        &self.zookeeper
+    }
+}
+
+impl Deref for SimulatedLeadership {
+    type Target = Leadership;
+
+    fn deref(&self) -> &Leadership {
+        &self.leadership
+    }
+}
+
+impl fmt::Debug for SimulatedLeadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedLeadership").field("leadership", &self.leadership).finish_non_exhaustive()
+    }
+}

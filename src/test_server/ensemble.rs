@@ -1,0 +1,218 @@
+//! [`TestEnsemble`]: several real ZooKeeper servers that elect a leader.
+
+use std::io;
+use std::sync::Arc;
+
+use super::net::free_port;
+use super::options::ServerOptions;
+use super::server::{TRIES, TestServer};
+use super::wait::{holds_within, some_within};
+
+/// An ensemble of ZooKeeper servers on loopback ports. They are named by their index, from 0. They
+/// end when this value is dropped or the test process ends.
+///
+/// ```no_run
+/// use zookeeper_recipes_lock::test_server::TestEnsemble;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let ensemble = TestEnsemble::start(3)?;
+/// let leader = ensemble.leader()?;
+/// ensemble.server(leader).kill()?;
+/// assert_ne!(ensemble.leader()?, leader);
+/// ensemble.restart(leader)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct TestEnsemble {
+    servers: Vec<Arc<TestServer>>,
+    options: ServerOptions,
+}
+
+impl TestEnsemble {
+    /// Starts so many servers and returns once all of them serve.
+    ///
+    /// # Errors
+    /// As [`TestServer::start`].
+    pub fn start(size: usize) -> io::Result<TestEnsemble> {
+        TestEnsemble::start_with(size, &ServerOptions::new())
+    }
+
+    /// Starts so many servers with these options and returns once all of them serve.
+    ///
+    /// # Errors
+    /// As [`TestServer::start`].
+    pub fn start_with(size: usize, options: &ServerOptions) -> io::Result<TestEnsemble> {
+        TestEnsemble::try_ports(|| {
+            // Limits in ticks. With the default tick a follower drops a silent leader after 3 s.
+            let options = with_servers(options, size, None)?.config("syncLimit=6");
+            let servers = (1..=size).map(|id| TestServer::prepare(id, &options).map(Arc::new));
+            let ensemble = TestEnsemble { servers: servers.collect::<io::Result<_>>()?, options };
+            ensemble.launch(&ensemble.servers)?;
+            Ok(ensemble)
+        })
+    }
+
+    /// Starts three voting servers and, last, an observer that is connected to the first of them,
+    /// which is a follower (`observerMasterPort`; ZooKeeper 3.6 or later).
+    ///
+    /// # Errors
+    /// As [`TestServer::start`].
+    pub fn start_with_observer(options: &ServerOptions) -> io::Result<TestEnsemble> {
+        const OBSERVER: usize = 4;
+        TestEnsemble::try_ports(|| {
+            let options = with_servers(options, OBSERVER, Some(OBSERVER))?.config("syncLimit=10");
+            let master = options.clone().config(format!("observerMasterPort={}", free_port()?));
+            let observer = master.clone().config("peerType=observer");
+            let servers = [&master, &options, &options, &observer];
+            let servers = servers.iter().zip(1..).map(|(options, id)| TestServer::prepare(id, options));
+            let servers: Vec<_> = servers.map(|server| server.map(Arc::new)).collect::<io::Result<_>>()?;
+            let ensemble = TestEnsemble { servers, options };
+            // Two of the voters elect one of themselves, so that the first is a follower.
+            for batch in [&ensemble.servers[1..3], &ensemble.servers[..1], &ensemble.servers[3..]] {
+                ensemble.launch(batch)?;
+            }
+            Ok(ensemble)
+        })
+    }
+
+    fn try_ports(start: impl Fn() -> io::Result<TestEnsemble>) -> io::Result<TestEnsemble> {
+        for _ in 0..TRIES {
+            let ensemble = start()?;
+            if !ensemble.lost_a_port() {
+                return Ok(ensemble);
+            }
+        }
+        let message = format!("in each of {TRIES} tries another process took a port before the server");
+        Err(io::Error::other(message))
+    }
+
+    /// Starts these servers and waits until they serve, or one of all has lost its port.
+    fn launch(&self, servers: &[Arc<TestServer>]) -> io::Result<()> {
+        servers.iter().try_for_each(|server| server.launch())?;
+        let serve = || servers.iter().all(|server| server.serves()) || self.lost_a_port();
+        if holds_within(self.options.start_limit, serve) {
+            return Ok(());
+        }
+        let logs: Vec<_> = self.servers.iter().map(|server| server.log()).collect();
+        Err(io::Error::other(format!("not all servers serve:\n{}", logs.join("\n--\n"))))
+    }
+
+    fn lost_a_port(&self) -> bool {
+        self.servers.iter().any(|server| server.lost_its_port())
+    }
+
+    /// Returns the number of servers, running or not.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Returns one of the servers, to stop, kill or pause it.
+    ///
+    /// # Panics
+    /// If there is no server of this index.
+    #[must_use]
+    pub fn server(&self, index: usize) -> &TestServer {
+        &self.servers[index]
+    }
+
+    #[allow(dead_code, reason = "the crate's own tests use it")]
+    pub(crate) fn servers(&self) -> &[Arc<TestServer>] {
+        &self.servers
+    }
+
+    /// Returns the addresses of all servers.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        let all: Vec<_> = self.servers.iter().map(|server| server.connect_string()).collect();
+        all.join(",")
+    }
+
+    /// Starts a stopped or killed server. Returns once it serves if enough of the others are awake,
+    /// otherwise immediately.
+    ///
+    /// # Errors
+    /// As [`TestServer::restart`].
+    ///
+    /// # Panics
+    /// If there is no server of this index.
+    pub fn restart(&self, index: usize) -> io::Result<()> {
+        let server = &self.servers[index];
+        server.launch()?;
+        if self.has_quorum() { server.await_serving() } else { Ok(()) }
+    }
+
+    /// Returns whether more than half of the servers are awake.
+    #[must_use]
+    pub fn has_quorum(&self) -> bool {
+        self.awake().count() > self.size() / 2
+    }
+
+    /// Blocks until all awake servers serve under one leader.
+    ///
+    /// # Errors
+    /// If they do not in time, or more than half of the servers are not awake.
+    pub fn await_quorum(&self) -> io::Result<()> {
+        if !self.has_quorum() {
+            return Err(io::Error::other("more than half of the servers are down or paused"));
+        }
+        let serve = || self.awake().all(|index| self.servers[index].serves()) && self.leading().is_some();
+        if holds_within(self.options.start_limit, serve) {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "not all servers that are awake serve"))
+    }
+
+    /// Blocks until there is a leader among the awake servers, and returns its index.
+    ///
+    /// # Errors
+    /// If none leads in time.
+    pub fn leader(&self) -> io::Result<usize> {
+        some_within(self.options.start_limit, || self.leading())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "the ensemble has no leader"))
+    }
+
+    /// Returns the index of an awake server that does not lead.
+    ///
+    /// # Errors
+    /// If none leads in time, or no other is awake.
+    pub fn follower(&self) -> io::Result<usize> {
+        let leader = self.leader()?;
+        let mut others = self.awake().filter(|&index| index != leader);
+        others.next().ok_or_else(|| io::Error::other("no server is awake besides the leader"))
+    }
+
+    fn awake(&self) -> impl Iterator<Item = usize> {
+        (0..self.size()).filter(|&index| self.servers[index].is_awake())
+    }
+
+    // An old leader, cut off from its followers, may briefly claim that it still leads.
+    fn leading(&self) -> Option<usize> {
+        let mut leaders = self.awake().filter(|&index| self.mode(index).as_deref() == Some("leader"));
+        let leader = leaders.next();
+        leader.filter(|_| leaders.next().is_none())
+    }
+
+    /// Returns `leader`, `follower` or `observer`, or `None` while the server has no quorum.
+    ///
+    /// # Panics
+    /// If there is no server of this index.
+    #[must_use]
+    pub fn mode(&self, index: usize) -> Option<String> {
+        let answer = self.servers[index].ask_once("srvr").ok()?;
+        let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "))?;
+        Some(mode.to_owned())
+    }
+}
+
+/// Options with the addresses of so many servers.
+fn with_servers(options: &ServerOptions, size: usize, observer: Option<usize>) -> io::Result<ServerOptions> {
+    let mut options = options.clone().config("initLimit=20");
+    for id in 1..=size {
+        let (quorum, election) = (free_port()?, free_port()?);
+        let role = if observer == Some(id) { ":observer" } else { "" };
+        options = options.config(format!("server.{id}=127.0.0.1:{quorum}:{election}{role}"));
+    }
+    Ok(options)
+}

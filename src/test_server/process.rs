@@ -1,0 +1,131 @@
+//! A child process that cannot outlive the test process.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use super::wait::holds_within;
+
+const SUPERVISE: &str = include_str!("supervise.sh");
+
+/// How long a process may take to obey a signal.
+const MAX_REACTION: Duration = Duration::from_secs(60);
+
+/// How many lines of a log an error quotes.
+const TAIL: usize = 30;
+
+/// Runs one command as often as requested. When this value is dropped, or the test process ends in
+/// any way, `supervise.sh` kills the command and removes its directory.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    child: Child,
+    pids: BufReader<ChildStdout>,
+}
+
+impl Supervisor {
+    /// Takes charge of `dir` and prepares to run `command`, whose output is appended to `log`.
+    pub(crate) fn new(dir: &Path, log: &Path, command: &[impl AsRef<OsStr>]) -> io::Result<Self> {
+        let mut child = Command::new("bash")
+            .args(["-c", SUPERVISE, "supervise.sh"])
+            .args([dir, log])
+            .args(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // A separate group: an interrupt from the terminal reaches it only through the end of
+            // the pipe.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("bash does not run: {error}")))?;
+        let pids = child.stdout.take().map(BufReader::new);
+        let pids = pids.ok_or_else(|| io::Error::other("no output of the supervisor"))?;
+        Ok(Self { child, pids })
+    }
+
+    /// Starts the command. The previous one must have ended.
+    pub(crate) fn start(&mut self) -> io::Result<Process> {
+        let stdin = self.child.stdin.as_mut();
+        stdin.ok_or_else(|| io::Error::other("no input of the supervisor"))?.write_all(b"start\n")?;
+        let mut line = String::new();
+        self.pids.read_line(&mut line)?;
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw);
+        pid.map(Process).ok_or_else(|| {
+            io::Error::other(format!("the supervisor printed {line:?} instead of a process id"))
+        })
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait(); // fails only after another wait
+    }
+}
+
+/// The command itself, not its supervisor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Process(Pid);
+
+impl Process {
+    /// A child that has not been waited for.
+    #[allow(dead_code, reason = "the crate's own tests use it")]
+    pub(crate) fn of(child: &Child) -> Process {
+        Process(Pid::from_child(child))
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(self) -> u32 {
+        self.0.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Returns `true` until the process has ended. A stopped process is running.
+    pub(crate) fn is_running(self) -> bool {
+        test_kill_process(self.0).is_ok()
+    }
+
+    /// Sends a signal. Does nothing if the process has ended.
+    pub(crate) fn signal(self, signal: Signal) {
+        let _ = kill_process(self.0, signal); // fails only if the process has ended
+    }
+
+    /// Stops the process (SIGSTOP) and returns once it is stopped.
+    pub(crate) fn pause(self) -> io::Result<()> {
+        self.signal(Signal::STOP);
+        self.await_that("stop", || !self.is_running() || self.is_stopped())
+    }
+
+    fn is_stopped(self) -> bool {
+        // The state follows the name, which is in parentheses and may contain anything. Elsewhere
+        // than on Linux there is no such file, and nothing to wait for.
+        match fs::read_to_string(format!("/proc/{}/stat", self.pid())) {
+            Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')),
+            Err(_) => cfg!(not(target_os = "linux")),
+        }
+    }
+
+    /// Blocks until the process has ended.
+    pub(crate) fn wait(self) -> io::Result<()> {
+        self.await_that("end", || !self.is_running())
+    }
+
+    fn await_that(self, what: &str, cond: impl FnMut() -> bool) -> io::Result<()> {
+        if holds_within(MAX_REACTION, cond) {
+            return Ok(());
+        }
+        let message = format!("process {} does not {what} within {MAX_REACTION:?}", self.pid());
+        Err(io::Error::new(io::ErrorKind::TimedOut, message))
+    }
+}
+
+/// The last lines of a log, for an error's message.
+pub(crate) fn tail(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL)..].join("\n")
+}

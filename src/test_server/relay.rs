@@ -1,0 +1,346 @@
+//! [`Relay`]: the network between a client and a server, which fails on command.
+
+use std::io;
+use std::mem;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::lane::{Link, Passes, Road};
+use super::net::{listen, listen_on};
+use super::wait::{holds_within, some_within};
+
+/// How long connecting to the target may take.
+const MAX_CONNECT: Duration = Duration::from_secs(1);
+
+/// How long a change of the listener may take.
+const MAX_CHANGE: Duration = Duration::from_secs(30);
+
+/// The pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// A TCP relay on a fixed loopback port, which stands for the network between a client and a server.
+///
+/// | verb | open connections | new connections |
+/// |---|---|---|
+/// | [`cut`](Relay::cut) | closed; bytes held back are lost | relayed |
+/// | [`refuse`](Relay::refuse) | closed; bytes held back are lost | refused |
+/// | [`black_out`](Relay::black_out) | closed; bytes held back are lost | accepted; nothing passes |
+/// | [`swallow`](Relay::swallow) | stay open; nothing passes, in either direction | accepted; nothing passes |
+/// | [`hold_replies`](Relay::hold_replies) | requests pass, replies do not | the same |
+/// | [`restore`](Relay::restore) | bytes held back are delivered; relayed | relayed |
+///
+/// The last verb applies. When it returns it applies to every byte: a byte that the relay has not
+/// yet forwarded is treated by the new rule. Bytes held back are delivered later, like a TCP
+/// retransmission.
+///
+/// `Send` and `Sync`. Its threads end when it is dropped.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::test_server::{Relay, TestServer};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let server = TestServer::start()?;
+/// let far_away = Relay::with_delay(&server.connect_string(), Duration::from_millis(20))?;
+/// far_away.swallow()?;
+/// far_away.restore()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Relay {
+    network: Arc<Network>,
+    acceptor: Mutex<Option<Acceptor>>,
+}
+
+impl Relay {
+    /// Relays to `target`, such as a server's `connect_string`.
+    ///
+    /// # Errors
+    /// If `target` is no address, no port is free, or no thread can be started.
+    pub fn to(target: impl ToSocketAddrs) -> io::Result<Relay> {
+        Relay::new(target, None)
+    }
+
+    /// Relays to `target`, and forwards every byte this much later, in both directions.
+    ///
+    /// # Errors
+    /// As [`to`](Relay::to).
+    pub fn with_delay(target: impl ToSocketAddrs, delay: Duration) -> io::Result<Relay> {
+        Relay::new(target, Some(delay))
+    }
+
+    fn new(target: impl ToSocketAddrs, delay: Option<Duration>) -> io::Result<Relay> {
+        let target = target.to_socket_addrs()?.next();
+        let listener = listen()?;
+        let address = listener.local_addr()?;
+        let road = delay.map(|delay| Road::spawn(address.port(), delay)).transpose()?;
+        let network = Arc::new(Network {
+            address,
+            target: target.ok_or_else(|| io::Error::other("no address to relay to"))?,
+            state: Mutex::new(State { passes: Passes::ALL, links: Vec::new(), stranded: Vec::new() }),
+            trap: Mutex::default(),
+            road,
+        });
+        let acceptor = Acceptor::spawn(listener, Arc::clone(&network))?;
+        Ok(Relay { network, acceptor: Mutex::new(Some(acceptor)) })
+    }
+
+    /// Returns the address to connect to instead of the target's.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        self.network.address.to_string()
+    }
+
+    /// Returns the relay's port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.network.address.port()
+    }
+
+    /// Closes the connections; new ones are relayed.
+    ///
+    /// # Errors
+    /// If the relay [refused](Relay::refuse) before, and cannot listen on its port again.
+    pub fn cut(&self) -> io::Result<()> {
+        self.network.close_all(Passes::ALL);
+        self.listen()
+    }
+
+    /// Closes the connections; new ones are accepted, and nothing passes. A client that reconnects
+    /// without a pause then waits for an answer. With [`refuse`](Relay::refuse) it would use up a
+    /// processor.
+    ///
+    /// # Errors
+    /// As [`cut`](Relay::cut).
+    pub fn black_out(&self) -> io::Result<()> {
+        self.network.close_all(Passes::NOTHING);
+        self.listen()
+    }
+
+    /// Closes the connections and refuses new ones.
+    ///
+    /// # Errors
+    /// If connections are still accepted after half a minute.
+    pub fn refuse(&self) -> io::Result<()> {
+        // First the listener: a connection that it still accepted would outlive the closing.
+        let acceptor = self.acceptor.lock().take();
+        let stopped = acceptor.map_or(Ok(()), |acceptor| acceptor.stop(self.network.address));
+        self.network.close_all(Passes::ALL);
+        stopped
+    }
+
+    /// Blocks both directions and closes nothing: a silent network.
+    ///
+    /// # Errors
+    /// As [`cut`](Relay::cut).
+    pub fn swallow(&self) -> io::Result<()> {
+        self.network.set(Passes::NOTHING);
+        self.listen()
+    }
+
+    /// Forwards requests and holds back the server's replies. A [`cut`](Relay::cut) afterwards loses
+    /// the replies.
+    ///
+    /// # Errors
+    /// As [`cut`](Relay::cut).
+    pub fn hold_replies(&self) -> io::Result<()> {
+        self.network.set(Passes::REQUESTS);
+        self.listen()
+    }
+
+    /// [Swallows](Relay::swallow) from this request of a client on.
+    pub fn swallow_from(&self, request: RelayTrap) {
+        self.network.set_trap(request, Passes::NOTHING);
+    }
+
+    /// [Holds replies](Relay::hold_replies) back from the reply to this request on.
+    pub fn hold_replies_from(&self, request: RelayTrap) {
+        self.network.set_trap(request, Passes::REQUESTS);
+    }
+
+    /// Delivers the bytes held back, and relays as at the start.
+    ///
+    /// # Errors
+    /// As [`cut`](Relay::cut).
+    pub fn restore(&self) -> io::Result<()> {
+        self.network.set(Passes::ALL);
+        self.listen()
+    }
+
+    /// Returns the number of open connections.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        let state = self.network.state.lock();
+        let open = state.links.iter().filter(|link| !link.is_over());
+        open.count() + state.stranded.len()
+    }
+
+    /// Returns the number of bytes held back, in both directions.
+    #[must_use]
+    pub fn bytes_held(&self) -> usize {
+        self.network.state.lock().links.iter().map(Link::bytes_held).sum()
+    }
+
+    fn listen(&self) -> io::Result<()> {
+        let mut acceptor = self.acceptor.lock();
+        if acceptor.is_none() {
+            let listener = some_within(MAX_CHANGE, || listen_on(self.port()));
+            let listener = listener.ok_or_else(|| io::Error::from(io::ErrorKind::AddrInUse))?;
+            *acceptor = Some(Acceptor::spawn(listener, Arc::clone(&self.network))?);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.refuse(); // it has done what it can
+    }
+}
+
+/// A request of a client, by which a [`Relay`] knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayTrap {
+    operation: i32,
+    path: String,
+}
+
+impl RelayTrap {
+    /// A request of the operation with this number in ZooKeeper's protocol (`create` is 1, `delete`
+    /// is 2, `setData` is 5), whose path contains this part.
+    pub fn new(operation: i32, path: impl Into<String>) -> RelayTrap {
+        RelayTrap { operation, path: path.into() }
+    }
+
+    /// Whether these bytes are this request. A client sends each request in one write.
+    fn is(&self, bytes: &[u8]) -> bool {
+        // After the length of the packet and the request's own number.
+        bytes.get(8..12) == Some(&self.operation.to_be_bytes())
+            && bytes.windows(self.path.len()).any(|part| part == self.path.as_bytes())
+    }
+}
+
+/// The thread that accepts new connections.
+#[derive(Debug)]
+struct Acceptor {
+    stopping: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Acceptor {
+    fn spawn(listener: TcpListener, network: Arc<Network>) -> io::Result<Acceptor> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&stopping);
+        let thread = spawn(network.address.port(), move || {
+            loop {
+                let accepted = listener.accept();
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                match accepted {
+                    Ok((client, _)) => network.join(client),
+                    Err(_) => thread::sleep(ACCEPT_PAUSE), // too many open files, for example
+                }
+            }
+        })?;
+        Ok(Acceptor { stopping, thread })
+    }
+
+    /// Closes the listener and returns once connections are refused.
+    fn stop(self, address: SocketAddr) -> io::Result<()> {
+        self.stopping.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(address); // wakes the thread
+        let _ = self.thread.join();
+        // A process that another thread is just spawning may briefly keep a copy of the listener.
+        if holds_within(MAX_CHANGE, || TcpStream::connect(address).is_err()) {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, format!("{address} still accepts connections")))
+    }
+}
+
+/// Starts a thread named after the port, so that a test can check that the threads of its relay
+/// have ended.
+pub(super) fn spawn(port: u16, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(format!("relay-{port}")).spawn(work)
+}
+
+/// The current rule and the connections under it.
+#[derive(Debug)]
+struct Network {
+    address: SocketAddr,
+    target: SocketAddr,
+    state: Mutex<State>,
+    /// The rule that applies from a request on.
+    trap: Mutex<Option<(RelayTrap, Passes)>>,
+    /// Where bytes spend the delay, if they have one.
+    road: Option<Road>,
+}
+
+#[derive(Debug)]
+struct State {
+    passes: Passes,
+    links: Vec<Link>,
+    /// Clients that connected while the network was silent and the target down: they must not
+    /// notice.
+    stranded: Vec<TcpStream>,
+}
+
+impl Network {
+    fn join(self: &Arc<Self>, client: TcpStream) {
+        let server = TcpStream::connect_timeout(&self.target, MAX_CONNECT);
+        let mut state = self.state.lock();
+        state.links.retain(|link| !link.is_over());
+        match server {
+            Ok(server) => {
+                let network = Arc::clone(self);
+                let look = move |bytes: &[u8]| network.requested(bytes);
+                // Without threads for it, the connection is closed.
+                let link =
+                    Link::new(client, server, state.passes, self.road.as_ref(), self.address.port(), look);
+                state.links.extend(link);
+            }
+            Err(_) if state.passes.replies => {} // closed, as close to a refusal as a relay can get
+            Err(_) => state.stranded.push(client),
+        }
+    }
+
+    fn set(&self, passes: Passes) {
+        let mut state = self.state.lock();
+        state.passes = passes;
+        for link in &state.links {
+            link.set(passes);
+        }
+        if passes.replies {
+            state.stranded.clear();
+        }
+    }
+
+    fn set_trap(&self, request: RelayTrap, passes: Passes) {
+        *self.trap.lock() = Some((request, passes));
+    }
+
+    /// Inspects what a client sends, before it is forwarded.
+    fn requested(&self, bytes: &[u8]) {
+        let sprung = self.trap.lock().take_if(|(request, _)| request.is(bytes));
+        if let Some((_, passes)) = sprung {
+            self.set(passes);
+        }
+    }
+
+    /// Closes the connections. This rule applies to later ones.
+    fn close_all(&self, passes: Passes) {
+        let mut state = self.state.lock();
+        state.passes = passes;
+        state.stranded.clear();
+        let links = mem::take(&mut state.links);
+        drop(state);
+        links.into_iter().for_each(Link::close);
+    }
+}

@@ -1,0 +1,290 @@
+//! [`TestServer`]: one real ZooKeeper server, with verbs to break and repair it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::java::{self, JVM_FLAGS, MAIN_CLASS};
+use super::net::{four_letter, free_port};
+use super::options::{ServerOptions, utf8, with_log};
+use super::process::{Process, Supervisor, tail};
+use super::wait::{holds_within, some_within};
+
+const PORT_TAKEN: &str = "Address already in use";
+
+/// How many free ports are tried.
+pub(super) const TRIES: usize = 5;
+
+/// How long one attempt to ask a server takes.
+const MAX_ANSWER: Duration = Duration::from_millis(500);
+
+/// A ZooKeeper server on its own loopback port. It ends, and its data are removed, when this value
+/// is dropped or the test process ends in any way.
+///
+/// `Send` and `Sync`. The [module](super) says what must be installed.
+#[derive(Debug)]
+pub struct TestServer {
+    port: u16,
+    tls_port: Option<u16>,
+    start_limit: Duration,
+    // Before the directory, which the server uses.
+    supervisor: Mutex<Supervisor>,
+    state: Mutex<State>,
+    dir: TempDir,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Down,
+    Running(Process),
+    Paused(Process),
+}
+
+impl TestServer {
+    /// Starts a server and returns once it serves.
+    ///
+    /// # Errors
+    /// [`NotFound`](io::ErrorKind::NotFound) if Java or ZooKeeper is not installed. Otherwise the
+    /// server ends or does not serve in time, and the message has the end of its log.
+    pub fn start() -> io::Result<TestServer> {
+        TestServer::start_with(&ServerOptions::new())
+    }
+
+    /// Starts a server with these options and returns once it serves.
+    ///
+    /// # Errors
+    /// As [`start`](TestServer::start).
+    pub fn start_with(options: &ServerOptions) -> io::Result<TestServer> {
+        for _ in 0..TRIES {
+            let server = TestServer::prepare(1, options)?;
+            server.launch()?;
+            if server.comes_up()? {
+                return Ok(server);
+            }
+            if !server.lost_its_port() {
+                return Err(with_log("the server ended", server.dir()));
+            }
+        }
+        Err(io::Error::other(format!("each of {TRIES} free ports was taken before the server bound it")))
+    }
+
+    /// Creates the directory and the configuration of a server without starting it.
+    pub(super) fn prepare(id: usize, options: &ServerOptions) -> io::Result<TestServer> {
+        let (java, class_path) = (java::java()?, java::class_path()?);
+        let (port, dir) = (free_port()?, data_dir()?);
+        let tls_port = if options.has_tls() { Some(free_port()?) } else { None };
+        let (config, data) = (dir.path().join("zoo.cfg"), dir.path().join("data"));
+        fs::write(&config, options.lines(&data, port, tls_port)?.join("\n"))?;
+        fs::create_dir(&data)?;
+        fs::write(data.join("myid"), id.to_string())?;
+
+        let mut command: Vec<&OsStr> = vec![java.as_ref()];
+        command.extend(JVM_FLAGS.iter().map(OsStr::new));
+        command.extend(options.jvm_flags.iter().map(OsStr::new));
+        let class_path_flag = OsString::from("-cp");
+        command.extend([&*class_path_flag, &*class_path, MAIN_CLASS.as_ref(), config.as_ref()]);
+        let supervisor = Supervisor::new(dir.path(), &dir.path().join("log"), &command)?;
+        Ok(TestServer {
+            port,
+            tls_port,
+            start_limit: options.start_limit,
+            supervisor: Mutex::new(supervisor),
+            state: Mutex::new(State::Down),
+            dir,
+        })
+    }
+
+    /// Starts the process without waiting for it.
+    pub(super) fn launch(&self) -> io::Result<()> {
+        if self.is_running() {
+            return Err(io::Error::other("this server already runs"));
+        }
+        *self.state.lock() = State::Running(self.supervisor.lock().start()?);
+        Ok(())
+    }
+
+    /// Replaces a line of `zoo.cfg`, effective from the next start.
+    ///
+    /// # Errors
+    /// If there is no such line, or the file cannot be written.
+    pub fn reconfigure(&self, line: &str, new: &str) -> io::Result<()> {
+        let config = self.dir().join("zoo.cfg");
+        let text = fs::read_to_string(&config)?;
+        if !text.lines().any(|other| other == line) {
+            return Err(io::Error::other(format!("no line {line} in:\n{text}")));
+        }
+        fs::write(&config, text.replace(line, new))
+    }
+
+    /// Returns `127.0.0.1:port`.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Returns `localhost:port`, of the port with TLS, if the [options](ServerOptions::tls) ask for
+    /// one.
+    #[must_use]
+    pub fn tls_connect_string(&self) -> Option<String> {
+        self.tls_port.map(|port| format!("localhost:{port}"))
+    }
+
+    /// Returns the client port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Ends the server cleanly (SIGTERM) and returns once it has ended. Its data are kept.
+    ///
+    /// # Errors
+    /// If it does not end within a minute.
+    pub fn stop(&self) -> io::Result<()> {
+        self.end(Signal::TERM)
+    }
+
+    /// Kills the server (SIGKILL), paused or not, and returns once it has ended. Its data are kept.
+    ///
+    /// # Errors
+    /// As [`stop`](TestServer::stop).
+    pub fn kill(&self) -> io::Result<()> {
+        self.end(Signal::KILL)
+    }
+
+    fn end(&self, signal: Signal) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if let State::Running(process) | State::Paused(process) = *state {
+            process.signal(signal);
+            process.signal(Signal::CONT); // a stopped process reacts only to SIGKILL
+            process.wait()?;
+        }
+        *state = State::Down;
+        Ok(())
+    }
+
+    /// Suspends the server (SIGSTOP): its connections stay open, and nothing is answered.
+    ///
+    /// # Errors
+    /// If it is not suspended within a minute.
+    pub fn pause(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if let State::Running(process) = *state {
+            process.pause()?;
+            *state = State::Paused(process);
+        }
+        Ok(())
+    }
+
+    /// Continues a paused server (SIGCONT).
+    pub fn resume(&self) {
+        let mut state = self.state.lock();
+        if let State::Paused(process) = *state {
+            process.signal(Signal::CONT);
+            *state = State::Running(process);
+        }
+    }
+
+    /// Starts a stopped or killed server with the same data and port, and returns once it serves.
+    ///
+    /// # Errors
+    /// If it runs already, or as [`start`](TestServer::start).
+    pub fn restart(&self) -> io::Result<()> {
+        self.launch()?;
+        self.await_serving()
+    }
+
+    /// Blocks until the server serves.
+    pub(super) fn await_serving(&self) -> io::Result<()> {
+        if self.comes_up()? { Ok(()) } else { Err(with_log("the server ended", self.dir())) }
+    }
+
+    /// Blocks until the server serves. Returns `false` if it ended instead.
+    fn comes_up(&self) -> io::Result<bool> {
+        if holds_within(self.start_limit, || self.serves() || !self.is_running()) {
+            return Ok(self.is_running());
+        }
+        Err(with_log("the server runs but does not serve", self.dir()))
+    }
+
+    /// Returns `true` from the start to the end of the process. A paused server is running.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.process().is_some_and(Process::is_running)
+    }
+
+    /// Returns whether the server runs and is not paused.
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        matches!(*self.state.lock(), State::Running(process) if process.is_running())
+    }
+
+    /// Returns the process id of the server's JVM, if it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process().map(Process::pid)
+    }
+
+    fn process(&self) -> Option<Process> {
+        match *self.state.lock() {
+            State::Down => None,
+            State::Running(process) | State::Paused(process) => Some(process),
+        }
+    }
+
+    /// Returns the directory of its configuration, its data and its log.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Returns whether the server accepts requests, which in an ensemble requires a quorum.
+    // Only an answer that names our directory counts: another server may have taken the port first.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        let data = self.dir().join("data");
+        let is_ours = |answer: String| {
+            utf8(&data).is_ok_and(|data| answer.lines().any(|line| line.contains(&format!("dataDir={data}"))))
+        };
+        self.is_awake() && self.ask_once("conf").is_ok_and(is_ours)
+    }
+
+    /// Returns the answer to a four-letter word (`ruok`, `srvr`, `mntr`…). All of them are allowed.
+    ///
+    /// # Errors
+    /// If no answer arrives in time, as the server is down, paused, or just starting.
+    pub fn four_letter(&self, word: &str) -> io::Result<String> {
+        match some_within(self.start_limit, || self.ask_once(word).ok()) {
+            Some(answer) => Ok(answer),
+            None => self.ask_once(word),
+        }
+    }
+
+    pub(super) fn ask_once(&self, word: &str) -> io::Result<String> {
+        four_letter(self.port, word, MAX_ANSWER)
+    }
+
+    /// Returns the end of the server's log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        tail(&self.dir().join("log"))
+    }
+
+    /// Returns whether another process took a port before this server, so that a retry with other
+    /// ports may succeed.
+    pub(super) fn lost_its_port(&self) -> bool {
+        self.log().contains(PORT_TAKEN)
+    }
+}
+
+/// A new directory, in memory if possible: tests of locks should not wait for a disk.
+fn data_dir() -> io::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("zookeeper-test.");
+    builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())
+}

@@ -1,0 +1,25 @@
+//! Waits for conditions.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// Blocks until `cond` holds or the time limit has passed, and returns whether it holds.
+pub(super) fn holds_within(limit: Duration, mut cond: impl FnMut() -> bool) -> bool {
+    some_within(limit, || cond().then_some(())).is_some()
+}
+
+/// Blocks until `get` returns a value or the time limit has passed.
+pub(super) fn some_within<T>(limit: Duration, mut get: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        // Reads the time before the value: one that appears during a long last check counts.
+        let last_look = start.elapsed() >= limit;
+        let found = get();
+        if found.is_some() || last_look {
+            return found;
+        }
+        thread::sleep(POLL);
+    }
+}
