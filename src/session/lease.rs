@@ -216,9 +216,9 @@ impl Lease {
         Admission::Admitted(Ownership::new(Arc::clone(&self.current), &self.owners))
     }
 
-    /// Whether a lock may be taken under the current epoch: it lasts, and can still be extended
-    /// before it ends. An owner under one that cannot be would have lost the lock before it could
-    /// do anything with it.
+    /// Whether a lock may be taken under the current epoch: it lasts, and can be extended before it
+    /// ends, by each pair that waits to be confirmed and later by the first one that is made under
+    /// the lock. Otherwise an owner would lose the lock in perfect contact.
     pub(crate) fn admits_owners(&self, now: Moment) -> bool {
         self.admits_owners_until(self.current.end(), now)
     }
@@ -232,11 +232,22 @@ impl Lease {
     }
 
     fn admits_owners_until(&self, end: Moment, now: Moment) -> bool {
-        // The first pair that proves more, or one that is yet to come.
-        let next = self.unconfirmed.iter().find(|pair| end < self.end_of_proof(pair.sent));
-        let extended = next.map_or(now, |pair| pair.answered).after(self.granted.report_delay);
         let reserve = self.granted.session_timeout / ADMISSION_DIVISOR;
-        extended.max(now).after(reserve) < end
+        let can_follow = |answered: Moment, end: Moment| {
+            answered.after(self.granted.report_delay).max(now).after(reserve) < end
+        };
+        let mut end = end;
+        for pair in &self.unconfirmed {
+            let extended = self.end_of_proof(pair.sent);
+            if extended <= end {
+                continue;
+            }
+            if !can_follow(pair.answered, end) {
+                return false;
+            }
+            end = extended;
+        }
+        can_follow(now, end)
     }
 
     /// How long the next proof holds, at least.
@@ -418,10 +429,18 @@ impl Lease {
         }
     }
 
-    /// Remembers a request, as a pair with the one before it. Few pairs suffice: each is to stand
-    /// for those shortly after it.
+    /// Remembers a request, as a pair with another one. Few pairs suffice: each is to stand for those
+    /// shortly after it.
     fn note(&mut self, exchange: Exchange) {
-        let Some(before) = self.last.replace(exchange) else { return };
+        let Some(before) = self.last else {
+            self.last = Some(exchange);
+            return;
+        };
+        // The order of the sendings is that in which the server has taken the requests up. An answer
+        // may be taken up late here.
+        if before.sent <= exchange.sent {
+            self.last = Some(exchange);
+        }
         let (sent, answered) = (before.sent.min(exchange.sent), before.answered.max(exchange.answered));
         let pair = Exchange { sent, answered };
         let spacing = self.granted.report_delay / 16;

@@ -420,11 +420,37 @@ fn an_owner_keeps_its_lock_when_a_reconnect_brings_a_much_longer_timeout() {
 #[test]
 fn a_lock_taken_shortly_before_the_end_of_its_lease_has_a_keep_alive_due_at_once() {
     let mut lease = of_pings(Duration::from_secs(17));
-    [1, 6, 11].into_iter().for_each(|at| lease.ping(at));
+    [1, 6, 11, 16, 21].into_iter().for_each(|at| lease.ping(at));
     lease.write(second(23), second(23));
+    lease.ping(26);
     assert_eq!(lease.end(), second(1 + 31));
     let now = second(30).after(Duration::from_millis(500));
     let ownership = lease.take(now);
     assert!(ownership.is_some(), "a write sent now extends the lease before it ends");
     assert!(lease.keep_alive_due(Duration::ZERO) <= now);
+}
+
+#[test]
+fn no_lock_is_taken_under_a_lease_that_can_be_extended_only_once_in_time() {
+    let mut lease = of_pings(REPORT);
+    lease.ping(1);
+    lease.ping(2);
+    lease.write(second(4), second(28));
+    assert_eq!(lease.end(), second(1 + 31));
+    assert!(lease.admits_owners(second(28)), "it can be extended to 2 + 31");
+    // This pair is confirmed at 32 at the earliest, and a write takes time.
+    lease.ping(30);
+    assert!(!lease.admits_owners(second(30)));
+}
+
+#[test]
+fn answer_taken_up_late_does_not_widen_the_gap_between_pairs() {
+    let mut lease = of_pings(REPORT);
+    let late = lease.sending(second(4));
+    lease.ping(3);
+    lease.ping(5);
+    lease.read_answered(late, second(6));
+    lease.ping(7);
+    lease.write(second(11), second(11));
+    assert_eq!(lease.end(), second(5 + 31));
 }
