@@ -1,0 +1,215 @@
+//! Candidates against the fake server.
+
+use super::*;
+use std::time::Instant;
+
+use crossbeam_channel::{RecvTimeoutError, unbounded};
+
+use crate::client::{Acl, Permissions, ZkError};
+use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::testing::{deadline, eventually, next, open_on_manual_runtime};
+use crate::{LossReason, Session};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// A session, and an election on it.
+fn election(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, BlockingWriteLock) {
+    let client = server.connect(LONG);
+    let session = Session::from_client(client.clone()).unwrap();
+    (client, BlockingWriteLock::new(&session, "/election").unwrap())
+}
+
+/// A candidate whose closure leads until it must stop, and a channel that receives a message
+/// when it starts to lead.
+fn start_candidate(election: BlockingWriteLock) -> (Candidate, Receiver<()>) {
+    let (leading, leads) = unbounded();
+    let candidate = Candidate::start(election, move |leadership| {
+        let _ = leading.send(());
+        while leadership.wait(LONG) {}
+        Ok(())
+    });
+    (candidate.unwrap(), leads)
+}
+
+/// Waits until the candidate ends by itself, and returns why.
+fn end(candidate: &Candidate) -> &LockError {
+    assert!(candidate.wait(deadline()), "the candidate has not ended");
+    candidate.error().unwrap()
+}
+
+#[test]
+fn stopped_candidate_steps_down_and_ends_without_an_error() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let (candidate, leads) = start_candidate(election);
+    next(&leads);
+    assert!(candidate.is_leader());
+    assert!(!candidate.wait(Duration::ZERO));
+    candidate.stop();
+    assert!(candidate.wait(deadline()));
+    assert!(!candidate.is_leader());
+    assert!(candidate.error().is_none());
+    assert!(server.children("/election").is_empty());
+}
+
+#[test]
+fn candidate_without_a_closure_leads_until_it_is_stopped() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let second = BlockingWriteLock::new(&session, "/election").unwrap();
+    let first = Candidate::keep_leading(election).unwrap();
+    assert!(first.wait_until_leader(deadline()));
+    let second = Candidate::keep_leading(second).unwrap();
+    eventually("it joins the queue", || server.children("/election").len() == 2);
+    assert!(!second.wait_until_leader(Duration::from_millis(10)));
+    assert!(first.is_leader() && !second.is_leader());
+    first.stop();
+    assert!(second.wait_until_leader(deadline()));
+    assert!(first.wait(deadline()) && !first.wait_until_leader(Wait::forever()));
+    assert!(first.error().is_none());
+}
+
+#[test]
+fn candidate_without_a_closure_leads_again_after_a_loss() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let candidate = Candidate::keep_leading(election).unwrap();
+    assert!(candidate.wait_until_leader(deadline()));
+    let znode = server.children("/election").remove(0);
+    server.delete(&format!("/election/{znode}"));
+    eventually("the loss is noticed", || !candidate.is_leader());
+    assert!(candidate.wait_until_leader(deadline()));
+    assert_ne!(server.children("/election"), [znode]);
+}
+
+#[test]
+fn wait_for_the_leadership_ends_with_the_candidate() {
+    let server = SimulatedZooKeeper::new();
+    let (client, election) = election(&server);
+    let _leader = election.lock().unwrap();
+    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let candidate = Candidate::keep_leading(BlockingWriteLock::new(&session, "/election").unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| candidate.wait_until_leader(Wait::forever()));
+        session.close();
+        assert!(!waiting.join().unwrap());
+    });
+    drop(client);
+}
+
+#[test]
+fn candidate_whose_session_is_closed_after_a_stop_ends_without_an_error() {
+    let server = SimulatedZooKeeper::new();
+    let (client, _runtime, session) = open_on_manual_runtime(&server, LONG);
+    let election = BlockingWriteLock::new(&session, "/election").unwrap();
+    let (joining, joins) = unbounded();
+    let (go, may_go) = unbounded::<()>();
+    // On the candidate's thread, which finds both when it waits.
+    client.before_next(SimOperation::Create, move || {
+        joining.send(()).unwrap();
+        let _ = may_go.recv_timeout(deadline());
+        session.core().end(LossReason::SessionClosed);
+    });
+    let candidate = Candidate::start(election, |_| Ok(())).unwrap();
+    next(&joins);
+    candidate.stop();
+    go.send(()).unwrap();
+    // A longer wait would advance the time of this runtime at once.
+    eventually("the candidate ends", || candidate.wait(Duration::ZERO));
+    assert!(candidate.error().is_none(), "{candidate:?}");
+}
+
+#[test]
+fn dropped_waiting_candidate_leaves_the_queue() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let leader = election.lock().unwrap();
+    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let other = BlockingWriteLock::new(&session, "/election").unwrap();
+    let (candidate, leads) = start_candidate(other);
+    eventually("it joins the queue", || server.children("/election").len() == 2);
+    let ended = candidate.ended().clone();
+    drop(candidate);
+    assert_eq!(ended.recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
+    eventually("it leaves the queue", || server.children("/election").len() == 1);
+    assert!(leads.is_empty());
+    assert!(leader.is_owner());
+}
+
+#[test]
+fn the_end_of_the_session_ends_a_candidate() {
+    let server = SimulatedZooKeeper::new();
+    let (client, lock) = election(&server);
+    let (candidate, leads) = start_candidate(lock);
+    next(&leads);
+    client.expire();
+    assert!(matches!(end(&candidate), LockError::SessionLost { .. }), "{candidate:?}");
+
+    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let lock = BlockingWriteLock::new(&session, "/election").unwrap();
+    let (candidate, leads) = start_candidate(lock);
+    next(&leads);
+    session.close();
+    assert!(matches!(end(&candidate), LockError::Closed { .. }), "{candidate:?}");
+}
+
+#[test]
+fn panic_in_the_closure_ends_the_candidate_and_its_leadership() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let candidate = Candidate::start(election, |_| panic!("on purpose")).unwrap();
+    match end(&candidate) {
+        LockError::LeaderPanicked { path, message } => {
+            assert_eq!((path.as_str(), message.as_str()), ("/election", "on purpose"));
+        }
+        error => panic!("{error}"),
+    }
+    assert!(server.children("/election").is_empty());
+}
+
+#[test]
+fn candidate_rejoins_after_a_pause_when_the_closure_fails() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let (leading, leads) = unbounded();
+    let _candidate = Candidate::start(election, move |_| {
+        let _ = leading.send(Instant::now());
+        Err("no luck".into())
+    });
+    let first = next(&leads);
+    let pause = next(&leads) - first;
+    assert!(pause >= MIN_REJOIN_INTERVAL / 2, "{pause:?}");
+}
+
+#[test]
+fn candidate_rejoins_after_its_znode_was_deleted() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let (_candidate, leads) = start_candidate(election);
+    next(&leads);
+    let first = server.children("/election").remove(0);
+    server.delete(&format!("/election/{first}"));
+    next(&leads);
+    assert_ne!(server.children("/election"), [first]);
+}
+
+#[test]
+fn candidate_without_delete_permission_ends() {
+    let server = SimulatedZooKeeper::new();
+    let (_client, election) = election(&server);
+    let (candidate, leads) = start_candidate(election);
+    next(&leads);
+    server.set_acl("/election", &[Acl::new(Permissions::READ, "world", "anyone")]);
+    candidate.stop();
+    assert!(end(&candidate).is_access_denied(), "{candidate:?}");
+}
+
+#[test]
+fn candidate_rejoins_after_a_recoverable_refusal() {
+    let server = SimulatedZooKeeper::new();
+    let (client, election) = election(&server);
+    client.fail_next(SimOperation::Create, Effect::Before, ZkError::Throttled);
+    let (candidate, leads) = start_candidate(election);
+    assert!(leads.recv_timeout(deadline()).is_ok(), "{:?}", candidate.error());
+}
