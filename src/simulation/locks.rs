@@ -87,7 +87,9 @@ pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir
 
 /// The options of a new lock.
 pub(super) fn options(world: &World) -> LockOptions {
-    let options = LockOptions::new().retry(world.state().random.of(&retry_policies()));
+    // The default is the host and the process. The bytes on the wire, and thus the run, would depend
+    // on their lengths.
+    let options = LockOptions::new().data("host/12345").retry(world.state().random.of(&retry_policies()));
     match world.profile.unreadable {
         true => options.acl([Acl::new(all_except_read(), "world", "anyone")]),
         false => options,

@@ -36,11 +36,7 @@ pub(in crate::simulation) fn inject(world: &World) {
     };
     match fault {
         Fault::Cut => change_transport(world, client, "is disconnected", Transport::cut),
-        Fault::Swallow => {
-            change_transport(world, client, "has a connection that is swallowed", |transport, _| {
-                transport.is_swallowed = true;
-            })
-        }
+        Fault::Swallow => swallow(world, client),
         Fault::Partition => partition(world, client),
         Fault::EndPartition => end_partition(world, client),
         Fault::Slow => slow_down(world, client),
@@ -94,6 +90,16 @@ fn change_transport(
     state.random = random;
     drop(state);
     world.note(format!("client {client} {what}"));
+}
+
+/// Loses all packets of a client's present connection.
+fn swallow(world: &World, number: usize) {
+    if let Some(wired) = &mut world.state().clients[number].wire {
+        wired.swallow(world.now());
+    }
+    change_transport(world, number, "has a connection that is swallowed", |transport, _| {
+        transport.is_swallowed = true;
+    });
 }
 
 /// Holds back what both sides send.
@@ -197,7 +203,7 @@ fn lose_server(world: &World, server: usize) {
     state.random = random;
     let was_its_own = |client: &usize| {
         let wired = state.clients[*client].wire.as_ref();
-        wired.is_some_and(|wired| wired.owner.is_some() && wired.owner_server == server)
+        wired.is_some_and(|wired| wired.owner.is_some() && wired.heard_by == server)
     };
     let clients: Vec<usize> = (0..state.clients.len()).filter(was_its_own).collect();
     for client in clients {

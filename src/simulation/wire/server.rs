@@ -365,8 +365,7 @@ impl Front<'_> {
     /// The server has heard from the session.
     fn touch(&mut self) {
         let is_deposed = self.mode() == Mode::Deposed;
-        let number = self.transport.peer.number;
-        self.world.touch(self.client, number, is_deposed);
+        self.world.touch(self.client, self.transport.server, is_deposed);
     }
 
     fn is_denied(&self) -> bool {

@@ -18,11 +18,13 @@ pub(in crate::simulation) struct Wired {
     /// Whether it presents credentials.
     pub(super) authenticates: bool,
     was_opened: bool,
-    /// The connection that the leader takes for the session's, and its server.
+    /// The connection that the leader takes for the session's.
     pub(super) owner: Option<i64>,
-    pub(super) owner_server: usize,
-    /// When the ensemble last heard from it.
+    /// The server that last heard from it, and when.
+    pub(super) heard_by: usize,
     last_touch: Moment,
+    /// When its connection was last swallowed.
+    swallowed_at: Option<Moment>,
     /// Since when nothing but the servers keeps it from one.
     pub(super) clear_since: Moment,
     /// When the time of its calls began anew: held back bytes have arrived, or the process has run
@@ -67,8 +69,9 @@ impl Wired {
             authenticates,
             was_opened: false,
             owner: None,
-            owner_server: 0,
+            heard_by: 0,
             last_touch: now,
+            swallowed_at: None,
             clear_since: now,
             disturbed_at: now,
             reported: timeout,
@@ -87,6 +90,14 @@ impl Wired {
     pub(in crate::simulation) fn disturb(&mut self, until: Moment) {
         self.clear_since = self.clear_since.max(until);
         self.disturbed_at = self.disturbed_at.max(until);
+    }
+
+    /// Its connection is swallowed. It finds out about one in time, but not about two in succession.
+    pub(super) fn swallow(&mut self, now: Moment) {
+        if self.swallowed_at.is_some_and(|before| before >= self.last_touch) {
+            self.clear_since = now;
+        }
+        self.swallowed_at = Some(now);
     }
 
     fn overdue_call(&mut self, granted: Duration, now: Moment) -> Option<&str> {
@@ -141,19 +152,21 @@ impl World {
         state.report_connection(number, now);
         let wired = state.clients[number].wired_mut();
         wired.owner = Some(transport.peer.number);
-        wired.owner_server = transport.server;
+        wired.heard_by = transport.server;
         wired.last_touch = now;
     }
 
-    /// A server has received a request on the connection with this number.
-    pub(super) fn touch(&self, number: usize, connection: i64, is_deposed: bool) {
+    /// A server has received a request. It reports that to the leader even if the session has moved
+    /// to another connection meanwhile.
+    pub(super) fn touch(&self, number: usize, server: usize, is_deposed: bool) {
         let now = self.now();
         let mut state = self.state();
         let wired = state.clients[number].wired_mut();
         if is_deposed {
             // The client cannot know, and the ensemble hears nothing of it.
             wired.clear_since = now;
-        } else if wired.owner == Some(connection) {
+        } else if wired.owner.is_some() {
+            wired.heard_by = server;
             wired.last_touch = now;
             state.draw_grace(number);
             let races = !self.profile.is_calm() && state.random.one_in(3);
