@@ -66,6 +66,9 @@ pub enum ClientEvent {
     NodeChanged {
         /// The full path of the znode.
         path: String,
+        /// Whether the znode was deleted. `false` if the client does not know; waiters may then need
+        /// more calls.
+        is_deleted: bool,
     },
 }
 

@@ -152,18 +152,24 @@ impl Request {
             Join { unconfirmed: bool },
             Evaluate(ZNodePath),
             Count(ZNodePath),
-            TakeOver(ZNodePath),
+            TakeOver(ZNodePath, Option<ConnectionNumber>),
             WaitFor(ZNodePath),
             Verify(ZNodePath),
         }
+        let present = self.core.connection();
         let step = {
             let state = self.state.lock();
             match &state.phase {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
                 Phase::Queued { znode, .. } => match &state.watched {
-                    _ if state.is_first() => Step::TakeOver(znode.clone()),
+                    _ if state.ahead.is_nobody() => {
+                        let watched_on = state.ahead.own_watched_on().filter(|number| *number == present);
+                        Step::TakeOver(znode.clone(), watched_on)
+                    }
                     _ if self.spec.access.permits().is_some() => Step::Count(znode.clone()),
-                    Some(ahead) if state.listing.is_none() => Step::WaitFor(ahead.clone()),
+                    Some(ahead) if state.listing.is_none() && !state.ahead.is_outdated => {
+                        Step::WaitFor(ahead.clone())
+                    }
                     _ => Step::Evaluate(znode.clone()),
                 },
                 Phase::Owner { znode, .. } => Step::Verify(znode.clone()),
@@ -175,7 +181,8 @@ impl Request {
             Step::Join { unconfirmed: false } => self.join(),
             Step::Evaluate(znode) => self.evaluate(&znode),
             Step::Count(znode) => self.count(znode),
-            Step::TakeOver(znode) => self.watch(znode, Request::take_over),
+            Step::TakeOver(znode, Some(watched_on)) => self.acquire(&znode, watched_on),
+            Step::TakeOver(znode, None) => self.watch(znode, Request::take_over),
             Step::WaitFor(ahead) => self.wait_for(ahead),
             Step::Verify(znode) => self.watch(znode, Request::verified),
         }

@@ -1,0 +1,257 @@
+//! [`Ahead`]: what a waiting request knows of those ahead of it, and what it does about them before
+//! its turn comes.
+//!
+//! The requests ahead of one can only become fewer: a new one gets a larger number. So a listing in
+//! which only one request was ahead is as good later, and the deletion of that one ends the wait.
+//! The request has then two things left to find out: that its session lives, which the lease says,
+//! and that its own znode exists. A watch that was set on that before, on the same connection,
+//! would have fired first if it did not. So the next request in line owns with the event of the
+//! deletion, after one round trip, where a listing would take another.
+//!
+//! To learn that it is the next one, a request also watches the one ahead of its predecessor. When
+//! that is deleted, it lists the queue, while its predecessor holds the lock.
+//!
+//! A request that shares the lock, that may have two znodes, or whose client blocks, does none of
+//! this. Neither does one behind a request of the same session, which needs no watch.
+
+use std::sync::Arc;
+
+use super::steps::Next;
+use super::{Phase, Request, State};
+use crate::client::{PipelinedClient, ZkResult};
+use crate::recipe::path::ZNodePath;
+use crate::recipe::queue::Outlook;
+use crate::session::{CallKind, ConnectionNumber, Listing, WatchOutcome};
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct Ahead {
+    /// The nearest request in a listing that has shown this one.
+    nearest: Option<ZNodePath>,
+    /// No other request was ahead in that listing.
+    is_only_one: bool,
+    /// The nearest request, which has left: it was the only one, or an exclusive owner.
+    left: Option<ZNodePath>,
+    /// The connection on which the nearest one was seen and is watched since.
+    pub(super) watched_on: Option<ConnectionNumber>,
+    /// The request ahead of the nearest, with `true` once it is registered for.
+    second: Option<(ZNodePath, bool)>,
+    /// Registered for the own znode, with the connection on which it was seen and is watched since.
+    own: Option<Option<ConnectionNumber>>,
+    /// The second one has left since the last listing.
+    pub(super) is_outdated: bool,
+}
+
+impl Ahead {
+    /// Whether nobody is ahead: no request can get there, so this stays true while the own znode
+    /// exists.
+    pub(super) fn is_nobody(&self) -> bool {
+        self.nearest.is_some() && self.nearest == self.left
+    }
+
+    /// Whether nobody else was ahead in the last listing.
+    pub(super) fn is_only_one(&self, path: &ZNodePath) -> bool {
+        self.is_only_one && self.nearest.as_ref() == Some(path)
+    }
+
+    /// The request ahead of the nearest, if it is watched.
+    pub(super) fn second(&self) -> Option<&ZNodePath> {
+        self.second.as_ref().filter(|(_, is_registered)| *is_registered).map(|(path, _)| path)
+    }
+
+    /// The connection on which the own znode is watched.
+    pub(super) fn own_watched_on(&self) -> Option<ConnectionNumber> {
+        self.own.flatten()
+    }
+
+    /// Notes that a request has left that owned the lock exclusively, or that nobody else was
+    /// ahead. Then no other is between it and this one.
+    pub(super) fn owner_left(&mut self, path: &ZNodePath) {
+        self.left = Some(path.clone());
+    }
+}
+
+impl State {
+    /// Whether the watch on the nearest request stands.
+    fn still_watches(&self, nearest: &ZNodePath, connection: ConnectionNumber) -> bool {
+        self.watched.as_ref() == Some(nearest) && self.ahead.watched_on == Some(connection)
+    }
+}
+
+impl Request {
+    /// Notes the requests ahead in a listing, and goes on waiting.
+    pub(super) fn wait_behind(self: &Arc<Self>, znode: &ZNodePath, nearest: &str, listing: &Listing) -> Next {
+        let dir = &self.spec.dir;
+        let outlook = listing
+            .children
+            .as_deref()
+            .map_or(Outlook::Unclear, |children| listing.outlook(self.spec.access, znode.name(), children));
+        let nearest = dir.child(nearest);
+        let (has_left, still_watches) = {
+            let mut state = self.state.lock();
+            // A request that may have two znodes, or that shares the lock, decides by listings
+            // alone.
+            let may_know = self.spec.access.is_exclusive() && !state.reply_lost;
+            state.ahead.nearest = may_know.then(|| nearest.clone());
+            state.ahead.is_only_one = may_know && outlook == Outlook::Next;
+            state.ahead.is_outdated = false;
+            let second = match outlook {
+                Outlook::Behind(second) if may_know => Some(dir.child(second)),
+                _ => None,
+            };
+            self.replace_second(&mut state, second);
+            (state.ahead.is_nobody(), state.still_watches(&nearest, listing.connection))
+        };
+        match (has_left, still_watches) {
+            (true, _) => Next::Again,
+            (false, true) => self.prepare(),
+            (false, false) => self.wait_for(nearest),
+        }
+    }
+
+    fn replace_second(&self, state: &mut State, second: Option<ZNodePath>) {
+        let is_same = state.ahead.second.as_ref().map(|(path, _)| path) == second.as_ref();
+        if is_same {
+            return;
+        }
+        let before = std::mem::replace(&mut state.ahead.second, second.map(|path| (path, false)));
+        if let Some((before, true)) = before {
+            self.core.registry().unwatch(&before, self.id);
+        }
+    }
+
+    /// Notes that the nearest request is watched.
+    pub(super) fn nearest_is_watched(self: &Arc<Self>, connection: ConnectionNumber) -> Next {
+        self.state.lock().ahead.watched_on = Some(connection);
+        self.prepare()
+    }
+
+    /// Sets the watch that shortens the wait, if one is missing: on the own znode if nobody else is
+    /// ahead, otherwise on the second request.
+    fn prepare(self: &Arc<Self>) -> Next {
+        if !self.core.is_pipelined() {
+            return Next::Park;
+        }
+        let connection = self.core.connection();
+        let (path, is_own) = {
+            let mut state = self.state.lock();
+            let Phase::Queued { znode, .. } = &state.phase else { return Next::Park };
+            let znode = znode.clone();
+            if !state.watched.as_ref().is_some_and(|nearest| state.still_watches(nearest, connection)) {
+                return Next::Park;
+            }
+            let ahead = &mut state.ahead;
+            match &mut ahead.second {
+                _ if ahead.is_only_one && ahead.own != Some(Some(connection)) => {
+                    ahead.own = Some(None);
+                    (znode, true)
+                }
+                Some((second, is_registered @ false)) => {
+                    *is_registered = true;
+                    (second.clone(), false)
+                }
+                _ => return Next::Park,
+            }
+        };
+        self.core.registry().watch(&path, self.id);
+        let of_look = path.clone();
+        let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
+        self.call(CallKind::Read, call, move |request, outcome| {
+            let sight = WatchOutcome::of_data(outcome);
+            request.prepared(&of_look, is_own, connection, sight)
+        })
+    }
+
+    /// Takes up a look at the own znode, or at the second request. It only shortens the wait: after
+    /// an error the request waits without.
+    fn prepared(
+        self: &Arc<Self>,
+        path: &ZNodePath,
+        is_own: bool,
+        connection: ConnectionNumber,
+        sight: ZkResult<WatchOutcome>,
+    ) -> Next {
+        let is_gone = sight == Ok(WatchOutcome::Gone);
+        let is_watched = matches!(sight, Ok(WatchOutcome::Watched { .. }));
+        let mut state = self.state.lock();
+        let is_wanted = match is_own {
+            true => state.ahead.own == Some(None),
+            false => state.ahead.second.as_ref() == Some(&(path.clone(), true)),
+        };
+        if is_wanted && is_own {
+            state.ahead.own = is_watched.then_some(Some(connection));
+        } else if is_wanted && !is_watched {
+            state.ahead.second = None;
+        }
+        let is_waiting = matches!(state.phase, Phase::Queued { .. });
+        if is_waiting && is_wanted && is_gone {
+            state.ahead.is_outdated = true;
+        }
+        drop(state);
+        if !is_wanted || !is_watched {
+            self.core.remove_watch(path, self.id);
+        }
+        match is_waiting && is_wanted && is_gone {
+            true => Next::Again,
+            false => Next::Park,
+        }
+    }
+
+    /// Forgets what it watches beside the nearest request.
+    pub(super) fn forget_preparations(&self, state: &mut State) {
+        state.ahead.watched_on = None;
+        if let Some((second, true)) = state.ahead.second.take() {
+            self.core.registry().unwatch(&second, self.id);
+        }
+        if state.ahead.own.take().is_some() {
+            if let Phase::Queued { znode, .. } = &state.phase {
+                self.core.registry().unwatch(znode, self.id);
+            }
+        }
+    }
+
+    /// Keeps the watch on the own znode for the owner that the request has become, and forgets the
+    /// others.
+    pub(super) fn keep_own_watch(&self, state: &mut State, znode: &ZNodePath, connection: ConnectionNumber) {
+        let registry = self.core.registry();
+        if let Some((second, true)) = &state.ahead.second {
+            registry.unwatch(second, self.id);
+        }
+        match state.ahead.own {
+            Some(Some(watched_on)) if watched_on == connection => {
+                if let Some(before) = state.watched.replace(znode.clone()) {
+                    registry.unwatch(&before, self.id);
+                }
+            }
+            Some(_) => registry.unwatch(znode, self.id),
+            None => {}
+        }
+        state.ahead = Ahead::default();
+    }
+
+    /// A watch on this path has fired, for which the request had registered. Returns whether that
+    /// is all there is to do but to wake it.
+    pub(super) fn take_event(&self, path: &ZNodePath, is_deleted: bool) -> bool {
+        let mut state = self.state.lock();
+        let Phase::Queued { znode, .. } = &state.phase else { return false };
+        let is_own = znode == path;
+        if state.ahead.second.as_ref().is_some_and(|(second, _)| second == path) {
+            state.ahead.second = None;
+            state.ahead.is_outdated = true;
+            return true;
+        }
+        if is_own {
+            state.ahead.own = None;
+            state.ahead.is_outdated = true;
+            return true;
+        }
+        let is_nearest = state.watched.as_ref() == Some(path);
+        if is_nearest && is_deleted && state.ahead.is_only_one(path) {
+            state.watched = None;
+            state.ahead.watched_on = None;
+            state.ahead.owner_left(path);
+            return true;
+        }
+        false
+    }
+}
