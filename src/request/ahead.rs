@@ -21,7 +21,7 @@ use super::{Phase, Request, State};
 use crate::client::{PipelinedClient, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::Outlook;
-use crate::session::{CallKind, ConnectionNumber, Listing, WatchOutcome};
+use crate::session::{CallKind, ConnectionNumber, Listing, Task, WatchOutcome};
 
 /// See the [module](self).
 #[derive(Default)]
@@ -72,6 +72,40 @@ impl Ahead {
 }
 
 impl State {
+    /// The znodes on which watches are to be set, which are then under way.
+    fn missing_watches(&mut self) -> Vec<ZNodePath> {
+        let Phase::Queued { znode, .. } = &self.phase else { return Vec::new() };
+        let Ahead { is_only_one, second, own, .. } = &mut self.ahead;
+        let mut missing = Vec::new();
+        if (*is_only_one || second.is_some()) && own.is_none() {
+            *own = Some(None);
+            missing.push(znode.clone());
+        }
+        if let Some((second, is_registered @ false)) = second {
+            *is_registered = true;
+            missing.push(second.clone());
+        }
+        missing
+    }
+
+    /// Takes note of a watch that was set on this connection, or was not. Returns whether it is
+    /// still wanted.
+    fn end_preparation(&mut self, path: &ZNodePath, watched_on: Option<ConnectionNumber>) -> bool {
+        let Phase::Queued { znode, .. } = &self.phase else { return false };
+        if znode == path {
+            let is_wanted = self.ahead.own == Some(None);
+            if is_wanted {
+                self.ahead.own = watched_on.map(Some);
+            }
+            return is_wanted;
+        }
+        let is_wanted = self.ahead.second() == Some(path);
+        if is_wanted && watched_on.is_none() {
+            self.ahead.second = None;
+        }
+        is_wanted
+    }
+
     /// Whether the watch on the nearest request stands.
     fn still_watches(&self, nearest: &ZNodePath, connection: ConnectionNumber) -> bool {
         self.watched.as_ref() == Some(nearest) && self.ahead.watched_on == Some(connection)
@@ -104,7 +138,10 @@ impl Request {
         };
         match (has_left, still_watches) {
             (true, _) => Next::Again,
-            (false, true) => self.prepare(),
+            (false, true) => {
+                self.prepare();
+                Next::Park
+            }
             (false, false) => self.wait_for(nearest),
         }
     }
@@ -120,46 +157,23 @@ impl Request {
         }
     }
 
-    /// Notes that the nearest request is watched.
-    pub(super) fn nearest_is_watched(self: &Arc<Self>, connection: ConnectionNumber) -> Next {
-        self.state.lock().ahead.watched_on = Some(connection);
-        self.prepare()
-    }
-
-    /// Sets the watch that shortens the wait, if one is missing: on the own znode if nobody else is
-    /// ahead, otherwise on the second request.
-    fn prepare(self: &Arc<Self>) -> Next {
+    /// Sets the watches that are to shorten the wait and are missing: on the own znode, and on the
+    /// second request. Nothing waits for the replies.
+    pub(super) fn prepare(self: &Arc<Self>) {
         if !self.core.is_pipelined() {
-            return Next::Park;
+            return;
         }
         let connection = self.core.connection();
-        let (path, is_own) = {
-            let mut state = self.state.lock();
-            let Phase::Queued { znode, .. } = &state.phase else { return Next::Park };
-            let znode = znode.clone();
-            if !state.watched.as_ref().is_some_and(|nearest| state.still_watches(nearest, connection)) {
-                return Next::Park;
-            }
-            let ahead = &mut state.ahead;
-            match &mut ahead.second {
-                _ if ahead.is_only_one && ahead.own != Some(Some(connection)) => {
-                    ahead.own = Some(None);
-                    (znode, true)
-                }
-                Some((second, is_registered @ false)) => {
-                    *is_registered = true;
-                    (second.clone(), false)
-                }
-                _ => return Next::Park,
-            }
-        };
-        self.core.registry().watch(&path, self.id);
-        let of_look = path.clone();
-        let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
-        self.call(CallKind::Read, call, move |request, outcome| {
-            let sight = WatchOutcome::of_data(outcome);
-            request.prepared(&of_look, is_own, connection, sight)
-        })
+        let missing = self.state.lock().missing_watches();
+        for path in missing {
+            self.core.registry().watch(&path, self.id);
+            let of_look = path.clone();
+            let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
+            let request = Arc::clone(self);
+            self.core.begin(CallKind::Read, call, move |outcome| {
+                request.prepared(&of_look, connection, &WatchOutcome::of_data(outcome));
+            });
+        }
     }
 
     /// Takes up a look at the own znode, or at the second request. It only shortens the wait: after
@@ -167,33 +181,22 @@ impl Request {
     fn prepared(
         self: &Arc<Self>,
         path: &ZNodePath,
-        is_own: bool,
         connection: ConnectionNumber,
-        sight: ZkResult<WatchOutcome>,
-    ) -> Next {
-        let is_gone = sight == Ok(WatchOutcome::Gone);
+        sight: &ZkResult<WatchOutcome>,
+    ) {
         let is_watched = matches!(sight, Ok(WatchOutcome::Watched { .. }));
-        let mut state = self.state.lock();
-        let is_wanted = match is_own {
-            true => state.ahead.own == Some(None),
-            false => state.ahead.second.as_ref() == Some(&(path.clone(), true)),
+        let is_gone = *sight == Ok(WatchOutcome::Gone);
+        let is_wanted = {
+            let mut state = self.state.lock();
+            let is_wanted = state.end_preparation(path, is_watched.then_some(connection));
+            state.ahead.is_outdated |= is_wanted && is_gone;
+            is_wanted
         };
-        if is_wanted && is_own {
-            state.ahead.own = is_watched.then_some(Some(connection));
-        } else if is_wanted && !is_watched {
-            state.ahead.second = None;
-        }
-        let is_waiting = matches!(state.phase, Phase::Queued { .. });
-        if is_waiting && is_wanted && is_gone {
-            state.ahead.is_outdated = true;
-        }
-        drop(state);
         if !is_wanted || !is_watched {
             self.core.remove_watch(path, self.id);
         }
-        match is_waiting && is_wanted && is_gone {
-            true => Next::Again,
-            false => Next::Park,
+        if is_wanted && is_gone {
+            Arc::clone(self).wake();
         }
     }
 

@@ -202,6 +202,7 @@ impl Request {
     /// Waits for the deletion of the request ahead. No watch is needed if that is of this session.
     pub(super) fn wait_for(self: &Arc<Self>, ahead: ZNodePath) -> Next {
         if !self.core.registry().watch_own(&ahead, self.id) {
+            self.prepare();
             return self.watch(ahead, Request::waits_for);
         }
         if self.set_watched(&ahead) {
@@ -248,10 +249,10 @@ impl Request {
         if is_persistent && self.core.mentions_first(&ahead) {
             logging::warn!("requests wait for {ahead}, which is persistent: no session's end deletes it");
         }
-        match sight {
-            WatchOutcome::Watched { .. } => self.nearest_is_watched(connection),
-            WatchOutcome::Unreadable | WatchOutcome::Gone => Next::Park,
+        if matches!(sight, WatchOutcome::Watched { .. }) {
+            self.state.lock().ahead.watched_on = Some(connection);
         }
+        Next::Park
     }
 
     /// Records that the request is behind another.
