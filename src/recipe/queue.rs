@@ -232,6 +232,36 @@ mod tests {
     }
 
     #[test]
+    fn request_is_next_behind_a_single_one_that_cannot_be_replaced() {
+        let own = "x-a-lock-0000000005";
+        let behind = |others: &[&str]| children(&[others, &[own, "x-b-lock-0000000006", "config"]].concat());
+        for ahead in ["x-b-lock-0000000004", "x-72057594037927936-0000000004", "_c_0b2e-lock-0000000004"] {
+            assert_eq!(outlook(own, &behind(&[ahead])), Outlook::Next, "{ahead}");
+        }
+        // A reader may get the number of a writer.
+        for ahead in ["write-b-lock-0000000004", "00ff__lock__0000000004", "qn-0000000004"] {
+            assert_eq!(outlook(own, &behind(&[ahead])), Outlook::Unclear, "{ahead}");
+        }
+    }
+
+    #[test]
+    fn request_behind_several_others_expects_the_second() {
+        let own = "x-a-lock-0000000005";
+        let all = children(&["x-b-lock-0000000001", own, "write-b-0000000003", "x-c-lock-0000000002"]);
+        assert_eq!(outlook(own, &all), Outlook::Behind("x-c-lock-0000000002"));
+    }
+
+    #[test]
+    fn numbers_without_an_order_allow_no_outlook() {
+        for ahead in [i32::MAX, i32::MIN, -1] {
+            let all = [name("x-a", 5), name("x-b", ahead), name("x-c", 4)];
+            assert_eq!(outlook(&all[0], &all), Outlook::Unclear, "{ahead}");
+        }
+        let all = [name("x-a", i32::MAX), name("x-b", i32::MAX - 1)];
+        assert_eq!(outlook(&all[0], &all), Outlook::Unclear);
+    }
+
+    #[test]
     fn sequence_alone_decides_whatever_the_prefix() {
         // ZOOKEEPER-2931: if the prefix were compared first, both would own the lock.
         let all = children(&["x-9-lock-0000000001", "x-1-lock-0000000002"]);

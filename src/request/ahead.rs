@@ -36,10 +36,34 @@ pub(super) struct Ahead {
     pub(super) watched_on: Option<ConnectionNumber>,
     /// The request ahead of the nearest, with `true` once it is registered for.
     second: Option<(ZNodePath, bool)>,
-    /// Registered for the own znode, with the connection on which it was seen and is watched since.
-    own: Option<Option<ConnectionNumber>>,
+    /// The watch on the own znode.
+    own: Option<OwnWatch>,
+    /// The number of the last one.
+    last_own: u64,
     /// The second one has left since the last listing.
     pub(super) is_outdated: bool,
+}
+
+/// A watch on the own znode. An event ends it, and the next one has another number: the reply to a
+/// look may come after the event that ended its watch.
+struct OwnWatch {
+    number: u64,
+    /// The connection on which the znode was seen and is watched since.
+    on: Option<ConnectionNumber>,
+}
+
+/// A watch that is being set.
+enum Preparation {
+    Own(ZNodePath, u64),
+    Second(ZNodePath),
+}
+
+impl Preparation {
+    fn path(&self) -> &ZNodePath {
+        match self {
+            Preparation::Own(path, _) | Preparation::Second(path) => path,
+        }
+    }
 }
 
 impl Ahead {
@@ -61,7 +85,7 @@ impl Ahead {
 
     /// The connection on which the own znode is watched.
     pub(super) fn own_watched_on(&self) -> Option<ConnectionNumber> {
-        self.own.flatten()
+        self.own.as_ref()?.on
     }
 
     /// Notes that a request has left that owned the lock exclusively, or that nobody else was
@@ -72,36 +96,40 @@ impl Ahead {
 }
 
 impl State {
-    /// The znodes on which watches are to be set, which are then under way.
-    fn missing_watches(&mut self) -> Vec<ZNodePath> {
+    /// The watches that are to be set, which are then under way.
+    fn missing_watches(&mut self) -> Vec<Preparation> {
         let Phase::Queued { znode, .. } = &self.phase else { return Vec::new() };
-        let Ahead { is_only_one, second, own, .. } = &mut self.ahead;
+        let Ahead { is_only_one, second, own, last_own, .. } = &mut self.ahead;
         let mut missing = Vec::new();
         if (*is_only_one || second.is_some()) && own.is_none() {
-            *own = Some(None);
-            missing.push(znode.clone());
+            *last_own += 1;
+            *own = Some(OwnWatch { number: *last_own, on: None });
+            missing.push(Preparation::Own(znode.clone(), *last_own));
         }
         if let Some((second, is_registered @ false)) = second {
             *is_registered = true;
-            missing.push(second.clone());
+            missing.push(Preparation::Second(second.clone()));
         }
         missing
     }
 
     /// Takes note of a watch that was set on this connection, or was not. Returns whether it is
     /// still wanted.
-    fn end_preparation(&mut self, path: &ZNodePath, watched_on: Option<ConnectionNumber>) -> bool {
-        let Phase::Queued { znode, .. } = &self.phase else { return false };
-        if znode == path {
-            let is_wanted = self.ahead.own == Some(None);
-            if is_wanted {
-                self.ahead.own = watched_on.map(Some);
-            }
-            return is_wanted;
+    fn end_preparation(&mut self, watch: &Preparation, watched_on: Option<ConnectionNumber>) -> bool {
+        if !matches!(self.phase, Phase::Queued { .. }) {
+            return false;
         }
-        let is_wanted = self.ahead.second() == Some(path);
-        if is_wanted && watched_on.is_none() {
-            self.ahead.second = None;
+        let is_wanted = match watch {
+            Preparation::Own(_, number) => self.ahead.own.as_ref().is_some_and(|own| own.number == *number),
+            Preparation::Second(path) => self.ahead.second() == Some(path),
+        };
+        match watch {
+            _ if !is_wanted => {}
+            Preparation::Own(_, number) => {
+                self.ahead.own = watched_on.map(|on| OwnWatch { number: *number, on: Some(on) });
+            }
+            Preparation::Second(_) if watched_on.is_none() => self.ahead.second = None,
+            Preparation::Second(_) => {}
         }
         is_wanted
     }
@@ -165,13 +193,13 @@ impl Request {
         }
         let connection = self.core.connection();
         let missing = self.state.lock().missing_watches();
-        for path in missing {
-            self.core.registry().watch(&path, self.id);
-            let of_look = path.clone();
+        for watch in missing {
+            self.core.registry().watch(watch.path(), self.id);
+            let path = watch.path().clone();
             let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
             let request = Arc::clone(self);
             self.core.begin(CallKind::Read, call, move |outcome| {
-                request.prepared(&of_look, connection, &WatchOutcome::of_data(outcome));
+                request.prepared(&watch, connection, &WatchOutcome::of_data(outcome));
             });
         }
     }
@@ -180,7 +208,7 @@ impl Request {
     /// an error the request waits without.
     fn prepared(
         self: &Arc<Self>,
-        path: &ZNodePath,
+        watch: &Preparation,
         connection: ConnectionNumber,
         sight: &ZkResult<WatchOutcome>,
     ) {
@@ -188,12 +216,12 @@ impl Request {
         let is_gone = *sight == Ok(WatchOutcome::Gone);
         let is_wanted = {
             let mut state = self.state.lock();
-            let is_wanted = state.end_preparation(path, is_watched.then_some(connection));
+            let is_wanted = state.end_preparation(watch, is_watched.then_some(connection));
             state.ahead.is_outdated |= is_wanted && is_gone;
             is_wanted
         };
         if !is_wanted || !is_watched {
-            self.core.remove_watch(path, self.id);
+            self.core.remove_watch(watch.path(), self.id);
         }
         if is_wanted && is_gone {
             Arc::clone(self).wake();
@@ -221,7 +249,7 @@ impl Request {
             registry.unwatch(second, self.id);
         }
         match state.ahead.own {
-            Some(Some(watched_on)) if watched_on == connection => {
+            Some(OwnWatch { on: Some(watched_on), .. }) if watched_on == connection => {
                 if let Some(before) = state.watched.replace(znode.clone()) {
                     registry.unwatch(&before, self.id);
                 }

@@ -4,6 +4,7 @@ mod downgrade;
 mod lost_replies;
 mod many_requests;
 mod naming;
+mod next_in_line;
 mod predecessors;
 mod refusals;
 mod replacement;

@@ -13,12 +13,17 @@ use crate::session::{Priority, Runtime};
 /// Makes the calls on the session's workers, and passes on their outcomes there.
 pub(crate) struct OnWorkers {
     client: Arc<dyn ZooKeeperClient>,
-    runtime: Weak<dyn Runtime>,
+    /// Without one, calls are made where they are submitted.
+    runtime: Option<Weak<dyn Runtime>>,
 }
 
 impl OnWorkers {
     pub(crate) fn new(client: Arc<dyn ZooKeeperClient>, runtime: &Arc<dyn Runtime>) -> Arc<OnWorkers> {
-        Arc::new(OnWorkers { client, runtime: Arc::downgrade(runtime) })
+        Arc::new(OnWorkers { client, runtime: Some(Arc::downgrade(runtime)) })
+    }
+
+    pub(crate) fn on_the_calling_thread(client: Arc<dyn ZooKeeperClient>) -> Arc<OnWorkers> {
+        Arc::new(OnWorkers { client, runtime: None })
     }
 
     fn submit<T: 'static>(
@@ -27,9 +32,12 @@ impl OnWorkers {
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T> + Send + 'static,
     ) {
         let client = Arc::clone(&self.client);
-        if let Some(runtime) = self.runtime.upgrade() {
-            let job = move || done.finish(contain_call("the client", || call(&*client)));
-            runtime.submit(Priority::Other, Box::new(job));
+        let job = move || done.finish(contain_call("the client", || call(&*client)));
+        match self.runtime.as_ref().map(Weak::upgrade) {
+            None => job(),
+            Some(Some(runtime)) => runtime.submit(Priority::Other, Box::new(job)),
+            // The session has ended.
+            Some(None) => {}
         }
     }
 }
