@@ -62,7 +62,8 @@ pub enum ClientEvent {
     /// The session cannot come back. Every later call fails with
     /// [`ZkError::SessionExpired`](crate::ZkError).
     SessionLost,
-    /// A watch fired on the znode at this path (as spelled by the caller, without a chroot).
+    /// A watch fired on the znode at this path (as spelled by the caller, without a chroot). The
+    /// events of one connection come in the order of the changes.
     NodeChanged {
         /// The full path of the znode.
         path: String,

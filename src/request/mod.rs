@@ -31,6 +31,9 @@
 //! deletes the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks only at the
 //! own znode.
 //!
+//! Between sessions, the next in line owns with the event itself: `ahead.rs` has what a waiter finds
+//! out before its turn. `znode_changed` notes that nobody is ahead, and the next step acquires.
+//!
 //! A request for a permit of a semaphore may be let in by any of those ahead: `count` lists the
 //! directory and leaves a watch on its children.
 //!
