@@ -2,7 +2,7 @@
 //! its turn comes.
 //!
 //! The requests ahead of one can only become fewer: a new one gets a larger number. So a listing in
-//! which only one request was ahead is as good later, and the deletion of that one ends the wait.
+//! which only one request was ahead is as good later, and the deletion of that request ends the wait.
 //! The request has then two things left to find out: that its session lives, which the lease says,
 //! and that its own znode exists. A watch that was set on that before, on the same connection,
 //! would have fired first if it did not. So the next request in line owns with the event of the
