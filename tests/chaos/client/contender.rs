@@ -12,7 +12,7 @@ use super::journal::Journal;
 use super::keeper::Keeper;
 use super::listening::Listening;
 use super::orders::{Conductor, Orders, Stage};
-use crate::plan::{LOCKS, THREADS};
+use crate::plan::{LOCKS, SEMAPHORE, THREADS};
 use crate::random::Random;
 
 pub struct Contender {
@@ -104,6 +104,9 @@ impl Contender {
 
     /// Waits for a lock and holds it. Returns whether it was seen to be owned.
     fn acquire(&mut self, session: &Session, lock: usize, time_limit: Option<Duration>) -> bool {
+        if lock == SEMAPHORE {
+            return self.acquire_permit(session, time_limit);
+        }
         // The last thread of each client elects with a listener. The others block, and share some
         // of the time, or a place in the queue.
         if self.thread + 1 == THREADS {
