@@ -80,7 +80,8 @@ impl Contender {
         if self.random.one_in(400) {
             self.keeper.close();
         }
-        let lock = self.random.below(LOCKS.len());
+        // Twice as often for the semaphore, which has room for several.
+        let lock = self.random.below(LOCKS.len() + 1).min(SEMAPHORE);
         let time_limit = match self.random.below(10) {
             0..=4 => None,
             5 => Some(Duration::ZERO),
