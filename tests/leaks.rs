@@ -42,7 +42,7 @@ const CONSTANT: usize = 24 << 10;
 #[test]
 fn nothing_is_left_after_everything_is_dropped() {
     // Servers would delete the empty directories of the locks after a while.
-    let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", u32::MAX)];
+    let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
     let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
     let znodes = server.metric("znode_count");
     waiting_locks_share_a_few_threads(&server);

@@ -87,7 +87,7 @@ fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Vec<String>
     let scratch = tempfile::Builder::new().prefix("zookeeper-chaos.").tempdir().expect("a directory");
     // The checker and the register go by the numbers of the requests. They would start again in a new
     // directory, if the servers deleted an empty one.
-    let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", u32::MAX)];
+    let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
     let ensemble = Ensemble::with(SERVERS, &ServerOptions { jvm_flags, ..ServerOptions::default() });
     let namespaces = plan.namespaces.then(|| Namespaces::make(CLIENTS)).flatten();
     println!(
