@@ -178,7 +178,11 @@ impl Naming {
 Examples:
   zklock who /locks/backup
   zklock who --json /locks/backup | jq -r '.queue[0].who'
-  zklock who --watch /locks/backup")]
+  zklock who --watch /locks/backup
+  zklock who /app/converters/leases
+
+The permits of a semaphore are in its directory 'leases'. All but the last are held if clients wait,
+which cannot be seen: the STATE of a permit is 'unknown', but for the first.")]
 pub(crate) struct WhoArgs {
     /// The directory of the lock
     pub(crate) dir: String,
