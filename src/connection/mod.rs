@@ -56,8 +56,8 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Op, OpOutcome,
-    PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Names, Op,
+    OpOutcome, PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::error::{LockError, Result};
 use crate::lock_order;
@@ -292,7 +292,7 @@ impl PipelinedClient for Connection {
         });
     }
 
-    fn get_children(&self, path: &str, watch: bool, done: Done<Vec<String>>) {
+    fn get_children(&self, path: &str, watch: bool, done: Done<Names>) {
         self.send(Request::GetChildren { path: self.path(path), watch }, done, names_in);
     }
 
@@ -327,7 +327,7 @@ impl ZooKeeperClient for Connection {
         self.wait_for(|done| PipelinedClient::exists(self, path, watch, done))
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
         self.wait_for(|done| PipelinedClient::get_children(self, path, watch, done))
     }
 
@@ -467,7 +467,7 @@ fn transacted_in(chroot: &Chroot, operations: &[Op], reply: Reply) -> ZkResult<T
     operations.iter().zip(results).map(outcome).collect::<ZkResult<_>>().map(Transacted::Committed)
 }
 
-fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Vec<String>> {
+fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Names> {
     match outcome? {
         Reply::Children(names) => Ok(names),
         _ => Err(ZkError::MarshallingError),

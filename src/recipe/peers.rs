@@ -108,13 +108,16 @@ impl Peer {
 
 /// The first of the children that may own the lock although the request `own` is ahead of it, and
 /// its library. Two readers may share.
-pub(crate) fn find_overlooking<'a>(own: &str, children: &'a [String]) -> Option<(&'a str, Peer)> {
+pub(crate) fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
+    own: &str,
+    children: impl IntoIterator<Item = &'a N>,
+) -> Option<(&'a str, Peer)> {
     let overlooks = |child: &'a str| {
         let peer = Peer::of(child)?;
         let both_read = LockKind::of(child)?.is_shared() && LockKind::of(own)?.is_shared();
         (!both_read && !peer.counts(own)).then_some((child, peer))
     };
-    children.iter().map(String::as_str).filter(|child| !is_alike(own, child)).find_map(overlooks)
+    children.into_iter().map(N::as_ref).filter(|child| !is_alike(own, child)).find_map(overlooks)
 }
 
 /// Whether two names differ in nothing but GUID and number, for most of the children.

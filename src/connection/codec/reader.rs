@@ -1,7 +1,7 @@
 //! [`Reader`]: takes values from the start of a slice, and never reads past its end.
 
 use super::DecodeError;
-use crate::client::Stat;
+use crate::client::{Names, Stat};
 
 /// The bytes of a frame that have not been read yet.
 #[derive(Clone, Debug)]
@@ -87,6 +87,16 @@ impl<'a> Reader<'a> {
     /// Reads a vector of strings.
     pub(super) fn strings<T: From<&'a str>>(&mut self) -> Result<Vec<T>, DecodeError> {
         self.vector(4, |reader| reader.str().map(T::from))
+    }
+
+    /// Reads a vector of names.
+    pub(super) fn names(&mut self) -> Result<Names, DecodeError> {
+        let count = self.count(4)?;
+        let mut names = Names::with_capacity(count, self.0.len() - 4 * count);
+        for _ in 0..count {
+            names.push(self.str()?);
+        }
+        Ok(names)
     }
 
     pub(super) fn stat(&mut self) -> Result<Stat, DecodeError> {
