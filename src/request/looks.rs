@@ -16,7 +16,7 @@ use crate::session::{
     Admission, CallKind, ConnectionNumber, Listing, ListingReader, Listings, Task, WatchOutcome,
 };
 
-/// How long a lock must be held before its own znode is watched. This saves a short hold a round
+/// About how long a lock must be held before its own znode is watched, and no longer. This saves a short hold a round
 /// trip. A deletion by another client is noticed after this delay plus one server notification.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
@@ -159,7 +159,7 @@ impl Request {
         drop(state);
         self.core.deliver_events();
         logging::info!("acquired {znode}");
-        self.wake_after(OWN_WATCH_DELAY);
+        self.wake_after_about(OWN_WATCH_DELAY);
         Next::Park
     }
 
