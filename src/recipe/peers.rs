@@ -5,7 +5,7 @@
 //! library that does not count a name of this crate may own beside it.
 
 use super::kind::LockKind;
-use super::znode_name::{ZNodeName, generated_sequence};
+use super::znode_name::split_generated;
 
 /// The library that made a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,8 +135,7 @@ fn is_alike(own: &str, child: &str) -> bool {
 
 /// The part of a request's name before the number, with the separator.
 fn before_number(name: &str) -> Option<&str> {
-    generated_sequence(name)?;
-    let prefix = ZNodeName::new(name).prefix().len();
+    let prefix = split_generated(name)?.0.len();
     // A dash that is no minus belongs to the separator.
     let has_dash = name[prefix..].starts_with('-') && !name[..prefix].ends_with('_');
     Some(&name[..prefix + usize::from(has_dash)])
