@@ -186,7 +186,8 @@ pub trait ZooKeeperClient: Send + Sync {
     /// One of the contract above.
     fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>>;
 
-    /// Returns the names of the znode's children, in no particular order.
+    /// Returns the names of the znode's children, in no particular order. A `Vec<String>` converts
+    /// into [`Names`].
     ///
     /// # Errors
     /// `NoNode` (then no watch is set), `NoAuth`, or one of the contract above.

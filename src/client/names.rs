@@ -26,12 +26,15 @@ pub struct Names {
 }
 
 impl Names {
-    /// Reserves memory for this many names, with this many bytes together.
-    pub(crate) fn with_capacity(names: usize, bytes: usize) -> Names {
-        Names { text: String::with_capacity(bytes), ends: Vec::with_capacity(names) }
+    /// Takes the names without separators, and where each of them ends, in order. Returns `None`
+    /// unless all of them are UTF-8.
+    pub(crate) fn from_utf8(text: Vec<u8>, ends: Vec<usize>) -> Option<Names> {
+        let text = String::from_utf8(text).ok()?;
+        // A character may be split over two names.
+        ends.iter().all(|end| text.is_char_boundary(*end)).then_some(Names { text, ends })
     }
 
-    pub(crate) fn push(&mut self, name: &str) {
+    fn push(&mut self, name: &str) {
         self.text.push_str(name);
         self.ends.push(self.text.len());
     }
@@ -143,6 +146,17 @@ mod tests {
             }
             prop_assert_eq!(format!("{names:?}"), format!("{list:?}"));
             prop_assert_eq!(Vec::from(names), list);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_are_names_if_each_of_them_is_utf8(list in prop::collection::vec(
+            prop::sample::select(vec![&b"\xc3"[..], b"\xa9", b"\xc3\xa9", b"a", b""]), 0..5,
+        )) {
+            let ends = list.iter().scan(0, |end, name| { *end += name.len(); Some(*end) }).collect();
+            let expected: Option<Names> = list.iter().map(|name| std::str::from_utf8(name).ok()).collect();
+            prop_assert_eq!(Names::from_utf8(list.concat(), ends), expected);
         }
     }
 

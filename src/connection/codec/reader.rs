@@ -92,11 +92,12 @@ impl<'a> Reader<'a> {
     /// Reads a vector of names.
     pub(super) fn names(&mut self) -> Result<Names, DecodeError> {
         let count = self.count(4)?;
-        let mut names = Names::with_capacity(count, self.0.len() - 4 * count);
+        let (mut text, mut ends) = (Vec::with_capacity(self.0.len() - 4 * count), Vec::with_capacity(count));
         for _ in 0..count {
-            names.push(self.str()?);
+            text.extend_from_slice(self.buffer()?);
+            ends.push(text.len());
         }
-        Ok(names)
+        Names::from_utf8(text, ends).ok_or(DecodeError::NotUtf8)
     }
 
     pub(super) fn stat(&mut self) -> Result<Stat, DecodeError> {
