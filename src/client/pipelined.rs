@@ -12,10 +12,15 @@ use super::{Acl, CreateMode, Enqueued, Names, Stat, ZkError, ZkResult};
 /// # The contract
 /// That of [`ZooKeeperClient`](super::ZooKeeperClient), and for each call:
 /// - It never blocks.
-/// - It passes the outcome to `done`, on any thread, perhaps before it returns. `done` never blocks,
-///   but it may make further calls. It must not be called while a lock of the client is held.
+/// - It passes the outcome to `done`, on any thread, perhaps before it returns, and perhaps after the
+///   outcomes of later calls. `done` never blocks, but it may make further calls. It must not be
+///   called while a lock of the client is held.
+/// - A call under way passes on an error when contact or the session is lost, or the client is closed
+///   or dropped. A [`Done`] that a client forgets blocks a lock for ever.
 /// - Calls take effect in the order in which one thread makes them, as long as they are made on one
 ///   connection.
+///
+/// The module `conformance` (feature `test-util`) checks this too.
 ///
 /// Each method is the method of the same name of [`ZooKeeperClient`](super::ZooKeeperClient).
 pub trait PipelinedClient {

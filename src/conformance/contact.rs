@@ -1,8 +1,8 @@
 //! Contact with the servers, and the end of the session.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::scene::{Outcome, Scene, Tested, done, same};
+use super::scene::{AT_ONCE, Outcome, Scene, Tested, done, same};
 use super::{Check, ensure, named};
 use crate::client::{Acl, ClientEvent, CreateMode, Granted, Names, ZkError, ZkResult, ZooKeeperClient};
 
@@ -21,9 +21,6 @@ pub(super) const CHECKS: &[Check] = &[
     named!(close_ends_an_owned_session),
     named!(close_without_contact_returns),
 ];
-
-/// The time for a call that is to fail at once, on a busy machine.
-const AT_ONCE: Duration = Duration::from_secs(2);
 
 fn create(client: &dyn ZooKeeperClient, path: &str) -> ZkResult<String> {
     client.create(path, b"", &Acl::open_unsafe(), CreateMode::Ephemeral)

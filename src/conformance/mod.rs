@@ -9,7 +9,7 @@
 //! but the client itself is optional: a check that needs more than the fixture has is
 //! [skipped](Verdict::Skipped). A fixture should be able to [disconnect](Subject::disconnect) and
 //! [expire](Subject::expire) a session, as most faults of clients show only then. A TCP relay in
-//! front of a real server can do both.
+//! front of a real server can do both, and [stall](Subject::stall) a connection.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -52,18 +52,25 @@
 //! assert!(report.is_passed(), "{report}");
 //! ```
 //!
+//! The checks whose names begin with `pipelined_` are for a client that offers
+//! [`pipelined`](ZooKeeperClient::pipelined), and are skipped for others. They make calls under a
+//! stall, where the fixture can cause one, so that none is answered before contact is lost.
+//!
 //! [`checks`] returns the single checks, for a test harness that lists each of them.
 //!
 //! # What no check can show
 //! That a client reports a shorter session timeout than the server grants to it, or too short a
 //! [`report_delay`](ZooKeeperClient::report_delay): nothing fails until a server dies at the wrong
 //! moment. Compare both with the configuration of the servers. And that an event never overtakes
-//! the reply of the call that set its watch: a caller cannot see which of the two came first.
+//! the reply of the call that set its watch: a caller cannot see which of the two came first. Nor that
+//! a pipelined `create_and_list` whose connection is lost between its two replies returns the path of
+//! the new znode: no fixture can cut a connection there.
 
 mod calls;
 mod contact;
 #[doc(hidden)]
 pub mod own;
+mod pipelined;
 mod scene;
 #[cfg(test)]
 mod tests;
@@ -125,7 +132,14 @@ pub trait Subject: Send + Sync {
         false
     }
 
-    /// Permits connections again.
+    /// Holds up what the client and the server send, closes nothing, and returns `true`. Ends with
+    /// [`disconnect`](Subject::disconnect), [`reconnect`](Subject::reconnect) or
+    /// [`expire`](Subject::expire). The default returns `false` and does nothing.
+    fn stall(&self) -> bool {
+        false
+    }
+
+    /// Permits connections again, and ends a stall.
     fn reconnect(&self) {}
 
     /// Ends the session at the server, permits connections, and returns `true`. The default returns
@@ -197,7 +211,7 @@ impl fmt::Debug for Check {
 /// Returns all checks.
 #[must_use]
 pub fn checks() -> Vec<Check> {
-    [calls::CHECKS, transactions::CHECKS, watches::CHECKS, contact::CHECKS].concat()
+    [calls::CHECKS, transactions::CHECKS, watches::CHECKS, contact::CHECKS, pipelined::CHECKS].concat()
 }
 
 /// Runs all checks, one after the other.

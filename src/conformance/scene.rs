@@ -21,6 +21,9 @@ pub(super) enum Problem {
     Violated(String),
 }
 
+/// The time for a call that must not wait for a server, on a busy machine.
+pub(super) const AT_ONCE: Duration = Duration::from_secs(2);
+
 pub(super) type Outcome<T = ()> = Result<T, Problem>;
 
 /// What must succeed for the check to go on.
@@ -112,13 +115,14 @@ fn delete_all(client: &Tested, path: &str) {
     let _ = client.delete(path, None);
 }
 
-/// A session under test. Closed at the end.
+/// A session under test. Closed at the end unless [dropped](Tested::drop_without_close).
 pub(super) struct Tested {
     subject: Box<dyn Subject>,
     client: Arc<dyn ZooKeeperClient>,
     pub(super) events: Arc<Recorder>,
     /// What `subscribe` returned.
     pub(super) has_contact: bool,
+    is_abandoned: bool,
 }
 
 impl Tested {
@@ -126,7 +130,7 @@ impl Tested {
         let client = subject.client();
         let events = Arc::new(Recorder::new(deadline));
         let has_contact = client.subscribe(events.sink());
-        Tested { subject, client, events, has_contact }
+        Tested { subject, client, events, has_contact, is_abandoned: false }
     }
 
     pub(super) fn client(&self) -> Arc<dyn ZooKeeperClient> {
@@ -140,6 +144,11 @@ impl Tested {
     pub(super) fn disconnect(&self) -> Outcome {
         let cut = self.subject.disconnect();
         if cut { Ok(()) } else { Err(Problem::Lacking("a way to disconnect a client")) }
+    }
+
+    /// Returns whether the connection is stalled.
+    pub(super) fn stall(&self) -> bool {
+        self.subject.stall()
     }
 
     pub(super) fn reconnect(&self) {
@@ -175,6 +184,11 @@ impl Tested {
         outcome.recv_timeout(deadline).map_err(late)
     }
 
+    /// Drops the client, which is not closed.
+    pub(super) fn drop_without_close(mut self) {
+        self.is_abandoned = true;
+    }
+
     /// Waits until all events of earlier changes must have come: those of one session come in
     /// order.
     pub(super) fn fence(&self, scene: &Scene<'_>) -> Outcome {
@@ -195,6 +209,9 @@ impl Deref for Tested {
 
 impl Drop for Tested {
     fn drop(&mut self) {
+        if self.is_abandoned {
+            return;
+        }
         self.subject.reconnect();
         let client = self.client();
         // It may block for ever if the client violates the contract.
@@ -206,7 +223,7 @@ impl Drop for Tested {
 pub(super) struct Recorder {
     events: Mutex<Vec<ClientEvent>>,
     changed: Condvar,
-    deadline: Duration,
+    pub(super) deadline: Duration,
 }
 
 impl Recorder {

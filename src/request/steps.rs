@@ -24,7 +24,7 @@ use crate::session::{CallKind, ConnectionNumber, Core, Listing, Priority, Runner
 /// The least delay before a failed look is repeated, whatever the retry policy.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
-/// The number of replies in a row that cannot be read after which a waiter gives up.
+/// The number of replies in a row that cannot be read after which a request gives up.
 const MAX_UNREADABLE: u8 = 3;
 
 /// The action after a step.
@@ -305,6 +305,7 @@ impl Request {
         // A reply that cannot be read counts as lost: the znode may exist.
         let is_refused = !is_over && !error.is_transient();
         let reply_lost = !is_refused || error == ZkError::MarshallingError;
+        let is_refused = is_refused && !self.tolerates(error);
         let mut state = self.state.lock();
         state.reply_lost |= reply_lost;
         if is_refused && !(reply_lost && matches!(state.phase, Phase::Ended { .. })) {

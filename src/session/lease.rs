@@ -49,9 +49,10 @@ use crate::client::Granted;
 /// The part of the session timeout that a lease gives away for clock drift, as a divisor.
 const MARGIN_DIVISOR: u32 = 32;
 
-/// The part of the session timeout that a lease must outlast the moment at which it can be extended
-/// for a lock to be taken, as a divisor: the time for the write that extends it.
-const ADMISSION_DIVISOR: u32 = 32;
+/// The part of the session timeout that is reserved for the write that extends a lease, as a
+/// divisor. The lease must outlast the moment at which it can be extended by this, for a lock to be
+/// taken.
+const RESERVE_DIVISOR: u32 = 32;
 
 /// The session's lease: its current epoch, what is to prove the next, and whether there can be one.
 #[derive(Debug)]
@@ -186,7 +187,6 @@ impl Lease {
         sent.after(span(self.granted.session_timeout))
     }
 
-    /// The number of the connection, which changes when contact begins or ends.
     /// Whether a lock is held.
     pub(crate) fn has_owners(&self) -> bool {
         self.owners.any()
@@ -232,7 +232,7 @@ impl Lease {
     }
 
     fn admits_owners_until(&self, end: Moment, now: Moment) -> bool {
-        let reserve = self.granted.session_timeout / ADMISSION_DIVISOR;
+        let reserve = self.reserve();
         let can_follow = |answered: Moment, end: Moment| {
             answered.after(self.granted.report_delay).max(now).after(reserve) < end
         };
@@ -248,6 +248,11 @@ impl Lease {
             end = extended;
         }
         can_follow(now, end)
+    }
+
+    /// The time for a write that extends the lease.
+    fn reserve(&self) -> Duration {
+        self.granted.session_timeout / RESERVE_DIVISOR
     }
 
     /// How long the next proof holds, at least.

@@ -100,6 +100,11 @@ impl Subject for Networked {
         true
     }
 
+    fn stall(&self) -> bool {
+        self.relay.swallow();
+        true
+    }
+
     fn reconnect(&self) {
         self.relay.restore();
     }
@@ -140,5 +145,8 @@ fn adapter_of_the_crate_zookeeper_conforms_to_the_port() {
         "failed_check_fails_a_transaction",
         "sink_is_called_after_it_panicked",
     ];
-    assert_eq!(report.skipped().collect::<Vec<_>>(), skipped);
+    let (pipelined, others): (Vec<_>, Vec<_>) =
+        report.skipped().partition(|name| name.starts_with("pipelined_"));
+    assert_eq!(others, skipped);
+    assert!(!pipelined.is_empty());
 }

@@ -3,7 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::{BlockingWriteLock, LockGuard, LossReason, SessionState, WriteLock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, LockDirectory, LockGuard, LossReason, SessionState, WriteLock,
+};
 
 use crate::fixtures::{LONG, Observer, connect, next, unique_dir};
 use crate::support::ensemble::Ensemble;
@@ -116,34 +119,48 @@ fn close_with_a_silent_server_returns_in_time() {
 /// Sessions that own nothing only ping: what they cost the ensemble does not go through its log.
 #[test]
 fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
-    const SESSIONS: usize = 300;
-    let timeout = scaled(Duration::from_secs(6));
-    let window = 2 * timeout;
+    const SESSIONS: usize = 1000;
+    const MINUTE: Duration = Duration::from_secs(60);
+    raise_file_limit();
+    let timeout = scaled(Duration::from_secs(12));
+    let window = timeout / 2;
     let server = Server::with(ServerOptions {
         tick_time_ms: 200,
         min_session_timeout_ms: 400,
         ..ServerOptions::default()
     });
-    let (dir, other_dir) = (unique_dir("quiet"), unique_dir("owned"));
+    let (dir, other_dir, read_dir) = (unique_dir("quiet"), unique_dir("owned"), unique_dir("read"));
     let observer = Observer::at(&server);
     observer.create_persistent(&dir);
     let first = format!("{dir}/x-observer-lock-0000000000");
     observer.create_persistent(&first);
+    observer.create_persistent(&format!("{read_dir}/x-observer-lock-0000000000"));
     let sessions: Vec<_> = (0..SESSIONS).map(|_| connect(&server.connect_string(), timeout)).collect();
-    let waiters: Vec<_> =
-        sessions.iter().step_by(2).map(|session| WriteLock::new(session, &dir).unwrap()).collect();
+    // The others are idle.
+    let (waiting, others) = sessions.split_at(SESSIONS / 3);
+    let reading = &others[..SESSIONS / 3];
+    let waiters: Vec<_> = waiting.iter().map(|session| WriteLock::new(session, &dir).unwrap()).collect();
     for waiter in &waiters {
         assert!(!waiter.lock().unwrap());
     }
-    let transactions_in = |window: Duration| {
+    let readers: Vec<_> =
+        reading.iter().map(|session| LockDirectory::new(session, &read_dir).unwrap()).collect();
+    let mut next_reader = readers.iter().cycle();
+    let mut transactions_in = |window: Duration| {
         let before = server.zxid();
-        thread::sleep(window);
+        let until = Instant::now() + window;
+        while Instant::now() < until {
+            assert_eq!(next_reader.next().unwrap().contenders().unwrap().len(), 1);
+            thread::sleep(Duration::from_millis(10));
+        }
         server.zxid() - before
     };
     // A session that loses contact on a slow machine writes after its reconnect.
     eventually_within(20 * window, "no transactions", || transactions_in(window) == 0);
+    eventually_within(3 * MINUTE, "no transactions in a minute", || transactions_in(MINUTE) == 0);
 
-    let guard = BlockingWriteLock::new(&sessions[1], &other_dir).unwrap().lock().unwrap();
+    let owner = others.last().unwrap();
+    let guard = BlockingWriteLock::new(owner, &other_dir).unwrap().lock().unwrap();
     let period = timeout / 6;
     let few = i64::try_from(window.as_nanos() / period.as_nanos()).unwrap();
     eventually_within(20 * window, "few transactions", || (1..=2 * few).contains(&transactions_in(window)));
@@ -157,4 +174,10 @@ fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
     assert_eq!(owner, None);
     observer.delete(&first);
     eventually("the first waiter owns", || waiters[0].is_owner());
+}
+
+/// A session has four descriptors, and many systems permit 1024 at first.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }

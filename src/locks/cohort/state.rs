@@ -115,7 +115,9 @@ impl Shared {
                 state.retire();
             }
         }
-        if only_tries && !matches!(state.phase, Phase::Idle) {
+        // Others may wait while a new request is about to be made. Behind them a thread that tries
+        // would wait for a turn, and take no error of the request that is made for them.
+        if only_tries && !(matches!(state.phase, Phase::Idle) && state.waiters.is_empty()) {
             return Entry::Busy;
         }
         let number = state.new_number();

@@ -180,7 +180,7 @@ fn an_owner_survives_a_look_whose_reply_cannot_be_read() {
     assert!(guard.is_owner() && guard.loss().is_none());
 }
 
-/// The number of looks whose replies cannot be read until a waiter gives up.
+/// The number of replies that cannot be read until a request gives up.
 const MAX_UNREADABLE: usize = 3;
 
 #[test]
@@ -221,5 +221,52 @@ fn a_waiter_is_dropped_after_three_replies_in_a_row_that_cannot_be_read() {
         assert!(matches!(error, LockError::Server { source: ZkError::MarshallingError, .. }), "{error}");
         assert_eq!(next(&calls), Call::Dropped(LossReason::Refused));
         assert_eq!(fixture.client.pending_faults(), 0, "{operation:?}");
+    }
+}
+
+#[test]
+fn create_whose_reply_cannot_be_read_is_found_and_not_repeated() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let fixture = Fixture::join(&zk);
+    zk.clear_log();
+    fixture.client.fail_next(SimOperation::Create, Effect::After, ZkError::MarshallingError);
+    let guard = fixture.blocking().lock().unwrap();
+    assert_eq!(zk.calls(SimOperation::Create), 1);
+    assert_eq!(zk.children(DIR).len(), 1);
+    assert!(guard.is_owner() && zk.exists(guard.id()));
+}
+
+#[test]
+fn search_for_an_unconfirmed_znode_is_repeated_after_replies_that_cannot_be_read() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let fixture = Fixture::join(&zk);
+    zk.clear_log();
+    fixture.client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss);
+    for _ in 1..MAX_UNREADABLE {
+        fixture.client.fail_next(SimOperation::GetChildren, Effect::After, ZkError::MarshallingError);
+    }
+    let guard = fixture.blocking().lock().unwrap();
+    assert_eq!(fixture.client.pending_faults(), 0);
+    assert_eq!(zk.calls(SimOperation::Create), 1);
+    assert!(guard.is_owner() && zk.exists(guard.id()));
+}
+
+#[test]
+fn joining_fails_after_three_replies_in_a_row_that_cannot_be_read() {
+    for create_error in [ZkError::ConnectionLoss, ZkError::MarshallingError] {
+        let zk = SimulatedZooKeeper::new();
+        zk.create(DIR, b"");
+        let fixture = Fixture::join(&zk);
+        fixture.client.fail_next(SimOperation::Create, Effect::After, create_error);
+        let of_create = usize::from(create_error == ZkError::MarshallingError);
+        for _ in of_create..MAX_UNREADABLE {
+            fixture.client.fail_next(SimOperation::GetChildren, Effect::After, ZkError::MarshallingError);
+        }
+        let error = fixture.blocking().lock().unwrap_err();
+        assert!(matches!(error, LockError::Server { source: ZkError::MarshallingError, .. }), "{error}");
+        assert_eq!(fixture.client.pending_faults(), 0, "{create_error:?}");
+        eventually("no znode is left", || zk.children(DIR).is_empty());
     }
 }

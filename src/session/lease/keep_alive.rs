@@ -34,7 +34,7 @@
 
 use std::time::Duration;
 
-use super::Lease;
+use super::{Exchange, Lease};
 use crate::session::clock::Moment;
 
 /// The part of the session timeout for which an owner's lease lasts after its connection is lost:
@@ -135,18 +135,31 @@ impl Lease {
         self.counting_timeout() / SLACK_DIVISOR
     }
 
-    /// Asks for a confirmation of the newest pair; `false` when a new one is needed.
+    /// Asks for a confirmation of the newest pair that can be confirmed before the lease ends;
+    /// `false` when a keep-alive is needed now. If none can be, and none can be confirmed now, the
+    /// lease is past help, and the newest pair counts for the next one.
     pub(super) fn await_confirmation(&mut self, now: Moment) -> bool {
         if self.awaiting.is_some() {
             // Its time has come. A later request must not put it off, perhaps beyond the end of the
             // lease.
             return false;
         }
-        let worthwhile = self.unconfirmed.back().filter(|pair| {
-            let confirmed = pair.answered.after(self.granted.report_delay);
+        let end = self.current.end();
+        let confirmed_at = |pair: &Exchange| pair.answered.after(self.granted.report_delay);
+        let is_worthwhile = |pair: &&Exchange| {
+            let confirmed = confirmed_at(pair);
             now < confirmed && confirmed <= self.next_due_before(pair.sent.after(self.span()))
-        });
-        self.awaiting = worthwhile.map(|pair| pair.answered);
+        };
+        let in_time = |pair: &&Exchange| confirmed_at(pair).after(self.reserve()) < end;
+        let mut newest_first = self.unconfirmed.iter().rev().filter(is_worthwhile);
+        let helps_now = || self.confirmable(now).is_some_and(|pair| self.end_of_proof(pair.sent) > end);
+        let awaited = match now < end {
+            true => {
+                newest_first.clone().find(in_time).or_else(|| newest_first.next().filter(|_| !helps_now()))
+            }
+            false => newest_first.next(),
+        };
+        self.awaiting = awaited.map(|pair| pair.answered);
         self.awaiting.is_some()
     }
 }

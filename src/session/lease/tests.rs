@@ -169,6 +169,22 @@ fn a_confirmation_that_is_awaited_is_not_put_off_by_later_requests() {
 }
 
 #[test]
+fn a_confirmation_that_would_come_after_the_end_of_the_lease_is_not_awaited() {
+    let (mut lease, epoch) = opened();
+    [25, 26, 29].into_iter().for_each(|at| lease.read(second(at), second(at)));
+    assert_eq!(epoch.end(), second(31), "the last pair is confirmed at that moment at the earliest");
+    assert!(lease.is_keep_alive_due(QUIET, second(29)), "a write confirms an older pair");
+}
+
+#[test]
+fn the_newest_pair_that_can_be_confirmed_in_time_is_awaited() {
+    let (mut lease, _epoch) = opened();
+    [26, 27, 28].into_iter().for_each(|at| lease.read(second(at), second(at)));
+    assert!(!lease.is_keep_alive_due(QUIET, second(28)));
+    assert_eq!(lease.keep_alive_due(QUIET), second(27 + 2), "the pair of 26 and 27");
+}
+
+#[test]
 fn a_keep_alive_comes_in_time_even_if_that_breaks_the_quiet() {
     let (lease, _) = opened();
     assert_eq!(lease.keep_alive_due(Duration::from_secs(100)), second(31 - 2 - 2));

@@ -211,6 +211,23 @@ fn session_that_opened_slowly_is_not_suspended() {
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 #[test]
+fn grant_of_a_reconnect_bounds_the_leases_after_it() {
+    for timeout in [TIMEOUT / 2, 2 * TIMEOUT] {
+        let zookeeper = SimulatedZooKeeper::new();
+        let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+        client.disconnect();
+        client.grant(Granted::new(timeout).with_report_delay(Duration::ZERO));
+        client.reconnect();
+        for _ in 0..8 {
+            runtime.advance(timeout / 4);
+        }
+        let core = session.core();
+        let lease = core.epoch_on(core.connection()).unwrap().end().since(runtime.now());
+        assert!(timeout / 2 < lease && lease <= timeout, "{lease:?} of {timeout:?}");
+    }
+}
+
+#[test]
 fn session_is_suspended_when_writes_fail_although_reads_succeed() {
     let zookeeper = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);

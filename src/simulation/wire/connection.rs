@@ -55,7 +55,10 @@ impl SimulatedConnection {
                 None => state.ensemble.well_servers(now),
             };
             let endpoint = Endpoint::new(Machine::new(config, now), servers, Granted::new(requested), now);
-            state.clients[number].wire = Some(Wired::new(endpoint, requested, authenticates, now));
+            let mut wired = Wired::new(endpoint, requested, authenticates, now);
+            // The process may be suspended already.
+            wired.disturb(state.clients[number].paused_until);
+            state.clients[number].wire = Some(wired);
             requested
         };
         let connection =

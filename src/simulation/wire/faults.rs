@@ -269,10 +269,15 @@ pub(in crate::simulation) fn unserved(world: &World) -> Vec<usize> {
 }
 
 /// The numbers of the clients' transports. Without faults they stay the same, but for those whose
-/// sessions are over.
+/// sessions are over, or have moved to an earlier connection that was served late.
 pub(in crate::simulation) fn transports(world: &World) -> Vec<Option<u64>> {
-    let number = |endpoint: &mut Endpoint| (!endpoint.is_over()).then(|| endpoint.link_number());
-    world.state().clients.iter_mut().map(|client| client.endpoint().and_then(number)).collect()
+    let number = |client: &mut ClientState| {
+        let owner = client.wire.as_ref()?.owner?;
+        let endpoint = client.endpoint()?;
+        let is_owner = endpoint.transport.as_ref().is_some_and(|transport| transport.peer.number == owner);
+        (is_owner && !endpoint.is_over()).then(|| endpoint.link_number())
+    };
+    world.state().clients.iter_mut().map(number).collect()
 }
 
 /// A process does not run until this moment.

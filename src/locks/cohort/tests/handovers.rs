@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{DIR, Fixture, KEEP, TIMEOUT, keeping};
+use super::{DIR, Entry, Fixture, KEEP, TIMEOUT, keeping};
 use crate::fake::{SimOperation, SimulatedZooKeeper};
 use crate::locks::locking::Released;
 use crate::testing::{deadline, eventually, in_background, next};
@@ -196,6 +196,15 @@ fn try_lock_fails_at_once_when_a_thread_of_the_process_holds_the_lock() {
     assert!(fixture.server.log().is_empty());
     drop(guard);
     assert!(fixture.lock.try_lock().unwrap().is_some());
+}
+
+#[test]
+fn try_lock_fails_at_once_when_a_thread_waits_whose_request_is_about_to_be_made() {
+    let fixture = Fixture::new(keeping());
+    let shared = &fixture.lock.cohort().shared;
+    let waiting = shared.enter(false, true);
+    assert!(matches!(waiting, Entry::Waits { .. }));
+    assert!(matches!(shared.enter(true, true), Entry::Busy));
 }
 
 #[test]
