@@ -4,7 +4,7 @@ use crossbeam_channel::Receiver;
 
 use super::lock_info::LockInfo;
 use super::reading::read_without_data;
-use crate::client::{ZkError, ZkResult};
+use crate::client::{Names, ZkError, ZkResult};
 use crate::error::Result;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
@@ -110,7 +110,7 @@ impl Subject for Leader {
 }
 
 impl Leader {
-    fn first(&self, children: &[String]) -> Option<ZNodePath> {
+    fn first(&self, children: &Names) -> Option<ZNodePath> {
         in_order(children).first().map(|name| self.dir.child(name))
     }
 
