@@ -145,8 +145,8 @@ mod tracking;
 mod wait;
 
 pub use client::{
-    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, Op, OpOutcome, Permissions,
-    PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, Names, NamesIter, Op,
+    OpOutcome, Permissions, PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]

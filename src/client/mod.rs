@@ -7,6 +7,7 @@ mod acl;
 #[cfg(feature = "zookeeper")]
 mod adapter;
 pub(crate) mod connect_string;
+mod names;
 mod pipelined;
 mod transaction;
 mod zk_error;
@@ -18,6 +19,7 @@ use std::time::Duration;
 pub use acl::{Acl, Permissions};
 #[cfg(feature = "zookeeper")]
 pub(crate) use adapter::Adapter;
+pub use names::{Names, NamesIter};
 pub(crate) use pipelined::Blocking;
 pub use pipelined::{Created, Done, PipelinedClient};
 pub use transaction::{Op, OpOutcome, Transacted};
@@ -119,13 +121,13 @@ pub struct Enqueued {
     /// The new znode's metadata, if the server has returned it.
     pub stat: Option<Stat>,
     /// The names in the directory, which contain that of the new znode.
-    pub children: ZkResult<Vec<String>>,
+    pub children: ZkResult<Names>,
 }
 
 impl Enqueued {
     /// Creates an outcome without metadata.
     #[must_use]
-    pub fn new(path: String, children: ZkResult<Vec<String>>) -> Enqueued {
+    pub fn new(path: String, children: ZkResult<Names>) -> Enqueued {
         Enqueued { path, stat: None, children }
     }
 
@@ -188,11 +190,12 @@ pub trait ZooKeeperClient: Send + Sync {
     /// One of the contract above.
     fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>>;
 
-    /// Returns the names of the znode's children, in no particular order.
+    /// Returns the names of the znode's children, in no particular order. A `Vec<String>` converts
+    /// into [`Names`].
     ///
     /// # Errors
     /// `NoNode` (then no watch is set), `NoAuth`, or one of the contract above.
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>>;
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names>;
 
     /// Returns the znode's data and metadata.
     ///

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Acl, CreateMode, Enqueued, Stat, ZkError, ZkResult};
+use super::{Acl, CreateMode, Enqueued, Names, Stat, ZkError, ZkResult};
 
 /// A client that takes a call together with what follows from its outcome.
 ///
@@ -38,7 +38,7 @@ pub trait PipelinedClient {
     fn exists(&self, path: &str, watch: bool, done: Done<Option<Stat>>);
 
     /// Returns the names of a znode's children.
-    fn get_children(&self, path: &str, watch: bool, done: Done<Vec<String>>);
+    fn get_children(&self, path: &str, watch: bool, done: Done<Names>);
 
     /// Returns a znode's data and metadata.
     fn get_data(&self, path: &str, watch: bool, done: Done<(Vec<u8>, Stat)>);
@@ -106,7 +106,7 @@ impl PipelinedClient for Blocking<'_> {
         done.finish(self.0.exists(path, watch));
     }
 
-    fn get_children(&self, path: &str, watch: bool, done: Done<Vec<String>>) {
+    fn get_children(&self, path: &str, watch: bool, done: Done<Names>) {
         done.finish(self.0.get_children(path, watch));
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::scene::{AT_ONCE, Outcome, Scene, Tested, done, same};
 use super::{Check, ensure, named};
-use crate::client::{Acl, ClientEvent, CreateMode, Granted, ZkError, ZkResult, ZooKeeperClient};
+use crate::client::{Acl, ClientEvent, CreateMode, Granted, Names, ZkError, ZkResult, ZooKeeperClient};
 
 pub(super) const CHECKS: &[Check] = &[
     named!(connected_client_has_contact),
@@ -128,7 +128,7 @@ fn calls_without_contact_end_with_an_error(scene: &Scene<'_>) -> Outcome {
         ensure!(is_loss, "{name} without contact: {result:?}");
     }
     let children = done("get_children", scene.other.get_children(scene.dir(), false))?;
-    same("znodes made without contact", children, Vec::new())
+    same("znodes made without contact", children, Names::default())
 }
 
 fn session_goes_on_after_a_reconnect(scene: &Scene<'_>) -> Outcome {
@@ -212,7 +212,7 @@ fn expired_session_fails_every_call_at_once(scene: &Scene<'_>) -> Outcome {
         ensure!(time < AT_ONCE, "{name} on an expired session takes {time:?}");
     }
     let children = done("get_children", scene.other.get_children(scene.dir(), false))?;
-    same("znodes made on an expired session", children, Vec::new())?;
+    same("znodes made on an expired session", children, Names::default())?;
     client.in_time("close", |client| client.close())
 }
 

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use super::scene::{AT_ONCE, Outcome, Problem, Scene, Tested, done, refused, same};
 use super::{Check, ensure, named};
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Done, Enqueued, PipelinedClient, ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Done, Enqueued, Names, PipelinedClient, ZkError, ZkResult, ZooKeeperClient,
 };
 
 pub(super) const CHECKS: &[Check] = &[
@@ -181,7 +181,7 @@ fn pipelined_calls_return_what_the_others_do(scene: &Scene<'_>) -> Outcome {
     let dir = scene.dir().to_owned();
     let names =
         result_of(&client, "get_children", move |client, done| client.get_children(&dir, false, done))?;
-    same("what get_children returns", names, vec!["a".to_owned()])?;
+    same("what get_children returns", names, Names::from_iter(["a"]))?;
     let at = path.clone();
     result_of(&client, "delete", move |client, done| client.delete(&at, Some(1), done))?;
     same("exists for a deleted znode", client.exists(&path, false), Ok(None))

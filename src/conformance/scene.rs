@@ -108,7 +108,7 @@ impl Drop for Scene<'_> {
 }
 
 fn delete_all(client: &Tested, path: &str) {
-    for name in client.get_children(path, false).unwrap_or_default() {
+    for name in &client.get_children(path, false).unwrap_or_default() {
         delete_all(client, &format!("{path}/{name}"));
     }
     // Another session may have deleted it, or an ACL may forbid it.

@@ -22,7 +22,7 @@ use super::outage::Outage;
 use super::probe::{Probe, Progress};
 use super::resolver::Resolver;
 use super::servers::{Next, Target};
-use super::shared::{Contact, Shared};
+use super::shared::{Actions, Contact, Shared};
 #[cfg(feature = "tls")]
 use super::tls::TlsClient;
 use super::transport::{Security, Transport};
@@ -43,6 +43,9 @@ const MAX_SLEEP: Duration = Duration::from_secs(1);
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 const BUFFER: usize = 64 * 1024;
+
+/// The memory of a longer queue of actions is freed.
+const MAX_KEPT_ACTIONS: usize = 64;
 
 thread_local! {
     static IS_IO_THREAD: Cell<bool> = const { Cell::new(false) };
@@ -104,7 +107,8 @@ impl Driver {
         self.watch.outage.begin(SystemClock.now());
         let mut events = Events::with_capacity(16);
         let mut buffer = vec![0; BUFFER];
-        while self.run_actions() {
+        let mut actions = Actions::new();
+        while self.run_actions(&mut actions) {
             if let Err(error) = self.sleep(&mut events) {
                 logging::error!("a ZooKeeper connection has ended: its sockets cannot be polled: {error}");
                 return;
@@ -141,13 +145,13 @@ impl Driver {
     // ---- actions
 
     /// Carries out all actions. Returns `false` at the end of the session.
-    fn run_actions(&mut self) -> bool {
+    fn run_actions(&mut self, actions: &mut Actions) -> bool {
         loop {
-            let actions = self.shared.lock().take_actions();
+            self.shared.lock().take_actions(actions);
             if actions.is_empty() {
                 return true;
             }
-            for (number, action) in actions {
+            while let Some((number, action)) = actions.pop_front() {
                 match action {
                     Action::Open => self.open(number),
                     // Done when the action was taken.
@@ -159,6 +163,7 @@ impl Driver {
                     Action::Ended => return false,
                 }
             }
+            actions.shrink_to(MAX_KEPT_ACTIONS);
         }
     }
 

@@ -36,7 +36,7 @@ mod tls;
 mod transport;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,8 +56,8 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Op, OpOutcome,
-    PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Names, Op,
+    OpOutcome, PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::error::{LockError, Result};
 use crate::lock_order;
@@ -261,18 +261,21 @@ impl PipelinedClient for Connection {
 
     fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
         let create = Request::Create {
-            path: format!("{}/{prefix}", self.path(dir)).into(),
+            path: [&*self.path(dir), "/", prefix].concat().into(),
             data: data.into(),
             acl: acl.into(),
             mode: CreateMode::EphemeralSequential,
         };
         let list = Request::GetChildren { path: self.path(dir), watch: false };
         let chroot = self.chroot.clone();
-        // The replies come in this order, on one thread.
-        let (created, creation) = bounded(1);
-        let on_created = move |outcome| drop(created.send(created_in(&chroot, outcome)));
+        // The replies come in this order, on one thread, and the first continuation is gone when the
+        // second runs.
+        let created = Arc::new(OnceLock::new());
+        let creation = Arc::clone(&created);
+        let on_created = move |outcome| drop(creation.set(created_in(&chroot, outcome)));
         let on_listed = move |outcome| {
-            let created = creation.try_recv().unwrap_or(Err(ZkError::ConnectionLoss));
+            let created = Arc::into_inner(created).and_then(OnceLock::into_inner);
+            let created = created.unwrap_or(Err(ZkError::ConnectionLoss));
             done.finish(created.map(|(path, stat)| Enqueued { path, stat, children: names_in(outcome) }));
         };
         self.submit([(create, Box::new(on_created)), (list, Box::new(on_listed))]);
@@ -292,7 +295,7 @@ impl PipelinedClient for Connection {
         });
     }
 
-    fn get_children(&self, path: &str, watch: bool, done: Done<Vec<String>>) {
+    fn get_children(&self, path: &str, watch: bool, done: Done<Names>) {
         self.send(Request::GetChildren { path: self.path(path), watch }, done, names_in);
     }
 
@@ -327,7 +330,7 @@ impl ZooKeeperClient for Connection {
         self.wait_for(|done| PipelinedClient::exists(self, path, watch, done))
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
         self.wait_for(|done| PipelinedClient::get_children(self, path, watch, done))
     }
 
@@ -467,7 +470,7 @@ fn transacted_in(chroot: &Chroot, operations: &[Op], reply: Reply) -> ZkResult<T
     operations.iter().zip(results).map(outcome).collect::<ZkResult<_>>().map(Transacted::Committed)
 }
 
-fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Vec<String>> {
+fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Names> {
     match outcome? {
         Reply::Children(names) => Ok(names),
         _ => Err(ZkError::MarshallingError),

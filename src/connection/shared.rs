@@ -24,6 +24,9 @@ use crate::session::{Clock, Moment, SystemClock};
 /// What happens with the outcome of a request, on the I/O thread. Must not block.
 pub(super) type Continuation = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 
+/// What the I/O thread is to do, each with the number of the link at its time.
+pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;
+
 /// How often a transport is read in sequence. Then the callers get the mutex.
 const MAX_READS: usize = 16;
 
@@ -49,8 +52,7 @@ pub(super) struct Io {
     link: Option<Link>,
     /// Counts the transports that the machine has asked for or given up.
     link_number: u64,
-    /// For the I/O thread, each with the number of the link at its time.
-    actions: VecDeque<(u64, Action<Continuation>)>,
+    actions: Actions,
     registry: Registry,
     /// The transport may have more to read.
     has_more: bool,
@@ -194,7 +196,7 @@ impl Io {
             servers,
             link: None,
             link_number: 0,
-            actions: VecDeque::new(),
+            actions: Actions::new(),
             registry,
             has_more: false,
             waits_for_name: None,
@@ -240,9 +242,10 @@ impl Io {
         self.link.as_ref().map(|link| link.target)
     }
 
-    pub(super) fn take_actions(&mut self) -> VecDeque<(u64, Action<Continuation>)> {
+    /// Exchanges the actions to carry out for an empty queue, whose memory is used again.
+    pub(super) fn take_actions(&mut self, empty: &mut Actions) {
         self.collect("the connection was given up");
-        std::mem::take(&mut self.actions)
+        std::mem::swap(&mut self.actions, empty);
     }
 
     /// Takes what the end of the I/O thread leaves behind, to be dropped without the mutex: it owns

@@ -11,7 +11,7 @@ use super::faults::{Effect, Fault, FaultKind, SimOperation};
 use super::log::Call;
 use super::requests::Requester;
 use super::state::{Client, Contact, Shared, State};
-use crate::client::{Acl, CreateMode, Op, Stat, Transacted, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Names, Op, Stat, Transacted, ZkError, ZkResult};
 use crate::client::{EventSink, ZooKeeperClient};
 
 /// Servers close the connection when a request is longer. So clients refuse it.
@@ -201,7 +201,7 @@ impl ZooKeeperClient for SimulatedClient {
         })
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
         self.call(SimOperation::GetChildren, path, watch, |state| {
             state.get_children(path, self.watcher(watch), self.requester())
         })

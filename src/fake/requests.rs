@@ -6,7 +6,7 @@ use super::access::{Caller, ReadChecks, Rights};
 use super::served::Served;
 use super::state::{Client, State};
 use super::tree::{Change, ROOT, split};
-use crate::client::{Acl, CreateMode, Op, OpOutcome, Permissions, Stat, Transacted, ZkResult};
+use crate::client::{Acl, CreateMode, Names, Op, OpOutcome, Permissions, Stat, Transacted, ZkResult};
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
@@ -117,13 +117,13 @@ impl State {
         path: &str,
         watch: Option<i64>,
         requester: Requester,
-    ) -> ZkResult<Vec<String>> {
+    ) -> ZkResult<Names> {
         let mut names = self.tree.children(path, &caller(&self.clients, &self.served, requester))?;
         if let Some(session) = watch {
             self.watches.watch_children(path, session);
         }
         names.sort_by_cached_key(|name| fnv_1a(name));
-        Ok(names)
+        Ok(names.into())
     }
 
     pub(super) fn get_data(

@@ -133,7 +133,7 @@ impl Connection {
             Request::GetChildren { path, watch } => {
                 let mut names = tree.children(path, &caller)?;
                 names.sort_by_cached_key(|name| fnv_1a(name));
-                (Ok(Reply::Children(names)), watch.then_some((path, false)))
+                (Ok(Reply::Children(names.into())), watch.then_some((path, false)))
             }
             Request::RemoveWatches { path, kind: WatchKind::Any } => {
                 state.watches.remove(path, self.number);

@@ -2,7 +2,7 @@
 //! [`GuardSignals`], which report to guards what happens to their locks later.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -10,28 +10,41 @@ use crate::error::LossReason;
 use crate::request::{Event, Observer};
 use crate::wait::CancelToken;
 
+type Channel<T> = (Sender<T>, Receiver<T>);
+
 /// What is reported to a guard, or to several that are held together.
 #[derive(Debug)]
 pub(crate) struct GuardSignals {
-    lost: (Sender<LossReason>, Receiver<LossReason>),
-    revocation: (Sender<()>, Receiver<()>),
+    /// The number of the guards. The channels have room for all events, so that sending never waits.
+    locks: usize,
+    /// Each channel is made when it is first used, since most locks need neither.
+    lost: OnceLock<Channel<LossReason>>,
+    revocation: OnceLock<Channel<()>>,
     /// Cancelled by the first loss.
     broken: CancelToken,
 }
 
 impl GuardSignals {
-    /// Has room for all events of so many locks, so that sending never waits.
+    /// Makes the signals of so many locks.
     pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
-        let (lost, revocation) = (bounded(locks), bounded(locks));
-        Arc::new(GuardSignals { lost, revocation, broken: CancelToken::new() })
+        let (lost, revocation) = (OnceLock::new(), OnceLock::new());
+        Arc::new(GuardSignals { locks, lost, revocation, broken: CancelToken::new() })
     }
 
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
-        &self.lost.1
+        &self.losses().1
     }
 
     pub(crate) fn revocation(&self) -> &Receiver<()> {
-        &self.revocation.1
+        &self.revocations().1
+    }
+
+    fn losses(&self) -> &Channel<LossReason> {
+        self.lost.get_or_init(|| bounded(self.locks))
+    }
+
+    fn revocations(&self) -> &Channel<()> {
+        self.revocation.get_or_init(|| bounded(self.locks))
     }
 
     /// Disconnected once a lock is lost.
@@ -40,7 +53,7 @@ impl GuardSignals {
     }
 
     fn report_loss(&self, reason: LossReason) {
-        let _ = self.lost.0.try_send(reason);
+        let _ = self.losses().0.try_send(reason);
         self.broken.cancel();
     }
 }
@@ -64,7 +77,7 @@ impl Observer for WaitObserver {
     fn post(&self, event: Event) {
         match event {
             Event::Acquired | Event::Dropped(_) => drop(self.events.try_send(event)),
-            Event::RevocationRequested => drop(self.signals.revocation.0.try_send(())),
+            Event::RevocationRequested => drop(self.signals.revocations().0.try_send(())),
             Event::Lost(reason) => self.signals.report_loss(reason),
             Event::Released => {}
         }

@@ -103,8 +103,8 @@ impl LockGuard {
     /// [`Revoker`](crate::Revoker) or by writing `unlock` to the znode. The holder decides whether
     /// and when to release it. For use in [`select!`](crossbeam_channel::select).
     ///
-    /// It arrives 100 ms after the acquisition or later, and never if the ACL denies this client
-    /// READ. The other side may take the lock
+    /// It arrives about 100 ms after the acquisition or later, and never if the ACL denies this
+    /// client READ. The other side may take the lock
     /// [by force](crate::Revoker::force_revocation_after) after some time.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {

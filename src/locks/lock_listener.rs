@@ -43,8 +43,8 @@ pub trait LockListener: Send + Sync {
 
     /// Another process asks for this lock, through a [`Revoker`](crate::Revoker) or by writing
     /// `unlock` to the znode. This process decides whether and when to release it. Called once for
-    /// each acquisition, 100 ms after it or later, and not where the ACL denies this client READ.
-    /// Does nothing unless overridden.
+    /// each acquisition, about 100 ms after it or later, and not where the ACL denies this client
+    /// READ. Does nothing unless overridden.
     ///
     /// If the release takes too long, the other process may take the lock away [by
     /// force](crate::Revoker::force_revocation_after). Origin: "Recoverable Shared Locks" of

@@ -293,13 +293,13 @@ impl RunOnce {
     pub fn reap(&self, older_than: Duration) -> Result<usize> {
         let now = SystemTime::now();
         let mut reaped = 0;
-        for name in self.children(&self.dir)? {
-            let key = Key::of(&self.dir, &name);
+        for name in &self.children(&self.dir)? {
+            let key = Key::of(&self.dir, name);
             let Some(stat) = self.stat(&key.done)? else { continue };
             if now.duration_since(stat.created()).unwrap_or_default() < older_than {
                 continue;
             }
-            let is_held = self.children(&key.dir)?.iter().any(|child| marker::is_request(child));
+            let is_held = self.children(&key.dir)?.iter().any(marker::is_request);
             if !is_held && self.delete(&key.done)? {
                 self.remove_directory(&key.dir);
                 reaped += 1;

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use uuid::Uuid;
 
 use super::kind::LockKind;
-use super::naming_scheme::NamingScheme;
+use super::naming_scheme::{NamingScheme, around};
 
 /// The requested lock mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Access {
             Access::Read(scheme) => scheme.reader_prefix(guid),
             Access::Write(scheme) => scheme.writer_prefix(guid),
             // As Curator's `InterProcessSemaphoreV2`.
-            Access::Permit(_) => format!("_c_{guid}-lease-"),
+            Access::Permit(_) => around(guid, "_c_", "-lease-"),
         }
     }
 

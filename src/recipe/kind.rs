@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::znode_name::{ZNodeName, generated_sequence};
+use super::znode_name::split_generated;
 
 /// The lock mode of a request in a lock directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,16 +30,14 @@ impl LockKind {
     /// Returns the kind for the name of a child, or `None` for a child that is not a request: its
     /// name does not end in a sequence number in ZooKeeper's format.
     pub(crate) fn of(name: &str) -> Option<LockKind> {
-        generated_sequence(name)?;
-        let name = ZNodeName::new(name);
-        let (whole, prefix) = (name.name(), name.prefix());
-        let kind = if whole.starts_with("read-")
+        let (prefix, _) = split_generated(name)?;
+        let kind = if name.starts_with("read-")
             || ["__READ__", "__rlock__"].iter().any(|end| prefix.ends_with(end))
         {
             LockKind::Read
-        } else if whole.starts_with("write-") || prefix.ends_with("__WRIT__") {
+        } else if name.starts_with("write-") || prefix.ends_with("__WRIT__") {
             LockKind::Write
-        } else if whole.starts_with("x-")
+        } else if name.starts_with("x-")
             || prefix == "lock"
             || ["-lock", "-latch", "__lock__"].iter().any(|end| prefix.ends_with(end))
         {
@@ -75,6 +73,7 @@ mod tests {
     use super::*;
     use crate::recipe::access::Access;
     use crate::recipe::naming_scheme::NamingScheme;
+    use crate::recipe::znode_name::generated_sequence;
     use proptest::prelude::*;
     use uuid::Uuid;
 

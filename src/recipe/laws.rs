@@ -12,6 +12,7 @@ use super::counter::is_in_doubt;
 use super::naming_scheme::NamingScheme;
 use super::queue::{Decision, Ordered, Outlook, decide, find_duplicate, find_own, outlook};
 use super::znode_name::{ZNodeName, generated_sequence};
+use crate::client::Names;
 
 /// What this crate and its peers put between their prefix and the number.
 const SEPARATORS: [&str; 8] =
@@ -111,8 +112,9 @@ pub fn check_listing(children: &[String]) {
 /// What a request expects when its predecessor leaves is what it decides without the predecessor.
 fn check_outlook(own: &String, decision: Decision<'_>, children: &[String]) {
     let expected = outlook(own, children);
-    if let Some(ordered) = Ordered::of(children) {
-        assert_eq!(expected, ordered.outlook(own, children), "in order, {own:?} among {children:?}");
+    let listed = Names::from(children.to_vec());
+    if let Some(ordered) = Ordered::of(&listed) {
+        assert_eq!(expected, ordered.outlook(own, &listed), "in order, {own:?} among {children:?}");
     }
     let Decision::WaitFor(nearest) = decision else {
         return assert_eq!(expected, Outlook::Unclear, "{own:?} does not wait among {children:?}");

@@ -56,25 +56,25 @@ pub enum NamingScheme {
 impl NamingScheme {
     pub(super) fn exclusive_prefix(self, guid: Uuid) -> String {
         match self {
-            NamingScheme::Recipe => format!("x-{guid}-lock-"),
-            NamingScheme::Curator => format!("_c_{guid}-lock-"),
-            NamingScheme::CuratorLatch => format!("_c_{guid}-latch-"),
+            NamingScheme::Recipe => around(guid, "x-", "-lock-"),
+            NamingScheme::Curator => around(guid, "_c_", "-lock-"),
+            NamingScheme::CuratorLatch => around(guid, "_c_", "-latch-"),
             NamingScheme::Kazoo => self.writer_prefix(guid),
         }
     }
 
     pub(super) fn reader_prefix(self, guid: Uuid) -> String {
         match self {
-            NamingScheme::Recipe => format!("read-{guid}-"),
-            NamingScheme::Curator | NamingScheme::CuratorLatch => format!("_c_{guid}-__READ__"),
+            NamingScheme::Recipe => around(guid, "read-", "-"),
+            NamingScheme::Curator | NamingScheme::CuratorLatch => around(guid, "_c_", "-__READ__"),
             NamingScheme::Kazoo => format!("{}__rlock__", guid.simple()),
         }
     }
 
     pub(super) fn writer_prefix(self, guid: Uuid) -> String {
         match self {
-            NamingScheme::Recipe => format!("write-{guid}-"),
-            NamingScheme::Curator | NamingScheme::CuratorLatch => format!("_c_{guid}-__WRIT__"),
+            NamingScheme::Recipe => around(guid, "write-", "-"),
+            NamingScheme::Curator | NamingScheme::CuratorLatch => around(guid, "_c_", "-__WRIT__"),
             NamingScheme::Kazoo => format!("{}__lock__", guid.simple()),
         }
     }
@@ -94,6 +94,11 @@ impl NamingScheme {
             NamingScheme::Kazoo => before_number.ends_with("__rlock__"),
         }
     }
+}
+
+/// The GUID between two texts.
+pub(super) fn around(guid: Uuid, before: &str, after: &str) -> String {
+    [before, guid.hyphenated().encode_lower(&mut Uuid::encode_buffer()), after].concat()
 }
 
 #[cfg(test)]

@@ -12,14 +12,13 @@ use super::znode_name::generated_sequence;
 /// long as fewer than 2^31 requests lie between the first and the last. At the [end of the
 /// counter](super::counter) it is a guess: of two requests with numbers in doubt, either may have
 /// come first.
-pub(crate) fn in_order(children: &[String]) -> Vec<&str> {
-    let numbered = |child: &'_ String| generated_sequence(child);
-    let Some(origin) = children.iter().filter_map(numbered).min() else { return Vec::new() };
-    let mut queue: Vec<(i32, &str)> = children
-        .iter()
-        .filter_map(|child| Some((generated_sequence(child)?.wrapping_sub(origin), child.as_str())))
-        .collect();
-    queue.sort_unstable();
+pub(crate) fn in_order<'a, N: AsRef<str> + ?Sized + 'a>(
+    children: impl IntoIterator<Item = &'a N>,
+) -> Vec<&'a str> {
+    let numbered = |child: &'a N| Some((generated_sequence(child.as_ref())?, child.as_ref()));
+    let mut queue: Vec<(i32, &str)> = children.into_iter().filter_map(numbered).collect();
+    let Some(origin) = queue.iter().map(|(sequence, _)| *sequence).min() else { return Vec::new() };
+    queue.sort_unstable_by_key(|(sequence, name)| (sequence.wrapping_sub(origin), *name));
     queue.into_iter().map(|(_, name)| name).collect()
 }
 

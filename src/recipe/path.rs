@@ -4,6 +4,7 @@
 //! recipe kept either of them in one string field, and a lock that found its znode again after a
 //! lost reply never became its owner.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ impl ZNodePath {
 
     pub(crate) fn child(&self, name: &str) -> ZNodePath {
         // Only the root ends with a slash.
-        ZNodePath(format!("{}/{name}", self.0.trim_end_matches('/')).into())
+        ZNodePath([self.0.trim_end_matches('/'), "/", name].concat().into())
     }
 
     /// The part after the last slash.
@@ -52,13 +53,21 @@ impl ZNodePath {
 
     /// The parent znode, or `None` directly below the root, which always exists.
     pub(crate) fn parent(&self) -> Option<ZNodePath> {
-        match self.0.rfind('/') {
-            None | Some(0) => None,
-            Some(slash) => Some(ZNodePath(self.0[..slash].into())),
-        }
+        self.dir().map(|dir| ZNodePath(dir.into()))
+    }
+
+    /// The path of the [parent](ZNodePath::parent).
+    pub(crate) fn dir(&self) -> Option<&str> {
+        self.0.rsplit_once('/').map(|(dir, _)| dir).filter(|dir| !dir.is_empty())
     }
 
     pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for ZNodePath {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

@@ -5,7 +5,7 @@
 //! library that does not count a name of this crate may own beside it.
 
 use super::kind::LockKind;
-use super::znode_name::{ZNodeName, generated_sequence};
+use super::znode_name::split_generated;
 
 /// The library that made a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,13 +108,16 @@ impl Peer {
 
 /// The first of the children that may own the lock although the request `own` is ahead of it, and
 /// its library. Two readers may share.
-pub(crate) fn find_overlooking<'a>(own: &str, children: &'a [String]) -> Option<(&'a str, Peer)> {
+pub(crate) fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
+    own: &str,
+    children: impl IntoIterator<Item = &'a N>,
+) -> Option<(&'a str, Peer)> {
     let overlooks = |child: &'a str| {
         let peer = Peer::of(child)?;
         let both_read = LockKind::of(child)?.is_shared() && LockKind::of(own)?.is_shared();
         (!both_read && !peer.counts(own)).then_some((child, peer))
     };
-    children.iter().map(String::as_str).filter(|child| !is_alike(own, child)).find_map(overlooks)
+    children.into_iter().map(N::as_ref).filter(|child| !is_alike(own, child)).find_map(overlooks)
 }
 
 /// Whether two names differ in nothing but GUID and number, for most of the children.
@@ -132,8 +135,7 @@ fn is_alike(own: &str, child: &str) -> bool {
 
 /// The part of a request's name before the number, with the separator.
 fn before_number(name: &str) -> Option<&str> {
-    generated_sequence(name)?;
-    let prefix = ZNodeName::new(name).prefix().len();
+    let prefix = split_generated(name)?.0.len();
     // A dash that is no minus belongs to the separator.
     let has_dash = name[prefix..].starts_with('-') && !name[..prefix].ends_with('_');
     Some(&name[..prefix + usize::from(has_dash)])

@@ -23,20 +23,25 @@ use super::znode_name::generated_sequence;
 /// A request whose number is in order owns if fewer requests than permits are ahead. A request whose
 /// number is [in doubt](super::counter) owns if fewer exist, and waits if all of them are in order and
 /// ahead.
-pub(super) fn decide_permit<'a>(permits: NonZeroU32, own: &str, children: &[String]) -> Decision<'a> {
+pub(super) fn decide_permit<'a, 'c, N: AsRef<str> + ?Sized + 'c>(
+    permits: NonZeroU32,
+    own: &str,
+    children: impl IntoIterator<Item = &'c N>,
+) -> Decision<'a> {
     let Some(sequence) = generated_sequence(own) else { return Decision::Missing };
     let in_doubt = is_in_doubt(sequence);
     let mut present = false;
     let mut taken: u32 = 0;
     let mut unordered = false;
     for child in children {
+        let child = child.as_ref();
         if child == own {
             present = true;
             continue;
         }
         let Some(theirs) = generated_sequence(child) else { continue };
         let is_ahead = match distance_ahead(sequence, theirs) {
-            0 | HALF_CIRCLE => child.as_str() < own,
+            0 | HALF_CIRCLE => child < own,
             distance => distance < HALF_CIRCLE,
         };
         unordered |= in_doubt && (!is_ahead || is_in_doubt(theirs));

@@ -10,6 +10,7 @@ use super::counter::{distance_ahead, is_in_doubt, is_ordered};
 use super::kind::LockKind;
 use super::permit::decide_permit;
 use super::znode_name::generated_sequence;
+use crate::client::Names;
 
 /// What the children of a lock directory mean for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,11 @@ pub(crate) enum Decision<'a> {
 /// A request whose number is in order owns if none of them is ahead. A request whose number is [in
 /// doubt](super::counter) owns if none of them exists, and waits if all of them are in order and
 /// ahead.
-pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> Decision<'a> {
+pub(crate) fn decide<'a, N: AsRef<str> + ?Sized + 'a>(
+    access: Access,
+    own: &str,
+    children: impl IntoIterator<Item = &'a N>,
+) -> Decision<'a> {
     if let Some(permits) = access.permits() {
         return decide_permit(permits, own, children);
     }
@@ -43,6 +48,7 @@ pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> D
     let mut exhausted = false;
     let mut nearest: Option<(u32, &str)> = None;
     for child in children {
+        let child = child.as_ref();
         if child == own {
             present = true;
             continue;
@@ -52,7 +58,7 @@ pub(crate) fn decide<'a>(access: Access, own: &str, children: &'a [String]) -> D
         // A downgraded reader has the number of its writer: both are ahead of all other requests,
         // or both behind.
         let is_ahead = match distance {
-            0 | HALF_CIRCLE => child.as_str() < own,
+            0 | HALF_CIRCLE => child < own,
             _ => distance < HALF_CIRCLE,
         };
         exhausted |= in_doubt && (!is_ahead || is_in_doubt(theirs));
@@ -94,16 +100,19 @@ impl<'a> Outlook<'a> {
 }
 
 /// Returns the outlook of an exclusive request by the children.
-pub(crate) fn outlook<'a>(own: &str, children: &'a [String]) -> Outlook<'a> {
+pub(crate) fn outlook<'a, N: AsRef<str> + ?Sized + 'a>(
+    own: &str,
+    children: impl IntoIterator<Item = &'a N>,
+) -> Outlook<'a> {
     let Some(sequence) = generated_sequence(own) else { return Outlook::Unclear };
     let mut nearest: Option<(u32, &str)> = None;
     let mut second: Option<(u32, &str)> = None;
-    for child in children.iter().filter(|child| *child != own) {
+    for child in children.into_iter().map(AsRef::as_ref).filter(|child| *child != own) {
         let Some(theirs) = generated_sequence(child) else { continue };
         if !is_ordered(theirs) {
             return Outlook::Unclear;
         }
-        let found = (distance_ahead(sequence, theirs), child.as_str());
+        let found = (distance_ahead(sequence, theirs), child);
         if found.0 >= HALF_CIRCLE || (found.0 == 0 && found.1 > own) {
             continue;
         }
@@ -132,18 +141,18 @@ pub(crate) struct Ordered {
 
 impl Ordered {
     /// Returns `None` for a listing with numbers that are negative or [in doubt](super::counter).
-    pub(crate) fn of(children: &[String]) -> Option<Ordered> {
-        let numbered = |(position, child): (usize, &String)| Some((generated_sequence(child)?, position));
+    pub(crate) fn of(children: &Names) -> Option<Ordered> {
+        let numbered = |(position, child): (usize, _)| Some((generated_sequence(child)?, position));
         let mut requests: Vec<_> = children.iter().enumerate().filter_map(numbered).collect();
         if requests.iter().any(|(sequence, _)| !is_ordered(*sequence)) {
             return None;
         }
-        requests.sort_unstable_by_key(|(sequence, position)| (*sequence, children[*position].as_str()));
+        requests.sort_unstable_by_key(|(sequence, position)| (*sequence, children.get(*position)));
         Some(Ordered { requests })
     }
 
     /// [Decides](decide) for an exclusive request, by the listing that this was made from.
-    pub(crate) fn decide<'a>(&self, own: &str, children: &'a [String]) -> Decision<'a> {
+    pub(crate) fn decide<'a>(&self, own: &str, children: &'a Names) -> Decision<'a> {
         match self.nearest_ahead(own, children) {
             None => Decision::Missing,
             Some([None, _]) => Decision::Owner,
@@ -152,7 +161,7 @@ impl Ordered {
     }
 
     /// Returns the [outlook](outlook) of an exclusive request.
-    pub(crate) fn outlook<'a>(&self, own: &str, children: &'a [String]) -> Outlook<'a> {
+    pub(crate) fn outlook<'a>(&self, own: &str, children: &'a Names) -> Outlook<'a> {
         match (generated_sequence(own), self.nearest_ahead(own, children)) {
             (Some(sequence), Some([nearest, second])) => Outlook::of(sequence, nearest, second),
             _ => Outlook::Unclear,
@@ -160,8 +169,8 @@ impl Ordered {
     }
 
     /// The two nearest requests ahead; `None` if the own one is missing.
-    fn nearest_ahead<'a>(&self, own: &str, children: &'a [String]) -> Option<[Option<&'a str>; 2]> {
-        let name = |position: usize| children.get(position).map_or("", String::as_str);
+    fn nearest_ahead<'a>(&self, own: &str, children: &'a Names) -> Option<[Option<&'a str>; 2]> {
+        let name = |position: usize| children.get(position).unwrap_or_default();
         let sequence = generated_sequence(own)?;
         let found = self
             .requests
@@ -181,30 +190,37 @@ impl Ordered {
 pub(super) const HALF_CIRCLE: u32 = 1 << 31;
 
 /// How many requests are ahead of this one.
-pub(crate) fn count_ahead(own: &str, children: &[String]) -> usize {
+pub(crate) fn count_ahead<'a>(own: &str, children: impl IntoIterator<Item = &'a str>) -> usize {
     let Some(sequence) = generated_sequence(own) else { return 0 };
-    let is_ahead = |child: &&String| {
+    let is_ahead = |child: &&str| {
         let distance = generated_sequence(child).map(|theirs| distance_ahead(sequence, theirs));
         distance.is_some_and(|distance| distance > 0 && distance < HALF_CIRCLE)
     };
-    children.iter().filter(is_ahead).count()
+    children.into_iter().filter(is_ahead).count()
 }
 
 /// The child that a request created with this prefix, whatever its number. Finds a request's znode
 /// again after the reply to its creation was lost.
-pub(crate) fn find_own<'a>(prefix: &str, children: &'a [String]) -> Option<&'a str> {
-    children.iter().map(String::as_str).find(|child| child.starts_with(prefix))
+pub(crate) fn find_own<'a, N: AsRef<str> + ?Sized + 'a>(
+    prefix: &str,
+    children: impl IntoIterator<Item = &'a N>,
+) -> Option<&'a str> {
+    children.into_iter().map(N::as_ref).find(|child| child.starts_with(prefix))
 }
 
 /// A second child that a request created with this prefix: a create that seemed lost was executed
 /// late.
-pub(crate) fn find_duplicate<'a>(prefix: &str, own: &str, children: &'a [String]) -> Option<&'a str> {
-    children.iter().map(String::as_str).find(|child| child.starts_with(prefix) && *child != own)
+pub(crate) fn find_duplicate<'a, N: AsRef<str> + ?Sized + 'a>(
+    prefix: &str,
+    own: &str,
+    children: impl IntoIterator<Item = &'a N>,
+) -> Option<&'a str> {
+    children.into_iter().map(N::as_ref).find(|child| child.starts_with(prefix) && *child != own)
 }
 
 /// Whether another request is in the queue of an exclusive owner. All of them are behind it.
-pub(crate) fn has_waiter(own: &str, children: &[String]) -> bool {
-    children.iter().any(|child| child != own && generated_sequence(child).is_some())
+pub(crate) fn has_waiter<'a>(own: &str, children: impl IntoIterator<Item = &'a str>) -> bool {
+    children.into_iter().any(|child| child != own && generated_sequence(child).is_some())
 }
 
 #[cfg(test)]
@@ -292,10 +308,10 @@ mod tests {
         let own = "x-a-lock-0000000005";
         for waiter in ["x-b-lock-0000000006", "00ff__lock__0000000006", "read-c-0000000006", "qn--2147483648"]
         {
-            assert!(has_waiter(own, &children(&["config", own, waiter])), "{waiter}");
+            assert!(has_waiter(own, ["config", own, waiter]), "{waiter}");
         }
-        assert!(!has_waiter(own, &children(&["config", own, "x-3"])));
-        assert!(!has_waiter(own, &[]));
+        assert!(!has_waiter(own, ["config", own, "x-3"]));
+        assert!(!has_waiter(own, []));
     }
 
     #[test]
@@ -443,7 +459,7 @@ mod tests {
 
     #[test]
     fn unlisted_request_is_missing() {
-        assert_eq!(decide(EXCLUSIVE, "x-a-lock-0000000001", &[]), Decision::Missing);
+        assert_eq!(decide(EXCLUSIVE, "x-a-lock-0000000001", &[""; 0]), Decision::Missing);
         let all = children(&["x-b-lock-0000000000"]);
         assert_eq!(decide(EXCLUSIVE, "x-a-lock-0000000001", &all), Decision::Missing);
     }
@@ -525,8 +541,9 @@ mod tests {
             let queue = queue_of(&kinds, start, seed);
             let mut listed = names(&queue);
             listed.extend(["config", "x-a-lock-0000000007", "x-b-lock-0000000007"].map(str::to_owned).into_iter().take(strangers));
+            let listed = Names::from(listed);
             let ordered = Ordered::of(&listed).unwrap();
-            for own in listed.iter().map(String::as_str).chain(["x-z-lock-0000000001"]) {
+            for own in listed.iter().chain(["x-z-lock-0000000001"]) {
                 prop_assert_eq!(ordered.decide(own, &listed), decide(EXCLUSIVE, own, &listed));
             }
         }
@@ -535,7 +552,7 @@ mod tests {
     #[test]
     fn numbers_that_wrap_or_are_in_doubt_are_not_ordered() {
         for name in ["x-a-lock--000000001", "x-a-lock-2147483647", "x-a-lock--2147483648"] {
-            assert!(Ordered::of(&children(&["x-b-lock-0000000001", name])).is_none(), "{name}");
+            assert!(Ordered::of(&Names::from_iter(["x-b-lock-0000000001", name])).is_none(), "{name}");
         }
     }
 

@@ -38,7 +38,7 @@ impl ZNodeName {
     #[must_use]
     pub fn new(name: impl Into<String>) -> ZNodeName {
         let name = name.into();
-        let (prefix_length, sequence) = match split(&name) {
+        let (prefix_length, sequence) = match split(&name, trailing_digits(&name)) {
             Some((prefix, sequence)) => (prefix.len(), Some(sequence)),
             None => (name.rfind('-').unwrap_or(name.len()), None),
         };
@@ -114,23 +114,27 @@ impl Ord for ZNodeName {
 /// Whichever library made the request, and whatever it puts before the number, its name ends in a
 /// number of full width.
 pub(crate) fn generated_sequence(name: &str) -> Option<i32> {
-    let digits = trailing_digits(name);
-    let (prefix, sequence) = split(name)?;
-    let signed = digits < name.len() && !prefix.is_empty() && sequence < 0;
-    (digits >= WIDTH || (signed && digits == WIDTH - 1)).then_some(sequence)
+    split_generated(name).map(|(_, sequence)| sequence)
 }
 
-fn split(name: &str) -> Option<(&str, i32)> {
-    split_at_dash(name).or_else(|| split_at_width(name))
+/// The prefix and the [number](generated_sequence) of a lock request.
+pub(super) fn split_generated(name: &str) -> Option<(&str, i32)> {
+    let digits = trailing_digits(name);
+    let (prefix, sequence) = split(name, digits)?;
+    let signed = digits < name.len() && !prefix.is_empty() && sequence < 0;
+    (digits >= WIDTH || (signed && digits == WIDTH - 1)).then_some((prefix, sequence))
+}
+
+/// Splits a name that ends in so many digits.
+fn split(name: &str, digits: usize) -> Option<(&str, i32)> {
+    split_at_dash(name, digits).or_else(|| split_at_width(name, digits))
 }
 
 /// The number after the last dash. The dash is its minus if another separator precedes it.
-fn split_at_dash(name: &str) -> Option<(&str, i32)> {
-    let dash = name.rfind('-')?;
-    let (before, digits) = (&name[..dash], &name[dash + 1..]);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
+fn split_at_dash(name: &str, digits: usize) -> Option<(&str, i32)> {
+    let (before, digits) = name.split_at(name.len() - digits);
+    let before = before.strip_suffix('-').filter(|_| !digits.is_empty())?;
+    let dash = before.len();
     if let Some(prefix) = before.strip_suffix('-') {
         return Some((prefix, name[dash..].parse().ok()?));
     }
@@ -143,8 +147,8 @@ fn split_at_dash(name: &str) -> Option<(&str, i32)> {
 }
 
 /// The last ten digits, whatever precedes them.
-fn split_at_width(name: &str) -> Option<(&str, i32)> {
-    if trailing_digits(name) < WIDTH {
+fn split_at_width(name: &str, digits: usize) -> Option<(&str, i32)> {
+    if digits < WIDTH {
         return None;
     }
     let (prefix, digits) = name.split_at(name.len() - WIDTH);

@@ -217,7 +217,7 @@ impl RecoverableZooKeeper {
     /// # Errors
     /// As [`get_data`](RecoverableZooKeeper::get_data).
     pub fn get_children(&self, path: &str) -> Result<Vec<String>> {
-        self.read(Operation::LIST, path, |client, path| client.get_children(path, false))
+        self.read(Operation::LIST, path, |client, path| client.get_children(path, false)).map(Vec::from)
     }
 
     fn written(&self, data: &[u8]) -> Result<Written> {

@@ -146,7 +146,7 @@ impl Request {
         let dir = &self.spec.dir;
         let outlook = listing
             .children
-            .as_deref()
+            .as_ref()
             .map_or(Outlook::Unclear, |children| listing.outlook(self.spec.access, znode.name(), children));
         let nearest = dir.child(nearest);
         let (has_left, still_watches) = {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::steps::Next;
 use super::{Event, Phase, Request, State};
-use crate::client::{PipelinedClient, ZkError, ZkResult};
+use crate::client::{Names, PipelinedClient, ZkError, ZkResult};
 use crate::error::{LockError, LossReason, Operation};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
@@ -16,7 +16,7 @@ use crate::session::{
     Admission, CallKind, ConnectionNumber, Listing, ListingReader, Listings, Task, WatchOutcome,
 };
 
-/// How long a lock must be held before its own znode is watched. This saves a short hold a round
+/// About how long a lock must be held before its own znode is watched, and no longer. This saves a short hold a round
 /// trip. A deletion by another client is noticed after this delay plus one server notification.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
@@ -44,8 +44,8 @@ impl Request {
 
     pub(super) fn decide(self: &Arc<Self>, znode: &ZNodePath, listing: &Listing) -> Next {
         let children = match &listing.children {
-            Ok(children) => children.as_slice(),
-            Err(ZkError::NoNode) => &[],
+            Ok(children) => children,
+            Err(ZkError::NoNode) => &Names::default(),
             Err(error) => return self.look_failed(Operation::LIST, &self.spec.dir, *error),
         };
         let may_be_doubled = self.state.lock().reply_lost;
@@ -78,7 +78,7 @@ impl Request {
     }
 
     /// Counts the requests ahead in the first listing, for an event.
-    fn note_number_ahead(&self, znode: &ZNodePath, children: &[String]) {
+    fn note_number_ahead(&self, znode: &ZNodePath, children: &Names) {
         if self.core.events().is_some() {
             let count = count_ahead(znode.name(), children);
             self.state.lock().number_ahead.get_or_insert(count);
@@ -156,7 +156,7 @@ impl Request {
         drop(state);
         self.core.deliver_events();
         logging::info!("acquired {znode}");
-        self.wake_after(OWN_WATCH_DELAY);
+        self.wake_after_about(OWN_WATCH_DELAY);
         Next::Park
     }
 

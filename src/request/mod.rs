@@ -337,7 +337,7 @@ impl Request {
         if let Some(error) = state.error.take() {
             return error;
         }
-        let path = self.name_of(state);
+        let path = self.name_of(state).to_string();
         match state.phase {
             Phase::Ended { how: Ending::Lost(reason) | Ending::Dropped(reason), .. } => {
                 LockError::ended(operation, path, reason)
@@ -377,12 +377,12 @@ impl Request {
     }
 
     /// The znode's path for a message; the directory's until the znode is known.
-    fn name_of(&self, state: &State) -> String {
+    fn name_of(&self, state: &State) -> ZNodePath {
         match &state.phase {
             Phase::Queued { znode, .. }
             | Phase::Owner { znode, .. }
-            | Phase::Ended { znode: Some(znode), .. } => znode.to_string(),
-            _ => self.spec.dir.to_string(),
+            | Phase::Ended { znode: Some(znode), .. } => znode.clone(),
+            _ => self.spec.dir.clone(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Phase, Request};
+use crate::client::Names;
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::find_overlooking;
@@ -18,13 +19,13 @@ impl Request {
         self.core.submit(move |core| {
             let children = core.read(|client| client.get_children(request.spec.dir.as_str(), false));
             // The next routine look repeats one that failed.
-            request.warn_of_peers(&znode, children.as_deref().unwrap_or_default());
+            request.warn_of_peers(&znode, &children.unwrap_or_default());
         });
     }
 
     /// Names in the log a request of another library that may own beside this one. Once per session
     /// and directory.
-    pub(super) fn warn_of_peers(&self, znode: &ZNodePath, children: &[String]) {
+    pub(super) fn warn_of_peers(&self, znode: &ZNodePath, children: &Names) {
         let Some((theirs, peer)) = find_overlooking(znode.name(), children) else { return };
         let dir = &self.spec.dir;
         if self.core.mentions_first(dir) {

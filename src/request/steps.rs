@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Phase, Request, RequestSpec};
-use crate::client::{CreateMode, Done, Enqueued, PipelinedClient, Stat, ZkError, ZkResult};
+use crate::client::{CreateMode, Done, Enqueued, Names, PipelinedClient, Stat, ZkError, ZkResult};
 use crate::error::{LockError, Operation};
 use crate::logging;
 use crate::panics::contain;
@@ -237,7 +237,9 @@ impl Request {
         let Enqueued { path, stat, children } = enqueued;
         match self.joined(path, stat) {
             Some(znode) => {
-                self.warn_of_peers(&znode, children.as_deref().unwrap_or_default());
+                if let Ok(children) = &children {
+                    self.warn_of_peers(&znode, children);
+                }
                 self.decide(&znode, &Listing::new(connection, children))
             }
             None => Next::Park,
@@ -265,7 +267,7 @@ impl Request {
         let connection = self.core.connection();
         let listed = match self.core.list_after_write(dir) {
             Ok(children) => children,
-            Err(ZkError::NoNode) => Vec::new(),
+            Err(ZkError::NoNode) => Names::default(),
             Err(error) => return self.join_failed(Operation::LIST, error),
         };
         let Some(name) = find_own(prefix, &listed) else {

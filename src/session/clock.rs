@@ -56,6 +56,12 @@ impl Moment {
         Moment(self.0.saturating_sub(nanos))
     }
 
+    /// The last moment up to this one that is a multiple of the step.
+    pub(crate) fn rounded_down(self, step: Duration) -> Moment {
+        let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX);
+        Moment(self.0 - self.0.checked_rem(step).unwrap_or(0))
+    }
+
     /// How long after `earlier` this is; zero when it is not.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -108,5 +114,13 @@ mod tests {
         assert_eq!(early.since(Moment::from_nanos(9)), Duration::ZERO);
         assert_eq!(early.after(Duration::MAX), Moment::from_nanos(u64::MAX));
         assert_eq!(Moment::from_nanos(9).since(early), Duration::from_nanos(4));
+    }
+
+    #[test]
+    fn rounding_goes_down_to_a_multiple_of_the_step() {
+        let step = Duration::from_nanos(10);
+        let rounded = [0, 9, 10, 19].map(|nanos| Moment::from_nanos(nanos).rounded_down(step).as_nanos());
+        assert_eq!(rounded, [0, 0, 10, 10]);
+        assert_eq!(Moment::from_nanos(9).rounded_down(Duration::ZERO), Moment::from_nanos(9));
     }
 }

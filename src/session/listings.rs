@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use super::lease::ConnectionNumber;
 use super::registry::ParticipantId;
 use super::state::{CallKind, Core};
-use crate::client::{PipelinedClient, ZkResult};
+use crate::client::{Names, PipelinedClient, ZkResult};
 use crate::lock_order::{Mutex, rank::LISTINGS};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -22,19 +22,19 @@ use crate::recipe::queue::{Decision, Ordered, Outlook, decide, outlook};
 pub(crate) struct Listing {
     /// The connection on which the listing was sent.
     pub(crate) connection: ConnectionNumber,
-    pub(crate) children: ZkResult<Vec<String>>,
+    pub(crate) children: ZkResult<Names>,
     /// Made for the first of many readers.
     ordered: Option<OnceLock<Option<Ordered>>>,
 }
 
 impl Listing {
     /// A listing for one reader.
-    pub(crate) fn new(connection: ConnectionNumber, children: ZkResult<Vec<String>>) -> Listing {
+    pub(crate) fn new(connection: ConnectionNumber, children: ZkResult<Names>) -> Listing {
         Listing { connection, children, ordered: None }
     }
 
     /// Decides for a request by the children.
-    pub(crate) fn decide<'a>(&self, access: Access, own: &str, children: &'a [String]) -> Decision<'a> {
+    pub(crate) fn decide<'a>(&self, access: Access, own: &str, children: &'a Names) -> Decision<'a> {
         match self.ordered(access, children) {
             Some(ordered) => ordered.decide(own, children),
             None => decide(access, own, children),
@@ -42,7 +42,7 @@ impl Listing {
     }
 
     /// What a request can expect by the children that it waits behind.
-    pub(crate) fn outlook<'a>(&self, access: Access, own: &str, children: &'a [String]) -> Outlook<'a> {
+    pub(crate) fn outlook<'a>(&self, access: Access, own: &str, children: &'a Names) -> Outlook<'a> {
         match self.ordered(access, children) {
             Some(ordered) => ordered.outlook(own, children),
             None if access.is_exclusive() => outlook(own, children),
@@ -50,7 +50,7 @@ impl Listing {
         }
     }
 
-    fn ordered(&self, access: Access, children: &[String]) -> Option<&Ordered> {
+    fn ordered(&self, access: Access, children: &Names) -> Option<&Ordered> {
         let ordered = self.ordered.as_ref().filter(|_| access.is_exclusive())?;
         ordered.get_or_init(|| Ordered::of(children)).as_ref()
     }

@@ -112,7 +112,7 @@ impl Registry {
 
     /// Notes the znode of an exclusive request.
     pub(crate) fn joined(&self, path: &ZNodePath) {
-        let Some((dir, sequence)) = place(path) else { return };
+        let (Some((_, sequence)), Some(dir)) = (place(path), path.parent()) else { return };
         let own = OwnZNode { path: path.clone(), has_owned: false, is_leaving: false, is_refused: false };
         self.table.lock().own.entry(dir).or_default().insert(sequence, own);
     }
@@ -138,7 +138,7 @@ impl Registry {
     pub(crate) fn watch_before(&self, path: &ZNodePath, id: ParticipantId) -> Option<ZNodePath> {
         let (dir, sequence) = place(path)?;
         let mut table = self.table.lock();
-        let (_, before) = table.own.get(&dir)?.range(..sequence).next_back()?;
+        let (_, before) = table.own.get(dir)?.range(..sequence).next_back()?;
         let before = (!before.is_leaving).then(|| before.path.clone())?;
         table.watch(&before, id);
         Some(before)
@@ -247,7 +247,7 @@ impl Table {
     }
 
     fn with_own(&mut self, path: &ZNodePath, change: impl FnOnce(&mut OwnZNode)) {
-        let own = place(path).and_then(|(dir, sequence)| self.own.get_mut(&dir)?.get_mut(&sequence));
+        let own = place(path).and_then(|(dir, sequence)| self.own.get_mut(dir)?.get_mut(&sequence));
         // A directory that is created anew counts from zero again.
         if let Some(own) = own.filter(|own| own.path == *path) {
             change(own);
@@ -259,10 +259,10 @@ impl Table {
         let mut has_owned = None;
         self.with_own(path, |own| has_owned = Some(own.has_owned));
         if let Some((dir, sequence)) = has_owned.and_then(|_| place(path)) {
-            if let Some(queue) = self.own.get_mut(&dir) {
+            if let Some(queue) = self.own.get_mut(dir) {
                 queue.remove(&sequence);
                 if queue.is_empty() {
-                    self.own.remove(&dir);
+                    self.own.remove(dir);
                 }
             }
         }
@@ -271,9 +271,9 @@ impl Table {
 }
 
 /// The directory and the number of a request's znode, if the number defines an order.
-fn place(path: &ZNodePath) -> Option<(ZNodePath, i32)> {
+fn place(path: &ZNodePath) -> Option<(&str, i32)> {
     let sequence = generated_sequence(path.name())?;
-    is_ordered(sequence).then(|| path.parent().map(|dir| (dir, sequence))).flatten()
+    is_ordered(sequence).then(|| path.dir().map(|dir| (dir, sequence))).flatten()
 }
 
 impl fmt::Debug for Registry {

@@ -13,7 +13,7 @@ use super::baton::{Wait, pause, role};
 use super::faults;
 use super::link::Fate;
 use super::world::{World, short};
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Names, Stat, ZkError, ZkResult};
 use crate::client::{ClientEvent, EventSink, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 use crate::recipe::znode_name::generated_sequence;
@@ -246,7 +246,7 @@ impl ZooKeeperClient for Wire {
         self.call("exists", path, |client| client.exists(path, watch))
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
         self.call("list", path, |client| client.get_children(path, watch))
     }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::client::{
-    Acl, CreateMode, Created, Done, Enqueued, EventSink, Op, PipelinedClient, Stat, Transacted, ZkResult,
-    ZooKeeperClient,
+    Acl, CreateMode, Created, Done, Enqueued, EventSink, Names, Op, PipelinedClient, Stat, Transacted,
+    ZkResult, ZooKeeperClient,
 };
 use crate::panics::contain_call;
 use crate::session::{Priority, Runtime};
@@ -63,7 +63,7 @@ impl PipelinedClient for OnWorkers {
         self.submit(done, move |client| client.exists(&path, watch));
     }
 
-    fn get_children(&self, path: &str, watch: bool, done: Done<Vec<String>>) {
+    fn get_children(&self, path: &str, watch: bool, done: Done<Names>) {
         let path = path.to_owned();
         self.submit(done, move |client| client.get_children(&path, watch));
     }
@@ -92,7 +92,7 @@ impl ZooKeeperClient for OnWorkers {
         self.client.exists(path, watch)
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
         self.client.get_children(path, watch)
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Fetched;
-use crate::client::{Stat, ZkResult, ZooKeeperClient};
+use crate::client::{Names, Stat, ZkResult, ZooKeeperClient};
 use crate::lock_order::{Mutex, rank::WATCHING};
 use crate::recipe::path::ZNodePath;
 use crate::session::{Core, ParticipantId, WatchOutcome};
@@ -52,7 +52,7 @@ impl Watching {
 
     /// Lists the children of a znode; the watch fires when one comes or goes. None is left where
     /// there is no such znode.
-    pub(crate) fn children(&self, path: &ZNodePath) -> ZkResult<Vec<String>> {
+    pub(crate) fn children(&self, path: &ZNodePath) -> ZkResult<Names> {
         self.read(path, |client| client.get_children(path.as_str(), true))
     }
 

@@ -35,7 +35,9 @@ use zookeeper::{Subscription, ZooKeeper};
 use self::connection_state::ConnectionState;
 use self::convert::{from_error, from_stat, to_acl, to_create_mode};
 use self::watches::Watches;
-use super::{Acl, CreateMode, DEFAULT_TICK, EventSink, Granted, Stat, ZkError, ZkResult, ZooKeeperClient};
+use super::{
+    Acl, CreateMode, DEFAULT_TICK, EventSink, Granted, Names, Stat, ZkError, ZkResult, ZooKeeperClient,
+};
 
 /// Added to the crate's idle time before a ping: the crate's timer ticks in tenths of a second.
 const AFTER_PING: Duration = Duration::from_millis(200);
@@ -111,8 +113,8 @@ impl ZooKeeperClient for Adapter {
         Ok(stat.map(from_stat))
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
-        self.call(|zk| {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
+        let names = self.call(|zk| {
             if !watch {
                 return zk.get_children(path, false);
             }
@@ -123,7 +125,8 @@ impl ZooKeeperClient for Adapter {
                 Some(watcher) => zk.get_children_w(path, watcher),
                 None => zk.get_children(path, true),
             }
-        })
+        })?;
+        Ok(names.into())
     }
 
     fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {

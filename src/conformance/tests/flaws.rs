@@ -4,7 +4,8 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Enqueued, EventSink, Granted, Op, Stat, Transacted, ZkError, ZkResult,
+    Acl, ClientEvent, CreateMode, Enqueued, EventSink, Granted, Names, Op, Stat, Transacted, ZkError,
+    ZkResult,
 };
 
 /// A violation, by clients that otherwise are the fake server's.
@@ -145,7 +146,7 @@ impl ZooKeeperClient for Flawed {
         }
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
         let listed = self.inner.get_children(path, watch && !self.has(NoChildWatch));
         let names = listed.map_err(|error| self.error(error))?;
         let full = |name| format!("{path}/{name}");

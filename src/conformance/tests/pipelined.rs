@@ -8,8 +8,8 @@ use parking_lot::{Mutex, ReentrantMutex};
 
 use super::*;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Op, PipelinedClient, Stat, Transacted,
-    ZkError, ZkResult,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Names, Op, PipelinedClient, Stat,
+    Transacted, ZkError, ZkResult,
 };
 
 /// A violation of the rules for pipelined calls.
@@ -179,7 +179,7 @@ impl PipelinedClient for Pipelined {
         self.submit(done, move |inner| inner.exists(&path, watch));
     }
 
-    fn get_children(&self, path: &str, watch: bool, done: Done<Vec<String>>) {
+    fn get_children(&self, path: &str, watch: bool, done: Done<Names>) {
         let path = path.to_owned();
         self.submit(done, move |inner| inner.get_children(&path, watch));
     }
@@ -208,7 +208,7 @@ impl ZooKeeperClient for Pipelined {
         self.inner.exists(path, watch)
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
         self.inner.get_children(path, watch)
     }
 

@@ -1,7 +1,7 @@
 //! [`Reader`]: takes values from the start of a slice, and never reads past its end.
 
 use super::DecodeError;
-use crate::client::Stat;
+use crate::client::{Names, Stat};
 
 /// The bytes of a frame that have not been read yet.
 #[derive(Clone, Debug)]
@@ -87,6 +87,17 @@ impl<'a> Reader<'a> {
     /// Reads a vector of strings.
     pub(super) fn strings<T: From<&'a str>>(&mut self) -> Result<Vec<T>, DecodeError> {
         self.vector(4, |reader| reader.str().map(T::from))
+    }
+
+    /// Reads a vector of names.
+    pub(super) fn names(&mut self) -> Result<Names, DecodeError> {
+        let count = self.count(4)?;
+        let (mut text, mut ends) = (Vec::with_capacity(self.0.len() - 4 * count), Vec::with_capacity(count));
+        for _ in 0..count {
+            text.extend_from_slice(self.buffer()?);
+            ends.push(text.len());
+        }
+        Names::from_utf8(text, ends).ok_or(DecodeError::NotUtf8)
     }
 
     pub(super) fn stat(&mut self) -> Result<Stat, DecodeError> {

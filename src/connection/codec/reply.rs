@@ -3,7 +3,7 @@
 use super::reader::Reader;
 use super::request::MULTI_END;
 use super::{DecodeError, MAX_REQUEST, OpCode};
-use crate::client::{Stat, ZkError};
+use crate::client::{Names, Stat, ZkError};
 
 /// No multi has more requests: each takes at least 17 bytes, a header and an empty path with a
 /// version.
@@ -46,7 +46,7 @@ pub(crate) enum Reply {
         stat: Stat,
     },
     /// The names of the children.
-    Children(Vec<String>),
+    Children(Names),
     /// Of `Sync`, and of a create by a server before 3.5. Within a multi also that of any create but
     /// a container's: Apache's servers do not return a `Stat` there.
     Path(String),
@@ -54,7 +54,7 @@ pub(crate) enum Reply {
     /// [`multi_failure`](Reply::multi_failure) returns it.
     Multi(Vec<Result<Reply, ZkError>>),
     /// The paths of the ephemeral znodes.
-    Names(Vec<String>),
+    Names(Names),
 }
 
 impl Reply {
@@ -63,9 +63,9 @@ impl Reply {
         let mut reader = Reader::new(body);
         let reply = match operation {
             OpCode::GetData => Reply::Data { data: reader.buffer()?.to_vec(), stat: reader.stat()? },
-            OpCode::GetChildren => Reply::Children(reader.strings()?),
+            OpCode::GetChildren => Reply::Children(reader.names()?),
             OpCode::Sync => Reply::Path(reader.str()?.to_owned()),
-            OpCode::GetEphemerals => Reply::Names(reader.strings()?),
+            OpCode::GetEphemerals => Reply::Names(reader.names()?),
             OpCode::Multi => Reply::Multi(decode_multi(&mut reader)?),
             OpCode::Create => Reply::Path(reader.str()?.to_owned()),
             OpCode::Create2 | OpCode::CreateContainer => decode_created(&mut reader)?,

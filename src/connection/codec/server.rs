@@ -192,7 +192,7 @@ impl Reply {
                 writer.buffer(data);
                 writer.stat(stat);
             }
-            Reply::Children(names) | Reply::Names(names) => writer.strings(names),
+            Reply::Children(names) | Reply::Names(names) => writer.names(names),
             Reply::Path(path) => writer.str(path),
             Reply::Multi(results) => {
                 for result in results {

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::{Action, Config, Event, Machine};
-use crate::client::{Acl, CreateMode, Stat, ZkError};
+use crate::client::{Acl, CreateMode, Names, Stat, ZkError};
 use crate::connection::codec::{
     ConnectAnswer, ConnectResponse, EventKind, OpCode, Password, Reply, ReplyHeader, Request, WatchEvent,
     XID_AUTH, XID_PING,
@@ -228,7 +228,7 @@ impl Run {
         let (stat, path) = (Stat::default(), "/a".to_owned());
         let reply = match operation {
             OpCode::GetData => Reply::Data { data: vec![1, 2], stat },
-            OpCode::GetChildren => Reply::Children(vec![path]),
+            OpCode::GetChildren => Reply::Children(Names::from_iter([path])),
             OpCode::Exists | OpCode::SetData => Reply::Stat(stat),
             OpCode::Create2 | OpCode::CreateContainer => Reply::Created { path, stat },
             OpCode::Create => Reply::Path(path),

@@ -8,7 +8,7 @@ use crossbeam_channel::bounded;
 
 use super::server::{Client, Server, answer, refused, replied};
 use super::*;
-use crate::client::{Acl, CreateMode, Enqueued, Op, OpOutcome, Transacted, ZkError};
+use crate::client::{Acl, CreateMode, Enqueued, Names, Op, OpOutcome, Transacted, ZkError};
 use crate::connection::codec::{EventKind, MAX_REQUEST, OpCode, Reply, Request, WatchEvent};
 use crate::testing::{eventually, next};
 
@@ -21,7 +21,7 @@ fn each_call_returns_its_reply() {
     let sequential = connection.create("/a-", b"", &acl, CreateMode::EphemeralSequential).unwrap();
     assert_eq!(sequential, "/a-0000000003");
     assert_eq!(connection.exists("/a", true).unwrap().unwrap().czxid, 5);
-    assert_eq!(connection.get_children("/a", true).unwrap(), ["child of /a"]);
+    assert_eq!(connection.get_children("/a", true).unwrap(), Names::from_iter(["child of /a"]));
     assert_eq!(connection.get_data("/a", true).unwrap().0, b"data");
     assert_eq!(connection.set_data("/a", b"y", Some(3)).unwrap().czxid, 5);
     connection.delete("/a", None).unwrap();
@@ -65,7 +65,7 @@ fn znodes_are_created_on_servers_before_3_5_after_one_lost_connection() {
     assert_eq!(sequential(), Err(ZkError::ConnectionLoss));
     assert_eq!(sequential().unwrap(), "/a-0000000003");
     let enqueued = connection.create_and_list("/dir", "x-", b"", &acl).unwrap();
-    let expected = Enqueued::new("/dir/x-0000000003".to_owned(), Ok(vec!["child of /dir".to_owned()]));
+    let expected = Enqueued::new("/dir/x-0000000003".to_owned(), Ok(Names::from_iter(["child of /dir"])));
     assert_eq!(enqueued, expected, "without metadata");
     let container = connection.create("/c", b"", &acl, CreateMode::Container);
     assert_eq!(container, Err(ZkError::Unimplemented));
@@ -93,7 +93,7 @@ fn create_and_list_leave_in_one_write() {
     let connection = connect(&server.address());
     let Enqueued { path, children: listed, .. } =
         connection.create_and_list("/dir", "x-", b"me", &Acl::open_unsafe()).unwrap();
-    assert_eq!((path.as_str(), listed.unwrap()), ("/dir/x-0000000003", vec!["child of /dir".to_owned()]));
+    assert_eq!((path.as_str(), listed.unwrap()), ("/dir/x-0000000003", Names::from_iter(["child of /dir"])));
     next(&reads);
     assert!(reads.try_recv().is_err(), "there was one read");
 }
@@ -114,14 +114,17 @@ fn chroot_is_added_to_requests_and_removed_from_replies_and_events() {
     let connection = connect(&format!("{}/zoo", server.address()));
     let events = events_of(&connection);
     let acl = Acl::open_unsafe();
-    assert_eq!(connection.get_children("/", false).unwrap(), ["child of /zoo"]);
+    assert_eq!(connection.get_children("/", false).unwrap(), Names::from_iter(["child of /zoo"]));
     assert_eq!(
         connection.create("/a-", b"", &acl, CreateMode::PersistentSequential).unwrap(),
         "/a-0000000003"
     );
     let Enqueued { path, children: listed, .. } =
         connection.create_and_list("/dir", "x-", b"", &acl).unwrap();
-    assert_eq!((path.as_str(), listed.unwrap()), ("/dir/x-0000000003", vec!["child of /zoo/dir".to_owned()]));
+    assert_eq!(
+        (path.as_str(), listed.unwrap()),
+        ("/dir/x-0000000003", Names::from_iter(["child of /zoo/dir"]))
+    );
     connection.exists("/dir/x", true).unwrap();
     let deleted = |path: &str| ClientEvent::NodeChanged { path: path.to_owned(), is_deleted: true };
     let mut changes = events.iter().filter(|event| !is_connected(event));
@@ -183,7 +186,7 @@ fn requests_of_many_threads_are_answered_while_the_socket_is_full() {
 
 #[test]
 fn long_listing_is_read() {
-    let names: Vec<String> = (0..200_000).map(|number| format!("x-{number:032}")).collect();
+    let names: Names = (0..200_000).map(|number| format!("x-{number:032}")).collect();
     let listed = names.clone();
     let server = Server::with(move |mut client| {
         let names = names.clone();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::server::{SESSION, Seen, Server, accepted, answer, refused};
 use super::*;
-use crate::client::ZkError;
+use crate::client::{Names, ZkError};
 use crate::connection::codec::{ConnectAnswer, Request};
 use crate::connection::{Credential, resolver::NameService};
 use crate::error::LockError;
@@ -118,7 +118,7 @@ fn answer_may_come_byte_by_byte() {
         }
     });
     let connection = connect(&server.address());
-    assert_eq!(connection.get_children("/a", false).unwrap(), ["child of /a"]);
+    assert_eq!(connection.get_children("/a", false).unwrap(), Names::from_iter(["child of /a"]));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use crate::client::{Stat, ZkError};
+use crate::client::{Names, Stat, ZkError};
 use crate::connection::codec::{
     ConnectAnswer, ConnectRequest, ConnectResponse, Frames, OpCode, Password, Reply, ReplyHeader, Request,
 };
@@ -200,7 +200,7 @@ pub(super) fn answer(xid: i32, request: &Request<'_>) -> Vec<u8> {
         Request::Create { path, .. } => Reply::Created { path: path.to_string(), stat },
         Request::Exists { .. } | Request::SetData { .. } => Reply::Stat(stat),
         Request::GetData { .. } => Reply::Data { data: b"data".to_vec(), stat },
-        Request::GetChildren { path, .. } => Reply::Children(vec![format!("child of {path}")]),
+        Request::GetChildren { path, .. } => Reply::Children(Names::from_iter([format!("child of {path}")])),
         Request::Sync { path } => Reply::Path(path.to_string()),
         _ => Reply::Empty,
     };

@@ -1,5 +1,5 @@
 use super::*;
-use crate::client::Enqueued;
+use crate::client::{Enqueued, Names};
 use SimOperation::{Create, Delete, Exists, GetChildren, GetData, SetData};
 
 fn write(client: &SimulatedClient) -> Result<(), ZkError> {
@@ -87,7 +87,7 @@ fn closure_before_the_effect_may_call_everything() {
     let (zookeeper, client, events) = connected();
     let (server, this) = (zookeeper.clone(), Arc::clone(&client));
     client.before_next(GetData, move || {
-        assert_eq!(this.get_children("/", false).unwrap(), ["a"]);
+        assert_eq!(this.get_children("/", false).unwrap(), Names::from_iter(["a"]));
         assert!(this.exists("/a", true).unwrap().is_some());
         this.before_next(Exists, || {});
         server.delete("/a");
@@ -179,7 +179,7 @@ fn every_call_is_logged() {
     let session = client.session_id();
     let Enqueued { path, children: listed, .. } =
         client.create_and_list("/a", "x-", b"", &Acl::open_unsafe()).unwrap();
-    assert_eq!(listed.unwrap(), ["x-0000000000"]);
+    assert_eq!(listed.unwrap(), Names::from_iter(["x-0000000000"]));
     client.exists("/b", true).unwrap();
     assert_eq!(client.delete("/b", None), Err(ZkError::NoNode));
     client.cut_next(Delete, Effect::Before);

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::RunOnce;
-use crate::client::{Stat, ZkError, ZkResult};
+use crate::client::{Names, Stat, ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::resource::escaped;
@@ -122,7 +122,7 @@ impl RunOnce {
     }
 
     /// The children of a znode; none if it does not exist.
-    pub(super) fn children(&self, path: &ZNodePath) -> Result<Vec<String>> {
+    pub(super) fn children(&self, path: &ZNodePath) -> Result<Names> {
         let dir = path.clone();
         let listed = self.call(Operation::LIST, path, move |core| {
             core.read(|client| client.get_children(dir.as_str(), false))

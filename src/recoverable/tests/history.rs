@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::{EFFECTS, LONG};
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Names, Stat, ZkError, ZkResult};
 use crate::client::{EventSink, ZooKeeperClient};
 use crate::fake::{Effect, SimulatedClient, SimulatedZooKeeper};
 use crate::recoverable::RecoverableZooKeeper;
@@ -243,7 +243,7 @@ impl ZooKeeperClient for Scripted {
         self.request(None, |client| client.exists(path, watch))
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
         self.request(None, |client| client.get_children(path, watch))
     }
 

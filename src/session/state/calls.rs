@@ -9,7 +9,7 @@ use crossbeam_channel::bounded;
 
 use super::Core;
 use crate::client::{
-    Acl, Blocking, CreateMode, Done, PipelinedClient, Stat, ZkError, ZkResult, ZooKeeperClient,
+    Acl, Blocking, CreateMode, Done, Names, PipelinedClient, Stat, ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::error::LossReason;
 use crate::logging;
@@ -139,7 +139,7 @@ impl Core {
 
     /// Lists a directory as it is after everything that this session has sent before, on whichever
     /// connection: a read alone may be answered by a server that lags behind.
-    pub(crate) fn list_after_write(self: &Arc<Self>, dir: &ZNodePath) -> ZkResult<Vec<String>> {
+    pub(crate) fn list_after_write(self: &Arc<Self>, dir: &ZNodePath) -> ZkResult<Names> {
         self.prove_life()?;
         self.read(|client| client.get_children(dir.as_str(), false))
     }

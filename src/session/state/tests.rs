@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
-use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Names, Permissions, Stat, ZkError, ZkResult};
 use crate::client::{EventSink, Granted, ZooKeeperClient};
 use crate::error::Operation;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
@@ -35,7 +35,7 @@ macro_rules! delegate_calls {
             self.$field.exists(path, watch)
         }
 
-        fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+        fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
             self.$field.get_children(path, watch)
         }
 

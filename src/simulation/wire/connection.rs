@@ -12,7 +12,7 @@ use super::faults;
 use super::session::Wired;
 use crate::LockError;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, Names, PipelinedClient, Stat,
     ZkError, ZkResult, ZooKeeperClient,
 };
 use crate::connection::Credential;
@@ -163,7 +163,7 @@ impl SimulatedConnection {
     }
 }
 
-fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Vec<String>> {
+fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Names> {
     match outcome? {
         Reply::Children(names) => Ok(names),
         _ => Err(ZkError::MarshallingError),
@@ -214,7 +214,7 @@ impl PipelinedClient for SimulatedConnection {
         });
     }
 
-    fn get_children(&self, path: &str, watch: bool, done: Done<Vec<String>>) {
+    fn get_children(&self, path: &str, watch: bool, done: Done<Names>) {
         self.send(Request::GetChildren { path: path.into(), watch }, done, names_in);
     }
 
@@ -249,7 +249,7 @@ impl ZooKeeperClient for SimulatedConnection {
         self.wait_for_outcome(|done| PipelinedClient::exists(self, path, watch, done))
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Vec<String>> {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
         let names = self.wait_for_outcome(|done| PipelinedClient::get_children(self, path, watch, done));
         self.perhaps_take_a_while();
         names

@@ -80,7 +80,7 @@ pub(super) fn note_result(world: &World, client: usize, request: &Request<'_>, r
     let outcome = match result {
         Ok(Reply::Created { path, .. }) => short(path),
         Ok(Reply::Children(names)) => {
-            let names: Vec<String> = names.iter().map(|name| short(name)).collect();
+            let names: Vec<String> = names.iter().map(short).collect();
             format!("[{}]", names.join(" "))
         }
         Ok(_) => "ok".to_owned(),

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::SimulatedConnection;
 use super::stream::Transport;
-use crate::client::{Acl, ClientEvent, CreateMode, ZkError, ZooKeeperClient};
+use crate::client::{Acl, ClientEvent, CreateMode, Names, ZkError, ZooKeeperClient};
 use crate::simulation::clients::open_connection;
 use crate::simulation::profile::Profile;
 use crate::simulation::random::Random;
@@ -83,14 +83,14 @@ fn calls_are_answered_by_the_tree() {
         assert_eq!(connection.set_data("/a", b"new", Some(0)).unwrap().version, 1);
         assert_eq!(connection.set_data("/a", b"newer", Some(0)), Err(ZkError::BadVersion));
         assert_eq!(connection.exists("/b", false), Ok(None));
-        assert_eq!(connection.get_children("/", false), Ok(vec!["a".to_owned()]));
+        assert_eq!(connection.get_children("/", false), Ok(Names::from_iter(["a"])));
         assert_eq!(connection.delete("/a", None), Ok(()));
         assert_eq!(connection.delete("/a", None), Err(ZkError::NoNode));
         fixture.world.zookeeper.create("/dir", b"");
         let listed =
             ZooKeeperClient::create_and_list(&**connection, "/dir", "x-", b"", &Acl::open_unsafe()).unwrap();
         assert_eq!(listed.path, "/dir/x-0000000000");
-        assert_eq!(listed.children, Ok(vec!["x-0000000000".to_owned()]));
+        assert_eq!(listed.children, Ok(Names::from_iter(["x-0000000000"])));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The frames of a server, written by hand.
 
 use super::{bytes, framed};
-use crate::client::{Stat, ZkError};
+use crate::client::{Names, Stat, ZkError};
 use crate::connection::codec::{
     ConnectAnswer, ConnectResponse, DecodeError, EventKind, MAX_REQUEST, OpCode, Password, Reply,
     ReplyHeader, Request, WatchEvent, XID_EVENT, decode_connect_answer,
@@ -147,16 +147,16 @@ fn stat_has_68_bytes() {
 fn null_data_and_null_lists_are_empty() {
     let data = Reply::decode(OpCode::GetData, &bytes(&format!("ffffffff {STAT}")));
     assert_eq!(data, Ok(Reply::Data { data: Vec::new(), stat: stat() }));
-    assert_eq!(Reply::decode(OpCode::GetChildren, &bytes("ffffffff")), Ok(Reply::Children(Vec::new())));
+    assert_eq!(Reply::decode(OpCode::GetChildren, &bytes("ffffffff")), Ok(Reply::Children(Names::default())));
 }
 
 #[test]
 fn lists_of_names() {
-    let names = ["x-0000000001", "é"].map(str::to_owned).to_vec();
+    let names = Names::from_iter(["x-0000000001", "é"]);
     let body = "00000002 0000000c 'x-0000000001' 00000002 'é'";
     assert_reply(OpCode::GetChildren, Reply::Children(names.clone()), body);
     assert_reply(OpCode::GetEphemerals, Reply::Names(names), body);
-    assert_reply(OpCode::GetChildren, Reply::Children(Vec::new()), "00000000");
+    assert_reply(OpCode::GetChildren, Reply::Children(Names::default()), "00000000");
 }
 
 #[test]

@@ -159,10 +159,10 @@ pub(crate) fn reply() -> impl Strategy<Value = (OpCode, Reply)> {
         ),
         1 => (of(&[OpCode::Exists, OpCode::SetData]), stat().prop_map(Reply::Stat)),
         1 => (Just(OpCode::GetData), (data(), stat()).prop_map(|(data, stat)| Reply::Data { data, stat })),
-        1 => (Just(OpCode::GetChildren), names().prop_map(Reply::Children)),
+        1 => (Just(OpCode::GetChildren), names().prop_map(|names| Reply::Children(names.into()))),
         1 => (of(&[OpCode::Sync, OpCode::Create]), text().prop_map(Reply::Path)),
         2 => (Just(OpCode::Multi), prop::collection::vec(result(), 0..5).prop_map(Reply::Multi)),
-        1 => (Just(OpCode::GetEphemerals), names().prop_map(Reply::Names)),
+        1 => (Just(OpCode::GetEphemerals), names().prop_map(|names| Reply::Names(names.into()))),
     ]
 }
 
