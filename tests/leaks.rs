@@ -11,36 +11,52 @@
 
 mod support;
 
+use std::alloc::System;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use support::leaks::{assert_no_threads, threads_named};
 use support::relay::Relay;
-use support::server::Server;
+use support::server::{Server, ServerOptions};
 use support::wait::{deadline, eventually};
 use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Revocation, Revoker, Session, Wait,
-    WriteLock,
+    BlockingWriteLock, Candidate, Leadership, LockDirectory, NodeTracker, Permit, Revocation, Revoker,
+    Semaphore, Session, Wait, WriteLock,
 };
 
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
 const LONG: Duration = Duration::from_secs(30);
+
+/// How often calls are repeated that must leave nothing.
+const TIMES: usize = 1000;
+
+/// The growth of memory that does not depend on the number of calls, such as that of queues.
+const CONSTANT: usize = 24 << 10;
 
 /// One test, so that no other test's threads run at the same time.
 #[test]
 fn nothing_is_left_after_everything_is_dropped() {
-    let server = Server::start();
+    // Servers would delete the empty directories of the locks after a while.
+    let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
+    let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
     let znodes = server.metric("znode_count");
     waiting_locks_share_a_few_threads(&server);
     timed_out_attempts_leave_no_watch(&server);
+    permits_leave_nothing(&server);
+    timed_out_attempts_on_a_full_semaphore_leave_nothing(&server);
     trackers_share_a_few_threads(&server);
     session_lost_in_silence_leaves_no_thread(&server);
     dropped_candidate_leaves_no_thread(&server);
     revocation_leaves_no_thread(&server);
     only_the_borrowed_handle_is_left(&server);
     failed_connect_leaves_no_thread(&server);
-    // The directory of the locks and its parent are persistent.
-    eventually("only the lock directory is left", || server.metric("znode_count") == znodes + 2);
+    // That of the locks, the three of the semaphore, and their parent.
+    eventually("only directories are left", || server.metric("znode_count") == znodes + 5);
     eventually("no session is left", || server.session_count() == 0);
     assert_eq!(server.watch_count(), 0);
 }
@@ -72,6 +88,58 @@ fn timed_out_attempts_leave_no_watch(server: &Server) {
     // On the owner's znode. Its owner and the waiters share it: one watch per path and session.
     eventually("one watch is left", || server.watch_count() <= 1);
     guard.unlock().unwrap();
+}
+
+fn permits_leave_nothing(server: &Server) {
+    let session = Session::connect(&server.connect_string(), LONG).unwrap();
+    let semaphore = Semaphore::new(&session, "/leaks/semaphore", 3).unwrap();
+    assert_no_growth(server, 0, || {
+        semaphore.acquire().unwrap().release().unwrap();
+    });
+    eventually("no watch is left", || server.watch_count() == 0);
+    drop((session, semaphore));
+    assert_no_threads("zk-lock-");
+}
+
+fn timed_out_attempts_on_a_full_semaphore_leave_nothing(server: &Server) {
+    let connect = || {
+        let session = Session::connect(&server.connect_string(), LONG).unwrap();
+        Semaphore::new(&session, "/leaks/semaphore", 3).unwrap()
+    };
+    let (holder, semaphore) = (connect(), connect());
+    let held: Vec<Permit> = (0..3).map(|_| holder.acquire().unwrap()).collect();
+    let attempt = || assert!(semaphore.try_acquire_for(Duration::from_millis(4)).unwrap().is_none());
+    assert_no_growth(server, 3, attempt);
+    // Behind a waiter, they wait for their turn.
+    let first = connect();
+    let waiter = thread::spawn(move || first.acquire().map(drop));
+    eventually("another one waits", || server.metric("ephemerals_count") == 5);
+    assert_no_growth(server, 5, attempt);
+    // On the permits and the turn, of their holders, and the waiter's one.
+    eventually("no watch of an attempt is left", || server.watch_count() <= 5);
+    drop(held);
+    waiter.join().unwrap().unwrap();
+    drop((holder, semaphore));
+    assert_no_threads("zk-lock-");
+}
+
+/// Repeats a call that leaves so many ephemeral znodes, and checks that the memory in use does not
+/// grow with the number of calls.
+fn assert_no_growth(server: &Server, ephemerals: usize, call: impl Fn()) {
+    // Deletions end in the background.
+    let await_deletions = || {
+        eventually("the znodes of the calls are gone", || server.metric("ephemerals_count") == ephemerals);
+    };
+    // They also free memory later, so only a few.
+    (0..10).for_each(|_| call());
+    await_deletions();
+    let region = Region::new(ALLOCATOR);
+    (0..TIMES).for_each(|_| call());
+    await_deletions();
+    eventually("the memory of the calls is free", || {
+        let change = region.change();
+        change.bytes_allocated <= change.bytes_deallocated + CONSTANT
+    });
 }
 
 fn trackers_share_a_few_threads(server: &Server) {

@@ -25,14 +25,17 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{LockDirectory, Session};
+/// use zookeeper_recipes_lock::{LockDirectory, LockInfo, Session};
 ///
 /// # fn send_requests_to(address: Option<&str>) {}
 /// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
 /// let watch = LockDirectory::new(&session, "/election")?.watch_leader(Duration::from_secs(30))?;
 /// loop {
 ///     let leader = watch.leader()?;
-///     send_requests_to(leader.as_ref().map(|leader| leader.data_lossy()).as_deref());
+///     // One that is asked to step down leads until it does.
+///     if !leader.as_ref().is_some_and(LockInfo::is_revocation_requested) {
+///         send_requests_to(leader.as_ref().map(|leader| leader.data_lossy()).as_deref());
+///     }
 ///     if watch.changes().recv().is_err() {
 ///         break; // the session has ended
 ///     }
@@ -52,6 +55,9 @@ impl LeaderWatch {
 
     /// Returns the request that was first in the queue at the last look; `None` if the queue was
     /// empty. Does no I/O and does not block.
+    ///
+    /// A [request for revocation](LockInfo::is_revocation_requested) replaces its data: who finds an
+    /// address there keeps the former one as long as the [path](LockInfo::path) is the same.
     ///
     /// # Errors
     /// [`AccessDenied`](crate::LockError::AccessDenied) while READ is not granted on the directory

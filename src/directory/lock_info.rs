@@ -9,6 +9,7 @@ use crate::client::Stat;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::count_owners;
 use crate::recipe::path::ZNodePath;
+use crate::recipe::revocation::is_requested;
 use crate::recipe::znode_name::generated_sequence;
 
 /// The maximum number of characters of the data that are printed.
@@ -33,7 +34,8 @@ pub struct LockInfo {
     pub kind: LockKind,
     /// The sequence number, which orders the queue. It wraps after 2147483647.
     pub sequence: i32,
-    /// The data that the application wrote, by default `host/pid`. `None` if READ is denied.
+    /// The data that the application wrote, by default `host/pid`, until another client [asks for the
+    /// lock](LockInfo::is_revocation_requested). `None` if READ is denied.
     pub data: Option<Vec<u8>>,
     /// The session with which the request ends. `None` for a persistent request, and if the session
     /// is unknown.
@@ -75,8 +77,16 @@ impl LockInfo {
         String::from_utf8_lossy(self.data.as_deref().unwrap_or_default())
     }
 
+    /// Returns whether a client has asked the holder to release the lock, as
+    /// [`Revoker`](crate::Revoker) does: the data are that message then, and no longer the holder's.
+    #[must_use]
+    pub fn is_revocation_requested(&self) -> bool {
+        self.data.as_deref().zip(self.version).is_some_and(|(data, version)| is_requested(data, version))
+    }
+
     /// Returns the part of a queue that holds the lock: the first request, or all readers before
-    /// the first other request.
+    /// the first other request. Of the permits of a semaphore, it is the first one: how many are held
+    /// is not known from the queue.
     ///
     /// `queue` is the result of [`contenders`](crate::LockDirectory::contenders).
     #[must_use]
@@ -171,6 +181,17 @@ mod tests {
         let info = LockInfo::unreadable(&path("read-0000000001"), None);
         assert_eq!((info.created, info.czxid, info.ephemeral_owner), (None, None, None));
         assert_eq!(info.to_string(), "/locks/report/read-0000000001: read, READ denied");
+    }
+
+    #[test]
+    fn request_for_revocation_is_not_the_holders_data() {
+        let of = |data: &[u8], version| {
+            LockInfo::new(&path("x-0000000001"), data.to_vec(), &Stat { version, ..STAT })
+        };
+        assert!(of(b"unlock", 1).is_revocation_requested());
+        assert!(!of(b"unlock", 0).is_revocation_requested());
+        assert!(!of(b"web-1/4711", 1).is_revocation_requested());
+        assert!(!LockInfo::unreadable(&path("x-0000000001"), Some(&STAT)).is_revocation_requested());
     }
 
     #[test]

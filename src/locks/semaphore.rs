@@ -42,8 +42,9 @@ const LEASES: &str = "leases";
 ///
 /// # The number of permits
 /// Each client decides by its own number, which ZooKeeper does not store. If the numbers differ, at
-/// most the largest one of permits are held at once. All clients should use the same: to change it,
-/// stop those that use the former, or accept both for a while.
+/// most the largest one of permits are held at once, and who waits by a smaller one holds up those
+/// behind it. All clients should use the same: to change it, stop those that use the former, or
+/// accept both for a while.
 ///
 /// # With Curator
 /// Curator's `InterProcessSemaphoreV2` can share the directory: the requests are below

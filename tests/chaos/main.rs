@@ -1,5 +1,5 @@
-//! Chaos on real servers: client processes contend for a few locks, exclusively and as readers,
-//! while servers, clients and the network fail. A checker finds broken promises in the clients'
+//! Chaos on real servers: client processes contend for a few locks, exclusively and as readers, and
+//! for the permits of a semaphore, while servers, clients and the network fail. A checker finds broken promises in the clients'
 //! journals.
 //!
 //! ```text

@@ -11,8 +11,10 @@ pub const THREADS: usize = 3;
 /// The servers of the ensemble.
 pub const SERVERS: usize = 3;
 
-/// The directories of the locks. A lock is named by its index here.
-pub const LOCKS: [&str; 3] = ["/chaos/a", "/chaos/b", "/chaos/c"];
+/// The directories of the locks, and the last one of a semaphore. Each is named by its index here.
+pub const LOCKS: [&str; 4] = ["/chaos/a", "/chaos/b", "/chaos/c", "/chaos/s"];
+pub const SEMAPHORE: usize = 3;
+pub const PERMITS: usize = 2;
 
 /// That of the servers.
 pub const TICK: Duration = Duration::from_millis(500);

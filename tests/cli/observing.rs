@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use zookeeper_recipes_lock::{
-    Acl, CreateMode, LockListener, LockOptions, ReadWriteLock, RecoverableZooKeeper, RetryPolicy, Session,
-    WriteLock,
+    Acl, CreateMode, LockListener, LockOptions, ReadWriteLock, RecoverableZooKeeper, RetryPolicy, Semaphore,
+    Session, WriteLock,
 };
 
 use crate::program::{Fixture, Piped, Program, command, run, zklock};
@@ -91,6 +91,25 @@ fn readers_own_together() {
 }
 
 #[test]
+fn permits_of_a_semaphore_are_in_its_leases() {
+    let fixture = Fixture::new();
+    let semaphore = Semaphore::new(&fixture.session, &fixture.dir, 2).unwrap();
+    let _permits = [semaphore.acquire().unwrap(), semaphore.acquire().unwrap()];
+    let leases = format!("{}/leases", fixture.dir);
+    for args in [&["who"][..], &["leader"], &["revoke"], &["reap", "--older-than", "1d"]] {
+        fixture.zklock(args).assert_failed(65, &format!("it is a semaphore: see {leases}"));
+    }
+    let shown = zklock(fixture.server, &["who", "--json", &leases]);
+    let states = |shown: &Value| {
+        let states = shown["queue"].as_array().unwrap().iter().map(|permit| permit["state"].to_string());
+        states.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(each(&shown.out, states), ["\"owner\" \"unknown\""]);
+    let doctor = zklock(fixture.server, &["doctor", &leases]);
+    assert!(doctor.out.contains("permits held or waited for 2"), "{doctor:?}");
+}
+
+#[test]
 fn free_lock_is_an_empty_queue() {
     let fixture = Fixture::new();
     fixture.create_dir();
@@ -165,6 +184,23 @@ fn leader_is_shown_by_its_data() {
 }
 
 #[test]
+fn leader_that_is_asked_to_step_down_leads_until_it_does() {
+    let fixture = Fixture::new();
+    let alice = request(&fixture, "alice");
+    let _bob = request(&fixture, "bob");
+    let program = Program::start(fixture.server, &["leader", "--watch", &fixture.dir]);
+    program.line_with("Z alice");
+    fixture.zklock(&["revoke"]).assert_succeeded();
+    let shown: Value = serde_json::from_str(&fixture.zklock(&["who", "--json"]).out).unwrap();
+    let asked = &shown["queue"][0];
+    assert_eq!((&asked["who"], &asked["revocation_requested"]), (&Value::Null, &true.into()), "{shown}");
+    assert_eq!(fixture.zklock(&["leader"]).out, "(asked to release)\n");
+    alice.unlock().unwrap();
+    program.line_with("Z bob");
+    assert_eq!(program.out().lines().count(), 2, "{}", program.out());
+}
+
+#[test]
 fn election_without_a_leader_is_1() {
     let fixture = Fixture::new();
     fixture.create_dir();
@@ -180,7 +216,17 @@ fn election_without_a_leader_is_1() {
 fn closed_pipe_ends_the_program_quietly() {
     let fixture = Fixture::new();
     let _guard = fixture.hold();
-    for args in [&["who"][..], &["who", "--json"], &["leader"], &["doctor"], &["who", "--watch"]] {
+    let _persistent = fixture.create("x-late-lock-0000000007", b"", CreateMode::Persistent);
+    for args in [
+        &["who"][..],
+        &["who", "--json"],
+        &["leader"],
+        &["doctor"],
+        &["who", "--watch"],
+        &["leader", "--watch"],
+        &["reap", "--older-than", "0s"],
+        &["revoke"],
+    ] {
         let connect = fixture.server.connect_string();
         let mut program = Piped::spawn(command(&connect, &[args, &[&fixture.dir]].concat()));
         drop(program.0.stdout.take());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use zookeeper_recipes_lock::BlockingWriteLock;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockKind};
 
 use crate::program::{Fixture, Program, command, is_alive, zklock};
 use crate::support::relay::Relay;
@@ -28,6 +28,27 @@ fn command_finds_its_znode_and_its_token_and_its_code_is_passed_on() {
     assert!(path.starts_with(&format!("{}/x-", fixture.dir)), "{path}");
     assert!(token.parse::<i64>().unwrap() > 0, "{token}");
     fixture.await_requests(0);
+}
+
+#[test]
+fn naming_is_that_of_the_chosen_library() {
+    // What precedes the GUID, and what follows it.
+    let schemes = [
+        ("recipe", "x-", "-lock-"),
+        ("curator", "_c_", "-lock-"),
+        ("curator-latch", "_c_", "-latch-"),
+        ("kazoo", "", "__lock__"),
+    ];
+    for (naming, start, middle) in schemes {
+        let fixture = Fixture::new();
+        let program = fixture.run(&["--naming", naming], "echo path $ZKLOCK_PATH; cat >/dev/null");
+        let path = program.line_with("path").replace("path ", "");
+        let name = path.strip_prefix(&format!("{}/", fixture.dir)).unwrap();
+        assert!(name.starts_with(start) && name.contains(middle), "{naming}: {name}");
+        let owner = fixture.directory().current_owner().unwrap().unwrap();
+        assert_eq!((owner.path, owner.kind), (path, LockKind::Exclusive), "{naming}");
+        fixture.zklock(&["leader"]).assert_succeeded();
+    }
 }
 
 #[test]

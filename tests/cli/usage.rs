@@ -1,6 +1,6 @@
 //! Arguments, and servers that cannot be reached.
 
-use crate::program::{command, run};
+use crate::program::{Piped, command, run};
 
 #[test]
 fn unreachable_servers_are_one_line_and_69() {
@@ -44,6 +44,16 @@ fn help_and_completions_are_printed() {
         let ended = run(command("127.0.0.1:1", &["completions", shell]));
         ended.assert_succeeded();
         assert!(ended.out.contains("zklock"), "{shell}");
+    }
+}
+
+#[test]
+fn help_and_completions_need_no_reader() {
+    for args in [&["--help"][..], &["run"], &["completions", "bash"]] {
+        let mut program = Piped::spawn(command("127.0.0.1:1", args));
+        drop((program.0.stdout.take(), program.0.stderr.take()));
+        // 101 is a panic.
+        assert!([Some(0), Some(64), Some(141)].contains(&program.code()), "{args:?}: {:?}", program.code());
     }
 }
 

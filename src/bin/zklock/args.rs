@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use zookeeper_recipes_lock::NamingScheme;
 
 use crate::connection::ConnectionArgs;
 use crate::spans::parse_duration;
@@ -68,6 +69,7 @@ macro_rules! run_examples {
 Examples:
   zklock run /locks/backup -- ./backup.sh --full
   zklock run --try /locks/report -- make report || echo 'another one makes it'
+  zklock run --naming kazoo /locks/report -- make report
   zklock run --timeout 10m -c zk1,zk2,zk3/app /locks/migrate -- \\
     sh -c 'migrate --fence $ZKLOCK_FENCING_TOKEN'"
     };
@@ -106,6 +108,12 @@ What is ended:
   If the command ends while the lock is held, its background processes continue without the lock,
   also after a forwarded signal or a 'zklock revoke' that they ignore.
 
+A lock that is shared with another library:
+  zklock counts the requests of all libraries, but the other library counts only names that it knows.
+  With names that it does not know, both hold the lock at once. --verbose warns of that. A missing
+  directory is made as a container, which the server deletes when it has been empty for a while. Not
+  so with 'kazoo', whose locks fail then. Apache's may fail as well: make their directory beforehand.
+
 Exit codes:
   That of the command, 128+n if signal n ended it or the wait for the lock, or
    64  wrong usage, connect string or path
@@ -133,9 +141,36 @@ pub(crate) struct RunArgs {
     /// How long the command may take to end after SIGTERM when the lock is lost; then it is killed
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub(crate) grace: Duration,
+    /// The names of requests, for a lock that is shared with another library
+    #[arg(long, value_enum, value_name = "SCHEME", default_value = "recipe")]
+    pub(crate) naming: Naming,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// The names of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Naming {
+    /// Apache's WriteLock 3.8, Curator's InterProcessMutex, go-zookeeper's Lock
+    Recipe,
+    /// Curator's InterProcessMutex and LeaderSelector, go-zookeeper's Lock
+    Curator,
+    /// Curator's LeaderLatch
+    CuratorLatch,
+    /// kazoo's Lock and Election
+    Kazoo,
+}
+
+impl Naming {
+    pub(crate) fn scheme(self) -> NamingScheme {
+        match self {
+            Naming::Recipe => NamingScheme::Recipe,
+            Naming::Curator => NamingScheme::Curator,
+            Naming::CuratorLatch => NamingScheme::CuratorLatch,
+            Naming::Kazoo => NamingScheme::Kazoo,
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -143,7 +178,11 @@ pub(crate) struct RunArgs {
 Examples:
   zklock who /locks/backup
   zklock who --json /locks/backup | jq -r '.queue[0].who'
-  zklock who --watch /locks/backup")]
+  zklock who --watch /locks/backup
+  zklock who /app/converters/leases
+
+The permits of a semaphore are in its directory 'leases'. All but the last are held if clients wait,
+which cannot be seen: the STATE of a permit is 'unknown', but for the first.")]
 pub(crate) struct WhoArgs {
     /// The directory of the lock
     pub(crate) dir: String,
@@ -280,6 +319,7 @@ mod tests {
     fn contradictions_and_omissions_are_refused() {
         for args in [
             &["run", "/locks/a"][..],
+            &["run", "--naming", "java", "/locks/a", "ls"],
             &["run", "--try", "--timeout", "3s", "/locks/a", "ls"],
             &["run", "--unknown", "/locks/a", "ls"],
             &["who"],

@@ -2,16 +2,15 @@
 
 use std::time::SystemTime;
 
-use crossbeam_channel::{select, tick};
-use zookeeper_recipes_lock::{LockDirectory, Wait};
+use zookeeper_recipes_lock::{LockDirectory, LockInfo, Wait};
 
 use crate::args::LeaderArgs;
 use crate::connection::ConnectionArgs;
-use crate::failure::{CLOSED_PIPE, Failure, NOBODY, UNAVAILABLE};
-use crate::output::{is_closed, print};
+use crate::failure::{Failure, NOBODY};
+use crate::output::print;
 use crate::queue;
 use crate::spans::show_time;
-use crate::who::{CHECK_OUTPUT, is_passing};
+use crate::watching::follow;
 
 pub(crate) fn leader(connection: &ConnectionArgs, args: &LeaderArgs) -> Result<u8, Failure> {
     if args.watch {
@@ -31,29 +30,23 @@ pub(crate) fn leader(connection: &ConnectionArgs, args: &LeaderArgs) -> Result<u
 fn watch(connection: &ConnectionArgs, args: &LeaderArgs) -> Result<u8, Failure> {
     let session = connection.lasting_session()?;
     let watch = LockDirectory::new(&session, &args.dir)?.watch_leader(Wait::forever())?;
-    let clock = tick(CHECK_OUTPUT);
     let mut shown = None;
-    loop {
-        match watch.leader() {
-            Ok(leader) if shown.as_ref() != Some(&leader) => {
-                let who = leader.as_ref().map_or_else(|| "-".to_owned(), queue::who);
-                print(&format!("{} {who}\n", show_time(SystemTime::now())))?;
-                shown = Some(leader);
-            }
-            Ok(_) => {}
-            Err(error) if is_passing(&error) => {}
-            Err(error) => return Err(error.into()),
+    let show = |leader: Option<LockInfo>| {
+        if !is_shown(&leader, shown.as_ref()) {
+            let who = leader.as_ref().map_or_else(|| "-".to_owned(), queue::who);
+            print(&format!("{} {who}\n", show_time(SystemTime::now())))?;
+            shown = Some(leader);
         }
-        loop {
-            select! {
-                recv(watch.changes()) -> change => match change {
-                    Ok(()) => break,
-                    Err(_) => return Err(Failure::new(UNAVAILABLE, "the session is lost")),
-                },
-                recv(clock) -> _ => if is_closed() {
-                    return Ok(CLOSED_PIPE);
-                },
-            }
-        }
+        Ok(())
+    };
+    follow(&session, watch.changes(), || watch.leader(), show)
+}
+
+/// Whether the line that was shown last holds. A leader that is asked to step down leads until it
+/// does; the message has replaced its data.
+fn is_shown(leader: &Option<LockInfo>, shown: Option<&Option<LockInfo>>) -> bool {
+    match (leader, shown) {
+        (Some(leader), Some(Some(shown))) if leader.is_revocation_requested() => leader.path == shown.path,
+        (leader, shown) => shown == Some(leader),
     }
 }

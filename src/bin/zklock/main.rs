@@ -20,6 +20,7 @@ mod revoke;
 mod run;
 mod spans;
 mod stderr;
+mod watching;
 mod who;
 
 use std::io::{self, Write as _};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zookeeper_recipes_lock::{LockDirectory, LockInfo, RecoverableZooKeeper, RetryPolicy, Session};
+use zookeeper_recipes_lock::{LockDirectory, LockInfo, LockKind, RecoverableZooKeeper, RetryPolicy, Session};
 
 use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK};
 use crate::output::{Table, printable};
@@ -39,11 +39,17 @@ fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
     let why = match (stat.num_children, stat.data_length) {
         _ if ![0, CONTAINER].contains(&stat.ephemeral_owner) => "it belongs to a session".to_owned(),
         (0, 0) => return Ok(()),
+        _ if is_semaphore(&zookeeper.get_children(dir)?) => format!("it is a semaphore: see {dir}/leases"),
         (0, bytes) => format!("it has {bytes} bytes of data and no children"),
         (1, _) => "its child is no request".to_owned(),
         (children, _) => format!("none of its {children} children is a request"),
     };
     Err(Failure::new(NO_LOCK, format!("{dir} is no lock: {why}")))
+}
+
+/// Whether these are the directories of a semaphore, of this crate or of Curator.
+fn is_semaphore(children: &[String]) -> bool {
+    ["leases", "locks"].iter().all(|name| children.iter().any(|child| child == name))
 }
 
 pub(crate) fn table(queue: &[LockInfo]) -> String {
@@ -52,7 +58,7 @@ pub(crate) fn table(queue: &[LockInfo]) -> String {
     for (position, request) in queue.iter().enumerate() {
         table.row(vec![
             (position + 1).to_string(),
-            state(position < owners).to_owned(),
+            state(request, position < owners).to_owned(),
             request.kind.to_string(),
             who(request),
             session_of(request),
@@ -76,9 +82,10 @@ pub(crate) fn json(queue: &[LockInfo]) -> Value {
     let request = |(position, request): (usize, &LockInfo)| {
         json!({
             "position": position + 1,
-            "state": state(position < owners),
+            "state": state(request, position < owners),
             "kind": request.kind.to_string(),
-            "who": request.data.as_ref().map(|_| request.data_lossy()),
+            "who": known_data(request).map(|_| request.data_lossy()),
+            "revocation_requested": request.is_revocation_requested(),
             "session": request.ephemeral_owner.map(|id| format!("{id:#x}")),
             "since": request.created.map(show_time),
             "persistent": request.is_persistent,
@@ -93,9 +100,15 @@ pub(crate) fn json(queue: &[LockInfo]) -> Value {
 pub(crate) fn who(request: &LockInfo) -> String {
     match &request.data {
         None => "(READ denied)".to_owned(),
+        Some(_) if request.is_revocation_requested() => "(asked to release)".to_owned(),
         Some(data) if data.is_empty() => "-".to_owned(),
         Some(_) => printable(&request.data_lossy()),
     }
+}
+
+/// The data of the request's maker.
+fn known_data(request: &LockInfo) -> Option<&[u8]> {
+    request.data.as_deref().filter(|_| !request.is_revocation_requested())
 }
 
 fn session_of(request: &LockInfo) -> String {
@@ -111,8 +124,13 @@ fn printable_name(request: &LockInfo) -> String {
     name.chars().flat_map(char::escape_debug).collect()
 }
 
-fn state(is_owner: bool) -> &'static str {
-    if is_owner { "owner" } else { "waiter" }
+/// A semaphore's number of permits is not stored.
+fn state(request: &LockInfo, is_owner: bool) -> &'static str {
+    match request.kind {
+        _ if is_owner => "owner",
+        LockKind::Permit => "unknown",
+        _ => "waiter",
+    }
 }
 
 fn unknown() -> String {

@@ -1,21 +1,18 @@
 //! `zklock who`.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use crossbeam_channel::{select, tick};
 use serde_json::json;
-use zookeeper_recipes_lock::{LockDirectory, LockError, LockInfo, Wait};
+use zookeeper_recipes_lock::{LockDirectory, LockInfo, Wait};
 
 use crate::args::WhoArgs;
 use crate::connection::ConnectionArgs;
-use crate::failure::{CLOSED_PIPE, Failure, UNAVAILABLE};
+use crate::failure::Failure;
 use crate::json;
-use crate::output::{is_closed, print};
+use crate::output::print;
 use crate::queue;
 use crate::spans::show_time;
-
-/// How soon a closed pipe is noticed.
-pub(crate) const CHECK_OUTPUT: Duration = Duration::from_secs(1);
+use crate::watching::follow;
 
 pub(crate) fn who(connection: &ConnectionArgs, args: &WhoArgs) -> Result<u8, Failure> {
     if args.watch {
@@ -33,38 +30,15 @@ fn watch(connection: &ConnectionArgs, args: &WhoArgs) -> Result<u8, Failure> {
     let session = connection.lasting_session()?;
     let directory = LockDirectory::new(&session, &args.dir)?;
     let watch = directory.watch_queue(Wait::forever())?;
-    let states = session.subscribe();
-    let clock = tick(CHECK_OUTPUT);
     let mut shown = None;
-    loop {
-        match directory.contenders() {
-            Ok(queue) if shown.as_ref() != Some(&queue) => {
-                print(&render(args, &queue))?;
-                shown = Some(queue);
-            }
-            Ok(_) => {}
-            // Regaining contact is a change of state.
-            Err(error) if is_passing(&error) => {}
-            Err(error) => return Err(error.into()),
+    let show = |queue: Vec<LockInfo>| {
+        if shown.as_ref() != Some(&queue) {
+            print(&render(args, &queue))?;
+            shown = Some(queue);
         }
-        loop {
-            select! {
-                recv(watch.changes()) -> change => match change {
-                    Ok(()) => break,
-                    Err(_) => return Err(Failure::new(UNAVAILABLE, "the session is lost")),
-                },
-                recv(states) -> _ => break,
-                recv(clock) -> _ => if is_closed() {
-                    return Ok(CLOSED_PIPE);
-                },
-            }
-        }
-    }
-}
-
-/// Whether an error passes on a session that is replaced when it is lost.
-pub(crate) fn is_passing(error: &LockError) -> bool {
-    error.is_recoverable() || matches!(error, LockError::SessionLost { .. })
+        Ok(())
+    };
+    follow(&session, watch.changes(), || directory.contenders(), show)
 }
 
 fn render(args: &WhoArgs, queue: &[LockInfo]) -> String {

@@ -313,6 +313,28 @@ fn every_lease_in_the_directory_takes_a_permit() {
 }
 
 #[test]
+fn largest_number_bounds_the_permits_where_numbers_differ() {
+    let fixture = Fixture::new(1);
+    let three = Semaphore::new(&fixture.session, DIR, 3).unwrap();
+    let mut held: Vec<Permit> = (0..3).map(|_| three.acquire().unwrap()).collect();
+    assert!(three.try_acquire().unwrap().is_none());
+    held.truncate(1);
+    assert!(fixture.semaphore.try_acquire().unwrap().is_none());
+    // One that waits by a smaller number has its turn first.
+    fixture.await_requests(0, 1);
+    let waiting = fixture.wait();
+    fixture.await_requests(1, 2);
+    assert!(three.try_acquire_for(Duration::from_millis(50)).unwrap().is_none());
+    held.push(three.try_acquire().unwrap().unwrap());
+    held.clear();
+    let permit = next(&waiting).unwrap();
+    assert!(three.acquire().unwrap().is_owner() && permit.is_owner());
+    drop(permit);
+    drop(three);
+    fixture.assert_nothing_is_left();
+}
+
+#[test]
 fn with_permit_returns_the_result_and_releases() {
     let fixture = Fixture::new(1);
     let semaphore = &fixture.semaphore;

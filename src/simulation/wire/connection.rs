@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::bounded;
 
 use super::endpoint::{Contact, Continuation, Endpoint};
+use super::faults;
 use super::session::Wired;
 use crate::LockError;
 use crate::client::{
@@ -39,6 +40,9 @@ impl SimulatedConnection {
         is_pipelined: bool,
     ) -> Arc<SimulatedConnection> {
         let now = world.now();
+        if role().is_none() {
+            faults::have_a_well_server(world);
+        }
         let requested = {
             let mut state = world.state();
             let requested = state.clients[number].session_timeout;
@@ -52,7 +56,7 @@ impl SimulatedConnection {
             };
             let servers = match role() {
                 Some(_) => state.ensemble.all_servers(),
-                None => state.ensemble.well_servers(now),
+                None => state.ensemble.well_servers(),
             };
             let endpoint = Endpoint::new(Machine::new(config, now), servers, Granted::new(requested), now);
             let mut wired = Wired::new(endpoint, requested, authenticates, now);

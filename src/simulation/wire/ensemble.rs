@@ -76,11 +76,8 @@ impl Ensemble {
         (0..self.servers.len()).collect()
     }
 
-    /// The servers that serve. If there is none, one recovers.
-    pub(super) fn well_servers(&mut self, now: Moment) -> Vec<usize> {
-        if self.servers.iter().all(|server| server.well_since.is_none()) {
-            self.servers[0].recover(now);
-        }
+    /// The servers that serve.
+    pub(super) fn well_servers(&self) -> Vec<usize> {
         let is_well = |server: &usize| self.servers[*server].well_since.is_some();
         (0..self.servers.len()).filter(is_well).collect()
     }

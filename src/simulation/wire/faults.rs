@@ -182,6 +182,14 @@ fn recover(world: &World, server: usize) {
     }
 }
 
+/// Lets a server recover if none serves.
+pub(super) fn have_a_well_server(world: &World) {
+    let is_missing = world.state().ensemble.well_servers().is_empty();
+    if is_missing {
+        recover(world, 0);
+    }
+}
+
 /// A server may crash with its reply, before it reports its work. Most often when that would seem
 /// to prove something.
 pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) {

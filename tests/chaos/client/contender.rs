@@ -12,7 +12,7 @@ use super::journal::Journal;
 use super::keeper::Keeper;
 use super::listening::Listening;
 use super::orders::{Conductor, Orders, Stage};
-use crate::plan::{LOCKS, THREADS};
+use crate::plan::{LOCKS, SEMAPHORE, THREADS};
 use crate::random::Random;
 
 pub struct Contender {
@@ -80,7 +80,8 @@ impl Contender {
         if self.random.one_in(400) {
             self.keeper.close();
         }
-        let lock = self.random.below(LOCKS.len());
+        // Twice as often for the semaphore, which has room for several.
+        let lock = self.random.below(LOCKS.len() + 1).min(SEMAPHORE);
         let time_limit = match self.random.below(10) {
             0..=4 => None,
             5 => Some(Duration::ZERO),
@@ -104,6 +105,9 @@ impl Contender {
 
     /// Waits for a lock and holds it. Returns whether it was seen to be owned.
     fn acquire(&mut self, session: &Session, lock: usize, time_limit: Option<Duration>) -> bool {
+        if lock == SEMAPHORE {
+            return self.acquire_permit(session, time_limit);
+        }
         // The last thread of each client elects with a listener. The others block, and share some
         // of the time, or a place in the queue.
         if self.thread + 1 == THREADS {

@@ -9,7 +9,7 @@ use zookeeper_recipes_lock::{LockError, LossReason, ZNodeName};
 use super::contender::{Contender, class_of};
 use super::orders::Stage;
 use crate::history::sight::Sight;
-use crate::plan::REPORTING;
+use crate::plan::{REPORTING, SEMAPHORE};
 use crate::support::wait::{holds_within, scaled};
 
 /// The interval between two calls of `is_owner` by a relaxed owner.
@@ -81,7 +81,7 @@ impl Contender {
         self.note(&format!(
             "acquired lock={lock} hold={hold} sequence={sequence} shares={shares} before={before} after={after}"
         ));
-        let (manner, token, max_prolonged) = (self.manner(), None, None);
+        let (manner, token, max_prolonged) = (self.manner(lock), None, None);
         let mut holding =
             Holding { lock, sequence, token, manner, max_prolonged, last: first, looks: 1, lost: false };
         if !holding.manner.quiet {
@@ -135,13 +135,15 @@ impl Contender {
         }
     }
 
-    fn manner(&mut self) -> Manner {
+    fn manner(&mut self, lock: usize) -> Manner {
+        // Permits are held for longer, so that there is a queue for them as well.
+        let (short, shortest) = if lock == SEMAPHORE { (20..120, 20..60) } else { (1..20, 1..4) };
         let length = match (self.conductor.stage(), self.random.below(1000)) {
-            (Stage::Contend, 0..=699) => self.random.millis(1..20),
+            (Stage::Contend, 0..=699) => self.random.millis(short),
             (Stage::Contend, 700..=949) => self.random.millis(20..120),
             (Stage::Contend, 950..=994) => self.random.millis(200..1_000),
             (Stage::Contend, _) => self.random.millis(2_500..7_000),
-            _ => self.random.millis(1..4),
+            _ => self.random.millis(shortest),
         };
         let is_long = length > Duration::from_secs(2);
         let quiet = is_long && !self.random.one_in(4);

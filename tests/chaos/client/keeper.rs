@@ -7,7 +7,7 @@ use zookeeper_recipes_lock::{CohortLock, CohortOptions, LockOptions, Session, Se
 
 use super::contender::class_of;
 use super::journal::Journal;
-use crate::plan::{LOCKS, SESSION_TIMEOUT, TICK};
+use crate::plan::{LOCKS, SEMAPHORE, SESSION_TIMEOUT, TICK};
 
 pub struct Keeper {
     servers: String,
@@ -18,16 +18,16 @@ pub struct Keeper {
 /// A session, and the locks that its threads share.
 struct Kept {
     session: Session,
-    cohort_locks: [CohortLock; LOCKS.len()],
+    cohort_locks: Vec<CohortLock>,
 }
 
 impl Kept {
     fn new(session: Session) -> Kept {
-        let lock = |dir| {
+        let lock = |dir: &&str| {
             let options = CohortOptions::new().max_handovers(8);
             CohortLock::with_options(&session, dir, LockOptions::new(), options).expect("the path is fine")
         };
-        Kept { cohort_locks: LOCKS.map(lock), session }
+        Kept { cohort_locks: LOCKS[..SEMAPHORE].iter().map(lock).collect(), session }
     }
 }
 

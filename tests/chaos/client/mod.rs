@@ -10,6 +10,7 @@ mod journal;
 mod keeper;
 mod listening;
 mod orders;
+mod permits;
 mod sharing;
 
 use std::io::Write;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use zookeeper::{ZkError, ZooKeeper};
 
-use crate::plan::{LOCKS, SERVERS};
+use crate::plan::{LOCKS, SEMAPHORE, SERVERS};
 use crate::support::ensemble::Ensemble;
 use crate::support::wait::{deadline, holds_within};
 
@@ -103,8 +103,9 @@ fn connect(ensemble: &Ensemble) -> ZooKeeper {
 /// The paths of all requests, in the order of the queues.
 fn queues(observer: &ZooKeeper) -> Vec<String> {
     let mut all = Vec::new();
-    for dir in LOCKS {
-        match observer.get_children(dir, false) {
+    let semaphore = ["locks", "leases"].map(|dir| format!("{}/{dir}", LOCKS[SEMAPHORE]));
+    for dir in LOCKS[..SEMAPHORE].iter().map(ToString::to_string).chain(semaphore) {
+        match observer.get_children(&dir, false) {
             Ok(mut names) => {
                 names.sort_by_key(|name| zookeeper_recipes_lock::ZNodeName::new(name.as_str()));
                 all.extend(names.into_iter().map(|name| format!("{dir}/{name}")));

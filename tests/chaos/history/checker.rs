@@ -6,13 +6,15 @@ use std::fmt::Write as _;
 use super::sight::Sight;
 use super::{Actor, History, Hold, HoldEnd, Outcome, Stall, Wait};
 use crate::clock::seconds;
-use crate::plan::{LATENESS, LOCKS};
+use crate::plan::{LATENESS, LOCKS, PERMITS, SEMAPHORE};
 use crate::support::wait::scaled;
 
 /// Violations; empty if there are none.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub overlaps: Vec<String>,
+    /// More holders of the semaphore than permits.
+    pub crowds: Vec<String>,
     pub disorders: Vec<String>,
     pub late_returns: Vec<String>,
     /// The maximum time by which a call returned after its deadline, in seconds.
@@ -21,11 +23,14 @@ pub struct Findings {
 
 pub fn check(history: &History, begin: u64) -> Findings {
     let mut findings = Findings::default();
-    for lock in 0..LOCKS.len() {
+    for lock in (0..LOCKS.len()).filter(|lock| *lock != SEMAPHORE) {
         let holds = history.holds_of(lock);
         findings.overlaps.extend(overlaps(&holds, begin));
         findings.disorders.extend(disorders(&holds, begin));
     }
+    let permits = history.holds_of(SEMAPHORE);
+    findings.crowds.extend(crowds(&permits, PERMITS, begin));
+    findings.disorders.extend(overtakers(&permits, PERMITS, begin));
     for wait in &history.waits {
         let late = lateness(wait, &history.stalls);
         findings.latest = findings.latest.max(late);
@@ -76,7 +81,12 @@ impl Hold {
         let Actor { client, incarnation, thread } = self.actor;
         let (from, to) = self.proven();
         let (from, to) = (seconds(from.saturating_sub(begin)), seconds(to.saturating_sub(begin)));
-        let (kind, sequence) = (if self.shares { "reader" } else { "owner" }, self.sequence);
+        let kind = match (self.lock, self.shares) {
+            (SEMAPHORE, _) => "holder",
+            (_, true) => "reader",
+            (_, false) => "owner",
+        };
+        let sequence = self.sequence;
         format!(
             "client {client}.{incarnation} thread {thread}, {kind} with {sequence} [{from:.6}, {to:.6}] s"
         )
@@ -115,6 +125,35 @@ fn disorders(holds: &[&Hold], begin: u64) -> Vec<String> {
         if let Some(later) = later.find(|later| later.first.after < hold.last.before) {
             let (one, two) = (hold.describe(begin), later.describe(begin));
             found.push(format!("{one} was seen to own lock {} after {two} had been", hold.lock));
+        }
+    }
+    found
+}
+
+/// How many of these are proven to hold a permit when another one is, itself included.
+pub fn at_once(holds: &[&Hold], other: &Hold) -> usize {
+    let moment = other.proven().0;
+    let holds_then = |hold: &&&Hold| (hold.proven().0..=hold.proven().1).contains(&moment);
+    holds.iter().filter(holds_then).count()
+}
+
+/// More simultaneous holders than permits.
+fn crowds(holds: &[&Hold], permits: usize, begin: u64) -> Vec<String> {
+    let crowded = holds.iter().filter(|hold| at_once(holds, hold) > permits);
+    let found = crowded.map(|hold| format!("{} was one of {}", hold.describe(begin), at_once(holds, hold)));
+    found.collect()
+}
+
+/// A holder was seen although as many earlier requests as there are permits still had one, or got
+/// one later: all of them were ahead of it when it acquired.
+fn overtakers(holds: &[&Hold], permits: usize, begin: u64) -> Vec<String> {
+    let mut found = Vec::new();
+    for hold in holds {
+        let is_ahead =
+            |other: &&&Hold| other.sequence < hold.sequence && other.last.before > hold.first.after;
+        let ahead = holds.iter().filter(is_ahead).count();
+        if ahead >= permits {
+            found.push(format!("{} acquired with {ahead} ahead of it", hold.describe(begin)));
         }
     }
     found
@@ -178,6 +217,18 @@ pub fn check_the_checker() {
     assert_eq!(count(&[hold(2, (10, 11), (20, 21)), reader(1, (30, 31), (40, 41))]), (0, 1));
     assert_eq!(count(&[reader(2, (10, 11), (20, 21)), hold(1, (30, 31), (40, 41))]), (0, 1));
     assert_eq!(count(&[writer, hold(2, (22, 23), (28, 29)), downgraded]), (0, 1));
+
+    // Two permits: three holders in turn, three at once, a third one that overtakes the second.
+    let permit = |sequence, first, last| Hold { lock: SEMAPHORE, ..reader(sequence, first, last) };
+    let count = |holds: &[Hold]| {
+        let holds: Vec<&Hold> = holds.iter().collect();
+        (crowds(&holds, 2, 0).len(), overtakers(&holds, 2, 0).len())
+    };
+    let (first, second) = (permit(1, (10, 11), (40, 41)), permit(2, (20, 21), (30, 31)));
+    let (third, early) = (permit(3, (32, 33), (50, 51)), permit(3, (22, 23), (50, 51)));
+    assert_eq!(count(&[first.clone(), second.clone(), third]), (0, 0));
+    assert_eq!(count(&[first.clone(), second.clone(), early]), (1, 1));
+    assert_eq!(count(&[first, permit(3, (12, 13), (15, 16)), second]), (0, 1));
 
     let wait = |time_limit, outcome| Wait {
         actor: Actor { client: 2, incarnation: 1, thread: 0 },

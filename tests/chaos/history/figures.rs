@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::checker::meetings;
+use super::checker::{at_once, meetings};
 use super::{History, Hold, HoldEnd, Outcome};
 use crate::clock::seconds;
 use crate::nemesis::record::{Fault, Record, Target};
-use crate::plan::{CLIENTS, LOCKS};
+use crate::plan::{CLIENTS, LOCKS, PERMITS, SEMAPHORE};
 
 pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
     let mut text = "\nfaults\n".to_owned();
@@ -19,13 +19,17 @@ pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
     let of_client = |client| acquired.iter().filter(|hold| hold.actor.client == client).count();
     let each: Vec<_> = (0..CLIENTS).map(|client| of_client(client).to_string()).collect();
     let _ = writeln!(text, "acquisitions: {} (by client: {})", acquired.len(), each.join(", "));
-    let shared = acquired.iter().filter(|hold| hold.shares).count();
+    let (permits, locks): (Vec<&Hold>, Vec<&Hold>) =
+        acquired.iter().copied().partition(|hold| hold.lock == SEMAPHORE);
+    let shared = locks.iter().filter(|hold| hold.shares).count();
     let downgraded = history.holds.iter().filter(|hold| hold.end == HoldEnd::Downgraded).count();
     let _ = writeln!(
         text,
         "  shared: {shared}; exclusive, then downgraded: {downgraded}; readers at once: {} times",
         readers_at_once(history)
     );
+    let all_held = permits.iter().filter(|hold| at_once(&permits, hold) == PERMITS).count();
+    let _ = writeln!(text, "  permits: {}; all {PERMITS} held: {all_held} times", permits.len());
     let _ = writeln!(text, "  client processes started: {starts}");
 
     let mut ends = BTreeMap::new();
@@ -75,7 +79,7 @@ fn readers_at_once(history: &History) -> usize {
         let holds = history.holds_of(lock);
         meetings(&holds).filter(|(one, other, _)| one.shares && other.shares).count()
     };
-    (0..LOCKS.len()).map(of_lock).sum()
+    (0..SEMAPHORE).map(of_lock).sum()
 }
 
 /// From the release of an exclusive holder to the first sight of the next owner, if the latter was

@@ -30,8 +30,12 @@ const THREAD_ROW: usize = 24;
 const GAP: usize = 9;
 
 /// For each lock: held exclusively, held as a reader, and waited for.
-const COLOURS: [[&str; 3]; LOCKS.len()] =
-    [["#1d5fa6", "#74a9e0", "#d5e5f5"], ["#1c7a45", "#6cc08e", "#d3eedd"], ["#b9520c", "#f2a15f", "#fce4cf"]];
+const COLOURS: [[&str; 3]; LOCKS.len()] = [
+    ["#1d5fa6", "#74a9e0", "#d5e5f5"],
+    ["#1c7a45", "#6cc08e", "#d3eedd"],
+    ["#b9520c", "#f2a15f", "#fce4cf"],
+    ["#8a1c6b", "#8a1c6b", "#f3d9ea"],
+];
 
 /// Draws the whole run and, if it is long, also the most eventful part.
 pub fn draw_all(
@@ -144,14 +148,17 @@ impl Picture<'_> {
         let mut x = LEFT;
         for ([held, shared, waited], name) in COLOURS.into_iter().zip(LOCKS) {
             x = self.key(x, held, &format!("{name} held"), 80);
-            x = self.key(x, shared, "shared", 42);
+            // A permit of the semaphore is always one of several.
+            if shared != held {
+                x = self.key(x, shared, "shared", 42);
+            }
             x = self.key(x, waited, "waited for", 68);
         }
         for (colour, what, width) in [
             ("#b3202c", "killed", 60),
             ("#5a5a5a", "stopped", 70),
             ("#7440a3", "network fault", 108),
-            ("#e2f3e2", "calm: every thread acquires every lock", 230),
+            ("#e2f3e2", "calm: every thread acquires all", 170),
         ] {
             x = self.key(x, colour, what, width);
         }

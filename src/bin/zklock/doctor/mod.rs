@@ -151,7 +151,10 @@ impl Findings {
             queue => queue?,
         };
         let owners = LockInfo::owners(&queue).len();
-        self.notes.push(format!("{dir}: owners {owners}, waiters {}", queue.len() - owners));
+        self.notes.push(match queue.first().map(|first| first.kind) {
+            Some(LockKind::Permit) => format!("{dir}: permits held or waited for {}", queue.len()),
+            _ => format!("{dir}: owners {owners}, waiters {}", queue.len() - owners),
+        });
         let removable = LockDirectory::new(session, dir)?.expired(Duration::ZERO)?;
         for request in queue.iter().filter(|request| request.is_persistent) {
             let remedy =

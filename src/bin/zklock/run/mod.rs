@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, after, bounded, select};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, LockDirectory, LockError, LockGuard, LockInfo, Result, Session, Wait,
+    BlockingWriteLock, CancelToken, LockDirectory, LockError, LockGuard, LockInfo, LockOptions, Result,
+    Session, Wait,
 };
 
 use self::supervision::{Ended, Supervision};
@@ -110,7 +111,8 @@ fn acquire(
     args: &RunArgs,
     signals: &Receiver<i32>,
 ) -> std::result::Result<Acquisition, Failure> {
-    let lock = Arc::new(BlockingWriteLock::new(session, &args.dir)?);
+    let options = LockOptions::new().naming(args.naming.scheme());
+    let lock = Arc::new(BlockingWriteLock::with_options(session, &args.dir, options)?);
     let waited = Arc::clone(&lock);
     let token = CancelToken::new();
     let wait = args.timeout.map_or_else(Wait::forever, Wait::timeout).cancelled_by(&token);

@@ -2,14 +2,12 @@
 //! killed at once.
 
 use std::io;
-use std::process::{Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::Command;
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded, never};
-
-const POLL: Duration = Duration::from_millis(20);
+use shared_child::SharedChild;
 
 pub(super) fn signals() -> io::Result<Receiver<i32>> {
     Ok(never())
@@ -21,27 +19,24 @@ pub(super) fn ends_wait(_signal: i32) -> bool {
 
 /// A running command.
 pub(super) struct Child {
-    child: Arc<Mutex<std::process::Child>>,
+    child: Arc<SharedChild>,
     ended: Receiver<io::Error>,
 }
 
 impl Child {
     pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
-        let child = Arc::new(Mutex::new(command.spawn()?));
+        let child = Arc::new(SharedChild::spawn(command)?);
         let (sender, ended) = bounded(1);
         let waited = Arc::clone(&child);
-        thread::Builder::new().name("child".to_owned()).spawn(move || {
-            loop {
-                match try_wait(&waited) {
-                    Ok(None) => thread::sleep(POLL),
-                    Ok(Some(_)) => break,
-                    Err(error) => {
-                        let _ = sender.send(error);
-                        break;
-                    }
-                }
+        let waiting = thread::Builder::new().name("child".to_owned()).spawn(move || {
+            if let Err(error) = waited.wait() {
+                let _ = sender.send(error);
             }
-        })?;
+        });
+        if let Err(error) = waiting {
+            let _ = child.kill();
+            return Err(error);
+        }
         Ok(Child { child, ended })
     }
 
@@ -59,7 +54,7 @@ impl Child {
     }
 
     pub(super) fn kill(&self) -> io::Result<()> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner).kill()
+        self.child.kill()
     }
 
     /// Its processes are not known.
@@ -71,11 +66,7 @@ impl Child {
 
     /// The exit code of the command, which has ended.
     pub(super) fn code(self) -> io::Result<u8> {
-        let code = try_wait(&self.child)?.and_then(|status| status.code());
+        let code = self.child.wait()?.code();
         Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
     }
-}
-
-fn try_wait(child: &Mutex<std::process::Child>) -> io::Result<Option<ExitStatus>> {
-    child.lock().unwrap_or_else(PoisonError::into_inner).try_wait()
 }
