@@ -94,7 +94,7 @@ fn request_continues_after_a_step_that_panics() {
 #[test]
 fn keep_alive_is_repeated_after_a_panic() {
     let zk = SimulatedZooKeeper::new();
-    let fixture = Fixture::join_for(&zk, Duration::from_millis(600));
+    let fixture = Fixture::join_for(&zk, Duration::from_secs(2));
     let guard = fixture.blocking().lock().unwrap();
     for when in [Effect::Before, Effect::After] {
         panic_in_next(&fixture.client, SimOperation::SetData, when);

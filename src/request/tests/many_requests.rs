@@ -8,7 +8,7 @@ const WAITERS: usize = 200;
 #[test]
 fn an_owner_keeps_its_lock_while_every_worker_is_busy() {
     let zk = SimulatedZooKeeper::new();
-    let timeout = Duration::from_millis(600);
+    let timeout = Duration::from_secs(2);
     let fixture = Fixture::join_for(&zk, timeout);
     let guard = fixture.blocking().lock().unwrap();
     let (release, stuck) = crossbeam_channel::bounded::<()>(0);
@@ -16,7 +16,7 @@ fn an_owner_keeps_its_lock_while_every_worker_is_busy() {
         let stuck = stuck.clone();
         fixture.session.core().submit(move |_| assert!(stuck.recv().is_err()));
     }
-    let until = Instant::now() + 3 * timeout;
+    let until = Instant::now() + 2 * timeout;
     while Instant::now() < until {
         assert!(guard.is_owner());
         thread::yield_now();
