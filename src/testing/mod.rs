@@ -25,7 +25,7 @@ use crate::Session;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 
 pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};
-pub(crate) use self::on_workers::OnWorkers;
+pub(crate) use self::on_workers::{Hold, OnWorkers};
 pub(crate) use self::wait::{deadline, eventually};
 
 /// Must be called before threads of a session are started. Ends the run where a test cannot fail

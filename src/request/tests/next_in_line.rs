@@ -1,7 +1,7 @@
 //! Waiters that know that only one request is ahead.
 
 use super::*;
-use crate::testing::OnWorkers;
+use crate::testing::{Hold, OnWorkers};
 
 impl Fixture {
     /// A session on a client that does not block.
@@ -182,4 +182,26 @@ fn znode_of_an_owner_is_watched_from_the_beginning() {
     assert_eq!(next(&calls), Call::Acquired);
     zk.delete(&lock.id().unwrap());
     assert_eq!(next(&calls), Call::Lost(LossReason::NodeDeleted));
+}
+
+#[test]
+fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
+    let zk = server();
+    let client = zk.connect(LONG);
+    let pipelined = OnWorkers::on_the_calling_thread(client.clone());
+    let fixture = Fixture { client, session: Session::from_client(pipelined.clone()).unwrap() };
+    let ahead = other(&zk);
+    pipelined.hold_next(Hold::Reply);
+    let (lock, calls) = waiter(&fixture);
+    let own = lock.id().unwrap();
+    pipelined.hold_next(Hold::Call);
+    zk.set_data(&own, b"changed");
+    // The first look at the own znode has set a watch, which has fired. The second look is made
+    // later.
+    pipelined.release_first();
+    zk.delete(&own);
+    zk.delete(&ahead);
+    assert!(!lock.is_owner());
+    assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
+    pipelined.release_first();
 }
