@@ -1,11 +1,12 @@
 //! Cohort locks beside plain ones: one thread that acquires again and again, eight threads of one
 //! process that contend, another process that asks for a lock kept idle, and two processes that
-//! contend.
+//! contend. Beside the eight threads, a token that as many threads pass on: each of its steps wakes
+//! a thread, as each hand-over does.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{bounded, unbounded};
 use zookeeper::CreateMode;
 use zookeeper_recipes_lock::{BlockingWriteLock, CohortLock, LockListener, LockOptions, WriteLock};
 
@@ -54,6 +55,34 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     }
     print_numbers("BlockingWriteLock", &requested, "-", |_| true);
     print_numbers("times as fast", &factors, "> 100", |median| median > AIM_FACTOR);
+    if threads > 1 {
+        let tokens: Vec<f64> = (0..plan.rounds).map(|_| pass_a_token(threads)).collect();
+        print_numbers("a token passed on", &tokens, "-", |_| true);
+    }
+}
+
+/// The microseconds in which a thread passes a token on to the next by a channel, which wakes that
+/// thread: what a lock costs at least that the threads get in turn.
+fn pass_a_token(threads: usize) -> f64 {
+    const TIMES: u32 = 50_000;
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| bounded::<u32>(1)).unzip();
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for (number, receiver) in receivers.into_iter().enumerate() {
+            let next = senders[(number + 1) % threads].clone();
+            scope.spawn(move || {
+                for left in receiver {
+                    // The thread that gets the last one ends, and the others after it.
+                    if left == 0 || next.send(left - 1).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        senders[0].send(TIMES).expect("the first thread waits");
+        drop(senders);
+    });
+    begun.elapsed().as_secs_f64() * 1e6 / f64::from(TIMES)
 }
 
 /// Another process asks for a lock that is kept idle, beside one that a holder releases as soon as

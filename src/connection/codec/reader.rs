@@ -70,6 +70,7 @@ impl<'a> Reader<'a> {
         if count > self.0.len() / min_size.max(1) { Err(DecodeError::Truncated) } else { Ok(count) }
     }
 
+    #[cfg(any(test, feature = "test-util"))]
     /// Reads a vector whose items take at least `min_size` bytes each, above zero.
     pub(super) fn vector<T>(
         &mut self,
@@ -84,6 +85,7 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
+    #[cfg(any(test, feature = "test-util"))]
     /// Reads a vector of strings.
     pub(super) fn strings<T: From<&'a str>>(&mut self) -> Result<Vec<T>, DecodeError> {
         self.vector(4, |reader| reader.str().map(T::from))

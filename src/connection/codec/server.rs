@@ -192,7 +192,9 @@ impl Reply {
                 writer.buffer(data);
                 writer.stat(stat);
             }
-            Reply::Children(names) | Reply::Names(names) => writer.names(names),
+            Reply::Children(names) | Reply::Names(names) => {
+                writer.strings(&names.iter().collect::<Vec<_>>());
+            }
             Reply::Path(path) => writer.str(path),
             Reply::Multi(results) => {
                 for result in results {

@@ -1,6 +1,6 @@
 //! [`Writer`]: appends values to a buffer.
 
-use crate::client::{Acl, Names};
+use crate::client::Acl;
 
 /// Appends values to a buffer.
 #[derive(Debug)]
@@ -52,11 +52,6 @@ impl Writer<'_> {
         for value in values {
             self.str(value.as_ref());
         }
-    }
-
-    pub(super) fn names(&mut self, names: &Names) {
-        self.length(names.len());
-        names.iter().for_each(|name| self.str(name));
     }
 
     pub(super) fn acl(&mut self, acl: &[Acl]) {
