@@ -107,7 +107,7 @@ pub trait EventHandler: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Connected {
-    /// See [`Session::session_id`](crate::Session::session_id).
+    /// See [`Session::id`](crate::Session::id).
     pub session_id: Option<i64>,
     /// See [`Session::server`](crate::Session::server).
     pub server: Option<String>,

@@ -258,7 +258,7 @@ impl Session {
     /// A session that [replaces](crate::SessionBuilder::replace_lost_sessions) a lost one has
     /// another number.
     #[must_use]
-    pub fn session_id(&self) -> Option<i64> {
+    pub fn id(&self) -> Option<i64> {
         self.core().client().session_id()
     }
 

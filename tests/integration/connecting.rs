@@ -309,11 +309,11 @@ fn session_with_refused_credentials_is_closed_at_the_server() {
 fn session_knows_its_number_and_its_server() {
     let server = Server::start();
     let session = Session::connect(&server.connect_string(), LONG).unwrap();
-    let number = session.session_id().unwrap();
+    let number = session.id().unwrap();
     let guard = BlockingWriteLock::new(&session, "/locks/number").unwrap().lock().unwrap();
     let stat = Observer::at(&server).zk().exists(guard.id(), false).unwrap().unwrap();
     assert_eq!(stat.ephemeral_owner, number);
     assert!(server.connect_string().contains(&session.server().unwrap()), "{:?}", session.server());
     let other = Session::connect(&server.connect_string(), LONG).unwrap();
-    assert_ne!(other.session_id(), Some(number));
+    assert_ne!(other.id(), Some(number));
 }
