@@ -134,6 +134,14 @@ impl State {
         is_wanted
     }
 
+    /// Whether a watch on this path is set, or is being set.
+    fn needs(&self, path: &ZNodePath) -> bool {
+        let is_own = matches!(&self.phase, Phase::Queued { znode, .. } if znode == path);
+        self.watched.as_ref() == Some(path)
+            || self.ahead.second() == Some(path)
+            || (is_own && self.ahead.own.is_some())
+    }
+
     /// Whether the watch on the nearest request stands.
     fn still_watches(&self, nearest: &ZNodePath, connection: ConnectionNumber) -> bool {
         self.watched.as_ref() == Some(nearest) && self.ahead.watched_on == Some(connection)
@@ -214,23 +222,28 @@ impl Request {
     ) {
         let is_watched = matches!(sight, Ok(WatchOutcome::Watched { .. }));
         let is_gone = *sight == Ok(WatchOutcome::Gone);
-        let is_wanted = {
+        let (is_wanted, is_needed) = {
             let mut state = self.state.lock();
             let is_wanted = state.end_preparation(watch, is_watched.then_some(connection));
             state.ahead.is_outdated |= is_wanted && is_gone;
-            is_wanted
+            // A newer look at the same path may be under way, or another watch there be needed.
+            let is_needed = state.needs(watch.path());
+            if !is_needed {
+                self.core.registry().unwatch(watch.path(), self.id);
+            }
+            (is_wanted, is_needed)
         };
-        if !is_wanted || !is_watched {
-            self.core.remove_watch(watch.path(), self.id);
+        if !is_needed {
+            self.core.remove_unwanted_watch(watch.path());
         }
         if is_wanted && is_gone {
             Arc::clone(self).wake();
         }
     }
 
-    /// Forgets what it watches beside the nearest request.
-    pub(super) fn forget_preparations(&self, state: &mut State) {
-        state.ahead.watched_on = None;
+    /// Forgets all watches: they have ended with their connection, or with the request.
+    pub(super) fn forget_watches(&self, state: &mut State) {
+        self.forget_watch(state);
         if let Some((second, true)) = state.ahead.second.take() {
             self.core.registry().unwatch(&second, self.id);
         }
@@ -245,17 +258,15 @@ impl Request {
     /// others.
     pub(super) fn keep_own_watch(&self, state: &mut State, znode: &ZNodePath, connection: ConnectionNumber) {
         let registry = self.core.registry();
-        if let Some((second, true)) = &state.ahead.second {
+        if let Some(second) = state.ahead.second() {
             registry.unwatch(second, self.id);
         }
-        match state.ahead.own {
-            Some(OwnWatch { on: Some(watched_on), .. }) if watched_on == connection => {
-                if let Some(before) = state.watched.replace(znode.clone()) {
-                    registry.unwatch(&before, self.id);
-                }
-            }
-            Some(_) => registry.unwatch(znode, self.id),
-            None => {}
+        let was_looked_at = state.watched.as_ref() == Some(znode);
+        if was_looked_at || state.ahead.own_watched_on() == Some(connection) {
+            let before = state.watched.replace(znode.clone()).filter(|before| before != znode);
+            before.iter().for_each(|before| registry.unwatch(before, self.id));
+        } else if state.ahead.own.is_some() {
+            registry.unwatch(znode, self.id);
         }
         state.ahead = Ahead::default();
     }
@@ -264,15 +275,26 @@ impl Request {
     /// is all there is to do but to wake it.
     pub(super) fn take_event(&self, path: &ZNodePath, is_deleted: bool) -> bool {
         let mut state = self.state.lock();
-        let Phase::Queued { znode, .. } = &state.phase else { return false };
-        let is_own = znode == path;
-        if state.ahead.second.as_ref().is_some_and(|(second, _)| second == path) {
-            state.ahead.second = None;
-            state.ahead.is_outdated = true;
+        let (is_own, is_waiting) = match &state.phase {
+            Phase::Queued { znode, .. } => (znode == path, true),
+            Phase::Owner { znode, .. } => (znode == path, false),
+            Phase::Joining(_) | Phase::Ended { .. } => return false,
+        };
+        if is_own && is_deleted {
+            // No other znode will ever have its name, so this is final.
+            state.is_deleted = true;
             return true;
+        }
+        if !is_waiting {
+            return false;
         }
         if is_own {
             state.ahead.own = None;
+            state.ahead.is_outdated = true;
+            return true;
+        }
+        if state.ahead.second() == Some(path) {
+            state.ahead.second = None;
             state.ahead.is_outdated = true;
             return true;
         }

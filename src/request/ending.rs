@@ -123,7 +123,7 @@ impl Request {
         // The deletion of the own znode uses up the watch on it.
         let watched = state.watched.iter().chain(state.ahead.second());
         let watched = watched.filter(|watched| Some(*watched) != znode.as_ref()).cloned().collect();
-        self.forget_watch(state);
+        self.forget_watches(state);
         state.phase = Phase::Ended { znode, how };
         state.listing = None;
         self.core.listings().forget(&self.spec.dir, self.id);

@@ -191,7 +191,6 @@ impl Request {
         connection: ConnectionNumber,
         sight: WatchOutcome,
     ) -> Next {
-        self.forget_watch(&mut self.state.lock());
         if sight == WatchOutcome::Gone {
             self.lose(LossReason::NodeDeleted);
             return Next::Park;

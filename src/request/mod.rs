@@ -130,6 +130,8 @@ struct State {
     /// or look at its own znode.
     watched: Option<ZNodePath>,
     ahead: Ahead,
+    /// An event has reported the deletion of its znode.
+    is_deleted: bool,
     /// A listing that another request has made.
     listing: Option<Arc<Listing>>,
     /// The reply to a create was lost once.
@@ -218,6 +220,7 @@ impl Request {
                 runner: Runner::default(),
                 watched: None,
                 ahead: Ahead::default(),
+                is_deleted: false,
                 listing: None,
                 reply_lost: false,
                 since,
@@ -409,7 +412,7 @@ impl Request {
         if let Some(watched) = state.watched.take() {
             self.core.registry().unwatch(&watched, self.id);
         }
-        self.forget_preparations(state);
+        state.ahead.watched_on = None;
     }
 
     /// Whether the event was of a znode ahead that this session is deleting. The reply to that says
@@ -438,8 +441,12 @@ impl Participant for Request {
     fn notify(self: Arc<Self>, why: Notification) {
         match why {
             Notification::LookAgain if self.awaits_own_deletion() => {}
-            Notification::LookAgain | Notification::Reconnected => {
+            Notification::LookAgain => {
                 self.forget_watch(&mut self.state.lock());
+                self.wake();
+            }
+            Notification::Reconnected => {
+                self.forget_watches(&mut self.state.lock());
                 self.wake();
             }
             // A request that is still joining is repeated by its retry policy.

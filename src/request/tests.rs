@@ -1,5 +1,6 @@
 //! The protocol, step by step, on the fake server, with faults that no real server has on demand.
 
+mod crossing;
 mod downgrade;
 mod lost_replies;
 mod many_requests;
