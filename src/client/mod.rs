@@ -64,8 +64,10 @@ pub enum ClientEvent {
     /// The session cannot come back. Every later call fails with
     /// [`ZkError::SessionExpired`](crate::ZkError).
     SessionLost,
-    /// A watch fired on the znode at this path (as spelled by the caller, without a chroot). The
-    /// events of one connection come in the order of the changes.
+    /// A watch fired on the znode at this path (as spelled by the caller, without a chroot). Such
+    /// events come in the order of the changes, on the connection between whose
+    /// [`Connected`](ClientEvent::Connected) and [`Disconnected`](ClientEvent::Disconnected) they
+    /// were received.
     NodeChanged {
         /// The full path of the znode.
         path: String,

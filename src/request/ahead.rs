@@ -11,8 +11,9 @@
 //! To learn that it is the next one, a request also watches the one ahead of its predecessor. When
 //! that is deleted, it lists the queue, while its predecessor holds the lock.
 //!
-//! A request that shares the lock, that may have two znodes, or whose client blocks, does none of
-//! this. Neither does one behind a request of the same session, which needs no watch.
+//! A request that shares the lock, or that may have two znodes, does none of this. Neither does one
+//! behind a request of the same session, which needs no watch. One whose client blocks sets no
+//! watches in advance: it looks at its own znode after the event.
 
 use std::sync::Arc;
 

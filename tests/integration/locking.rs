@@ -279,8 +279,8 @@ fn waiters_of_many_sessions_are_woken_one_at_a_time() {
     let owners = guard.id().to_owned();
     // A znode is watched by its own session, and by the two that wait behind it.
     let watched = || watched_below(&server, &dir);
-    eventually("all watches are set", || watched().values().sum::<usize>() == 20 + 20 + 19);
-    assert_eq!(watched()[&owners], 2);
+    eventually("all watches are set", || watched().values().sum::<usize>() == 21 + 20 + 19);
+    assert_eq!(watched()[&owners], 3);
     assert!(watched().values().all(|sessions| *sessions <= 3));
     guard.unlock().unwrap();
     eventually("the first waiter owns the lock", || waiters[0].is_owner());
