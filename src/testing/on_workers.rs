@@ -99,7 +99,8 @@ impl PipelinedClient for OnWorkers {
     fn get_data(&self, path: &str, watch: bool, done: Done<(Vec<u8>, Stat)>) {
         let path = path.to_owned();
         let call = move |client: &dyn ZooKeeperClient| client.get_data(&path, watch);
-        let held: Job = match self.holds.lock().pop_front() {
+        let hold = self.holds.lock().pop_front();
+        let held: Job = match hold {
             None => return self.submit(done, call),
             Some(Hold::Call) => {
                 let client = Arc::clone(&self.client);

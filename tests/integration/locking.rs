@@ -258,12 +258,10 @@ fn watched_below(server: &Server, dir: &str) -> BTreeMap<String, usize> {
     assert!(!watches.lines().any(|line| line == dir), "{watches}");
     let (mut watched, mut path) = (BTreeMap::new(), "");
     for line in watches.lines() {
-        match line.starts_with('/') {
-            true => path = line,
-            false if path.starts_with(&format!("{dir}/")) => {
-                *watched.entry(path.to_owned()).or_insert(0) += 1
-            }
-            false => {}
+        if line.starts_with('/') {
+            path = line;
+        } else if !line.is_empty() && path.starts_with(&format!("{dir}/")) {
+            *watched.entry(path.to_owned()).or_insert(0) += 1;
         }
     }
     watched

@@ -114,7 +114,7 @@ fn event_of_the_predecessor_during_the_look_at_its_own_znode_counts_afterwards()
     crossing.deliver(1);
     crossing.zk.set_data(&crossing.id(), b"changed");
     crossing.client.serve_until(Request::List);
-    // The listing and the event of its own znode; the look at that is under way.
+    // The listing, and the event of the waiter's znode, at which it looks again.
     crossing.deliver(2);
     crossing.zk.delete(&crossing.ahead[1]);
     crossing.deliver(1);
