@@ -70,6 +70,8 @@
 //! - Only the sequence numbers determine the order (ZOOKEEPER-2931).
 //! - A predecessor that is deleted between the listing and the watch is noticed. The Java recipe
 //!   waits for ever.
+//! - The next in line also watches the request ahead of its predecessor, so that a hand-over takes
+//!   one round trip.
 //! - A wait survives a reconnect. So does an unlock during an outage: its znode is deleted later.
 //! - Ownership ends with the lease, and a loss is reported.
 //! - Listeners are called without any mutex held, in order. Errors are returned, not logged.

@@ -64,10 +64,16 @@ pub enum ClientEvent {
     /// The session cannot come back. Every later call fails with
     /// [`ZkError::SessionExpired`](crate::ZkError).
     SessionLost,
-    /// A watch fired on the znode at this path (as spelled by the caller, without a chroot).
+    /// A watch fired on the znode at this path (as spelled by the caller, without a chroot). Such
+    /// events come in the order of the changes, on the connection between whose
+    /// [`Connected`](ClientEvent::Connected) and [`Disconnected`](ClientEvent::Disconnected) they
+    /// were received.
     NodeChanged {
         /// The full path of the znode.
         path: String,
+        /// Whether the znode was deleted. `false` if the client does not know; waiters may then need
+        /// more calls.
+        is_deleted: bool,
     },
 }
 

@@ -284,5 +284,5 @@ impl Recorder {
 }
 
 fn is_change(event: &ClientEvent, expected: &str) -> bool {
-    matches!(event, ClientEvent::NodeChanged { path } if path == expected)
+    matches!(event, ClientEvent::NodeChanged { path, .. } if path == expected)
 }

@@ -261,9 +261,9 @@ impl Driver {
                 logging::debug!("ZooKeeper connection lost: {outcomes}");
             }
             Event::SessionLost(loss) => self.on_loss(loss),
-            Event::NodeChanged { path } => {
+            Event::NodeChanged { path, is_deleted } => {
                 if let Some(path) = self.chroot.remove(path) {
-                    self.send(ClientEvent::NodeChanged { path });
+                    self.send(ClientEvent::NodeChanged { path, is_deleted });
                 }
             }
             Event::TakenUp { session_timeout } => self.send(ClientEvent::TakenUp { session_timeout }),

@@ -17,6 +17,7 @@ use super::served::{Fired, Served};
 use super::tree::{Change, Tree};
 use super::watches::Watches;
 use crate::client::{ClientEvent, EventSink, Granted};
+use crate::connection::codec::EventKind;
 
 /// Far from the small numbers that tests use for sessions without a client.
 const FIRST_SESSION: i64 = 0x0100_0000_0000_0001;
@@ -56,8 +57,8 @@ pub(super) struct Client {
     /// Whether the network swallows what is sent. Only while there is contact, or the client
     /// believes so.
     pub(super) swallowed: bool,
-    /// The paths whose watches fired while the network swallowed.
-    pub(super) held: Vec<String>,
+    /// The events of watches that fired while the network swallowed.
+    pub(super) held: Vec<ClientEvent>,
     pub(super) sink: Option<EventSink>,
     /// What the server grants at the next reconnect.
     pub(super) session_timeout: Duration,
@@ -202,9 +203,10 @@ impl State {
                     served.events.push_back(Fired { kind, path });
                     continue;
                 }
+                let event = ClientEvent::NodeChanged { path, is_deleted: kind == EventKind::Deleted };
                 match self.clients.get_mut(&session) {
-                    Some(client) if client.swallowed => client.held.push(path),
-                    _ => self.queue_event(session, ClientEvent::NodeChanged { path }),
+                    Some(client) if client.swallowed => client.held.push(event),
+                    _ => self.queue_event(session, event),
                 }
             }
         }

@@ -42,7 +42,11 @@ impl Events {
 }
 
 fn changed(path: &str) -> ClientEvent {
-    ClientEvent::NodeChanged { path: path.to_owned() }
+    ClientEvent::NodeChanged { path: path.to_owned(), is_deleted: false }
+}
+
+fn deleted(path: &str) -> ClientEvent {
+    ClientEvent::NodeChanged { path: path.to_owned(), is_deleted: true }
 }
 
 /// A server with `/a` and a connected client with its events.

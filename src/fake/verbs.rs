@@ -113,8 +113,8 @@ impl SimulatedClient {
         let client = self.client(&mut state);
         let connected = client.contact == Contact::Connected;
         client.swallowed = false;
-        for path in std::mem::take(&mut client.held) {
-            state.queue_event(self.session, ClientEvent::NodeChanged { path });
+        for event in std::mem::take(&mut client.held) {
+            state.queue_event(self.session, event);
         }
         if connected && !state.sessions.contains(&self.session) {
             state.lose(self.session);

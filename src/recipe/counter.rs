@@ -48,6 +48,11 @@ pub(crate) fn is_in_doubt(sequence: i32) -> bool {
     distance_ahead(sequence, i32::MAX) < IN_DOUBT
 }
 
+/// Returns whether the number has its order from the counter's beginning.
+pub(crate) fn is_ordered(sequence: i32) -> bool {
+    sequence >= 0 && !is_in_doubt(sequence)
+}
+
 /// Returns how far `theirs` is ahead of `mine` on the circle. Correct as long as the two are less
 /// than 2^31 apart.
 pub(crate) fn distance_ahead(mine: i32, theirs: i32) -> u32 {

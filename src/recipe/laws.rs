@@ -10,8 +10,9 @@ pub use self::histories::{check_history, check_permit_history};
 use super::access::Access;
 use super::counter::is_in_doubt;
 use super::naming_scheme::NamingScheme;
-use super::queue::{Decision, decide, find_duplicate, find_own};
+use super::queue::{Decision, Ordered, Outlook, decide, find_duplicate, find_own, outlook};
 use super::znode_name::{ZNodeName, generated_sequence};
+use crate::client::Names;
 
 /// What this crate and its peers put between their prefix and the number.
 const SEPARATORS: [&str; 8] =
@@ -101,10 +102,31 @@ pub fn check_listing(children: &[String]) {
         );
         assert_eq!(Decision::Missing, decide_exclusive(own, &without(own, children)));
         check_among_pairs(&|_| EXCLUSIVE, own, decision, &requests);
+        check_outlook(own, decision, children);
         check_found_again(own, children);
     }
     check_sharing(&requests);
     check_chain(&requests);
+}
+
+/// What a request expects when its predecessor leaves is what it decides without the predecessor.
+fn check_outlook(own: &String, decision: Decision<'_>, children: &[String]) {
+    let expected = outlook(own, children);
+    let listed = Names::from(children.to_vec());
+    if let Some(ordered) = Ordered::of(&listed) {
+        assert_eq!(expected, ordered.outlook(own, &listed), "in order, {own:?} among {children:?}");
+    }
+    let Decision::WaitFor(nearest) = decision else {
+        return assert_eq!(expected, Outlook::Unclear, "{own:?} does not wait among {children:?}");
+    };
+    let rest = without(nearest, children);
+    match expected {
+        Outlook::Next => assert_eq!(decide_exclusive(own, &rest), Decision::Owner, "{children:?}"),
+        Outlook::Behind(second) => {
+            assert_eq!(decide_exclusive(own, &rest), Decision::WaitFor(second), "{children:?}");
+        }
+        Outlook::Unclear => {}
+    }
 }
 
 /// The lock mode of each request, by its name.

@@ -6,7 +6,8 @@
 //! children, without sorting.
 
 use super::access::Access;
-use super::counter::{distance_ahead, is_in_doubt};
+use super::counter::{distance_ahead, is_in_doubt, is_ordered};
+use super::kind::LockKind;
 use super::permit::decide_permit;
 use super::znode_name::generated_sequence;
 use crate::client::Names;
@@ -73,6 +74,64 @@ pub(crate) fn decide<'a, N: AsRef<str> + ?Sized + 'a>(
     }
 }
 
+/// What a waiting exclusive request can expect when its predecessor leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook<'a> {
+    /// Only the predecessor is ahead, and no other request can take its place: its deletion leaves
+    /// nobody ahead.
+    Next,
+    /// This child is the nearest one ahead of the predecessor.
+    Behind(&'a str),
+    /// The predecessor may be replaced by another request with its number, or the numbers do not
+    /// define an order.
+    Unclear,
+}
+
+impl<'a> Outlook<'a> {
+    /// The outlook of a request by the two nearest ones ahead.
+    fn of(own: i32, nearest: Option<&str>, second: Option<&'a str>) -> Outlook<'a> {
+        match (nearest, second) {
+            _ if !is_ordered(own) => Outlook::Unclear,
+            (_, Some(second)) => Outlook::Behind(second),
+            (Some(nearest), None) if is_irreplaceable(nearest) => Outlook::Next,
+            _ => Outlook::Unclear,
+        }
+    }
+}
+
+/// Returns the outlook of an exclusive request by the children.
+pub(crate) fn outlook<'a, N: AsRef<str> + ?Sized + 'a>(
+    own: &str,
+    children: impl IntoIterator<Item = &'a N>,
+) -> Outlook<'a> {
+    let Some(sequence) = generated_sequence(own) else { return Outlook::Unclear };
+    let mut nearest: Option<(u32, &str)> = None;
+    let mut second: Option<(u32, &str)> = None;
+    for child in children.into_iter().map(AsRef::as_ref).filter(|child| *child != own) {
+        let Some(theirs) = generated_sequence(child) else { continue };
+        if !is_ordered(theirs) {
+            return Outlook::Unclear;
+        }
+        let found = (distance_ahead(sequence, theirs), child);
+        if found.0 >= HALF_CIRCLE || (found.0 == 0 && found.1 > own) {
+            continue;
+        }
+        if nearest.is_none_or(|nearest| found < nearest) {
+            second = nearest.replace(found);
+        } else if second.is_none_or(|second| found < second) {
+            second = Some(found);
+        }
+    }
+    Outlook::of(sequence, nearest.map(|(_, name)| name), second.map(|(_, name)| name))
+}
+
+/// Whether no request can get the number of this one. A writer may become a reader with its number,
+/// and what clients of unknown kinds do is unknown. A writer with kazoo's names looks as its
+/// exclusive requests do.
+fn is_irreplaceable(name: &str) -> bool {
+    LockKind::of(name) == Some(LockKind::Exclusive) && !name.contains("__lock__")
+}
+
 /// A listing in order, for many exclusive requests that decide by it.
 #[derive(Debug)]
 pub(crate) struct Ordered {
@@ -85,7 +144,7 @@ impl Ordered {
     pub(crate) fn of(children: &Names) -> Option<Ordered> {
         let numbered = |(position, child): (usize, _)| Some((generated_sequence(child)?, position));
         let mut requests: Vec<_> = children.iter().enumerate().filter_map(numbered).collect();
-        if requests.iter().any(|(sequence, _)| *sequence < 0 || is_in_doubt(*sequence)) {
+        if requests.iter().any(|(sequence, _)| !is_ordered(*sequence)) {
             return None;
         }
         requests.sort_unstable_by_key(|(sequence, position)| (*sequence, children.get(*position)));
@@ -94,16 +153,34 @@ impl Ordered {
 
     /// [Decides](decide) for an exclusive request, by the listing that this was made from.
     pub(crate) fn decide<'a>(&self, own: &str, children: &'a Names) -> Decision<'a> {
+        match self.nearest_ahead(own, children) {
+            None => Decision::Missing,
+            Some([None, _]) => Decision::Owner,
+            Some([Some(nearest), _]) => Decision::WaitFor(nearest),
+        }
+    }
+
+    /// Returns the [outlook](outlook) of an exclusive request.
+    pub(crate) fn outlook<'a>(&self, own: &str, children: &'a Names) -> Outlook<'a> {
+        match (generated_sequence(own), self.nearest_ahead(own, children)) {
+            (Some(sequence), Some([nearest, second])) => Outlook::of(sequence, nearest, second),
+            _ => Outlook::Unclear,
+        }
+    }
+
+    /// The two nearest requests ahead; `None` if the own one is missing.
+    fn nearest_ahead<'a>(&self, own: &str, children: &'a Names) -> Option<[Option<&'a str>; 2]> {
         let name = |position: usize| children.get(position).unwrap_or_default();
-        let Some(sequence) = generated_sequence(own) else { return Decision::Missing };
+        let sequence = generated_sequence(own)?;
         let found = self
             .requests
             .binary_search_by_key(&(sequence, own), |(sequence, position)| (*sequence, name(*position)));
-        match found.map(|index| index.checked_sub(1)) {
-            Err(_) => Decision::Missing,
-            Ok(None) => Decision::Owner,
-            Ok(Some(before)) => Decision::WaitFor(name(self.requests[before].1)),
-        }
+        let index = found.ok()?;
+        let ahead = |distance: usize| {
+            let (_, position) = self.requests.get(index.checked_sub(distance)?)?;
+            Some(name(*position))
+        };
+        Some([ahead(1), ahead(2)])
     }
 }
 
@@ -168,6 +245,36 @@ mod tests {
         let all = children(&["x-b-lock-0000000002", "x-a-lock-0000000001"]);
         assert_eq!(decide(EXCLUSIVE, "x-a-lock-0000000001", &all), Decision::Owner);
         assert_eq!(decide(EXCLUSIVE, "x-b-lock-0000000002", &all), Decision::WaitFor("x-a-lock-0000000001"));
+    }
+
+    #[test]
+    fn request_is_next_behind_a_single_one_that_cannot_be_replaced() {
+        let own = "x-a-lock-0000000005";
+        let behind = |others: &[&str]| children(&[others, &[own, "x-b-lock-0000000006", "config"]].concat());
+        for ahead in ["x-b-lock-0000000004", "x-72057594037927936-0000000004", "_c_0b2e-lock-0000000004"] {
+            assert_eq!(outlook(own, &behind(&[ahead])), Outlook::Next, "{ahead}");
+        }
+        // A reader may get the number of a writer.
+        for ahead in ["write-b-lock-0000000004", "00ff__lock__0000000004", "qn-0000000004"] {
+            assert_eq!(outlook(own, &behind(&[ahead])), Outlook::Unclear, "{ahead}");
+        }
+    }
+
+    #[test]
+    fn request_behind_several_others_expects_the_second() {
+        let own = "x-a-lock-0000000005";
+        let all = children(&["x-b-lock-0000000001", own, "write-b-0000000003", "x-c-lock-0000000002"]);
+        assert_eq!(outlook(own, &all), Outlook::Behind("x-c-lock-0000000002"));
+    }
+
+    #[test]
+    fn numbers_without_an_order_allow_no_outlook() {
+        for ahead in [i32::MAX, i32::MIN, -1] {
+            let all = [name("x-a", 5), name("x-b", ahead), name("x-c", 4)];
+            assert_eq!(outlook(&all[0], &all), Outlook::Unclear, "{ahead}");
+        }
+        let all = [name("x-a", i32::MAX), name("x-b", i32::MAX - 1)];
+        assert_eq!(outlook(&all[0], &all), Outlook::Unclear);
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::session::events::{self, GaveUp, LockLost, LockReleased};
 /// The work left after the end of a request.
 struct Cleanup {
     left_behind: Option<Target>,
-    /// The znode of another request, on which a watch may be left.
-    watched: Option<ZNodePath>,
+    /// The znodes of other requests, on which watches may be left.
+    watched: Vec<ZNodePath>,
     /// Whether a worker is moving it.
     still_moving: bool,
 }
@@ -121,8 +121,9 @@ impl Request {
         };
         *self.held_under.lock() = None;
         // The deletion of the own znode uses up the watch on it.
-        let watched = state.watched.clone().filter(|watched| Some(watched) != znode.as_ref());
-        self.forget_watch(state);
+        let watched = state.watched.iter().chain(state.ahead.second());
+        let watched = watched.filter(|watched| Some(*watched) != znode.as_ref()).cloned().collect();
+        self.forget_watches(state);
         state.phase = Phase::Ended { znode, how };
         state.listing = None;
         self.core.listings().forget(&self.spec.dir, self.id);
@@ -134,7 +135,7 @@ impl Request {
         if let Some(target) = cleanup.left_behind {
             self.core.remove(target, first);
         }
-        if let Some(path) = cleanup.watched {
+        for path in cleanup.watched {
             self.core.remove_watch(&path, self.id);
         }
         // Last: a lingering session is finished when the last participant has left. A worker that

@@ -62,13 +62,9 @@ impl Request {
                 self.fail(LockError::SequenceExhausted { path: znode.to_string() });
                 Next::Park
             }
-            Decision::WaitFor(ahead) => {
+            Decision::WaitFor(nearest) => {
                 self.note_number_ahead(znode, children);
-                let ahead = self.spec.dir.child(ahead);
-                match self.note_predecessor(&ahead) {
-                    true => Next::Again,
-                    false => self.wait_for(ahead),
-                }
+                self.wait_behind(znode, nearest, listing)
             }
             Decision::Full => {
                 self.note_number_ahead(znode, children);
@@ -85,7 +81,7 @@ impl Request {
     fn note_number_ahead(&self, znode: &ZNodePath, children: &Names) {
         if self.core.events().is_some() {
             let count = count_ahead(znode.name(), children);
-            self.state.lock().ahead.get_or_insert(count);
+            self.state.lock().number_ahead.get_or_insert(count);
         }
     }
 
@@ -137,7 +133,7 @@ impl Request {
     }
 
     /// Takes the lock, which a listing on that connection has shown to be free.
-    fn acquire(self: &Arc<Self>, znode: &ZNodePath, connection: ConnectionNumber) -> Next {
+    pub(super) fn acquire(self: &Arc<Self>, znode: &ZNodePath, connection: ConnectionNumber) -> Next {
         let ownership = match self.core.admit(connection) {
             Admission::Admitted(ownership) => ownership,
             Admission::Unproven => return self.block(Request::await_lease),
@@ -153,7 +149,8 @@ impl Request {
         self.core.registry().owns(znode);
         self.observer.post(Event::Acquired);
         self.post_acquired(&mut state, znode);
-        (state.predecessor, state.left, state.listing) = (None, None, None);
+        state.listing = None;
+        self.keep_own_watch(&mut state, znode, connection);
         state.unreadable = 0;
         state.awaited = None;
         drop(state);
@@ -194,7 +191,6 @@ impl Request {
         connection: ConnectionNumber,
         sight: WatchOutcome,
     ) -> Next {
-        self.forget_watch(&mut self.state.lock());
         if sight == WatchOutcome::Gone {
             self.lose(LossReason::NodeDeleted);
             return Next::Park;
@@ -202,19 +198,10 @@ impl Request {
         self.acquire(&znode, connection)
     }
 
-    /// Notes the nearest request ahead in a listing. Returns whether it has left meanwhile, and
-    /// this request takes over.
-    fn note_predecessor(&self, ahead: &ZNodePath) -> bool {
-        let mut state = self.state.lock();
-        // A request that may have two znodes, or that shares the lock, decides by listings alone.
-        let may_take_over = self.spec.access.is_exclusive() && !state.reply_lost;
-        state.predecessor = may_take_over.then(|| ahead.clone());
-        state.is_first()
-    }
-
     /// Waits for the deletion of the request ahead. No watch is needed if that is of this session.
     pub(super) fn wait_for(self: &Arc<Self>, ahead: ZNodePath) -> Next {
         if !self.core.registry().watch_own(&ahead, self.id) {
+            self.prepare();
             return self.watch(ahead, Request::waits_for);
         }
         if self.set_watched(&ahead) {
@@ -227,6 +214,7 @@ impl Request {
     pub(super) fn set_watched(&self, path: &ZNodePath) -> bool {
         let mut state = self.state.lock();
         let is_waiting = matches!(state.phase, Phase::Queued { .. });
+        state.ahead.watched_on = None;
         let before = match is_waiting {
             true => state.watched.replace(path.clone()).filter(|before| before != path),
             false => Some(path.clone()),
@@ -242,7 +230,7 @@ impl Request {
     pub(super) fn waits_for(
         self: &Arc<Self>,
         ahead: ZNodePath,
-        _: ConnectionNumber,
+        connection: ConnectionNumber,
         sight: WatchOutcome,
     ) -> Next {
         if sight == WatchOutcome::Gone {
@@ -250,8 +238,8 @@ impl Request {
             let has_owned = self.core.registry().has_owned(&ahead);
             let mut state = self.state.lock();
             self.forget_watch(&mut state);
-            if has_owned {
-                state.left = Some(ahead);
+            if has_owned || state.ahead.is_only_one(&ahead) {
+                state.ahead.owner_left(&ahead);
             }
             return Next::Again;
         }
@@ -259,6 +247,9 @@ impl Request {
         let is_persistent = matches!(sight, WatchOutcome::Watched { is_persistent: true, .. });
         if is_persistent && self.core.mentions_first(&ahead) {
             logging::warn!("requests wait for {ahead}, which is persistent: no session's end deletes it");
+        }
+        if matches!(sight, WatchOutcome::Watched { .. }) {
+            self.state.lock().ahead.watched_on = Some(connection);
         }
         Next::Park
     }
@@ -274,7 +265,11 @@ impl Request {
         if is_news {
             self.core.post_event(|| {
                 let lock = self.lock_of_event(Some(&znode));
-                events::Event::Joined(Joined { lock, waits_for: ahead.to_string(), ahead: state.ahead })
+                events::Event::Joined(Joined {
+                    lock,
+                    waits_for: ahead.to_string(),
+                    ahead: state.number_ahead,
+                })
             });
         }
         drop(state);
@@ -355,6 +350,7 @@ impl Request {
             if matches!(state.phase, Phase::Ended { .. }) {
                 return Next::Park;
             }
+            state.ahead.watched_on = None;
             state.watched.replace(path.clone())
         };
         if let Some(before) = before.filter(|before| *before != path) {

@@ -31,6 +31,9 @@
 //! deletes the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks only at the
 //! own znode.
 //!
+//! Between sessions, the next in line owns with the event itself: `ahead.rs` has what a waiter finds
+//! out before its turn. `znode_changed` notes that nobody is ahead, and the next step acquires.
+//!
 //! A request for a permit of a semaphore may be let in by any of those ahead: `count` lists the
 //! directory and leaves a watch on its children.
 //!
@@ -55,6 +58,7 @@
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose steps are `join` and `evaluate`
 //! here.
 
+mod ahead;
 mod claim;
 mod downgrade;
 mod ending;
@@ -87,6 +91,7 @@ use crate::session::{
     is_disconnected,
 };
 
+use ahead::Ahead;
 pub(crate) use claim::Claim;
 pub(crate) use downgrade::Downgrade;
 pub(crate) use observer::{Event, Observer};
@@ -124,11 +129,9 @@ struct State {
     /// The znode whose watch wakes the request. `None` for a request that must first list the queue
     /// or look at its own znode.
     watched: Option<ZNodePath>,
-    /// The nearest request ahead in a listing that has shown this one.
-    predecessor: Option<ZNodePath>,
-    /// The znode ahead, of an exclusive owner of this session, that was deleted while this request
-    /// waited for it.
-    left: Option<ZNodePath>,
+    ahead: Ahead,
+    /// An event has reported the deletion of its znode.
+    is_deleted: bool,
     /// A listing that another request has made.
     listing: Option<Arc<Listing>>,
     /// The reply to a create was lost once.
@@ -136,21 +139,13 @@ struct State {
     /// When the request was made, and later when it acquired the lock.
     since: Moment,
     /// How many requests were ahead in the first listing; counted only for an event handler.
-    ahead: Option<usize>,
+    number_ahead: Option<usize>,
     /// The replies in a row that could not be read.
     unreadable: u8,
     /// Why the request failed, for those who wait for it.
     error: Option<LockError>,
     /// Dropped when the request is placed or has ended; `None` until a thread waits for that.
     awaited: Option<(Sender<Infallible>, Receiver<Infallible>)>,
-}
-
-impl State {
-    /// Whether nobody is ahead: the nearest request was an exclusive owner, and its znode is
-    /// deleted. No request can get between the two, so this stays true while the own znode exists.
-    fn is_first(&self) -> bool {
-        self.predecessor.is_some() && self.predecessor == self.left
-    }
 }
 
 enum Phase {
@@ -224,12 +219,12 @@ impl Request {
                 phase,
                 runner: Runner::default(),
                 watched: None,
-                predecessor: None,
-                left: None,
+                ahead: Ahead::default(),
+                is_deleted: false,
                 listing: None,
                 reply_lost: false,
                 since,
-                ahead: None,
+                number_ahead: None,
                 unreadable: 0,
                 error: None,
                 awaited: None,
@@ -417,6 +412,7 @@ impl Request {
         if let Some(watched) = state.watched.take() {
             self.core.registry().unwatch(&watched, self.id);
         }
+        state.ahead.watched_on = None;
     }
 
     /// Whether the event was of a znode ahead that this session is deleting. The reply to that says
@@ -445,8 +441,12 @@ impl Participant for Request {
     fn notify(self: Arc<Self>, why: Notification) {
         match why {
             Notification::LookAgain if self.awaits_own_deletion() => {}
-            Notification::LookAgain | Notification::Reconnected => {
+            Notification::LookAgain => {
                 self.forget_watch(&mut self.state.lock());
+                self.wake();
+            }
+            Notification::Reconnected => {
+                self.forget_watches(&mut self.state.lock());
                 self.wake();
             }
             // A request that is still joining is repeated by its retry policy.
@@ -473,8 +473,15 @@ impl Participant for Request {
         {
             let mut state = self.state.lock();
             self.forget_watch(&mut state);
-            state.left = Some(path.clone());
+            state.ahead.owner_left(path);
         }
         self.wake();
+    }
+
+    fn znode_changed(self: Arc<Self>, path: &ZNodePath, is_deleted: bool) {
+        match self.take_event(path, is_deleted) {
+            true => self.wake(),
+            false => self.notify(Notification::LookAgain),
+        }
     }
 }

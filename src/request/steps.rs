@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::{Phase, Request, RequestSpec};
 use crate::client::{CreateMode, Done, Enqueued, Names, PipelinedClient, Stat, ZkError, ZkResult};
-use crate::error::{LockError, Operation};
+use crate::error::{LockError, LossReason, Operation};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
@@ -150,20 +150,28 @@ impl Request {
     fn step(self: &Arc<Self>) -> Next {
         enum Step {
             Join { unconfirmed: bool },
+            Lose,
             Evaluate(ZNodePath),
             Count(ZNodePath),
-            TakeOver(ZNodePath),
+            TakeOver(ZNodePath, Option<ConnectionNumber>),
             WaitFor(ZNodePath),
             Verify(ZNodePath),
         }
+        let present = self.core.connection();
         let step = {
             let state = self.state.lock();
             match &state.phase {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
+                Phase::Queued { .. } | Phase::Owner { .. } if state.is_deleted => Step::Lose,
                 Phase::Queued { znode, .. } => match &state.watched {
-                    _ if state.is_first() => Step::TakeOver(znode.clone()),
+                    _ if state.ahead.is_nobody() => {
+                        let watched_on = state.ahead.own_watched_on().filter(|number| *number == present);
+                        Step::TakeOver(znode.clone(), watched_on)
+                    }
                     _ if self.spec.access.permits().is_some() => Step::Count(znode.clone()),
-                    Some(ahead) if state.listing.is_none() => Step::WaitFor(ahead.clone()),
+                    Some(ahead) if state.listing.is_none() && !state.ahead.is_outdated => {
+                        Step::WaitFor(ahead.clone())
+                    }
                     _ => Step::Evaluate(znode.clone()),
                 },
                 Phase::Owner { znode, .. } => Step::Verify(znode.clone()),
@@ -175,7 +183,18 @@ impl Request {
             Step::Join { unconfirmed: false } => self.join(),
             Step::Evaluate(znode) => self.evaluate(&znode),
             Step::Count(znode) => self.count(znode),
-            Step::TakeOver(znode) => self.watch(znode, Request::take_over),
+            Step::Lose => {
+                self.lose(LossReason::NodeDeleted);
+                Next::Park
+            }
+            Step::TakeOver(znode, Some(watched_on)) if self.core.admits_owners() => {
+                self.acquire(&znode, watched_on)
+            }
+            Step::TakeOver(znode, _) => {
+                // The reply to this write comes before that to the look.
+                self.core.prove_beside();
+                self.watch(znode, Request::take_over)
+            }
             Step::WaitFor(ahead) => self.wait_for(ahead),
             Step::Verify(znode) => self.watch(znode, Request::verified),
         }

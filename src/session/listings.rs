@@ -16,7 +16,7 @@ use crate::client::{Names, PipelinedClient, ZkResult};
 use crate::lock_order::{Mutex, rank::LISTINGS};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::recipe::queue::{Decision, Ordered, decide};
+use crate::recipe::queue::{Decision, Ordered, Outlook, decide, outlook};
 
 /// The children of a directory.
 pub(crate) struct Listing {
@@ -35,11 +35,24 @@ impl Listing {
 
     /// Decides for a request by the children.
     pub(crate) fn decide<'a>(&self, access: Access, own: &str, children: &'a Names) -> Decision<'a> {
-        let ordered = self.ordered.as_ref().filter(|_| access.is_exclusive());
-        match ordered.and_then(|ordered| ordered.get_or_init(|| Ordered::of(children)).as_ref()) {
+        match self.ordered(access, children) {
             Some(ordered) => ordered.decide(own, children),
             None => decide(access, own, children),
         }
+    }
+
+    /// What a request can expect by the children that it waits behind.
+    pub(crate) fn outlook<'a>(&self, access: Access, own: &str, children: &'a Names) -> Outlook<'a> {
+        match self.ordered(access, children) {
+            Some(ordered) => ordered.outlook(own, children),
+            None if access.is_exclusive() => outlook(own, children),
+            None => Outlook::Unclear,
+        }
+    }
+
+    fn ordered(&self, access: Access, children: &Names) -> Option<&Ordered> {
+        let ordered = self.ordered.as_ref().filter(|_| access.is_exclusive())?;
+        ordered.get_or_init(|| Ordered::of(children)).as_ref()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::LossReason;
 use crate::lock_order::{Mutex, rank::REGISTRY};
-use crate::recipe::counter::is_in_doubt;
+use crate::recipe::counter::is_ordered;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::znode_name::generated_sequence;
 
@@ -32,6 +32,12 @@ pub(crate) enum Notification {
 pub(crate) trait Participant: Send + Sync {
     /// Must return at once: work that blocks goes to the session's workers.
     fn notify(self: Arc<Self>, why: Notification);
+
+    /// The watch on this path, for which it has registered, fired. `is_deleted` is `false` where the
+    /// client does not know.
+    fn znode_changed(self: Arc<Self>, _path: &ZNodePath, _is_deleted: bool) {
+        self.notify(Notification::LookAgain);
+    }
 
     /// The znode at this path, for which it has registered, was deleted. It was that of an
     /// exclusive owner of this session.
@@ -267,8 +273,7 @@ impl Table {
 /// The directory and the number of a request's znode, if the number defines an order.
 fn place(path: &ZNodePath) -> Option<(&str, i32)> {
     let sequence = generated_sequence(path.name())?;
-    let is_ordered = sequence >= 0 && !is_in_doubt(sequence);
-    is_ordered.then(|| path.dir().map(|dir| (dir, sequence))).flatten()
+    is_ordered(sequence).then(|| path.dir().map(|dir| (dir, sequence))).flatten()
 }
 
 impl fmt::Debug for Registry {

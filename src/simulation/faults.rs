@@ -226,7 +226,9 @@ fn fire_watches(world: &World, number: usize) {
         if world.zookeeper.stat(&path).is_some_and(|stat| stat.ephemeral_owner == session) {
             let mut state = world.state();
             let arrival = state.send_off(Fate::Arrived);
-            state.clients[number].events.push_back((arrival, ClientEvent::NodeChanged { path }));
+            state.clients[number]
+                .events
+                .push_back((arrival, ClientEvent::NodeChanged { path, is_deleted: false }));
         }
     }
 }

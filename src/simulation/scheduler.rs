@@ -494,7 +494,10 @@ impl<'a> Scheduler<'a> {
 
 pub(super) fn describe(event: &crate::ClientEvent) -> String {
     match event {
-        crate::ClientEvent::NodeChanged { path } => format!("a change of {}", super::world::short(path)),
+        crate::ClientEvent::NodeChanged { path, is_deleted } => {
+            let what = if *is_deleted { "the deletion" } else { "a change" };
+            format!("{what} of {}", super::world::short(path))
+        }
         event => format!("{event:?}"),
     }
 }

@@ -10,6 +10,7 @@ mod manual_runtime;
 mod on_workers;
 #[allow(unreachable_pub, reason = "shared with other binaries")]
 mod panics;
+mod stepped;
 mod tests;
 #[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
 pub(crate) mod wait;
@@ -25,7 +26,8 @@ use crate::Session;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 
 pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};
-pub(crate) use self::on_workers::OnWorkers;
+pub(crate) use self::on_workers::{Hold, OnWorkers};
+pub(crate) use self::stepped::{Request, SteppedClient};
 pub(crate) use self::wait::{deadline, eventually};
 
 /// Must be called before threads of a session are started. Ends the run where a test cannot fail

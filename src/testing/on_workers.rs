@@ -1,24 +1,57 @@
 //! [`OnWorkers`]: makes a pipelined client of one that blocks.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::client::{
     Acl, CreateMode, Created, Done, Enqueued, EventSink, Names, Op, PipelinedClient, Stat, Transacted,
     ZkResult, ZooKeeperClient,
 };
 use crate::panics::contain_call;
-use crate::session::{Priority, Runtime};
+use crate::session::{Job, Priority, Runtime};
 
 /// Makes the calls on the session's workers, and passes on their outcomes there.
 pub(crate) struct OnWorkers {
     client: Arc<dyn ZooKeeperClient>,
-    runtime: Weak<dyn Runtime>,
+    /// Without one, calls are made where they are submitted.
+    runtime: Option<Weak<dyn Runtime>>,
+    /// What is held back of the next calls of `get_data`.
+    holds: Mutex<VecDeque<Hold>>,
+    held: Mutex<VecDeque<Job>>,
+}
+
+/// What is held back of a call.
+#[derive(Clone, Copy)]
+pub(crate) enum Hold {
+    Call,
+    Reply,
 }
 
 impl OnWorkers {
     pub(crate) fn new(client: Arc<dyn ZooKeeperClient>, runtime: &Arc<dyn Runtime>) -> Arc<OnWorkers> {
-        Arc::new(OnWorkers { client, runtime: Arc::downgrade(runtime) })
+        OnWorkers::on(client, Some(Arc::downgrade(runtime)))
+    }
+
+    pub(crate) fn on_the_calling_thread(client: Arc<dyn ZooKeeperClient>) -> Arc<OnWorkers> {
+        OnWorkers::on(client, None)
+    }
+
+    fn on(client: Arc<dyn ZooKeeperClient>, runtime: Option<Weak<dyn Runtime>>) -> Arc<OnWorkers> {
+        Arc::new(OnWorkers { client, runtime, holds: Mutex::default(), held: Mutex::default() })
+    }
+
+    /// Holds something back of the next call of `get_data` for which nothing is held back yet.
+    pub(crate) fn hold_next(&self, hold: Hold) {
+        self.holds.lock().push_back(hold);
+    }
+
+    /// Makes the first call that is held back, or passes on its reply.
+    pub(crate) fn release_first(&self) {
+        let held = self.held.lock().pop_front();
+        held.expect("something is held back")();
     }
 
     fn submit<T: 'static>(
@@ -27,9 +60,12 @@ impl OnWorkers {
         call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T> + Send + 'static,
     ) {
         let client = Arc::clone(&self.client);
-        if let Some(runtime) = self.runtime.upgrade() {
-            let job = move || done.finish(contain_call("the client", || call(&*client)));
-            runtime.submit(Priority::Other, Box::new(job));
+        let job = move || done.finish(contain_call("the client", || call(&*client)));
+        match self.runtime.as_ref().map(Weak::upgrade) {
+            None => job(),
+            Some(Some(runtime)) => runtime.submit(Priority::Other, Box::new(job)),
+            // The session has ended.
+            Some(None) => {}
         }
     }
 }
@@ -62,7 +98,20 @@ impl PipelinedClient for OnWorkers {
 
     fn get_data(&self, path: &str, watch: bool, done: Done<(Vec<u8>, Stat)>) {
         let path = path.to_owned();
-        self.submit(done, move |client| client.get_data(&path, watch));
+        let call = move |client: &dyn ZooKeeperClient| client.get_data(&path, watch);
+        let hold = self.holds.lock().pop_front();
+        let held: Job = match hold {
+            None => return self.submit(done, call),
+            Some(Hold::Call) => {
+                let client = Arc::clone(&self.client);
+                Box::new(move || done.finish(call(&*client)))
+            }
+            Some(Hold::Reply) => {
+                let result = call(&*self.client);
+                Box::new(move || done.finish(result))
+            }
+        };
+        self.held.lock().push_back(held);
     }
 
     fn set_data(&self, path: &str, data: &[u8], version: Option<i32>, done: Done<Stat>) {

@@ -1,5 +1,6 @@
 //! Blocking locks on a healthy server.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -250,11 +251,20 @@ fn with_lock_returns_the_result() {
     assert!(lock.try_lock().unwrap().is_some());
 }
 
-/// The znodes below this directory that somebody watches. Nobody watches the directory itself.
-fn watched_below(server: &Server, dir: &str) -> Vec<String> {
+/// The znodes below this directory that somebody watches, each with the number of sessions that do.
+/// Nobody watches the directory itself.
+fn watched_below(server: &Server, dir: &str) -> BTreeMap<String, usize> {
     let watches = server.four_letter("wchp");
     assert!(!watches.lines().any(|line| line == dir), "{watches}");
-    watches.lines().filter(|line| line.starts_with(&format!("{dir}/"))).map(str::to_owned).collect()
+    let (mut watched, mut path) = (BTreeMap::new(), "");
+    for line in watches.lines() {
+        if line.starts_with('/') {
+            path = line;
+        } else if !line.is_empty() && path.starts_with(&format!("{dir}/")) {
+            *watched.entry(path.to_owned()).or_insert(0) += 1;
+        }
+    }
+    watched
 }
 
 #[test]
@@ -264,13 +274,18 @@ fn waiters_of_many_sessions_are_woken_one_at_a_time() {
     let dir = unique_dir("herd");
     let guard = BlockingWriteLock::new(&session(&server), &dir).unwrap().lock().unwrap();
     let waiters = waiters(&sessions, &dir);
-    assert_eq!(watched_below(&server, &dir).len(), 20, "each watches another znode");
+    let owners = guard.id().to_owned();
+    // A znode is watched by its own session, and by the two that wait behind it.
+    let watched = || watched_below(&server, &dir);
+    eventually("all watches are set", || watched().values().sum::<usize>() == 21 + 20 + 19);
+    assert_eq!(watched()[&owners], 3);
+    assert!(watched().values().all(|sessions| *sessions <= 3));
     guard.unlock().unwrap();
     eventually("the first waiter owns the lock", || waiters[0].is_owner());
     assert!(!waiters[1..].iter().any(|lock| lock.is_owner()));
-    let id = waiters[0].id().unwrap();
-    let of_waiters = watched_below(&server, &dir).into_iter().filter(|path| *path != id);
-    assert_eq!(of_waiters.count(), 18, "only the watch on the released znode has fired");
+    let left = watched();
+    assert!(!left.contains_key(&owners));
+    assert_eq!(left.values().sum::<usize>(), 20 + 19 + 18, "only the watches on the released znode fired");
 }
 
 #[test]
@@ -279,7 +294,10 @@ fn waiters_of_one_session_share_one_watch_and_are_woken_one_at_a_time() {
     let dir = unique_dir("herd");
     let guard = BlockingWriteLock::new(&session(&server), &dir).unwrap().lock().unwrap();
     let waiters = waiters(&vec![session(&server); 200], &dir);
-    assert_eq!(watched_below(&server, &dir), [guard.id()]);
+    let of_the_next = waiters[0].id().unwrap();
+    let watched = || watched_below(&server, &dir).into_keys().collect::<BTreeSet<_>>();
+    let expected = BTreeSet::from([guard.id().to_owned(), of_the_next]);
+    eventually("the next in line watches the owner's znode and its own", || watched() == expected);
     guard.unlock().unwrap();
     for (turn, waiter) in waiters.iter().enumerate() {
         eventually("the next waiter owns the lock", || waiter.is_owner());

@@ -99,9 +99,10 @@ impl ConnectionState {
                 | WatchedEventType::NodeDataChanged
                 | WatchedEventType::NodeChildrenChanged
         );
+        let is_deleted = event.event_type == WatchedEventType::NodeDeleted;
         let sink = self.state.lock().sink.clone();
         if let (true, Some(path), Some(sink)) = (is_change, event.path, sink) {
-            sink(ClientEvent::NodeChanged { path });
+            sink(ClientEvent::NodeChanged { path, is_deleted });
         }
     }
 

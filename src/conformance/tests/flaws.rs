@@ -233,9 +233,9 @@ impl ZooKeeperClient for Flawed {
                 _ => 1,
             };
             let event = match (flaw, event) {
-                (EventOfTheParent, ClientEvent::NodeChanged { path }) => {
+                (EventOfTheParent, ClientEvent::NodeChanged { path, is_deleted }) => {
                     let parent = path.rsplit_once('/').unwrap_or_default().0.to_owned();
-                    ClientEvent::NodeChanged { path: parent }
+                    ClientEvent::NodeChanged { path: parent, is_deleted }
                 }
                 (OldGrant, ClientEvent::Connected(_)) => ClientEvent::Connected(Granted::new(2 * TIMEOUT)),
                 (_, event) => event,

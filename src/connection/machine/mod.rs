@@ -97,6 +97,7 @@ pub(crate) enum Event {
     /// A watch on this path fired.
     NodeChanged {
         path: String,
+        is_deleted: bool,
     },
     /// The server has answered a ping sent at that moment or later.
     PingAnswered {

@@ -243,7 +243,8 @@ impl<C> Machine<C> {
             EventKind::Other(_) => return Ok(()),
         };
         self.watches.fired(tables, event.path);
-        self.post(Event::NodeChanged { path: event.path.to_owned() });
+        let is_deleted = event.kind == EventKind::Deleted;
+        self.post(Event::NodeChanged { path: event.path.to_owned(), is_deleted });
         Ok(())
     }
 

@@ -126,9 +126,9 @@ fn chroot_is_added_to_requests_and_removed_from_replies_and_events() {
         ("/dir/x-0000000003", Names::from_iter(["child of /zoo/dir"]))
     );
     connection.exists("/dir/x", true).unwrap();
-    let changed = |path: &str| ClientEvent::NodeChanged { path: path.to_owned() };
+    let deleted = |path: &str| ClientEvent::NodeChanged { path: path.to_owned(), is_deleted: true };
     let mut changes = events.iter().filter(|event| !is_connected(event));
-    assert_eq!([changes.next(), changes.next()], [Some(changed("/")), Some(changed("/dir/x"))]);
+    assert_eq!([changes.next(), changes.next()], [Some(deleted("/")), Some(deleted("/dir/x"))]);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn requests_of_many_threads_are_answered_while_the_socket_is_full() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let large =
-        |event: ClientEvent| matches!(event, ClientEvent::NodeChanged { path } if path.len() == 900_000);
+        |event: ClientEvent| matches!(event, ClientEvent::NodeChanged { path, .. } if path.len() == 900_000);
     let mut count = 0;
     eventually("all events come", || {
         count += events.try_iter().filter(|event| large(event.clone())).count();

@@ -84,7 +84,7 @@ fn swallowed_events_arrive_at_release() {
     assert_eq!(events.take(), []);
     client.release();
     client.release();
-    assert_eq!(events.take(), [changed("/a"), changed("/b")]);
+    assert_eq!(events.take(), [deleted("/a"), changed("/b")]);
 }
 
 #[test]

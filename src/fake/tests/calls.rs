@@ -93,7 +93,7 @@ fn closure_before_the_effect_may_call_everything() {
         server.delete("/a");
     });
     assert_eq!(client.get_data("/a", true).unwrap_err(), ZkError::NoNode);
-    assert_eq!(events.take(), [changed("/a")]);
+    assert_eq!(events.take(), [deleted("/a")]);
     assert_eq!(client.pending_faults(), 1);
 }
 
@@ -107,7 +107,7 @@ fn closure_after_the_effect_runs_before_the_reply() {
         server.delete("/a");
     });
     assert_eq!(client.get_data("/a", true).unwrap().0, b"data");
-    assert_eq!(events.take(), [changed("/a")]);
+    assert_eq!(events.take(), [deleted("/a")]);
 }
 
 #[test]

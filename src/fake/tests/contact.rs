@@ -63,7 +63,7 @@ fn expiry_while_connected_is_reported_immediately() {
     client.expire();
     client.expire();
     assert_eq!(events.take(), [SessionLost]);
-    assert_eq!(other_events.take(), [changed("/e")]);
+    assert_eq!(other_events.take(), [deleted("/e")]);
     assert!(!zookeeper.exists("/e") && zookeeper.exists("/kept"));
     assert_eq!(zookeeper.sessions(), [other.session_id()]);
     client.disconnect();

@@ -184,32 +184,32 @@ fn unreadable_znodes_are_hidden_as_each_release_does() {
         zookeeper.set_read_checks(checks);
         let hidden = Acl::new(Permissions::ALL, "digest", "alice:hash");
         let open = Acl::new(Permissions::READ, "world", "anyone");
-        let happened = |path, notified| {
-            assert_eq!(events.take(), [changed(path)][..usize::from(notified)], "{checks:?}")
+        let expect = |event, notified| {
+            assert_eq!(events.take(), [event][..usize::from(notified)], "{checks:?}");
         };
         // A watch on a missing znode is always set. Whether it fires depends on the ACL at
         // creation.
         assert!(client.exists("/h", true).unwrap().is_none());
         zookeeper.create_with_acl("/h", b"", std::slice::from_ref(&hidden));
-        happened("/h", notified);
+        expect(changed("/h"), notified);
         assert_eq!(zookeeper.watch_count(), 0);
         let exists = client.exists("/h", true).map(|stat| stat.is_some());
         assert_eq!(exists, if seen { Ok(true) } else { Err(ZkError::NoAuth) });
         assert_eq!(zookeeper.watch_count(), usize::from(seen));
         zookeeper.delete("/h");
-        happened("/h", notified && seen);
+        expect(deleted("/h"), notified && seen);
         // A child watch requires rights on the parent, not on the child.
         client.get_children("/a", true).unwrap();
         zookeeper.create_with_acl("/a/h", b"", std::slice::from_ref(&hidden));
-        happened("/a", true);
+        expect(changed("/a"), true);
         client.get_children("/a", true).unwrap();
         zookeeper.delete("/a/h");
-        happened("/a", true);
+        expect(changed("/a"), true);
         // A client that may read is notified.
         zookeeper.create_with_acl("/o", b"", &[hidden, open]);
         client.exists("/o", true).unwrap();
         zookeeper.delete("/o");
-        happened("/o", true);
+        expect(deleted("/o"), true);
     }
 }
 
@@ -228,7 +228,7 @@ fn expiry_sends_no_event_for_an_unreadable_znode() {
     client.exists("/a/w", true).unwrap();
     client.get_children("/a", true).unwrap();
     other.expire();
-    assert_eq!(events.take(), [changed("/a/r"), changed("/a")]);
+    assert_eq!(events.take(), [deleted("/a/r"), changed("/a")]);
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn session_without_a_client_owns_its_znodes_until_it_expires() {
     client.exists(&gone, true).unwrap();
     zookeeper.expire_session(7);
     assert!(zookeeper.exists(&kept) && !zookeeper.exists(&gone));
-    assert_eq!(events.take(), [changed(&gone)]);
+    assert_eq!(events.take(), [deleted(&gone)]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn a_data_watch_fires_once_on_set_delete_and_creation() {
     assert_eq!(events.take(), []);
     client.exists("/a", true).unwrap();
     zookeeper.delete("/a");
-    assert_eq!(events.take(), [changed("/a")]);
+    assert_eq!(events.take(), [deleted("/a")]);
     client.exists("/a", true).unwrap();
     zookeeper.create("/a", b"");
     assert_eq!(events.take(), [changed("/a")]);
@@ -36,7 +36,7 @@ fn a_child_watch_fires_once_on_children_and_own_deletion() {
     zookeeper.delete("/a/c");
     client.get_children("/a", true).unwrap();
     zookeeper.delete("/a");
-    assert_eq!(events.take(), [changed("/a")]);
+    assert_eq!(events.take(), [deleted("/a")]);
     assert_eq!(zookeeper.watch_count(), 0);
 }
 
@@ -52,7 +52,7 @@ fn deletion_sends_one_event_per_path() {
     }
     assert_eq!(zookeeper.watch_count(), 3);
     zookeeper.delete("/a/b");
-    assert_eq!(events.take(), [changed("/a/b"), changed("/a")]);
+    assert_eq!(events.take(), [deleted("/a/b"), changed("/a")]);
     assert_eq!(zookeeper.watch_count(), 0);
 }
 
@@ -64,8 +64,8 @@ fn every_watching_client_is_notified() {
     first.get_data("/a", true).unwrap();
     second.get_data("/a", true).unwrap();
     first.delete("/a", None).unwrap();
-    assert_eq!(first_events.take(), [changed("/a")]);
-    assert_eq!(second_events.take(), [changed("/a")]);
+    assert_eq!(first_events.take(), [deleted("/a")]);
+    assert_eq!(second_events.take(), [deleted("/a")]);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn sink_runs_with_no_lock_held() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (sink_seen, server) = (Arc::clone(&seen), zookeeper.clone());
     client.subscribe(Arc::new(move |event| {
-        if event == changed("/a") {
+        if event == deleted("/a") {
             // Delivered after the current event.
             server.create("/b", b"");
         }
@@ -97,7 +97,7 @@ fn sink_runs_with_no_lock_held() {
     client.exists("/b", true).unwrap();
     zookeeper.delete("/a");
     let names = vec!["b".to_owned()];
-    assert_eq!(*seen.lock(), [(changed("/a"), names.clone()), (changed("/b"), names)]);
+    assert_eq!(*seen.lock(), [(deleted("/a"), names.clone()), (changed("/b"), names)]);
 }
 
 #[test]

@@ -111,6 +111,11 @@ impl Core {
     /// if nobody else waits for it.
     pub(crate) fn remove_watch(&self, path: &ZNodePath, id: ParticipantId) {
         self.registry.unwatch(path, id);
+        self.remove_unwanted_watch(path);
+    }
+
+    /// Removes the watch on a path from the server, unless somebody waits for it.
+    pub(crate) fn remove_unwanted_watch(&self, path: &ZNodePath) {
         // Participants register before their calls. So one that registers after this check sets its
         // watch after the removal.
         let is_unwanted = || !self.registry.is_watched(path);

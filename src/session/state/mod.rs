@@ -137,10 +137,10 @@ impl Core {
             ClientEvent::PingAnswered { sent } => self.on_ping_answered(sent),
             ClientEvent::Disconnected => self.on_disconnect(at),
             ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
-            ClientEvent::NodeChanged { path } => {
+            ClientEvent::NodeChanged { path, is_deleted } => {
                 let path = ZNodePath::from_server(path);
                 for participant in self.registry.take_watching(&path) {
-                    participant.notify(Notification::LookAgain);
+                    participant.znode_changed(&path, is_deleted);
                 }
             }
         }

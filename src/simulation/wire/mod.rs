@@ -309,7 +309,7 @@ impl World {
                 endpoint.contact = Contact::Lost;
                 ClientEvent::SessionLost
             }
-            Event::NodeChanged { path } => ClientEvent::NodeChanged { path },
+            Event::NodeChanged { path, is_deleted } => ClientEvent::NodeChanged { path, is_deleted },
             Event::PingAnswered { sent } => ClientEvent::PingAnswered { sent },
             Event::TakenUp { session_timeout } => {
                 let mut state = self.state();

@@ -56,7 +56,7 @@ impl Fixture {
     fn changes(&self) -> Vec<String> {
         let events = std::mem::take(&mut *self.events.lock());
         let path = |event| match event {
-            ClientEvent::NodeChanged { path } => Some(path),
+            ClientEvent::NodeChanged { path, .. } => Some(path),
             _ => None,
         };
         events.into_iter().filter_map(path).collect()

@@ -151,9 +151,9 @@ fn watches_that_have_not_fired_are_set_again_before_other_requests() {
     scripted.actions();
     scripted.sent();
     scripted.fire(EventKind::Deleted, "/b");
-    assert_eq!(scripted.events(), [Event::NodeChanged { path: "/b".to_owned() }]);
+    assert_eq!(scripted.events(), [Event::NodeChanged { path: "/b".to_owned(), is_deleted: true }]);
     scripted.fire(EventKind::DataChanged, "/c");
-    assert_eq!(scripted.events(), [Event::NodeChanged { path: "/c".to_owned() }]);
+    assert_eq!(scripted.events(), [Event::NodeChanged { path: "/c".to_owned(), is_deleted: false }]);
 
     scripted.advance(TIMEOUT / 4);
     scripted.machine.failed(scripted.now);

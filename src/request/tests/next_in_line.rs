@@ -1,0 +1,207 @@
+//! Waiters that know that only one request is ahead.
+
+use super::*;
+use crate::testing::{Hold, OnWorkers};
+
+impl Fixture {
+    /// A session on a client that does not block.
+    fn pipelined(zk: &SimulatedZooKeeper) -> Fixture {
+        let client = zk.connect(LONG);
+        let session = Session::from_client(OnWorkers::on_the_calling_thread(client.clone())).unwrap();
+        Fixture { client, session }
+    }
+
+    fn calls(&self, zk: &SimulatedZooKeeper, operation: SimOperation) -> usize {
+        let ours = |call: &&crate::fake::Call| call.session == self.client.session_id();
+        zk.log().iter().filter(ours).filter(|call| call.operation == operation).count()
+    }
+}
+
+/// A request of another client.
+fn other(zk: &SimulatedZooKeeper) -> String {
+    zk.create_sequential(DIR, "x-other-lock-", None)
+}
+
+/// A lock that waits, and its calls.
+fn waiter(fixture: &Fixture) -> (WriteLock, Receiver<Call>) {
+    let (lock, calls) = fixture.listening();
+    assert!(!lock.lock().unwrap());
+    (lock, calls)
+}
+
+/// A server with the lock directory.
+fn server() -> SimulatedZooKeeper {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    zk
+}
+
+#[test]
+fn next_in_line_owns_when_its_predecessor_is_deleted_without_a_listing() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let ahead = other(&zk);
+    let (lock, calls) = waiter(&fixture);
+    assert_eq!(fixture.calls(&zk, SimOperation::GetData), 2, "the predecessor and its own znode");
+    zk.clear_log();
+    zk.delete(&ahead);
+    // The event is taken up on this thread, up to the ownership.
+    assert!(lock.is_owner());
+    assert!(zk.log().is_empty());
+    assert_eq!(next(&calls), Call::Acquired);
+}
+
+#[test]
+fn third_in_line_lists_when_the_first_leaves_and_owns_without_a_call_when_the_second_does() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let (first, second) = (other(&zk), other(&zk));
+    let (lock, _calls) = waiter(&fixture);
+    zk.clear_log();
+    zk.delete(&first);
+    assert!(!lock.is_owner());
+    assert_eq!(fixture.calls(&zk, SimOperation::GetChildren), 1);
+    assert_eq!(fixture.calls(&zk, SimOperation::GetData), 0, "all watches stand");
+    zk.clear_log();
+    zk.delete(&second);
+    assert!(lock.is_owner());
+    assert!(zk.log().is_empty());
+}
+
+#[test]
+fn third_in_line_waits_for_the_first_when_the_second_leaves() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let (first, second) = (other(&zk), other(&zk));
+    let (lock, _calls) = waiter(&fixture);
+    zk.delete(&second);
+    assert!(!lock.is_owner());
+    zk.delete(&first);
+    assert!(lock.is_owner());
+}
+
+#[test]
+fn only_the_next_two_look_at_the_queue_when_an_owner_leaves() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let first = other(&zk);
+    let sessions: Vec<_> = (0..8).map(|_| Fixture::pipelined(&zk)).collect();
+    let waiters: Vec<_> = sessions.iter().chain([&fixture]).map(waiter).collect();
+    zk.clear_log();
+    zk.delete(&first);
+    assert!(waiters[0].0.is_owner());
+    assert_eq!(zk.calls(SimOperation::GetChildren), 1);
+    assert_eq!(zk.calls(SimOperation::GetData), 0);
+}
+
+#[test]
+fn write_to_the_only_predecessor_is_no_release() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let ahead = other(&zk);
+    let (lock, _calls) = waiter(&fixture);
+    zk.set_data(&ahead, b"unlock");
+    assert!(!lock.is_owner());
+    zk.delete(&ahead);
+    assert!(lock.is_owner());
+}
+
+#[test]
+fn waiter_whose_znode_was_deleted_does_not_own() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let ahead = other(&zk);
+    let (lock, calls) = waiter(&fixture);
+    zk.delete(&lock.id().unwrap());
+    zk.delete(&ahead);
+    assert!(!lock.is_owner());
+    assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
+}
+
+#[test]
+fn waiter_whose_znode_was_deleted_during_an_outage_does_not_own() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let ahead = other(&zk);
+    let (lock, calls) = waiter(&fixture);
+    fixture.client.disconnect();
+    zk.delete(&ahead);
+    zk.delete(&lock.id().unwrap());
+    fixture.client.reconnect();
+    assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
+}
+
+#[test]
+fn waiter_whose_znode_cannot_be_read_lists_the_queue() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let ahead = other(&zk);
+    let options = quick_retries().acl([Acl::new(Permissions::DELETE, "world", "anyone")]);
+    let lock = BlockingWriteLock::with_options(&fixture.session, DIR, options).unwrap();
+    let acquired = in_background(move || lock.lock().map(drop));
+    eventually("both looks were made", || fixture.calls(&zk, SimOperation::GetData) == 2);
+    zk.clear_log();
+    zk.delete(&ahead);
+    next(&acquired).unwrap();
+    assert_eq!(fixture.calls(&zk, SimOperation::GetData), 1, "its own znode, which cannot be watched");
+}
+
+#[test]
+fn writer_that_becomes_a_reader_stays_ahead() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let writer = zk.create_sequential(DIR, "write-other-lock-", None);
+    let (lock, _calls) = waiter(&fixture);
+    let reader = writer.replace("write-other", "read-other");
+    zk.create(&reader, b"");
+    zk.delete(&writer);
+    assert!(!lock.is_owner());
+    zk.delete(&reader);
+    assert!(lock.is_owner());
+}
+
+#[test]
+fn waiter_that_gives_up_leaves_no_watch() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let _others = [other(&zk), other(&zk), other(&zk)];
+    let (lock, calls) = waiter(&fixture);
+    assert_eq!(zk.watch_count(), 3, "on the two next ahead, and on its own znode");
+    lock.unlock().unwrap();
+    eventually("no watch is left", || zk.watch_count() == 0);
+    assert!(calls.is_empty());
+}
+
+#[test]
+fn znode_of_an_owner_is_watched_from_the_beginning() {
+    let zk = server();
+    let fixture = Fixture::pipelined(&zk);
+    let ahead = other(&zk);
+    let (lock, calls) = waiter(&fixture);
+    zk.delete(&ahead);
+    assert_eq!(next(&calls), Call::Acquired);
+    zk.delete(&lock.id().unwrap());
+    assert_eq!(next(&calls), Call::Lost(LossReason::NodeDeleted));
+}
+
+#[test]
+fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
+    let zk = server();
+    let client = zk.connect(LONG);
+    let pipelined = OnWorkers::on_the_calling_thread(client.clone());
+    let fixture = Fixture { client, session: Session::from_client(pipelined.clone()).unwrap() };
+    let ahead = other(&zk);
+    pipelined.hold_next(Hold::Reply);
+    let (lock, calls) = waiter(&fixture);
+    let own = lock.id().unwrap();
+    pipelined.hold_next(Hold::Call);
+    zk.set_data(&own, b"changed");
+    // The first look at the own znode has set a watch, which has fired. The second look is made
+    // later.
+    pipelined.release_first();
+    zk.delete(&own);
+    zk.delete(&ahead);
+    assert!(!lock.is_owner());
+    assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
+    pipelined.release_first();
+}

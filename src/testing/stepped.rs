@@ -1,0 +1,264 @@
+//! [`SteppedClient`]: a pipelined client whose requests, replies and events move on command.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::client::{
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Names, Op, PipelinedClient, Stat,
+    Transacted, ZkResult, ZooKeeperClient,
+};
+use crate::fake::SimulatedClient;
+
+/// Requests arrive at the server one by one, and so do replies and events here, in the order of one
+/// connection. It begins as one that is [fast](SteppedClient::hurry).
+pub(crate) struct SteppedClient {
+    client: Arc<SimulatedClient>,
+    wire: Arc<Mutex<Wire>>,
+}
+
+struct Wire {
+    is_fast: bool,
+    requests: VecDeque<(Request, Sent)>,
+    arrivals: VecDeque<Arrival>,
+    /// The paths on which the client knows of a watch.
+    watched: BTreeSet<String>,
+}
+
+/// The kinds of requests that tests wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    List,
+    Other,
+}
+
+type Sent = Box<dyn FnOnce(&SimulatedClient) -> Arrival + Send>;
+
+/// A reply or an event.
+struct Arrival {
+    take_up: Box<dyn FnOnce() + Send>,
+    /// The path on which a watch was set, or has fired.
+    sets: Option<String>,
+    fires: Option<String>,
+}
+
+impl SteppedClient {
+    pub(crate) fn new(client: Arc<SimulatedClient>) -> Arc<SteppedClient> {
+        let wire = Wire {
+            is_fast: true,
+            requests: VecDeque::new(),
+            arrivals: VecDeque::new(),
+            watched: BTreeSet::new(),
+        };
+        Arc::new(SteppedClient { client, wire: Arc::new(Mutex::new(wire)) })
+    }
+
+    /// From now on, everything waits for a command.
+    pub(crate) fn step_by_step(&self) {
+        self.wire.lock().is_fast = false;
+    }
+
+    /// From now on, everything moves at once.
+    pub(crate) fn hurry(&self) {
+        self.wire.lock().is_fast = true;
+        self.move_all();
+    }
+
+    /// Moves everything that there is, and what follows from it.
+    pub(crate) fn move_all(&self) {
+        while self.deliver() || self.serve().is_some() {}
+    }
+
+    /// The server takes up requests until it has taken up one of this kind.
+    pub(crate) fn serve_until(&self, kind: Request) {
+        while self.serve().expect("such a request is under way") != kind {}
+    }
+
+    /// The client takes up the next reply or event, if there is one.
+    pub(crate) fn deliver(&self) -> bool {
+        let arrival = {
+            let mut wire = self.wire.lock();
+            let Some(arrival) = wire.arrivals.pop_front() else { return false };
+            wire.watched.extend(arrival.sets.clone());
+            arrival.fires.iter().for_each(|path| drop(wire.watched.remove(path)));
+            arrival
+        };
+        (arrival.take_up)();
+        true
+    }
+
+    /// How many requests are under way.
+    pub(crate) fn requests(&self) -> usize {
+        self.wire.lock().requests.len()
+    }
+
+    fn serve(&self) -> Option<Request> {
+        let (kind, request) = self.wire.lock().requests.pop_front()?;
+        let arrival = request(&self.client);
+        self.wire.lock().arrivals.push_back(arrival);
+        Some(kind)
+    }
+
+    fn send<T: Send + 'static>(
+        &self,
+        kind: Request,
+        watches: Option<&str>,
+        done: Done<T>,
+        effect: impl FnOnce(&SimulatedClient) -> ZkResult<T> + Send + 'static,
+    ) {
+        let watches = watches.map(str::to_owned);
+        let request = move |client: &SimulatedClient| {
+            let result = effect(client);
+            let sets = watches.filter(|_| result.is_ok());
+            Arrival { take_up: Box::new(move || done.finish(result)), sets, fires: None }
+        };
+        self.push(kind, Box::new(request));
+    }
+
+    fn push(&self, kind: Request, request: Sent) {
+        self.wire.lock().requests.push_back((kind, request));
+        self.move_if_fast();
+    }
+
+    fn move_if_fast(&self) {
+        let is_fast = self.wire.lock().is_fast;
+        if is_fast {
+            self.move_all();
+        }
+    }
+}
+
+impl PipelinedClient for SteppedClient {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
+        let (path, data, acl) = (path.to_owned(), data.to_owned(), acl.to_owned());
+        self.send(Request::Other, None, done, move |client| {
+            client.create(&path, &data, &acl, mode).map(|path| (path, None))
+        });
+    }
+
+    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
+        let (dir, prefix, data, acl) = (dir.to_owned(), prefix.to_owned(), data.to_owned(), acl.to_owned());
+        self.send(Request::Other, None, done, move |client| {
+            client.create_and_list(&dir, &prefix, &data, &acl)
+        });
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>, done: Done<()>) {
+        let path = path.to_owned();
+        self.send(Request::Other, None, done, move |client| client.delete(&path, version));
+    }
+
+    fn exists(&self, path: &str, watch: bool, done: Done<Option<Stat>>) {
+        let of_call = path.to_owned();
+        let watches = watch.then_some(path);
+        self.send(Request::Other, watches, done, move |client| client.exists(&of_call, watch));
+    }
+
+    fn get_children(&self, path: &str, watch: bool, done: Done<Names>) {
+        let of_call = path.to_owned();
+        let watches = watch.then_some(path);
+        self.send(Request::List, watches, done, move |client| client.get_children(&of_call, watch));
+    }
+
+    fn get_data(&self, path: &str, watch: bool, done: Done<(Vec<u8>, Stat)>) {
+        let of_call = path.to_owned();
+        let watches = watch.then_some(path);
+        self.send(Request::Other, watches, done, move |client| client.get_data(&of_call, watch));
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>, done: Done<Stat>) {
+        let (path, data) = (path.to_owned(), data.to_owned());
+        self.send(Request::Other, None, done, move |client| client.set_data(&path, &data, version));
+    }
+}
+
+impl ZooKeeperClient for SteppedClient {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+        self.client.create(path, data, acl, mode)
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
+        self.client.delete(path, version)
+    }
+
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
+        self.client.exists(path, watch)
+    }
+
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
+        self.client.get_children(path, watch)
+    }
+
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+        self.client.get_data(path, watch)
+    }
+
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+        self.client.set_data(path, data, version)
+    }
+
+    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
+        self.client.transact(operations)
+    }
+
+    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        {
+            let mut wire = self.wire.lock();
+            if !wire.watched.contains(path) || !is_unwanted() {
+                return;
+            }
+            wire.watched.remove(path);
+        }
+        let path = path.to_owned();
+        let request = move |client: &SimulatedClient| {
+            client.remove_watches(&path, &|| true);
+            Arrival { take_up: Box::new(|| {}), sets: None, fires: None }
+        };
+        self.push(Request::Other, Box::new(request));
+    }
+
+    fn pipelined(&self) -> Option<&dyn PipelinedClient> {
+        Some(self)
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        let wire = Arc::clone(&self.wire);
+        self.client.subscribe(Arc::new(move |event| {
+            let fires = match &event {
+                ClientEvent::NodeChanged { path, .. } => Some(path.clone()),
+                _ => None,
+            };
+            let mut wire = wire.lock();
+            if !wire.is_fast {
+                let sink = Arc::clone(&sink);
+                let take_up = Box::new(move || sink(event));
+                return wire.arrivals.push_back(Arrival { take_up, sets: None, fires });
+            }
+            fires.iter().for_each(|path| drop(wire.watched.remove(path)));
+            drop(wire);
+            sink(event);
+        }))
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    fn report_delay(&self) -> Duration {
+        self.client.report_delay()
+    }
+
+    fn min_idle_for_ping(&self) -> Duration {
+        self.client.min_idle_for_ping()
+    }
+
+    fn owns_session(&self) -> bool {
+        self.client.owns_session()
+    }
+
+    fn close(&self) {
+        self.client.close();
+    }
+}
