@@ -44,6 +44,15 @@ struct Arrival {
     fires: Option<String>,
 }
 
+impl Wire {
+    /// The watch on this path has fired.
+    fn forget(&mut self, path: Option<&str>) {
+        if let Some(path) = path {
+            self.watched.remove(path);
+        }
+    }
+}
+
 impl SteppedClient {
     pub(crate) fn new(client: Arc<SimulatedClient>) -> Arc<SteppedClient> {
         let wire = Wire {
@@ -82,7 +91,7 @@ impl SteppedClient {
             let mut wire = self.wire.lock();
             let Some(arrival) = wire.arrivals.pop_front() else { return false };
             wire.watched.extend(arrival.sets.clone());
-            arrival.fires.iter().for_each(|path| drop(wire.watched.remove(path)));
+            wire.forget(arrival.fires.as_deref());
             arrival
         };
         (arrival.take_up)();
@@ -236,7 +245,7 @@ impl ZooKeeperClient for SteppedClient {
                 let take_up = Box::new(move || sink(event));
                 return wire.arrivals.push_back(Arrival { take_up, sets: None, fires });
             }
-            fires.iter().for_each(|path| drop(wire.watched.remove(path)));
+            wire.forget(fires.as_deref());
             drop(wire);
             sink(event);
         }))
