@@ -16,8 +16,9 @@ use crate::session::{
     Admission, CallKind, ConnectionNumber, Listing, ListingReader, Listings, Task, WatchOutcome,
 };
 
-/// About how long a lock must be held before its own znode is watched, and no longer. This saves a short hold a round
-/// trip. A deletion by another client is noticed after this delay plus one server notification.
+/// About how long, and no longer, a lock must be held before its znode is looked at. This saves a
+/// short hold a round trip. A deletion by another client is noticed after this delay plus one server
+/// notification.
 const OWN_WATCH_DELAY: Duration = Duration::from_millis(100);
 
 /// The interval between looks at an unreadable znode, whose watch the server may not report.
