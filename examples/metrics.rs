@@ -18,7 +18,7 @@ use std::{env, thread};
 use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use zookeeper_recipes_lock::events::{
-    Connected, EventHandler, GaveUp, HandedOver, LockAcquired, LockLost, LockReleased,
+    Connected, EventHook, GaveUp, HandedOver, LockAcquired, LockLost, LockReleased,
 };
 use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, Session};
 
@@ -29,7 +29,7 @@ const HOLD: Duration = Duration::from_millis(200);
 /// Passes the events on to the crate `metrics`.
 struct Metrics;
 
-impl EventHandler for Metrics {
+impl EventHook for Metrics {
     fn connected(&self, event: &Connected) {
         let server = event.server.clone().unwrap_or_default();
         counter!("zookeeper_connections_total", "server" => server).increment(1);
@@ -83,8 +83,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.parse()?))?;
     thread::spawn(move || serve(&listener, &endpoint));
 
-    let session = Session::builder(connect).replace_lost_sessions(true).connect()?;
-    session.set_event_handler(Arc::new(Metrics));
+    let session =
+        Session::builder(connect).replace_lost_sessions(true).event_hook(Arc::new(Metrics)).connect()?;
     let lock = BlockingWriteLock::new(&session, "/locks/metrics")?;
     loop {
         match lock.lock() {

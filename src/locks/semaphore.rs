@@ -52,7 +52,7 @@ const LEASES: &str = "leases";
 /// [`NamingScheme`](crate::NamingScheme) the options have. This does not read Curator's
 /// `SharedCountReader`. Curator's older `InterProcessSemaphore` uses another protocol.
 ///
-/// An [event handler](crate::events::EventHandler) sees both requests, the former as an exclusive lock
+/// An [event hook](crate::events::EventHook) sees both requests, the former as an exclusive lock
 /// and the latter as a [permit](crate::LockKind::Permit).
 ///
 /// ```no_run

@@ -138,7 +138,7 @@ struct State {
     reply_lost: bool,
     /// When the request was made, and later when it acquired the lock.
     since: Moment,
-    /// How many requests were ahead in the first listing; counted only for an event handler.
+    /// How many requests were ahead in the first listing; counted only for an event hook.
     number_ahead: Option<usize>,
     /// The replies in a row that could not be read.
     unreadable: u8,

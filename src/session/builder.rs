@@ -1,5 +1,6 @@
 //! [`SessionBuilder`]: how a session connects.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use crate::client::connect_string::ConnectString;
 use crate::connection::TlsConfig;
 use crate::connection::{Connection, ConnectionOptions, Credential};
 use crate::error::{LockError, Result};
+use crate::session::events::EventHook;
 use crate::session::runtime::{Runtime, Threads};
 use crate::wait::Wait;
 
@@ -37,8 +39,18 @@ pub struct SessionBuilder {
     max_tick: Duration,
     wait: Option<Wait>,
     credentials: Vec<Credential>,
+    event_hook: Option<Hook>,
     #[cfg(feature = "tls")]
     tls: Option<TlsConfig>,
+}
+
+#[derive(Clone)]
+struct Hook(Arc<dyn EventHook>);
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EventHook")
+    }
 }
 
 impl SessionBuilder {
@@ -50,6 +62,7 @@ impl SessionBuilder {
             max_tick: DEFAULT_TICK,
             wait: None,
             credentials: Vec::new(),
+            event_hook: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -113,6 +126,12 @@ impl SessionBuilder {
         SessionBuilder { tls: Some(tls), ..self }
     }
 
+    /// Has a hook receive what happens on the session and with its locks, from the first connection
+    /// on. See [`Session::set_event_hook`].
+    pub fn event_hook(self, hook: Arc<dyn EventHook>) -> SessionBuilder {
+        SessionBuilder { event_hook: Some(Hook(hook)), ..self }
+    }
+
     /// Sets how long [`connect`](SessionBuilder::connect) waits for a first server; for the session
     /// timeout by default. A [`Duration`] counts from this call.
     ///
@@ -140,7 +159,16 @@ impl SessionBuilder {
     ///   credential of [`auth`](SessionBuilder::auth).
     /// - [`Cancelled`](crate::LockError::Cancelled): by another thread.
     /// - [`Thread`](crate::LockError::Thread): no thread could be started.
-    pub fn connect(self) -> Result<Session> {
+    pub fn connect(mut self) -> Result<Session> {
+        let hook = self.event_hook.take();
+        let session = self.open()?;
+        if let Some(Hook(hook)) = hook {
+            session.set_event_hook(hook);
+        }
+        Ok(session)
+    }
+
+    fn open(self) -> Result<Session> {
         let session_timeout = self.session_timeout;
         check_timeout(session_timeout)?;
         let servers = ConnectString::parse(&self.connect_string)?;

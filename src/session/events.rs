@@ -1,4 +1,4 @@
-//! [`EventHandler`]: what happens on a session and with its locks, for metrics and audit logs.
+//! [`EventHook`]: what happens on a session and with its locks, for metrics and audit logs.
 //!
 //! Origin: the event handler of the connection pool `r2d2`, a trait whose methods do nothing unless
 //! they are overridden.
@@ -14,7 +14,7 @@ use crate::logging;
 use crate::panics::contain;
 use crate::recipe::kind::LockKind;
 
-/// How many events wait for a slow handler. Later ones are counted, and dropped.
+/// How many events wait for a slow hook. Later ones are counted, and dropped.
 const MAX_WAITING: usize = 10_000;
 
 #[cfg(test)]
@@ -22,31 +22,32 @@ mod tests;
 
 /// Receives what happens on a session and with its locks, for metrics and audit logs.
 ///
-/// Every method does nothing unless it is overridden. Set the handler by
-/// [`Session::set_event_handler`](crate::Session::set_event_handler).
+/// Every method does nothing unless it is overridden. Set the hook by
+/// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook), or for another client by
+/// [`Session::set_event_hook`](crate::Session::set_event_hook).
 ///
 /// The events arrive in order, one at a time, on a thread of the session, soon after they have
-/// happened. No lock of this crate is held meanwhile, so a handler may call the crate. A handler
+/// happened. No lock of this crate is held meanwhile, so a hook may call the crate. A hook
 /// that blocks delays only later events; if more than 10,000 wait for it, the next ones are dropped
-/// and [counted](EventHandler::missed). A panic is logged, and costs only its event.
+/// and [counted](EventHook::missed). A panic is logged, and costs only its event.
 ///
 /// `examples/metrics.rs` exports the events to Prometheus.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use zookeeper_recipes_lock::events::{EventHandler, LockLost};
+/// use zookeeper_recipes_lock::events::{EventHook, LockLost};
 ///
 /// #[derive(Default)]
 /// struct Losses(AtomicU64);
 ///
-/// impl EventHandler for Losses {
+/// impl EventHook for Losses {
 ///     fn lost(&self, event: &LockLost) {
 ///         self.0.fetch_add(1, Ordering::Relaxed);
 ///         eprintln!("lost {} after {:?}: {}", event.lock.dir, event.held, event.reason);
 ///     }
 /// }
 /// ```
-pub trait EventHandler: Send + Sync {
+pub trait EventHook: Send + Sync {
     /// A server serves the session: at first, and after each change of the connection.
     fn connected(&self, event: &Connected) {
         let _ = event;
@@ -97,7 +98,7 @@ pub trait EventHandler: Send + Sync {
         let _ = event;
     }
 
-    /// So many events were dropped, as too many waited for this handler.
+    /// So many events were dropped, as too many waited for this hook.
     fn missed(&self, events: u64) {
         let _ = events;
     }
@@ -127,7 +128,7 @@ pub struct LockOfEvent {
     pub kind: LockKind,
 }
 
-/// See [`EventHandler::joined`].
+/// See [`EventHook::joined`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Joined {
@@ -140,7 +141,7 @@ pub struct Joined {
     pub ahead: Option<usize>,
 }
 
-/// See [`EventHandler::acquired`].
+/// See [`EventHook::acquired`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockAcquired {
@@ -150,7 +151,7 @@ pub struct LockAcquired {
     pub waited: Duration,
 }
 
-/// See [`EventHandler::handed_over`].
+/// See [`EventHook::handed_over`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandedOver {
@@ -158,7 +159,7 @@ pub struct HandedOver {
     pub lock: LockOfEvent,
 }
 
-/// See [`EventHandler::released`].
+/// See [`EventHook::released`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockReleased {
@@ -168,7 +169,7 @@ pub struct LockReleased {
     pub held: Duration,
 }
 
-/// See [`EventHandler::lost`].
+/// See [`EventHook::lost`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockLost {
@@ -180,7 +181,7 @@ pub struct LockLost {
     pub held: Duration,
 }
 
-/// See [`EventHandler::gave_up`].
+/// See [`EventHook::gave_up`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GaveUp {
@@ -193,7 +194,7 @@ pub struct GaveUp {
     pub waited: Duration,
 }
 
-/// An event that waits for the handler.
+/// An event that waits for the hook.
 pub(crate) enum Event {
     Connected(Weak<Core>),
     Suspended,
@@ -207,18 +208,18 @@ pub(crate) enum Event {
     GaveUp(GaveUp),
 }
 
-/// The events of a session, on their way to the handler.
+/// The events of a session, on their way to the hook.
 pub(crate) struct Events {
-    handler: Arc<dyn EventHandler>,
+    hook: Arc<dyn EventHook>,
     mailbox: Mailbox<Event>,
     waiting: AtomicUsize,
     missed: AtomicU64,
 }
 
 impl Events {
-    pub(super) fn new(handler: Arc<dyn EventHandler>) -> Events {
+    pub(super) fn new(hook: Arc<dyn EventHook>) -> Events {
         let (waiting, missed) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Events { handler, mailbox: Mailbox::new(), waiting, missed }
+        Events { hook, mailbox: Mailbox::new(), waiting, missed }
     }
 
     /// Takes an event, in order. The caller may hold locks.
@@ -234,35 +235,35 @@ impl Events {
     fn deliver(&self) {
         self.mailbox.deliver(|event| {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.guarded(|handler| pass_on(handler, event));
+            self.guarded(|hook| pass_on(hook, event));
             let missed = self.missed.swap(0, Ordering::Relaxed);
             if missed > 0 {
-                self.guarded(|handler| handler.missed(missed));
+                self.guarded(|hook| hook.missed(missed));
             }
         });
     }
 
-    fn guarded(&self, call: impl FnOnce(&dyn EventHandler)) {
-        if let Err(message) = contain(|| call(&*self.handler)) {
-            logging::error!("an event handler panicked: {message}");
+    fn guarded(&self, call: impl FnOnce(&dyn EventHook)) {
+        if let Err(message) = contain(|| call(&*self.hook)) {
+            logging::error!("an event hook panicked: {message}");
         }
     }
 }
 
-fn pass_on(handler: &dyn EventHandler, event: Event) {
+fn pass_on(hook: &dyn EventHook, event: Event) {
     match event {
-        Event::Connected(core) => contact_of(&core).iter().for_each(|event| handler.connected(event)),
-        Event::Suspended => handler.suspended(),
-        Event::SessionLost(reason) => handler.session_lost(reason),
+        Event::Connected(core) => contact_of(&core).iter().for_each(|event| hook.connected(event)),
+        Event::Suspended => hook.suspended(),
+        Event::SessionLost(reason) => hook.session_lost(reason),
         Event::SessionReplaced(core) => {
-            contact_of(&core).iter().for_each(|event| handler.session_replaced(event))
+            contact_of(&core).iter().for_each(|event| hook.session_replaced(event))
         }
-        Event::Joined(event) => handler.joined(&event),
-        Event::Acquired(event) => handler.acquired(&event),
-        Event::HandedOver(event) => handler.handed_over(&event),
-        Event::Released(event) => handler.released(&event),
-        Event::Lost(event) => handler.lost(&event),
-        Event::GaveUp(event) => handler.gave_up(&event),
+        Event::Joined(event) => hook.joined(&event),
+        Event::Acquired(event) => hook.acquired(&event),
+        Event::HandedOver(event) => hook.handed_over(&event),
+        Event::Released(event) => hook.released(&event),
+        Event::Lost(event) => hook.lost(&event),
+        Event::GaveUp(event) => hook.gave_up(&event),
     }
 }
 
@@ -274,7 +275,7 @@ fn contact_of(core: &Weak<Core>) -> Option<Connected> {
 }
 
 impl Core {
-    /// Posts an event for the handler, if there is one. [`Core::deliver_events`] follows when the
+    /// Posts an event for the hook, if there is one. [`Core::deliver_events`] follows when the
     /// caller holds no lock.
     pub(crate) fn post_event(&self, event: impl FnOnce() -> Event) {
         if let Some(events) = self.events() {

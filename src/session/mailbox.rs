@@ -1,7 +1,7 @@
 //! [`Mailbox`]: delivers items in order, one at a time, outside every lock.
 //!
 //! Listeners are called this way: an item is posted under the lock that decides its order, and
-//! delivered after that lock is released. A handler may post again, or make another thread post,
+//! delivered after that lock is released. A hook may post again, or make another thread post,
 //! without a deadlock: the delivering thread takes the new item, too.
 
 use crate::lock_order::{Mutex, MutexGuard, rank::MAILBOX};

@@ -38,7 +38,7 @@ use crate::lock_order::{Mutex, rank::SESSION};
 pub use self::builder::SessionBuilder;
 pub use self::clock::Moment;
 pub(crate) use self::clock::{Clock, SystemClock};
-use self::events::{EventHandler, Events};
+use self::events::{EventHook, Events};
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use self::job::Job;
 pub(crate) use self::lease::{Admission, ConnectionNumber, Ownership};
@@ -269,12 +269,12 @@ impl Session {
         self.core().client().server()
     }
 
-    /// Has a handler receive what happens on the session and with its locks. The session, and those
-    /// that replace it, have one handler: returns `false` if there was one before, which stays.
+    /// Has a hook receive what happens on the session and with its locks. The session, and those
+    /// that replace it, have one hook: returns `false` if there was one before, which stays.
     ///
-    /// If the session is connected, the handler gets that as the first event.
-    pub fn set_event_handler(&self, handler: Arc<dyn EventHandler>) -> bool {
-        self.handle.set_events(Arc::new(Events::new(handler)))
+    /// If the session is connected, the hook gets that as the first event.
+    pub fn set_event_hook(&self, hook: Arc<dyn EventHook>) -> bool {
+        self.handle.set_events(Arc::new(Events::new(hook)))
     }
 
     /// Closes the session: its locks are released, waiting calls return an error, listeners and

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{Sender, unbounded};
 use zookeeper::ZooKeeper;
+use zookeeper_recipes_lock::events::{Connected, EventHook};
 use zookeeper_recipes_lock::{
     Acl, BlockingWriteLock, CreateMode, LockError, LockOptions, Permissions, ProtocolSupport, Session,
     SessionState, WriteLock,
@@ -303,6 +304,25 @@ fn session_with_refused_credentials_is_closed_at_the_server() {
     let begun = Instant::now();
     eventually("the session is closed", || server.session_count() == 0);
     assert!(begun.elapsed() < LONG, "before it expires");
+}
+
+struct Contacts(Sender<Option<i64>>);
+
+impl EventHook for Contacts {
+    fn connected(&self, event: &Connected) {
+        let _ = self.0.send(event.session_id);
+    }
+}
+
+#[test]
+fn hook_of_the_builder_gets_the_first_contact() {
+    let server = Server::start();
+    let (sender, contacts) = unbounded();
+    for replaces in [false, true] {
+        let builder = Session::builder(server.connect_string()).replace_lost_sessions(replaces);
+        let session = builder.event_hook(Arc::new(Contacts(sender.clone()))).connect().unwrap();
+        assert_eq!(contacts.recv_timeout(LONG).unwrap(), session.id());
+    }
 }
 
 #[test]

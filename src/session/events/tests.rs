@@ -1,4 +1,4 @@
-//! What handlers receive, and that a bad one harms nobody.
+//! What hooks receive, and that a bad one harms nobody.
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
@@ -33,7 +33,7 @@ impl Recorder {
     }
 }
 
-impl EventHandler for Recorder {
+impl EventHook for Recorder {
     fn connected(&self, _event: &Connected) {
         self.record(Seen::Connected);
     }
@@ -85,7 +85,7 @@ fn session(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session, Recei
 
 fn record(session: &Session) -> Receiver<Seen> {
     let (seen, events) = unbounded();
-    assert!(session.set_event_handler(Arc::new(Recorder(seen))));
+    assert!(session.set_event_hook(Arc::new(Recorder(seen))));
     assert_eq!(next(&events), Seen::Connected);
     events
 }
@@ -162,20 +162,20 @@ fn cohort_lock_reports_what_it_hands_over() {
 }
 
 #[test]
-fn second_handler_is_refused() {
+fn second_hook_is_refused() {
     let server = SimulatedZooKeeper::new();
     let (_client, session, events) = session(&server);
     let (seen, of_second) = unbounded();
-    assert!(!session.set_event_handler(Arc::new(Recorder(seen))));
+    assert!(!session.set_event_hook(Arc::new(Recorder(seen))));
     drop(BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap());
     assert!(matches!(next(&events), Seen::Acquired(_)));
     assert!(of_second.is_empty());
 }
 
 #[test]
-fn handler_that_panics_costs_only_its_events() {
+fn hook_that_panics_costs_only_its_events() {
     struct Panics(Sender<()>);
-    impl EventHandler for Panics {
+    impl EventHook for Panics {
         fn acquired(&self, _event: &LockAcquired) {
             panic!("on purpose");
         }
@@ -187,7 +187,7 @@ fn handler_that_panics_costs_only_its_events() {
     let server = SimulatedZooKeeper::new();
     let session = Session::from_client(server.connect(LONG)).unwrap();
     let (released, releases) = unbounded();
-    session.set_event_handler(Arc::new(Panics(released)));
+    session.set_event_hook(Arc::new(Panics(released)));
     for _ in 0..3 {
         BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap().unlock().unwrap();
         next(&releases);
@@ -195,12 +195,12 @@ fn handler_that_panics_costs_only_its_events() {
 }
 
 #[test]
-fn handler_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
+fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     struct Blocks {
         go: Receiver<()>,
         missed: Sender<u64>,
     }
-    impl EventHandler for Blocks {
+    impl EventHook for Blocks {
         fn acquired(&self, _event: &LockAcquired) {
             let _ = self.go.recv_timeout(deadline());
         }
@@ -212,7 +212,7 @@ fn handler_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     let server = SimulatedZooKeeper::new();
     let session = Session::from_client(server.connect(LONG)).unwrap();
     let ((goes, go), (missed, misses)) = (unbounded(), unbounded());
-    session.set_event_handler(Arc::new(Blocks { go, missed }));
+    session.set_event_hook(Arc::new(Blocks { go, missed }));
     let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
     let core = session.core();
     for _ in 0..MAX_WAITING + 5 {
