@@ -9,3 +9,5 @@ mod lock;
 mod wire;
 
 pub(crate) use self::lock::FloorLock;
+#[allow(unused_imports, reason = "each benchmark uses a part")]
+pub(crate) use self::wire::Wire;

@@ -86,6 +86,13 @@ impl Wire {
         self.read_children()
     }
 
+    /// Receives a listing, whose names it leaves as they are.
+    pub(crate) fn receive_listing(&mut self, dir: &str) {
+        self.get_children(dir);
+        self.send();
+        assert_eq!(self.read_reply().error(), 0, "listing {dir}");
+    }
+
     /// Reads a znode and sets a watch on it. Returns `false` if it does not exist.
     pub(crate) fn watch(&mut self, path: &str) -> bool {
         let frame = self.begin_request(OP_GET_DATA);

@@ -4,11 +4,12 @@
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, unbounded};
 use zookeeper_recipes_lock::{BlockingWriteLock, LockListener, LockOptions, Session, WriteLock};
 
+use crate::floor::Wire;
 use crate::footprint::Size;
 use crate::measure::Plan;
 use crate::table::{print_numbers, print_title};
@@ -21,6 +22,7 @@ pub(crate) const CHILD: &str = "--queue-of";
 const JOINING: usize = 8;
 /// Created first, so that shared buffers and threads have reached their size.
 const WARM_UP: usize = 100;
+const LISTINGS: usize = 21;
 
 const AIM_JOINED: f64 = 2_000.0;
 const AIM_PASSED: f64 = 1_000.0;
@@ -38,7 +40,7 @@ impl LockListener for Turn {
 }
 
 pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize, sessions: usize) {
-    let measured: Vec<[f64; 3]> =
+    let measured: Vec<[f64; 4]> =
         (0..plan.footprints.min(3)).map(|_| measure_in_child(connect_string, waiting, sessions)).collect();
     let of = |index: usize| measured.iter().map(|numbers| numbers[index]).collect::<Vec<f64>>();
     let of_sessions = if sessions == 1 { "1 session".to_owned() } else { format!("{sessions} sessions") };
@@ -50,11 +52,12 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, waiting: usize, sessions: u
     } else {
         print_numbers("joined per second", &of(0), "-", |_| true);
         print_numbers("hand-overs per second", &of(1), "-", |_| true);
+        print_numbers("µs for half a listing, bare socket", &of(3), "-", |_| true);
     }
     print_numbers("resident bytes per waiter", &of(2), "< 4096", |bytes| bytes < AIM_BYTES);
 }
 
-fn measure_in_child(connect_string: &str, waiting: usize, sessions: usize) -> [f64; 3] {
+fn measure_in_child(connect_string: &str, waiting: usize, sessions: usize) -> [f64; 4] {
     let this_program = std::env::current_exe().expect("the system knows this program's path");
     let output = Command::new(this_program)
         .args([CHILD, connect_string, &waiting.to_string(), &sessions.to_string()])
@@ -66,8 +69,9 @@ fn measure_in_child(connect_string: &str, waiting: usize, sessions: usize) -> [f
     numbers.try_into().unwrap_or_else(|_| panic!("the measured process printed {text:?}"))
 }
 
-/// The measured process: prints how many joined per second and acquired per second, and the bytes
-/// per waiter.
+/// The measured process: prints how many joined per second and acquired per second, the bytes per
+/// waiter, and the microseconds in which a bare socket receives half of a listing: the queue is half
+/// as long on average while it drains.
 pub(crate) fn child(connect_string: &str, waiting: &str, sessions: &str) {
     let number = |text: &str| text.parse::<usize>().expect("it is a number");
     let (waiting, sessions) = (number(waiting), number(sessions));
@@ -83,6 +87,7 @@ pub(crate) fn child(connect_string: &str, waiting: &str, sessions: &str) {
     let locks = join(&sessions, &dir, waiting, &sender);
     let joining = begun.elapsed();
     let bytes = (Size::now().resident_kib - before.resident_kib) * 1024.0 / waiting as f64;
+    let half_a_listing = receive_a_listing(connect_string, &dir) / 2.0;
 
     guard.unlock().expect("it was held");
     let first = turns.recv().expect("the first acquires");
@@ -93,8 +98,26 @@ pub(crate) fn child(connect_string: &str, waiting: &str, sessions: &str) {
     }
     let passing = begun.elapsed();
     let per_second = |count: usize, time: std::time::Duration| count as f64 / time.as_secs_f64();
-    println!("{} {} {bytes}", per_second(waiting, joining), per_second(waiting - 1, passing));
+    println!(
+        "{} {} {bytes} {half_a_listing}",
+        per_second(waiting, joining),
+        per_second(waiting - 1, passing)
+    );
     sessions.iter().for_each(Session::close);
+}
+
+/// The median time in which a bare socket receives a listing, in microseconds.
+fn receive_a_listing(connect_string: &str, dir: &str) -> f64 {
+    let mut wire = Wire::connect(connect_string, Duration::from_secs(30));
+    let mut times: Vec<f64> = (0..LISTINGS)
+        .map(|_| {
+            let begun = Instant::now();
+            wire.receive_listing(dir);
+            begun.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[LISTINGS / 2]
 }
 
 /// Joins with requests of all sessions in turn.

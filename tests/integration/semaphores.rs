@@ -78,8 +78,9 @@ fn waiters_cost_one_watch_on_the_permits() {
             .collect();
         observer.await_children("/pool/locks", sessions.len());
         observer.await_children("/pool/leases", PERMITS as usize + 1);
-        // On the children, on each permit and on the first turn; the others wait for a turn each.
-        let watches = PERMITS as usize + sessions.len() + 1;
+        // On the children, on each permit, and on each turn by its own session and by up to two that
+        // wait behind it.
+        let watches = 1 + PERMITS as usize + (1 + 2 + 3);
         eventually("all wait", || server.watch_count() == watches);
         drop(held);
         for waiter in waiting {
