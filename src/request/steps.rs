@@ -382,15 +382,19 @@ impl Request {
         Next::Park
     }
 
-    /// Counts a reply that could not be read. Returns whether to look again: the next one may be
-    /// readable. An owner does not give up its lock for this.
+    /// Whether to look again after an error that is no outage. An owner does: its lease, not the
+    /// look, says that it owns. A waiter does where a reply cannot be read, which it counts: the next
+    /// one may be readable.
     fn tolerates(&self, error: ZkError) -> bool {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Owner { .. }) {
+            return true;
+        }
         if error != ZkError::MarshallingError {
             return false;
         }
-        let mut state = self.state.lock();
         state.unreadable = state.unreadable.saturating_add(1);
-        matches!(state.phase, Phase::Owner { .. }) || state.unreadable < MAX_UNREADABLE
+        state.unreadable < MAX_UNREADABLE
     }
 
     /// Delivers the posted events on a callback thread.

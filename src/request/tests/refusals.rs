@@ -139,3 +139,41 @@ fn look_at_an_unreadable_znode_that_goes_leaves_no_watch() {
     assert_eq!(fixture.client.pending_faults(), 0);
     eventually("no watch is left", || zk.watch_count() == 0);
 }
+
+#[test]
+fn all_who_wait_for_a_refused_request_get_the_same_error() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let fixture = Fixture::join(&zk);
+    let (lock, _calls) = fixture.listening();
+    let lock = Arc::new(lock);
+    let (other, second) = (Arc::clone(&lock), unbounded());
+    // The second thread comes while the first one's request is being created.
+    fixture.client.before_next(SimOperation::Create, move || {
+        let request = other.current().lock().clone().unwrap();
+        let (holders, waits) = (Arc::strong_count(&request), Arc::clone(&other));
+        let waiter = in_background(move || waits.lock().map_err(|error| error.to_string()));
+        eventually("it waits for the same request", || Arc::strong_count(&request) > holders);
+        second.0.send(waiter).unwrap();
+    });
+    fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
+    let error = lock.lock().unwrap_err();
+    assert!(error.is_access_denied(), "{error}");
+    let waiter = next(&second.1);
+    assert_eq!(next(&waiter), Err(error.to_string()));
+}
+
+#[test]
+fn owner_whose_look_is_refused_keeps_its_lock_and_looks_again() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let lock = fixture.blocking();
+    let result = lock.with_lock(|guard| {
+        fixture.client.fail_next(SimOperation::GetData, Effect::Before, ZkError::Other(-200));
+        eventually("the look is refused", || fixture.client.pending_faults() == 0);
+        zk.clear_log();
+        eventually("it looks again", || zk.calls(SimOperation::GetData) > 0);
+        guard.is_owner()
+    });
+    assert!(result.unwrap());
+}
