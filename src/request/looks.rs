@@ -328,8 +328,9 @@ impl Request {
     /// Moves an owner whose lease has not ended to the epoch of the connection on which its znode
     /// was seen; `false` if the lease has ended.
     fn renew(&self, connection: ConnectionNumber) -> bool {
-        let now = self.core.now();
         let mut held_under = self.held_under.lock();
+        // Under the mutex: whoever has asked before may have seen the lease end.
+        let now = self.core.now();
         match &mut *held_under {
             Some(held) if !held.covers(now) => false,
             Some(held) => {
