@@ -245,8 +245,9 @@ impl Session {
         changes
     }
 
-    /// Returns the session timeout that the server granted on the present connection. Each server
-    /// grants its own.
+    /// Returns the session timeout that counts: the shortest that a server has granted since the
+    /// session was opened. Each server grants its own on every connection. A longer one than before
+    /// does not count, because a new leader of the ensemble goes by the one of the session's creation.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.core().session_timeout()

@@ -95,7 +95,7 @@ impl Lease {
             true => self.unconfirmed.back().map_or(never, |pair| pair.sent),
             false => write,
         };
-        let least = write.after(self.counting_timeout() / MIN_PERIOD_DIVISOR);
+        let least = write.after(self.granted.session_timeout / MIN_PERIOD_DIVISOR);
         let due = write.min(touched).after(self.period()).max(least);
         let spared = self.owned_since.after(self.period());
         let may_wait = spared.after(self.outage() / 2) <= self.current.end();
@@ -115,7 +115,7 @@ impl Lease {
         let spare = self.span().saturating_sub(self.granted.report_delay);
         let (part, whole) = OUTAGE;
         let (part_of_spare, whole_spare) = MAX_OUTAGE_OF_SPARE;
-        (self.counting_timeout() / whole * part).min(spare / whole_spare * part_of_spare)
+        (self.granted.session_timeout / whole * part).min(spare / whole_spare * part_of_spare)
     }
 
     // ---- on a connection that wants to be left alone
@@ -132,7 +132,7 @@ impl Lease {
     }
 
     fn slack(&self) -> Duration {
-        self.counting_timeout() / SLACK_DIVISOR
+        self.granted.session_timeout / SLACK_DIVISOR
     }
 
     /// Asks for a confirmation of the newest pair that can be confirmed before the lease ends;

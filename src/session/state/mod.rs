@@ -161,7 +161,11 @@ impl Core {
     }
 
     fn on_taken_up(self: &Arc<Self>, session_timeout: Duration, at: Moment) {
-        let epochs_end = self.update(|status, _now| status.taken_up(session_timeout, at));
+        let epochs_end = self.update(|status, now| {
+            let epochs_end = status.taken_up(session_timeout, at);
+            self.schedule_next_tick(status, now);
+            epochs_end
+        });
         self.check_leases_at(epochs_end);
     }
 

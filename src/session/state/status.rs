@@ -173,7 +173,7 @@ impl Status {
     /// [`connected`](Status::connected).
     pub(super) fn taken_up(&mut self, session_timeout: Duration, now: Moment) -> Option<Moment> {
         let after = if let Contact::Lost { at } = self.contact { at } else { now };
-        self.lease.taken_up(session_timeout, after)
+        self.lease.taken_up(session_timeout, after, now)
     }
 
     /// Contact was lost. Returns the lease that was current until now; `None` when there was no
