@@ -316,7 +316,11 @@ impl Lease {
 
     /// Contact was lost: what is proven from now on belongs to a new epoch.
     pub(crate) fn disconnected(&mut self, now: Moment) {
-        self.contact(now);
+        // What ends a connection may be silence. Without reports of pings, there may have been contact
+        // that nobody has noticed.
+        if self.is_always_proven {
+            self.contact(now);
+        }
         self.begin_connection();
         self.is_connected = false;
         if !self.over {

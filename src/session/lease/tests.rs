@@ -412,3 +412,11 @@ fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
     lease.finish();
     assert!(!first.covers(second(4)) && !second_epoch.covers(second(4)));
 }
+
+#[test]
+fn silence_before_a_disconnect_is_no_contact() {
+    let mut lease = opened().0.proven_for_owners_only();
+    // The last sign of the server was at 0; the connection was left for its silence at 12.
+    lease.disconnected(second(12));
+    assert_eq!(lease.given_up_at(), second(0).after(TIMEOUT));
+}
