@@ -33,13 +33,13 @@ type AfterLook = fn(&Arc<Request>, ZNodePath, ConnectionNumber, WatchOutcome) ->
 
 impl Request {
     /// Acts on the listing that was asked for, or asks for one, which wakes the request.
-    pub(super) fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
+    pub(super) fn evaluate(self: &Arc<Self>, znode: &ZNodePath, may_own: bool) -> Next {
         let listing = self.state.lock().listing.take();
         if let Some(listing) = listing {
             return self.decide(znode, &listing);
         }
         let reader: Weak<Request> = Arc::downgrade(self);
-        Listings::ask(&self.core, &self.spec.dir, self.id, reader);
+        Listings::ask(&self.core, &self.spec.dir, self.id, reader, may_own);
         Next::Park
     }
 

@@ -88,6 +88,8 @@ pub(crate) struct Lease {
     owned_since: Moment,
     /// Whether the lease is kept proven even while no lock is held.
     is_always_proven: bool,
+    /// Whether a write was ever answered, on whichever connection.
+    was_proven: bool,
 }
 
 /// A request and its answer, or two: the first sending and the last answer. The ensemble had it in
@@ -143,6 +145,7 @@ impl Lease {
             owners: Owners::default(),
             owned_since: Moment::from_nanos(0),
             is_always_proven: true,
+            was_proven: false,
         }
     }
 
@@ -174,14 +177,12 @@ impl Lease {
         self.last_contact.after(self.granted.session_timeout)
     }
 
-    /// Until when the last answered request shows that there is contact: a write, where the lease
-    /// is kept proven. Nothing does before the first write on the connection was answered, as a
-    /// server that has lost its leader answers reads. A lease needs more than this.
+    /// Until when the last sign of the other side shows that there is contact. Where the lease is
+    /// kept proven, that is a write on the present connection, as a server that has lost its leader
+    /// answers reads. A lease needs more than this.
     pub(crate) fn contact_holds_until(&self) -> Moment {
-        let Some(write) = self.last_write else { return Moment::from_nanos(0) };
-        let other = self.last.filter(|_| !self.is_kept_proven());
-        let sent = other.map_or(write, |last| last.sent.max(write));
-        self.end_of_proof(sent)
+        let sign = if self.is_kept_proven() { self.last_write } else { Some(self.last_contact) };
+        sign.map_or(Moment::from_nanos(0), |sign| self.end_of_proof(sign))
     }
 
     /// Whether a lock is held.
@@ -189,9 +190,11 @@ impl Lease {
         self.owners.any()
     }
 
-    /// Whether writes keep the lease from ending. Otherwise it lapses, until a request writes.
-    fn is_kept_proven(&self) -> bool {
-        self.is_always_proven || self.owners.any()
+    /// Whether writes keep the lease from ending, the first of them as soon as there is contact.
+    /// Otherwise it lapses, until a request writes. The first write of a session shows that a server
+    /// really serves it.
+    pub(crate) fn is_kept_proven(&self) -> bool {
+        self.is_always_proven || self.owners.any() || !self.was_proven
     }
 
     pub(crate) fn last_contact(&self) -> Moment {
@@ -389,6 +392,7 @@ impl Lease {
             return false;
         }
         self.last_write = self.last_write.max(Some(sending.at));
+        self.was_proven = true;
         let proven = self.proven_by(sending);
         self.taken_up_after = None;
         if let Some(confirmed) = sending.confirms {

@@ -147,16 +147,16 @@ impl Core {
     }
 
     fn on_connect(self: &Arc<Self>, granted: Granted, at: Moment) {
-        let (has_ended, epochs_end) =
+        let (has_ended, (epochs_end, must_look)) =
             self.update(|status, _now| (status.has_ended(), status.connected(granted, at)));
         self.check_leases_at(epochs_end);
-        if has_ended {
-            // Only deletions on a session that outlives us are left; no proof is needed for those.
-            self.notify_all_participants(Notification::Reconnected);
-        } else {
+        if !has_ended {
             self.report_contact();
-            // The proof that this makes due wakes the participants when it has come.
+            // A proof that this makes due wakes the participants when it has come.
             self.tick();
+        }
+        if must_look {
+            self.notify_all_participants(Notification::Reconnected);
         }
     }
 

@@ -144,7 +144,14 @@ fn no_keep_alive_is_due_while_no_lock_is_held() {
         assert!(!lease.is_keep_alive_due(quiet, second(200)));
         lease.disconnected(second(201));
         lease.connected(granted(TIMEOUT, REPORT), Some(second(201)), second(202));
-        assert!(lease.is_keep_alive_due(quiet, second(202)), "the first proof on the connection");
+        assert!(!lease.is_keep_alive_due(quiet, second(202)), "there is nothing to prove");
+        assert_eq!(lease.contact_holds_until(), second(202 + 31));
+        lease.write(second(203), second(203));
+        let _owner = lease.take(second(203)).unwrap();
+        lease.disconnected(second(204));
+        lease.connected(granted(TIMEOUT, REPORT), Some(second(204)), second(205));
+        assert!(lease.is_keep_alive_due(quiet, second(205)), "the first proof on the connection");
+        assert!(lease.contact_holds_until() < second(205));
     }
 }
 
