@@ -134,6 +134,8 @@ struct State {
     is_deleted: bool,
     /// A listing that another request has made.
     listing: Option<Arc<Listing>>,
+    /// The next look is due to a reconnect, which is no reason to expect the lock.
+    has_reconnected: bool,
     /// The reply to a create was lost once.
     reply_lost: bool,
     /// When the request was made, and later when it acquired the lock.
@@ -220,6 +222,7 @@ impl Request {
                 ahead: Ahead::default(),
                 is_deleted: false,
                 listing: None,
+                has_reconnected: false,
                 reply_lost: false,
                 since,
                 number_ahead: None,
@@ -439,7 +442,11 @@ impl Participant for Request {
                 self.wake();
             }
             Notification::Reconnected => {
-                self.forget_watches(&mut self.state.lock());
+                {
+                    let mut state = self.state.lock();
+                    state.has_reconnected = true;
+                    self.forget_watches(&mut state);
+                }
                 self.wake();
             }
             // A request that is still joining is repeated by its retry policy.

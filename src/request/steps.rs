@@ -158,9 +158,10 @@ impl Request {
             Verify(ZNodePath),
         }
         let present = self.core.connection();
-        let step = {
-            let state = self.state.lock();
-            match &state.phase {
+        let (step, may_own) = {
+            let mut state = self.state.lock();
+            let may_own = !std::mem::take(&mut state.has_reconnected);
+            let step = match &state.phase {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
                 Phase::Queued { .. } | Phase::Owner { .. } if state.is_deleted => Step::Lose,
                 Phase::Queued { znode, .. } => match &state.watched {
@@ -176,12 +177,13 @@ impl Request {
                 },
                 Phase::Owner { znode, .. } => Step::Verify(znode.clone()),
                 Phase::Ended { .. } => return Next::Park,
-            }
+            };
+            (step, may_own)
         };
         match step {
             Step::Join { unconfirmed: true } => self.block(Request::find_again),
             Step::Join { unconfirmed: false } => self.join(),
-            Step::Evaluate(znode) => self.evaluate(&znode),
+            Step::Evaluate(znode) => self.evaluate(&znode, may_own),
             Step::Count(znode) => self.count(znode),
             Step::Lose => {
                 self.lose(LossReason::NodeDeleted);

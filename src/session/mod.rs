@@ -71,13 +71,13 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// In contact, the first write on the connection was answered, and a request was answered that
-    /// was sent less than 31/32 of the session timeout ago. While a lock is held, that request must
-    /// be a write. Otherwise a read counts, and so does a ping, if the client
-    /// [reports its pings](ZooKeeperClient::reports_pings).
+    /// In contact, and the server has given a sign less than 31/32 of the session timeout ago. While
+    /// a lock is held, that sign must be the answer to a write on the present connection, counted
+    /// from its sending; and so it must on a session whose client does not
+    /// [report its pings](ZooKeeperClient::reports_pings), and for the first sign of any session.
     Connected,
-    /// Out of contact, or no such request was answered for too long. The session may live; locks
-    /// held are still owned until their lease ends.
+    /// Out of contact, or no such sign for too long. The session may live; locks held are still owned
+    /// until their lease ends.
     Suspended,
     /// The session has ended and cannot come back, nor can any lock or request made on it. Connect
     /// a new one.
@@ -245,8 +245,9 @@ impl Session {
         changes
     }
 
-    /// Returns the session timeout that the server granted on the present connection. Each server
-    /// grants its own.
+    /// Returns the session timeout that counts: the shortest that a server has granted since the
+    /// session was opened. Each server grants its own on every connection. A longer one than before
+    /// does not count, because a new leader of the ensemble goes by the one of the session's creation.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.core().session_timeout()

@@ -48,7 +48,7 @@ use self::traffic::{Traffic, Unsent};
 use self::watches::Watches;
 use super::codec::{Frames, Password, Request};
 use super::credential::Credential;
-use crate::client::{ZkError, ZkResult};
+use crate::client::{Granted, ZkError, ZkResult};
 use crate::session::Moment;
 
 pub(crate) use super::codec::Reply;
@@ -56,7 +56,8 @@ pub(crate) use super::codec::Reply;
 /// What a connection is configured with.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// The session timeout to ask for.
+    /// The session timeout to ask for. Once a server has opened the session, the shortest that one has
+    /// granted is asked for.
     pub(crate) session_timeout: Duration,
     /// Presented on every connection before anything else.
     pub(crate) credentials: Vec<Credential>,
@@ -87,9 +88,10 @@ pub(crate) enum Event {
     TakenUp {
         session_timeout: Duration,
     },
-    /// A server serves the session, and grants this.
+    /// A server serves the session, and grants this; the session timeout is the shortest that one
+    /// has granted since the creation.
     Connected {
-        session_timeout: Duration,
+        granted: Granted,
         session_id: i64,
     },
     Disconnected,
@@ -116,7 +118,7 @@ enum Phase {
     Pausing { until: Moment },
     Opening { give_up_at: Moment },
     Greeting { give_up_at: Moment },
-    Authenticating { unanswered: usize, give_up_at: Moment },
+    Authenticating { granted: Granted, unanswered: usize, give_up_at: Moment },
     Serving(Serving),
     Ended,
 }
