@@ -178,8 +178,29 @@ fn reply_without_a_request(mut stream: TcpStream) -> io::Result<()> {
     send_and_wait(&stream, &reply.concat())
 }
 
+fn next_frame(mut stream: &TcpStream) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut frame)?;
+    Ok(frame)
+}
+
+/// Opens a session with the timeout that is asked for, and replies to pings alone.
+fn reply_to_pings_alone(mut stream: TcpStream) -> io::Result<()> {
+    let request = next_frame(&stream)?;
+    let accepted = [&37_i32.to_be_bytes()[..], &[0; 4], &request[12..16], &[7; 8]];
+    stream.write_all(&[&accepted.concat()[..], &16_i32.to_be_bytes(), &[7; 16], &[0]].concat())?;
+    loop {
+        let request = next_frame(&stream)?;
+        if request[4..8] == 11_i32.to_be_bytes() {
+            stream.write_all(&[&16_i32.to_be_bytes()[..], &request[..4], &[0; 12]].concat())?;
+        }
+    }
+}
+
 /// The servers, each with a part of the error.
-fn odd_servers() -> [(&'static str, String, &'static str); 9] {
+fn odd_servers() -> [(&'static str, String, &'static str); 10] {
     let no_server = "is no ZooKeeper server";
     [
         (
@@ -195,6 +216,7 @@ fn odd_servers() -> [(&'static str, String, &'static str); 9] {
         ("an empty frame", odd_server(|stream| send_and_wait(&stream, &[0; 4])), no_server),
         ("half an answer", odd_server(|stream| send_and_wait(&stream, &[0, 0, 0, 37, 0, 0])), "no answer"),
         ("a reply without a request", odd_server(reply_without_a_request), ""),
+        ("replies to pings alone", odd_server(reply_to_pings_alone), ""),
     ]
 }
 
@@ -224,6 +246,22 @@ fn serving_server_is_found_beside_one_that_is_none() {
                     let session = session.unwrap_or_else(|error| panic!("{case}: {error}"));
                     assert_locks(&session, "beside-none");
                 }
+            });
+        }
+    });
+}
+
+#[test]
+fn serving_server_is_found_in_a_list_of_servers_that_reply_to_pings_alone() {
+    let odd: Vec<String> = (0..3).map(|_| odd_server(reply_to_pings_alone)).collect();
+    let servers = format!("{},{}", odd.join(","), server::shared().connect_string());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let builder = Session::builder(&*servers).session_timeout(Duration::from_secs(4));
+                // The limit ends the test, not the wait.
+                let session = builder.wait_for_server(deadline()).connect().unwrap();
+                assert_locks(&session, "pings-alone");
             });
         }
     });

@@ -38,6 +38,8 @@ struct Sent<C> {
 #[derive(Debug)]
 enum Purpose<C> {
     Caller(C),
+    /// Sent at that moment.
+    Ping(Moment),
     SetWatches,
     /// The outcome makes no difference: what is left of a watch is ignored.
     RemoveWatches,
@@ -79,6 +81,7 @@ impl<C> Traffic<C> {
 
     fn send_for(&mut self, purpose: Purpose<C>, request: &Request<'_>, outgoing: &mut Vec<u8>) {
         let xid = match purpose {
+            Purpose::Ping(_) => XID_PING,
             Purpose::SetWatches => XID_SET_WATCHES,
             _ => self.next_xid(),
         };
@@ -97,6 +100,10 @@ impl<C> Traffic<C> {
             OpCode::Create2 if self.is_before_3_5 => OpCode::Create,
             operation => operation,
         }
+    }
+
+    fn send_ping(&mut self, now: Moment, outgoing: &mut Vec<u8>) {
+        self.send_for(Purpose::Ping(now), &Request::Ping, outgoing);
     }
 
     pub(super) fn send_watches(&mut self, request: &Request<'_>, outgoing: &mut Vec<u8>) {
@@ -154,7 +161,7 @@ impl<C> Traffic<C> {
     pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
         std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
             Purpose::Caller(continuation) => Some(continuation),
-            Purpose::SetWatches | Purpose::RemoveWatches | Purpose::Close => None,
+            Purpose::Ping(_) | Purpose::SetWatches | Purpose::RemoveWatches | Purpose::Close => None,
         })
     }
 }
@@ -181,12 +188,13 @@ fn table_of(operation: OpCode, result: &ZkResult<Reply>) -> Option<Table> {
 impl<C> Machine<C> {
     pub(super) fn ping(&mut self, now: Moment) {
         let Phase::Serving(serving) = &mut self.phase else { return };
-        if serving.ping_under_way.is_some() || now < serving.next_ping {
+        if now < serving.next_ping {
             return;
         }
-        Request::Ping.encode(XID_PING, &mut self.outgoing);
-        serving.ping_under_way = Some(now);
+        // Even if the last one is not answered: a long answer ahead of it may take its time, and the
+        // server ends a session that it does not hear of.
         serving.next_ping = now.after(self.pacing.ping_interval());
+        self.traffic.send_ping(now, &mut self.outgoing);
     }
 
     /// Reads every frame that has arrived.
@@ -218,20 +226,23 @@ impl<C> Machine<C> {
             Phase::Authenticating { .. } => self.read_authentication(now, frame),
             Phase::Serving(_) => {
                 self.last_heard = self.last_heard.max(now);
-                self.read_served(frame)
+                self.read_served(now, frame)
             }
             // A server speaks only when it was greeted.
             Phase::Pausing { .. } | Phase::Opening { .. } | Phase::Ended => Err(Malformed),
         }
     }
 
-    fn read_served(&mut self, frame: &[u8]) -> Result<(), Malformed> {
+    fn read_served(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
         let (header, body) = ReplyHeader::decode(frame).map_err(|_| Malformed)?;
-        match header.xid {
-            XID_EVENT => self.read_event(body),
-            XID_PING => self.read_pong(),
-            _ => self.read_reply(header, body),
+        if header.xid == XID_EVENT {
+            return self.read_event(body);
         }
+        self.read_reply(header, body)?;
+        if let Phase::Serving(serving) = &mut self.phase {
+            serving.progressed(now);
+        }
+        Ok(())
     }
 
     fn read_event(&mut self, body: &[u8]) -> Result<(), Malformed> {
@@ -248,16 +259,14 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    fn read_pong(&mut self) -> Result<(), Malformed> {
-        let Phase::Serving(serving) = &mut self.phase else { return Err(Malformed) };
-        let sent = serving.ping_under_way.take().ok_or(Malformed)?;
-        self.post(Event::PingAnswered { sent });
-        Ok(())
-    }
-
     fn read_reply(&mut self, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
         let sent = self.traffic.sent.front().ok_or(Malformed)?;
-        if sent.xid != header.xid && !matches!(sent.purpose, Purpose::SetWatches) {
+        // Servers may answer the setting of watches with another number.
+        let is_next = match sent.purpose {
+            Purpose::SetWatches => header.xid != XID_PING,
+            _ => header.xid == sent.xid,
+        };
+        if !is_next {
             return Err(Malformed);
         }
         let decoded = match header.error {
@@ -290,7 +299,7 @@ impl<C> Machine<C> {
     fn finish(&mut self, header: ReplyHeader, result: ZkResult<Reply>) -> Result<(), Malformed> {
         let Sent { operation, watch, purpose, .. } = self.traffic.sent.pop_front().ok_or(Malformed)?;
         // Until all watches are set again, events from before may be missing.
-        if !matches!(purpose, Purpose::SetWatches) {
+        if !matches!(purpose, Purpose::SetWatches | Purpose::Ping(_)) {
             self.identity.last_zxid = self.identity.last_zxid.max(header.zxid);
         }
         if let Some((table, path)) = table_of(operation, &result).zip(watch) {
@@ -299,6 +308,9 @@ impl<C> Machine<C> {
         let is_expired = result == Err(ZkError::SessionExpired);
         match purpose {
             Purpose::Caller(continuation) => self.actions.push_back(Action::Reply(continuation, result)),
+            Purpose::Ping(sent) if result.is_ok() => self.post(Event::PingAnswered { sent }),
+            Purpose::Ping(_) if !is_expired => return Err(Malformed),
+            Purpose::Ping(_) => {}
             Purpose::Close => self.end(),
             // Without its watches, the session would wait for events that never come.
             Purpose::SetWatches if result.is_err() => return Err(Malformed),
