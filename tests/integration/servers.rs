@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -375,4 +376,46 @@ fn read_only_server_with_local_sessions_is_not_taken_for_a_serving_one() {
     let session = Session::connect(&ensemble.connect_string(), LONG).unwrap();
     assert_locks(&session, "local-sessions");
     assert_refuses(leave_one(&ensemble));
+}
+
+// ---- servers that check ACLs themselves
+
+/// Such a server denies a write at once, ahead of what it owes for older requests.
+#[test]
+fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
+    let options = ServerOptions {
+        jvm_flags: vec!["-Dzookeeper.enableEagerACLCheck=true".to_owned()],
+        ..ServerOptions::default()
+    };
+    let ensemble = Ensemble::with(3, &options);
+    let session = Session::connect(&ensemble.connect_string(), Duration::from_secs(10)).unwrap();
+    let (kept, denied) = (unique_dir("kept"), unique_dir("denied"));
+    let lock = |dir: &str| BlockingWriteLock::new(&session, dir).unwrap().lock().unwrap();
+    let (kept, guard) = (lock(&kept), lock(&denied));
+    let observer = Observer::of(&ensemble.connect_string());
+    let set_acl = |acl: &[zookeeper::Acl]| observer.zk().set_acl(&denied, acl.to_vec(), None).unwrap();
+    use zookeeper::Permission;
+    let all_but_delete = Permission::READ | Permission::CREATE | Permission::ADMIN;
+    set_acl(&[zookeeper::Acl::new(all_but_delete, "world", "anyone")]);
+    let states = session.subscribe();
+    let (stop, begun) = (AtomicBool::new(false), Instant::now());
+    thread::scope(|scope| {
+        // So that replies are owed at any moment.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let busy = BlockingWriteLock::new(&session, &unique_dir("busy")).unwrap();
+                while !stop.load(Ordering::Relaxed) && begun.elapsed() < 3 * deadline() {
+                    busy.lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+        let outcome = guard.unlock();
+        observer.await_children(&denied, 1);
+        set_acl(zookeeper::Acl::open_unsafe());
+        observer.await_children(&denied, 0);
+        stop.store(true, Ordering::Relaxed);
+        assert!(outcome.as_ref().is_err_and(LockError::is_access_denied), "{outcome:?}");
+    });
+    assert!(states.is_empty(), "{:?}", states.try_iter().collect::<Vec<_>>());
+    assert!(kept.is_owner(), "{:?}", kept.loss());
 }

@@ -20,7 +20,7 @@
 //!   `ConnectionLoss`. A request made without a connection waits for the next one, for at most a
 //!   tenth of the session timeout.
 //! - Replies come in the order of the requests, pings among them. A reply that is not the one
-//!   expected next ends the connection.
+//!   expected next ends the connection, unless it denies a write: a server may do that at once.
 //! - A connection on which nothing is answered for two fifths of the session timeout is left. A
 //!   part of a frame counts as an answer only if it is long: see [`MIN_PROGRESS`].
 //! - A server before version 3.5 does not know `create2`, and closes the connection. Then the
@@ -150,7 +150,8 @@ struct Identity {
 }
 
 /// See the [module](self). `C` is what a request's maker gets back with its outcome.
-#[derive(Debug)]
+///
+/// Not `Debug`, as the bytes under way contain credentials and the session's password.
 pub(crate) struct Machine<C> {
     config: Config,
     pacing: Pacing,

@@ -14,7 +14,6 @@ use crate::connection::codec::{
 use crate::session::Moment;
 
 /// The requests that are under way, and those that wait for a connection.
-#[derive(Debug)]
 pub(super) struct Traffic<C> {
     pub(super) last_xid: i32,
     /// In the order in which their replies come.
@@ -46,7 +45,6 @@ enum Purpose<C> {
     Close,
 }
 
-#[derive(Debug)]
 pub(super) struct Unsent<C> {
     frame: Vec<u8>,
     xid: i32,
@@ -137,6 +135,19 @@ impl<C> Traffic<C> {
         }
     }
 
+    /// The position and the outcome of a write that the server of the connection has denied by
+    /// itself (`enableEagerACLCheck`): it replies at once, ahead of older requests, and has no
+    /// transaction to name.
+    fn denied_at_once(&self, header: ReplyHeader) -> Option<(usize, ZkError)> {
+        let error = ZkError::from_code(header.error);
+        if header.zxid != 0 || !matches!(error, ZkError::NoAuth | ZkError::InvalidAcl) {
+            return None;
+        }
+        let position =
+            self.sent.iter().position(|sent| sent.xid == header.xid && is_write(sent.operation))?;
+        Some((position, error))
+    }
+
     /// The number of the next reply, and the operation to which it belongs.
     #[cfg(any(test, feature = "test-util"))]
     pub(super) fn next_reply(&self) -> Option<(i32, OpCode)> {
@@ -173,6 +184,13 @@ fn watched_path(request: &Request<'_>) -> Option<String> {
         | Request::GetChildren { path, watch: true } => Some(path.clone().into_owned()),
         _ => None,
     }
+}
+
+fn is_write(operation: OpCode) -> bool {
+    matches!(
+        operation,
+        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::Delete | OpCode::SetData
+    )
 }
 
 /// The table in which a reply shows that the server has set a watch.
@@ -238,11 +256,10 @@ impl<C> Machine<C> {
         if header.xid == XID_EVENT {
             return self.read_event(body);
         }
-        self.read_reply(header, body)?;
-        if let Phase::Serving(serving) = &mut self.phase {
-            serving.progressed(now);
+        match self.traffic.denied_at_once(header) {
+            Some((position, error)) => self.finish(now, position, header, Err(error)),
+            None => self.read_reply(now, header, body),
         }
-        Ok(())
     }
 
     fn read_event(&mut self, body: &[u8]) -> Result<(), Malformed> {
@@ -259,7 +276,7 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    fn read_reply(&mut self, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
+    fn read_reply(&mut self, now: Moment, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
         let sent = self.traffic.sent.front().ok_or(Malformed)?;
         // Servers may answer the setting of watches with another number.
         let is_next = match sent.purpose {
@@ -282,11 +299,11 @@ impl<C> Machine<C> {
                 if (sent.operation, error) == (OpCode::CreateContainer, ZkError::Unimplemented) {
                     self.traffic.lacks_containers = true;
                 }
-                return self.finish(header, Err(error));
+                return self.finish(now, 0, header, Err(error));
             }
         };
         match decoded {
-            Ok(reply) => self.finish(header, Ok(reply)),
+            Ok(reply) => self.finish(now, 0, header, Ok(reply)),
             Err(_) => {
                 // Once more on the next connection it would end that, too.
                 self.fail_oversized();
@@ -295,9 +312,21 @@ impl<C> Machine<C> {
         }
     }
 
-    /// The reply to the oldest request under way has come.
-    fn finish(&mut self, header: ReplyHeader, result: ZkResult<Reply>) -> Result<(), Malformed> {
-        let Sent { operation, watch, purpose, .. } = self.traffic.sent.pop_front().ok_or(Malformed)?;
+    /// The reply to the request under way at this position has come.
+    fn finish(
+        &mut self,
+        now: Moment,
+        position: usize,
+        header: ReplyHeader,
+        result: ZkResult<Reply>,
+    ) -> Result<(), Malformed> {
+        let Sent { operation, watch, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
+        if let Phase::Serving(serving) = &mut self.phase {
+            // A denial at once shows nothing of the replies that are owed.
+            if position == 0 {
+                serving.progressed(now);
+            }
+        }
         // Until all watches are set again, events from before may be missing.
         if !matches!(purpose, Purpose::SetWatches | Purpose::Ping(_)) {
             self.identity.last_zxid = self.identity.last_zxid.max(header.zxid);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::scripted::{ID, Received, Scripted, TIMEOUT, accepted, config, data, read, watch};
 use crate::client::ZkError;
-use crate::connection::codec::{EventKind, OpCode, Reply, Request};
+use crate::connection::codec::{EventKind, OpCode, Reply, ReplyHeader, Request};
 use crate::connection::machine::{Action, Event, MIN_PROGRESS};
 
 #[test]
@@ -61,6 +61,90 @@ fn reply_that_is_not_the_next_one_ends_the_connection_with_all_outcomes_unknown(
     assert!(matches!(actions.first(), Some(Action::Drop)), "{actions:?}");
     let failed = |action: &&Action<u32>| matches!(action, Action::Reply(_, Err(ZkError::ConnectionLoss)));
     assert_eq!(actions.iter().filter(failed).count(), 2);
+}
+
+fn delete(path: &str) -> Request<'_> {
+    Request::Delete { path: path.into(), version: -1 }
+}
+
+/// `enableEagerACLCheck`: the server of the connection does not ask the leader.
+#[test]
+fn write_that_is_denied_at_once_fails_alone() {
+    for error in [-102, -114] {
+        let mut scripted = Scripted::serving();
+        scripted.submit(1, &delete("/a"));
+        scripted.run_to_deadline();
+        scripted.submit(2, &read("/b"));
+        scripted.submit(3, &delete("/denied"));
+        scripted.submit(4, &delete("/c"));
+        scripted.reply_error(3, error);
+        let denied = ZkError::from_code(error);
+        assert!(matches!(scripted.replies().as_slice(), [(3, Err(why))] if *why == denied));
+        // The others keep their order.
+        scripted.reply(1, 7, &Reply::Empty);
+        scripted.pong();
+        scripted.reply(2, 7, &data());
+        scripted.reply(4, 8, &Reply::Empty);
+        let actions = scripted.actions();
+        assert!(
+            matches!(
+                actions.as_slice(),
+                [
+                    Action::Reply(1, Ok(_)),
+                    Action::Event(Event::PingAnswered { .. }),
+                    Action::Reply(2, Ok(_)),
+                    Action::Reply(4, Ok(_))
+                ]
+            ),
+            "{actions:?}"
+        );
+    }
+}
+
+#[test]
+fn write_that_is_denied_at_once_is_not_taken_for_watches_that_are_set_again() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &watch("/a"));
+    scripted.reply(1, 1, &data());
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.submit(2, &delete("/denied"));
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.actions();
+    scripted.reply_error(2, -102);
+    assert!(matches!(scripted.replies().as_slice(), [(2, Err(ZkError::NoAuth))]));
+    scripted.reply(-8, 1, &Reply::Empty);
+    assert!(scripted.actions().is_empty());
+}
+
+#[test]
+fn only_a_write_may_be_denied_ahead_of_older_requests_and_without_a_transaction() {
+    for (request, zxid, error) in [(read("/b"), 0, -102), (delete("/b"), 7, -102), (delete("/b"), 0, -101)] {
+        let mut scripted = Scripted::serving();
+        scripted.submit(1, &read("/a"));
+        scripted.submit(2, &request);
+        let mut bytes = Vec::new();
+        ReplyHeader { xid: 2, zxid, error }.encode(&mut bytes);
+        scripted.machine.received(scripted.now, &bytes);
+        assert!(matches!(scripted.actions().first(), Some(Action::Drop)), "{request:?}");
+    }
+}
+
+#[test]
+fn server_that_denies_writes_and_owes_older_replies_is_silent() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(0, &read("/a"));
+    let mut xid = 1;
+    let begun = scripted.now;
+    while scripted.actions().iter().all(|action| !matches!(action, Action::Drop)) {
+        scripted.run_for(TIMEOUT / 10);
+        xid += 1;
+        scripted.submit(1, &delete("/denied"));
+        scripted.reply_error(xid, -102);
+        assert!(scripted.now.since(begun) < TIMEOUT);
+    }
 }
 
 #[test]
