@@ -113,13 +113,15 @@ pub(super) struct Handle {
     /// Changes only when a lost session is replaced.
     core: Mutex<SESSION, Arc<Core>>,
     replacement: Option<Replacement>,
+    process: Process,
 }
 
 impl Session {
     /// Connects to an ensemble and returns when the session is established.
     ///
     /// `connect_string` is a list of `host:port`, separated by commas, with an optional chroot:
-    /// `zk1:2181,zk2:2181/app`. A missing port is 2181. `session_timeout` is how long the server
+    /// `zk1:2181,zk2:2181/app`. A missing port is 2181. The chroot is given once: one behind each
+    /// server is refused, and so is another separator than a comma. `session_timeout` is how long the server
     /// keeps the session, with its locks, without hearing from this process; see
     /// [`SessionBuilder::session_timeout`].
     ///
@@ -193,7 +195,7 @@ impl Session {
     }
 
     fn on(core: Arc<Core>) -> Session {
-        Session { handle: Arc::new(Handle { core: Mutex::new(core), replacement: None }) }
+        Session { handle: Arc::new(Handle::new(core, None)) }
     }
 
     /// Uses any other client, and asks the factory for another one whenever the session is lost, as
@@ -222,7 +224,7 @@ impl Session {
     /// Uses a core, and the factory whenever its session is lost.
     fn replaced_by(core: Arc<Core>, factory: Arc<Factory>) -> Result<Session> {
         let (replacement, closed) = Replacement::new();
-        let handle = Arc::new(Handle { core: Mutex::new(Arc::clone(&core)), replacement: Some(replacement) });
+        let handle = Arc::new(Handle::new(Arc::clone(&core), Some(replacement)));
         replacement::start(&handle, core, factory, closed)?;
         Ok(Session { handle })
     }
@@ -317,6 +319,10 @@ impl fmt::Debug for Session {
 }
 
 impl Handle {
+    fn new(core: Arc<Core>, replacement: Option<Replacement>) -> Handle {
+        Handle { core: Mutex::new(core), replacement, process: Process::current() }
+    }
+
     fn core(&self) -> Arc<Core> {
         Arc::clone(&self.core.lock())
     }
@@ -364,7 +370,10 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.close().end(LossReason::SessionClosed);
+        // In a forked child the session is the parent's, and a mutex may stay held for ever.
+        if self.process.is_current() {
+            self.close().end(LossReason::SessionClosed);
+        }
     }
 }
 

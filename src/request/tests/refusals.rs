@@ -45,20 +45,38 @@ fn refused_deletion_is_returned_and_retried_until_it_succeeds() {
 }
 
 #[test]
-fn refused_deletion_is_retried_after_a_reconnect() {
+fn refused_deletion_is_retried_in_its_time_whatever_reconnects_come() {
     let zk = SimulatedZooKeeper::new();
-    let fixture = Fixture::join(&zk);
-    // The fourth attempt would come only after four seconds.
-    for _ in 0..3 {
-        fixture.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+    let (client, runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+    for _ in 0..4 {
+        client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
     }
-    drop(fixture.blocking().lock().unwrap());
-    eventually("it is refused three times", || fixture.client.pending_faults() == 0);
-    let begun = Instant::now();
-    fixture.client.disconnect();
-    fixture.client.reconnect();
-    eventually("the znode is gone", || zk.children(DIR).is_empty());
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    drop(guard);
+    // The delays double.
+    for (refusals, half_seconds) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
+        for _ in 0..half_seconds {
+            assert_eq!(client.pending_faults(), 4 - refusals);
+            client.disconnect();
+            client.reconnect();
+            assert_eq!(client.pending_faults(), 4 - refusals);
+            assert_eq!(zk.children(DIR).len(), 1);
+            runtime.advance(Duration::from_millis(500));
+        }
+    }
+    assert!(zk.children(DIR).is_empty());
+}
+
+#[test]
+fn deletion_whose_reply_was_lost_is_retried_with_the_reconnect() {
+    let zk = SimulatedZooKeeper::new();
+    let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+    client.disconnect();
+    drop(guard);
+    assert_eq!(zk.children(DIR).len(), 1);
+    client.reconnect();
+    assert!(zk.children(DIR).is_empty());
 }
 
 #[test]

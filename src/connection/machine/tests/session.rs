@@ -132,6 +132,34 @@ fn refused_new_session_and_read_only_server_are_failed_attempts() {
 }
 
 #[test]
+fn negative_session_timeout_is_a_failed_attempt() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.set_addresses(2);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    let mut bytes = Vec::new();
+    granted(ID, TIMEOUT).encode(&mut bytes);
+    bytes[8..12].copy_from_slice(&(-1_i32).to_be_bytes());
+    scripted.machine.received(scripted.now, &bytes);
+    // Zero refuses the session, which is then lost. This is none of the protocol.
+    let actions = scripted.actions();
+    assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{actions:?}");
+}
+
+#[test]
+fn longer_session_timeout_than_was_asked_for_is_accepted() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&granted(ID, 3 * TIMEOUT));
+    let connected = Event::Connected { session_timeout: 3 * TIMEOUT, session_id: ID };
+    assert_eq!(scripted.events(), [connected]);
+    assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(TIMEOUT / 2)), "the next ping");
+}
+
+#[test]
 fn read_only_server_does_not_end_an_existing_session() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
