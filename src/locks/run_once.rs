@@ -274,9 +274,9 @@ impl RunOnce {
     /// Forgets that the job has run for a key, so that it can run again. Returns whether the key was
     /// marked. A job that runs at this moment is not disturbed.
     ///
-    /// The marker is deleted under the lock of the key, unless its writer still holds that lock. So a
-    /// marker that is written later stays, even if this call is repeated after a lost reply. Blocks
-    /// while somebody else holds the lock and the key is marked.
+    /// The marker is deleted under the lock of the key, unless its writer still holds that lock. A
+    /// marker that is written later stays. Blocks while somebody else holds the lock and the marker
+    /// exists.
     ///
     /// # Errors
     /// As [`run`](RunOnce::run) for the key; [`AccessDenied`](LockError::AccessDenied);
@@ -284,15 +284,25 @@ impl RunOnce {
     /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
     pub fn forget(&self, key: &str) -> Result<bool> {
         let key = Key::parse(&self.dir, key)?;
+        let Some(marker) = self.retry(&key, || self.read_latest(&key))? else { return Ok(false) };
+        // Another may be faster, or an attempt whose reply was lost. A later marker stays.
+        let is_gone = || {
+            let present = self.retry(&key, || self.read_latest(&key))?;
+            Ok(present.is_none_or(|present| present.czxid != marker.czxid))
+        };
         loop {
-            let Some(marker) = self.retry(&key, || self.read_latest(&key))? else { return Ok(false) };
             if !marker.id.is_empty() && self.delete_marker(&key, &marker.id)? {
                 return Ok(true);
             }
-            let Some(guard) = self.lock_of(&key).try_lock_for(&LOOK_AGAIN.into())? else { continue };
-            let is_gone = self.delete_marker(&key, request_of(&guard));
-            self.release(&key, guard);
-            if is_gone? {
+            let guard = self.lock_of(&key).try_lock_for(&LOOK_AGAIN.into())?;
+            let is_forgotten = is_gone().and_then(|is_gone| match &guard {
+                Some(guard) if !is_gone => self.delete_marker(&key, request_of(guard)),
+                _ => Ok(is_gone),
+            });
+            if let Some(guard) = guard {
+                self.release(&key, guard);
+            }
+            if is_forgotten? {
                 return Ok(true);
             }
         }

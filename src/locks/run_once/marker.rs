@@ -73,6 +73,8 @@ pub(super) struct Marker {
     /// The name of the request whose owner has written it.
     pub(super) id: String,
     pub(super) state: State,
+    /// Distinguishes it from one that is written later.
+    pub(super) czxid: i64,
 }
 
 /// The data of a marker: those of the lock's requests, and in another line the name of the request
@@ -91,7 +93,7 @@ impl Marker {
             is_request(id).then(|| (by.to_owned(), id.to_owned(), state))
         });
         let (by, id, state) = parts.unwrap_or_else(|| (text.to_string(), String::new(), State::Done));
-        Marker { by, at: stat.created(), id, state }
+        Marker { by, at: stat.created(), id, state, czxid: stat.czxid }
     }
 }
 
