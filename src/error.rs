@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::client::ZkError;
 
-/// The result of this crate's fallible functions.
+/// The result of this crate's fallible functions. Signatures in these pages call it `Result`.
 pub type Result<T> = std::result::Result<T, LockError>;
 
 /// Why an operation failed.

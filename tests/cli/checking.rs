@@ -73,6 +73,20 @@ fn persistent_request_in_a_queue_is_a_warning() {
 }
 
 #[test]
+fn requests_that_do_not_count_each_other_are_a_warning() {
+    let fixture = Fixture::new();
+    let _guard = fixture.hold();
+    fixture.zklock(&["doctor"]).assert_succeeded();
+    let path =
+        fixture.create("5f0a5bd197a14c3c9b2ea7a4ab4c1ac9__lock__0000000009", b"", CreateMode::Ephemeral);
+    let ended = fixture.zklock(&["doctor"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let name = path.rsplit('/').next().unwrap();
+    assert!(ended.out.contains(name) && ended.out.contains("--naming kazoo"), "{ended:?}");
+    assert!(ended.out.ends_with("1 warning\n"), "{ended:?}");
+}
+
+#[test]
 fn missing_directory_and_missing_chroot_are_warnings() {
     let fixture = Fixture::new();
     let ended = fixture.zklock(&["doctor"]);

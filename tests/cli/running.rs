@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockKind};
+use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode, LockKind};
 
-use crate::program::{Fixture, Program, command, is_alive, zklock};
+use crate::program::{Ended, Fixture, Program, command, is_alive, zklock};
 use crate::support::relay::Relay;
 use crate::support::wait::{deadline, eventually};
 
@@ -48,6 +48,34 @@ fn naming_is_that_of_the_chosen_library() {
         let owner = fixture.directory().current_owner().unwrap().unwrap();
         assert_eq!((owner.path, owner.kind), (path, LockKind::Exclusive), "{naming}");
         fixture.zklock(&["leader"]).assert_succeeded();
+    }
+}
+
+#[test]
+fn request_that_does_not_count_ours_is_a_warning_once() {
+    let fixture = Fixture::new();
+    let kazoo = |number| format!("5f0a5bd197a14c3c9b2ea7a4ab4c1ac9__lock__00000000{number}");
+    // It comes while the command runs, and then it is there before.
+    let mut program = fixture.run(&[], WAITING);
+    program.line_with("pid");
+    fixture.create(&kazoo(77), b"", CreateMode::Ephemeral);
+    program.close_input();
+    let ended = program.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    ended.assert_warned_of(&kazoo(77));
+    fixture.create(&kazoo(88), b"", CreateMode::Ephemeral);
+    fixture.zookeeper().delete(&format!("{}/{}", fixture.dir, kazoo(77)), None).unwrap();
+    let mut program = fixture.run(&[], WAITING);
+    eventually("the warning comes at once", || program.err().contains(&kazoo(88)));
+    program.close_input();
+    program.end().assert_warned_of(&kazoo(88));
+    fixture.run(&["--naming", "kazoo", "--try"], "true").end().assert_succeeded();
+}
+
+impl Ended {
+    fn assert_warned_of(&self, name: &str) {
+        assert_eq!(self.err.lines().count(), 1, "{self:?}");
+        assert!(self.err.contains(name) && self.err.contains("use --naming kazoo"), "{self:?}");
     }
 }
 

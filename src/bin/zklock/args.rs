@@ -41,10 +41,25 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
 }
 
+impl Command {
+    /// The directory of the lock.
+    pub(crate) fn dir(&self) -> Option<&str> {
+        match self {
+            Command::Run(args) => Some(&args.dir),
+            Command::Who(args) => Some(&args.dir),
+            Command::Leader(args) => Some(&args.dir),
+            Command::Revoke(args) => Some(&args.dir),
+            Command::Reap(args) => Some(&args.dir),
+            Command::Doctor(args) => args.dir.as_deref(),
+            Command::Completions(_) => None,
+        }
+    }
+}
+
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  leader: nobody leads; doctor: there are warnings
+    1  leader: nobody leads, or nobody knows who; doctor: there are warnings
    64  wrong usage, connect string or path
    65  the znode is no lock directory, or no request that can be revoked
    66  the directory does not exist
@@ -199,15 +214,21 @@ pub(crate) struct WhoArgs {
 Examples:
   zklock leader /election
   zklock leader --watch /election | while read -r since leader; do reconfigure \"$leader\"; done
+  zklock leader --json /election | jq -r .leader.who
 
-Prints the data of the leader's request, by default its host and process id. With --watch, each line
-begins with the time of the change, and '-' stands for no leader.")]
+Prints the data of the leader's request, by default its host and process id, in one line: control
+characters are escaped, and nothing else. With --watch, each line begins with the time of the change,
+and '-' stands for no leader. A client that asks the leader to step down overwrites its data: then the
+exit code is 1, with --json 'who' is null, and --watch goes on with what it has shown, or with '-'.")]
 pub(crate) struct LeaderArgs {
     /// The directory of the election
     pub(crate) dir: String,
     /// Prints a line at each change
     #[arg(long, short)]
     pub(crate) watch: bool,
+    /// Prints JSON: one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
