@@ -285,7 +285,7 @@ pub enum LockError {
     },
 
     /// The server refused the operation for the reason in the source.
-    #[error("{operation} '{path}' failed; see the source for the server's answer")]
+    #[error("{operation} '{path}': the server answered: {source}")]
     #[non_exhaustive]
     Server {
         /// What was attempted.

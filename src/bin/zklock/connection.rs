@@ -20,8 +20,8 @@ const AUTH_VARIABLE: &str = "ZK_AUTH";
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
-    /// The servers, and the chroot of all paths. The program waits for a server for 10s, or for the
-    /// session timeout if that is shorter; 'run --timeout' sets another time
+    /// The servers, port 2181 by default, and the chroot of all paths. A server is awaited for 10s at
+    /// most, for the session timeout if that is shorter, or for the time of 'run --timeout'
     #[arg(
         long,
         short,
@@ -31,8 +31,8 @@ pub(crate) struct ConnectionArgs {
         default_value = "127.0.0.1:2181"
     )]
     pub(crate) connect: String,
-    /// How long the servers keep the locks of a client that they do not hear from. They limit it, by
-    /// default to 4s to 40s
+    /// How long the servers keep the locks of a client that they do not hear from, from 100ms to 1day.
+    /// They limit it, by default to 4s to 40s
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
     pub(crate) session_timeout: Duration,
     /// The longest tick (tickTime) of the servers
@@ -91,6 +91,11 @@ impl ConnectionArgs {
     /// Connects a session that is replaced when it is lost.
     pub(crate) fn lasting_session(&self) -> Result<Session, Failure> {
         Ok(self.builder(&self.connect)?.replace_lost_sessions(true).connect()?)
+    }
+
+    /// The chroot of the connect string, or an empty text.
+    pub(crate) fn chroot(&self) -> &str {
+        self.connect.find('/').map_or("", |start| &self.connect[start..])
     }
 
     /// `None` for connections that are not encrypted.

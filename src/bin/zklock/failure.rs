@@ -70,10 +70,13 @@ impl From<LockError> for Failure {
     }
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line. A cause that the line has already is not repeated.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
-    let causes = iter::successors(Some(error), |&error| error.source());
-    causes.map(|cause| cause.to_string()).collect::<Vec<_>>().join(": ")
+    let causes = iter::successors(error.source(), |&error| error.source()).map(ToString::to_string);
+    causes.fold(error.to_string(), |line, cause| match line.contains(&cause) {
+        true => line,
+        false => format!("{line}: {cause}"),
+    })
 }
 
 /// The exit code of an error.

@@ -7,6 +7,7 @@ mod others;
 mod platform;
 mod supervision;
 
+use std::env;
 use std::io;
 use std::process::Command;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, after, bounded, select};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, CancelToken, LockDirectory, LockError, LockGuard, LockInfo, LockOptions, LockResult,
-    Session, SessionState, Wait,
+    RecoverableZooKeeper, RetryPolicy, Session, SessionState, Wait,
 };
 
 use self::others::Others;
@@ -24,7 +25,8 @@ use self::supervision::{Ended, Supervision};
 use crate::args::RunArgs;
 use crate::connection::ConnectionArgs;
 use crate::failure::{
-    DENIED, Failure, LOST, NOT_ACQUIRED, NOT_EXECUTABLE, NOT_FOUND, SYSTEM, code_of, describe,
+    CANNOT_CREATE, DENIED, Failure, LOST, NOT_ACQUIRED, NOT_EXECUTABLE, NOT_FOUND, SYSTEM, UNAVAILABLE,
+    USAGE, code_of, describe,
 };
 use crate::queue;
 use crate::spans::show_duration;
@@ -46,7 +48,7 @@ pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Fai
         (Limit::Wait(_), Some(timeout)) => builder.wait_for_server(timeout).connect()?,
         _ => builder.connect()?,
     };
-    let outcome = lock_and_run(&session, args, limit);
+    let outcome = lock_and_run(&session, args, limit).map_err(|error| explain(error, connection, args));
     // In every case, no request is left in the queue when the process ends.
     session.close();
     outcome
@@ -71,7 +73,43 @@ impl Limit {
     }
 }
 
-fn lock_and_run(session: &Session, args: &RunArgs, limit: Limit) -> Result<u8, Failure> {
+/// What an error means for a command that has not run.
+fn explain(failed: Failed, connection: &ConnectionArgs, args: &RunArgs) -> Failure {
+    match failed {
+        Failed::Lock(LockError::NoChroot { .. }) => {
+            let chroot = connection.chroot();
+            Failure::new(CANNOT_CREATE, format!("the chroot {chroot} does not exist; create it first"))
+        }
+        Failed::Lock(LockError::SessionLost { reason, .. }) => {
+            let dir = &args.dir;
+            Failure::new(
+                UNAVAILABLE,
+                format!("the wait for {dir} ended with its session ({reason}); run it again"),
+            )
+        }
+        Failed::Lock(error) => error.into(),
+        Failed::Other(failure) => failure,
+    }
+}
+
+/// Whether the command that runs this program holds the lock, and thus waits for itself.
+fn is_held_outside(session: &Session, dir: &str) -> bool {
+    let Ok(outer) = env::var(PATH) else { return false };
+    let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
+    let is_here =
+        || RecoverableZooKeeper::new(session, retry).exists(&outer).is_ok_and(|stat| stat.is_some());
+    // The name of a request has a GUID: no other servers have it.
+    outer.rsplit_once('/').is_some_and(|(outer_dir, _)| outer_dir == dir) && is_here()
+}
+
+fn lock_and_run(session: &Session, args: &RunArgs, limit: Limit) -> Result<u8, Failed> {
+    if matches!(limit, Limit::Wait(_)) && is_held_outside(session, &args.dir) {
+        let dir = &args.dir;
+        let message = format!(
+            "a 'zklock run' around this one holds {dir}, so it would wait for itself; unset {PATH} to wait"
+        );
+        return Err(Failure::new(USAGE, message).into());
+    }
     let signals = platform::signals().map_err(system)?;
     let guard = match acquire(session, args, limit, &signals)? {
         Acquisition::Acquired(guard) => guard,
@@ -121,6 +159,24 @@ fn lock_and_run(session: &Session, args: &RunArgs, limit: Limit) -> Result<u8, F
     }
 }
 
+/// Why the command has not run, or how it ended is not known.
+enum Failed {
+    Lock(LockError),
+    Other(Failure),
+}
+
+impl From<LockError> for Failed {
+    fn from(error: LockError) -> Failed {
+        Failed::Lock(error)
+    }
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Failed {
+        Failed::Other(failure)
+    }
+}
+
 enum Acquisition {
     Acquired(LockGuard),
     /// This signal ended the wait.
@@ -134,7 +190,7 @@ fn acquire(
     args: &RunArgs,
     limit: Limit,
     signals: &Receiver<i32>,
-) -> Result<Acquisition, Failure> {
+) -> Result<Acquisition, Failed> {
     let options = LockOptions::new().naming(args.naming.scheme());
     let lock = Arc::new(BlockingWriteLock::with_options(session, &args.dir, options)?);
     let waited = Arc::clone(&lock);
