@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::client::ZkError;
 
-/// The result of this crate's fallible functions.
+/// The result of this crate's fallible functions. Signatures in these pages call it `Result`.
 pub type Result<T> = std::result::Result<T, LockError>;
 
 /// Why an operation failed.
@@ -287,7 +287,7 @@ pub enum LockError {
     },
 
     /// The server refused the operation for the reason in the source.
-    #[error("{operation} '{path}' failed; see the source for the server's answer")]
+    #[error("{operation} '{path}': the server answered: {source}")]
     #[non_exhaustive]
     Server {
         /// What was attempted.

@@ -33,14 +33,14 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{BlockingWriteLock, ReentrantLock, Result, Session};
+/// use zookeeper_recipes_lock::{BlockingWriteLock, LockResult, ReentrantLock, Session};
 ///
-/// fn rebuild(lock: &ReentrantLock) -> Result<()> {
+/// fn rebuild(lock: &ReentrantLock) -> LockResult<()> {
 ///     let _guard = lock.lock()?;
 ///     clear(lock) // a BlockingWriteLock would wait for itself
 /// }
 ///
-/// fn clear(lock: &ReentrantLock) -> Result<()> {
+/// fn clear(lock: &ReentrantLock) -> LockResult<()> {
 ///     let guard = lock.lock()?;
 ///     assert!(guard.is_owner());
 ///     Ok(())

@@ -54,6 +54,17 @@ impl Request {
         self.end_unasked(reason, None);
     }
 
+    /// Ends the request because its znode is gone. The end of the session deletes it too, and its
+    /// event may come before anything else that shows that end.
+    pub(super) fn lose_znode(self: &Arc<Self>) {
+        self.core.tick();
+        match self.core.end_reason() {
+            Some(reason) => self.lose(reason),
+            None if self.has_outlived_its_lease() => self.lose_lease(),
+            None => self.lose(LossReason::NodeDeleted),
+        }
+    }
+
     /// Ends the request because its lease has ended. The end of the session ends the lease too,
     /// before it is notified.
     pub(super) fn lose_lease(self: &Arc<Self>) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::steps::Next;
 use super::{Event, Phase, Request, State};
 use crate::client::{Names, PipelinedClient, ZkError, ZkResult};
-use crate::error::{LockError, LossReason, Operation};
+use crate::error::{LockError, Operation};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, count_ahead, find_duplicate};
@@ -72,7 +72,7 @@ impl Request {
                 self.wait_for_any(znode)
             }
             Decision::Missing => {
-                self.lose(LossReason::NodeDeleted);
+                self.lose_znode();
                 Next::Park
             }
         }
@@ -193,7 +193,7 @@ impl Request {
         sight: WatchOutcome,
     ) -> Next {
         if sight == WatchOutcome::Gone {
-            self.lose(LossReason::NodeDeleted);
+            self.lose_znode();
             return Next::Park;
         }
         self.acquire(&znode, connection)
@@ -302,7 +302,7 @@ impl Request {
         sight: WatchOutcome,
     ) -> Next {
         match sight {
-            WatchOutcome::Gone => self.lose(LossReason::NodeDeleted),
+            WatchOutcome::Gone => self.lose_znode(),
             _ if !self.renew(connection) => self.lose_lease(),
             WatchOutcome::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
                 self.report_revocation();

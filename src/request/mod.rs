@@ -420,7 +420,17 @@ impl Request {
         ahead.is_some_and(|ahead| self.core.registry().watch_leaving(ahead, self.id))
     }
 
+    /// Whether this request owned the lock until its lease ended, and no thread has noticed yet.
+    fn has_outlived_its_lease(&self) -> bool {
+        let held_under = self.held_under.lock();
+        held_under.as_ref().is_some_and(|held| !held.covers(self.core.now()))
+    }
+
     fn log_suspension(&self) {
+        if self.core.end_reason().is_some() || self.has_outlived_its_lease() {
+            // The log is about to name, or has named, the loss.
+            return;
+        }
         let (is_owner, znode) = match &self.state.lock().phase {
             Phase::Owner { znode, .. } => (true, znode.clone()),
             Phase::Queued { znode, .. } => (false, znode.clone()),
@@ -456,15 +466,8 @@ impl Participant for Request {
                 self.wake();
             }
             Notification::Suspended => self.log_suspension(),
-            Notification::CheckLease => {
-                let over = {
-                    let held_under = self.held_under.lock();
-                    held_under.as_ref().is_some_and(|held| !held.covers(self.core.now()))
-                };
-                if over {
-                    self.lose_lease();
-                }
-            }
+            Notification::CheckLease if self.has_outlived_its_lease() => self.lose_lease(),
+            Notification::CheckLease => {}
             Notification::SessionEnded(reason) => self.lose(reason),
         }
     }

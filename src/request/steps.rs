@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::{Phase, Request, RequestSpec};
 use crate::client::{CreateMode, Done, Enqueued, Names, PipelinedClient, Stat, ZkError, ZkResult};
-use crate::error::{LockError, LossReason, Operation};
+use crate::error::{LockError, Operation};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
@@ -186,7 +186,7 @@ impl Request {
             Step::Evaluate(znode) => self.evaluate(&znode, may_own),
             Step::Count(znode) => self.count(znode),
             Step::Lose => {
-                self.lose(LossReason::NodeDeleted);
+                self.lose_znode();
                 Next::Park
             }
             Step::TakeOver(znode, Some(watched_on)) if self.core.admits_owners() => {

@@ -104,8 +104,13 @@ impl Removal {
         }
     }
 
-    /// Ends, and leaves the deletion to the session that follows.
+    /// Ends: the server deletes the znode with the session. If that lives on there, the session that
+    /// follows does.
     fn leave_behind(&self) {
+        let has_failed = self.attempts.lock().failure.is_some();
+        if has_failed {
+            logging::info!("{} is removed with its session", self.target);
+        }
         self.core.leave_behind(self.target.clone());
         self.end();
     }
