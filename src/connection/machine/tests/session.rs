@@ -154,7 +154,7 @@ fn longer_session_timeout_than_was_asked_for_is_accepted() {
     scripted.actions();
     scripted.open();
     scripted.answer(&granted(ID, 3 * TIMEOUT));
-    let connected = Event::Connected { session_timeout: 3 * TIMEOUT, session_id: ID };
+    let connected = Event::Connected { granted: Granted::new(3 * TIMEOUT), session_id: ID };
     assert_eq!(scripted.events(), [connected]);
     assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(TIMEOUT / 2)), "the next ping");
 }
