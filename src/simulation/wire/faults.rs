@@ -156,7 +156,7 @@ fn stall(world: &World) {
         state.ensemble.is_stalled = !state.ensemble.is_stalled;
         state.ensemble.is_stalled
     };
-    world.note(if is_stalled { "the leader stalls" } else { "the leader goes on" }.to_owned());
+    world.note(if is_stalled { "the leader stalls" } else { "the leader goes on" });
 }
 
 /// A server fails. Unless it only becomes silent, its connections end, and what it has not reported
