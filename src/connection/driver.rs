@@ -7,8 +7,10 @@
 //! contained.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use super::chroot::Chroot;
 use super::machine::{Action, Event, SessionLoss};
 use super::outage::Outage;
 use super::probe::{Probe, Progress};
+use super::random::SplitMix64;
 use super::resolver::Resolver;
 use super::servers::{Next, Target};
 use super::shared::{Actions, Contact, Shared};
@@ -41,6 +44,11 @@ const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// New connections are logged at most this often at the level `info`.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A probe after a reconnect is delayed by up to this part of the session timeout, which is little
+/// of what a lease has left, and by no more than the second.
+const PROBE_DELAY_DIVISOR: u32 = 8;
+const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 
 const BUFFER: usize = 64 * 1024;
 
@@ -71,6 +79,7 @@ pub(super) struct Driver {
     /// Disconnects its receivers when the thread ends.
     pub(super) ended: Sender<Infallible>,
     pub(super) watch: Watch,
+    pub(super) random: SplitMix64,
 }
 
 /// What the I/O thread keeps of the present connection.
@@ -78,9 +87,27 @@ pub(super) struct Driver {
 pub(super) struct Watch {
     outage: Outage,
     probe: Option<Probe>,
+    /// The server to ask for its tick, and when.
+    to_probe: Option<(Moment, Target)>,
+    /// The servers whose tick is known, with their grants at that time.
+    probed: HashMap<SocketAddr, Granted>,
     /// The longest tick of the servers, as far as it is known.
     longest_tick: Option<Duration>,
     last_logged: Option<Moment>,
+}
+
+impl Watch {
+    /// Whether the tick is known of the server that has granted this. One that grants another session
+    /// timeout than before was configured anew.
+    fn knows(&self, target: Target, fresh: Granted) -> bool {
+        self.probed.get(&target.address) == Some(&fresh)
+    }
+
+    /// A server's grant on a new connection, with its tick if that is known.
+    fn granted(&self, target: Target, fresh: Granted) -> Granted {
+        let known = self.longest_tick.filter(|_| self.knows(target, fresh));
+        known.map_or(fresh, |tick| fresh.with_tick(tick))
+    }
 }
 
 impl Driver {
@@ -121,7 +148,8 @@ impl Driver {
     }
 
     fn sleep(&mut self, events: &mut Events) -> io::Result<()> {
-        let of_probe = self.watch.probe.as_ref().map(Probe::deadline);
+        let to_probe = self.watch.to_probe.map(|(at, _)| at);
+        let of_probe = self.watch.probe.as_ref().map(Probe::deadline).or(to_probe);
         let others = [of_probe, self.watch.outage.deadline()].into_iter().flatten().min();
         let until = self.shared.lock().fall_asleep(others);
         let time = until.map_or(Duration::ZERO, |until| until.since(SystemClock.now()));
@@ -269,13 +297,15 @@ impl Driver {
         }
     }
 
-    fn on_connect(&mut self, granted: Granted, session_id: i64, number: u64) {
+    fn on_connect(&mut self, fresh: Granted, session_id: i64, number: u64) {
+        let mut granted = fresh;
         let (target, server) = {
             let mut io = self.shared.lock();
             // Otherwise that transport is lost already.
             let target = io.target().filter(|_| io.link_number() == number);
             if let Some(target) = target {
                 io.status.server = io.servers.describe(target);
+                granted = self.watch.granted(target, fresh);
             }
             io.status.granted = granted;
             io.status.session_id = session_id;
@@ -287,11 +317,20 @@ impl Driver {
         }
         self.log_contact(granted.session_timeout, session_id, &server);
         self.drop_probe();
-        if let Some(target) = target {
-            let deadline = SystemClock.now().after(granted.session_timeout / 4);
-            let transport = self.connect(target, PROBE).ok();
-            self.watch.probe = transport.map(|transport| Probe::new(transport, deadline));
+        if let Some(target) = target.filter(|target| !self.watch.knows(*target, fresh)) {
+            let delay = self.probe_delay(fresh.session_timeout);
+            self.watch.to_probe = Some((SystemClock.now().after(delay), target));
         }
+    }
+
+    /// A session that has just begun asks at once. Those of a server that has gone come to the next
+    /// one together, and each question is two transactions.
+    fn probe_delay(&mut self, session_timeout: Duration) -> Duration {
+        if self.watch.probed.is_empty() {
+            return Duration::ZERO;
+        }
+        let longest = (session_timeout / PROBE_DELAY_DIVISOR).min(MAX_PROBE_DELAY);
+        longest * u32::from(self.random.next() as u16) / u32::from(u16::MAX)
     }
 
     fn log_contact(&mut self, session_timeout: Duration, session_id: i64, server: &str) {
@@ -350,6 +389,9 @@ impl Driver {
 
     fn advance_probe(&mut self, is_ready: bool) {
         let now = SystemClock.now();
+        if let Some((_, target)) = self.watch.to_probe.take_if(|(at, _)| *at <= now) {
+            self.begin_probe(target, now);
+        }
         let Some(probe) = &mut self.watch.probe else { return };
         let mut progress = if is_ready { probe.advance() } else { Progress::Pending };
         if let Progress::Answered(shortest_timeout) = progress {
@@ -358,11 +400,27 @@ impl Driver {
             // is not believed.
             let tick = (shortest_timeout / 2).max(self.max_tick);
             self.watch.longest_tick = Some(self.watch.longest_tick.map_or(tick, |longest| longest.max(tick)));
+            self.note_probed();
             self.report_tick();
         }
         let is_late = self.watch.probe.as_ref().is_some_and(|probe| probe.deadline() <= now);
         if progress == Progress::Over || is_late {
             self.drop_probe();
+        }
+    }
+
+    fn begin_probe(&mut self, target: Target, now: Moment) {
+        let session_timeout = self.shared.lock().status.granted.session_timeout;
+        let transport = self.connect(target, PROBE).ok();
+        let deadline = now.after(session_timeout / 4);
+        self.watch.probe = transport.map(|transport| Probe::new(transport, deadline));
+    }
+
+    /// The server of the present connection has answered the probe.
+    fn note_probed(&mut self) {
+        let io = self.shared.lock();
+        if let Some(target) = io.target().filter(|_| io.status.contact == Contact::Connected) {
+            self.watch.probed.insert(target.address, io.status.granted);
         }
     }
 
@@ -383,6 +441,7 @@ impl Driver {
     }
 
     fn drop_probe(&mut self) {
+        self.watch.to_probe = None;
         if let Some(probe) = self.watch.probe.take() {
             probe.close(self.poll.registry());
         }

@@ -10,8 +10,9 @@
 //!
 //! # From a lost connection to the next
 //! The machine decides when to try the next server, [`servers`] which one it is. Names are resolved
-//! again in each lap over the servers, on threads that may block ([`resolver`]). On each new
-//! connection a [`probe`] finds out the server's tick, which shortens the lease's report delay.
+//! again in each lap over the servers, on threads that may block ([`resolver`]). On the first
+//! connection to each address a [`probe`] finds out the server's tick, which shortens the lease's
+//! report delay.
 //!
 //! # Fork
 //! A process that is forked has a copy of the socket, but no I/O thread. There every call fails with
@@ -49,6 +50,7 @@ use self::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, Reply, Request};
 pub(crate) use self::credential::Credential;
 use self::driver::{Driver, WAKER};
 use self::machine::{Config, Machine, SessionLoss};
+use self::random::SplitMix64;
 use self::resolver::{NameService, Resolver};
 use self::servers::Servers;
 use self::shared::{Contact, Continuation, Io, Shared};
@@ -194,6 +196,7 @@ impl Connection {
             first_contact: Some(first_contact),
             ended: end,
             watch: Default::default(),
+            random: SplitMix64::new(names_seed ^ machine_seed),
         };
         let thread = thread::Builder::new().name("zk-lock-io".to_owned());
         thread.spawn(move || driver.run()).map_err(LockError::thread)?;

@@ -45,6 +45,8 @@ pub(super) struct Profile {
     pub(super) servers: usize,
     /// Whether those send the transaction with an event, as releases from 3.9.0 do.
     pub(super) events_have_zxids: bool,
+    /// Whether they deny writes by themselves (`enableEagerACLCheck`).
+    pub(super) denies_at_once: bool,
 }
 
 /// The faults that may occur.
@@ -137,6 +139,7 @@ impl Profile {
             on_wire: false,
             servers: 0,
             events_have_zxids: false,
+            denies_at_once: false,
         };
         if profile.first_sequence == i32::MAX - 2 {
             let ends = [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes, SequenceEnd::Mixes];
@@ -159,6 +162,7 @@ impl Profile {
         if profile.on_wire {
             profile.servers = random.of(&[1, 2, 3, 3]);
             profile.events_have_zxids = random.one_in(2);
+            profile.denies_at_once = random.one_in(2);
             // A call takes several steps.
             profile.steps *= 4;
         }

@@ -101,18 +101,26 @@ fn server_that_never_stops_answering_the_probe_keeps_no_thread() {
 }
 
 #[test]
-fn longest_tick_counts_after_every_reconnect() {
-    let shortest = Arc::new(AtomicI32::new(8000));
-    let granted = Arc::clone(&shortest);
+fn server_is_asked_again_only_if_it_grants_another_session_timeout() {
+    let long_ms = i32::try_from(LONG.as_millis()).unwrap();
+    let [shortest, granted, probes] = [8000, long_ms, 0].map(|value| Arc::new(AtomicI32::new(value)));
+    let (min, max, asked) = (Arc::clone(&shortest), Arc::clone(&granted), Arc::clone(&probes));
     let server = Server::with(move |mut client| {
         let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
-        client.write(&accepted(request.timeout_ms.max(granted.load(Ordering::SeqCst)), SESSION));
+        let is_probe = request.timeout_ms == 1;
+        asked.fetch_add(i32::from(is_probe), Ordering::SeqCst);
+        let timeout = if is_probe { &min } else { &max };
+        client.write(&accepted(timeout.load(Ordering::SeqCst), SESSION));
         while client.read().is_some() {}
     });
     let connection = connect(&server.address());
     eventually("the answer comes", || connection.report_delay() == report_delay(8000));
-    for (next, longest) in [(2000, 8000), (10_000, 10_000)] {
-        shortest.store(next, Ordering::SeqCst);
+    // The tick, the grant, and the longest tick by then. The first change is not noticed.
+    let changes = [(20_000, 0, 8000), (2000, 1000, 8000), (10_000, 0, 10_000), (30_000, 0, 10_000)];
+    for ((tick, less, longest), questions) in changes.into_iter().zip([1, 2, 3, 3]) {
+        let is_known = questions == probes.load(Ordering::SeqCst);
+        shortest.store(tick, Ordering::SeqCst);
+        granted.store(long_ms - less, Ordering::SeqCst);
         let events = events_of(&connection);
         server.disconnect();
         let mut delays = events.iter().filter_map(|event| match event {
@@ -120,7 +128,11 @@ fn longest_tick_counts_after_every_reconnect() {
             ClientEvent::ReportDelay(report_delay) => Some(report_delay),
             _ => None,
         });
-        assert_eq!(delays.next(), Some(Granted::new(LONG).report_delay), "before the answer");
-        assert_eq!(delays.next(), Some(report_delay(longest)));
+        if !is_known {
+            let timeout = Duration::from_millis(u64::from((long_ms - less).unsigned_abs()));
+            assert_eq!(delays.next(), Some(Granted::new(timeout).report_delay), "before the answer");
+        }
+        assert_eq!(delays.next(), Some(report_delay(longest)), "tick {tick}");
+        assert_eq!(probes.load(Ordering::SeqCst), questions, "tick {tick}");
     }
 }

@@ -16,6 +16,9 @@ use crate::simulation::random::Random;
 /// I/O thread: it must not block.
 pub(super) type Continuation = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 
+/// The time between two bytes of a frame that trickles: short, compared to any session timeout.
+const TRICKLE: Duration = Duration::from_millis(100);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contact {
     Disconnected,
@@ -203,7 +206,13 @@ impl Endpoint {
             self.lose_transport(now);
             return None;
         }
-        let segment = transport.down.take(random, splits);
+        let segment = match &mut transport.trickles_at {
+            Some(at) => {
+                *at = now.after(TRICKLE);
+                transport.down.take_byte()
+            }
+            None => transport.down.take(random, splits),
+        };
         transport.received += segment.len() as u64;
         let (mut must_leave, mut events) = (false, 0);
         while let Some(meaning) = transport.peer.next_meaning(transport.received) {

@@ -28,6 +28,8 @@ pub(super) enum Mode {
     /// A leader that the others have deposed and that does not know it. It takes up sessions and
     /// answers reads, and the ensemble learns nothing of that.
     Deposed,
+    /// It answers pings, and no other request any more.
+    PingsOnly,
 }
 
 pub(super) struct Server {
@@ -61,6 +63,8 @@ pub(in crate::simulation) struct Ensemble {
     pub(super) servers: Vec<Server>,
     /// The leader commits them in order.
     pub(super) proposals: VecDeque<Proposal>,
+    /// The leader commits nothing for now.
+    pub(super) is_stalled: bool,
     /// The number of the last connection.
     pub(super) last_number: i64,
 }

@@ -19,6 +19,10 @@ enum Fault {
     EndPartition,
     Slow,
     Garbage,
+    /// A frame comes slowly, and has no end.
+    Trickle,
+    /// The leader stops to commit, or goes on.
+    Stall,
     Break(Mode),
     Recover,
 }
@@ -40,7 +44,9 @@ pub(in crate::simulation) fn inject(world: &World) {
         Fault::Partition => partition(world, client),
         Fault::EndPartition => end_partition(world, client),
         Fault::Slow => slow_down(world, client),
-        Fault::Garbage => send_garbage(world, client),
+        Fault::Garbage => send_to(world, client, |front| front.send_garbage()),
+        Fault::Trickle => send_to(world, client, |front| front.send_endless()),
+        Fault::Stall => stall(world),
         Fault::Break(mode) => break_server(world, server, mode),
         Fault::Recover => recover(world, server),
     }
@@ -56,7 +62,8 @@ fn possible(faults: Faults) -> Vec<Fault> {
         possible.extend([Fault::Swallow, Fault::Break(Mode::Unreachable)]);
     }
     if faults.slow_replies {
-        possible.extend([Fault::Slow, Fault::Break(Mode::Silent)]);
+        possible.extend([Fault::Slow, Fault::Break(Mode::Silent), Fault::Break(Mode::PingsOnly)]);
+        possible.extend([Fault::Trickle, Fault::Stall, Fault::Stall]);
     }
     if faults.deaths {
         possible.push(Fault::Break(Mode::Down));
@@ -133,14 +140,23 @@ fn slow_down(world: &World, number: usize) {
     world.note(format!("the network of client {number} is slow"));
 }
 
-fn send_garbage(world: &World, client: usize) {
+fn send_to(world: &World, client: usize, send: impl FnOnce(&mut Front<'_>)) {
     world.with_endpoint(client, |endpoint| {
         world.serve_on(client, endpoint, |front| {
             if front.transport.is_open {
-                front.send_garbage();
+                send(front);
             }
         });
     });
+}
+
+fn stall(world: &World) {
+    let is_stalled = {
+        let mut state = world.state();
+        state.ensemble.is_stalled = !state.ensemble.is_stalled;
+        state.ensemble.is_stalled
+    };
+    world.note(if is_stalled { "the leader stalls" } else { "the leader goes on" });
 }
 
 /// A server fails. Unless it only becomes silent, its connections end, and what it has not reported
@@ -153,7 +169,7 @@ fn break_server(world: &World, server: usize, mode: Mode) {
     match mode {
         Mode::Down | Mode::Electing | Mode::ReadOnly => lose_server(world, server),
         Mode::Lagging | Mode::Deposed => send_all_events(world, server),
-        Mode::Serving | Mode::Silent | Mode::Unreachable | Mode::Garbled => {}
+        Mode::Serving | Mode::Silent | Mode::Unreachable | Mode::Garbled | Mode::PingsOnly => {}
     }
     let view = matches!(mode, Mode::Lagging | Mode::Deposed).then(|| Arc::new(world.zookeeper.view()));
     let mut state = world.state();
@@ -263,6 +279,7 @@ pub(in crate::simulation) fn stop(world: &World) {
             change_transport(world, client, "is disconnected", Transport::cut);
         }
     }
+    world.state().ensemble.is_stalled = false;
     for server in 0..servers {
         recover(world, server);
     }

@@ -94,6 +94,7 @@ impl State {
                 let arrives = flows && !transport.is_swallowed && server_of(transport.server).is_reachable();
                 // The client's own system knows that the connection has ended.
                 let is_reset = transport.down.has_ended && transport.down.is_empty();
+                let arrives = arrives && transport.trickles_at.is_none_or(|at| at <= now);
                 if !transport.is_open && arrives {
                     steps.push(Step::Open);
                 } else if transport.has_arrivals() && (arrives || is_reset) {
@@ -116,7 +117,8 @@ impl State {
                 steps.push(Step::SendLate(index));
             }
         }
-        if self.ensemble.proposals.front().is_some_and(|proposal| proposal.client == number) {
+        let next = self.ensemble.proposals.front().filter(|_| !self.ensemble.is_stalled);
+        if next.is_some_and(|proposal| proposal.client == number) {
             steps.push(Step::Commit);
         }
         steps
@@ -141,7 +143,9 @@ impl State {
         let client = &self.clients[number];
         let endpoint = client.wire.as_ref()?.endpoint.as_ref()?;
         let deadline = endpoint.machine.deadline().map(|deadline| deadline.max(client.paused_until));
-        [deadline, self.step_limit(number, now)].into_iter().flatten().min()
+        let trickle = endpoint.transport.as_ref().and_then(|transport| transport.trickles_at);
+        let trickle = trickle.filter(|at| *at > now);
+        [deadline, self.step_limit(number, now), trickle].into_iter().flatten().min()
     }
 
     /// Time has passed up to now.

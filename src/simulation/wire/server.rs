@@ -28,6 +28,10 @@ pub(super) struct Peer {
     stage: Stage,
     /// A write waits to be committed, or waits forever at a deposed leader.
     is_waiting: bool,
+    /// It has left a request without a reply, and answers pings alone.
+    is_stuck: bool,
+    /// Frames that have arrived while a write waits.
+    held: VecDeque<Vec<u8>>,
     /// It sends nothing more.
     pub(super) is_mute: bool,
     /// How much it has sent, and what its frames mean, by their last byte.
@@ -55,6 +59,8 @@ impl Peer {
             frames: Frames::new(MAX_REQUEST),
             stage: Stage::Greeting,
             is_waiting: false,
+            is_stuck: false,
+            held: VecDeque::new(),
             is_mute: false,
             written: 0,
             meanings: VecDeque::new(),
@@ -64,6 +70,10 @@ impl Peer {
             watched: Watched::default(),
             has_begun: false,
         }
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Vec<u8>>, crate::connection::codec::DecodeError> {
+        Ok(self.frames.next()?.map(<[u8]>::to_vec))
     }
 
     pub(super) fn close(&mut self) {
@@ -136,12 +146,20 @@ impl Front<'_> {
 
     /// Handles the frames that have arrived, up to a write.
     pub(super) fn process(&mut self) {
-        while !self.transport.peer.is_waiting {
-            let frame = match self.transport.peer.frames.next() {
-                Ok(Some(frame)) => frame.to_vec(),
+        loop {
+            let is_waiting = self.transport.peer.is_waiting;
+            let held = if is_waiting { None } else { self.transport.peer.held.pop_front() };
+            let frame = match held.map_or_else(|| self.transport.peer.next_frame(), |held| Ok(Some(held))) {
+                Ok(Some(frame)) => frame,
                 Ok(None) => return,
                 Err(error) => return self.fail(&format!("sends a malformed frame: {error}")),
             };
+            if is_waiting {
+                if !self.deny_at_once(&frame) {
+                    self.transport.peer.held.push_back(frame);
+                }
+                continue;
+            }
             match &self.transport.peer.stage {
                 Stage::Greeting => self.greet(&frame),
                 Stage::Serving(connection) => {
@@ -236,6 +254,23 @@ impl Front<'_> {
 
     // ---- requests
 
+    /// Denies a write by itself, as servers with `enableEagerACLCheck` do, ahead of the replies that
+    /// it owes.
+    fn deny_at_once(&mut self, frame: &[u8]) -> bool {
+        let is_serving = matches!(self.transport.peer.stage, Stage::Serving(_));
+        if !is_serving || !self.world.profile.denies_at_once || !self.is_denied() {
+            return false;
+        }
+        let Ok((xid, request @ Request::Delete { .. })) = Request::decode(frame) else { return false };
+        self.touch();
+        let denial = Err(ZkError::NoAuth);
+        note_result(self.world, self.client, &request, &denial);
+        let mut frame = Vec::new();
+        ReplyHeader { xid, zxid: 0, error: ZkError::NoAuth.code() }.encode(&mut frame);
+        self.send(&frame, Some(Meaning::Reply { zxid: 0, watch: None }));
+        true
+    }
+
     fn serve(&mut self, connection: &Arc<Connection>, frame: &[u8]) {
         let (xid, request) = match Request::decode(frame) {
             Ok(decoded) => decoded,
@@ -243,6 +278,9 @@ impl Front<'_> {
         };
         if self.mode() == Mode::Garbled && !matches!(request, Request::Ping) {
             return self.send_garbage();
+        }
+        if self.is_left_without_a_reply(&request) {
+            return;
         }
         match &request {
             Request::Auth { scheme, auth } => {
@@ -275,6 +313,18 @@ impl Front<'_> {
             }
             read => self.read(connection, xid, read),
         }
+    }
+
+    /// After the first such request, an answer to a ping is out of turn.
+    fn is_left_without_a_reply(&mut self, request: &Request<'_>) -> bool {
+        let ends = !matches!(request, Request::Ping | Request::Auth { .. } | Request::SetWatches { .. });
+        self.transport.peer.is_stuck |= self.mode() == Mode::PingsOnly && ends;
+        if self.transport.peer.is_stuck && matches!(request, Request::Ping) {
+            let mut frame = Vec::new();
+            Reply::Empty.encode(XID_PING, self.zxid(), &mut frame);
+            self.send(&frame, Some(Meaning::Garbage));
+        }
+        self.transport.peer.is_stuck
     }
 
     /// The credentials come before anything else, and the watches before other requests.
@@ -404,6 +454,17 @@ impl Front<'_> {
         }
         let meaning = ordinary.map(|watch| Meaning::Reply { zxid, watch });
         self.send(&frame, meaning);
+    }
+
+    /// Announces a frame that is within the bounds, and whose bytes come slowly.
+    pub(super) fn send_endless(&mut self) {
+        const LENGTH: usize = 1 << 16;
+        self.world.note(format!("server {} trickles to client {}", self.transport.server, self.client));
+        let mut frame = vec![0, 1, 0, 0];
+        frame.resize(4 + LENGTH, 0);
+        self.send(&frame, None);
+        self.transport.peer.is_mute = true;
+        self.transport.trickles_at = Some(self.world.now());
     }
 
     /// Sends what no server may send here.

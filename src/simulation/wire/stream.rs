@@ -2,6 +2,7 @@
 //! happened to them.
 
 use super::server::Peer;
+use crate::session::Moment;
 use crate::simulation::random::Random;
 
 /// The bytes under way in one direction.
@@ -36,6 +37,10 @@ impl Stream {
         self.bytes.truncate(kept);
     }
 
+    pub(super) fn take_byte(&mut self) -> Vec<u8> {
+        self.bytes.drain(..1.min(self.bytes.len())).collect()
+    }
+
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
     }
@@ -53,6 +58,8 @@ pub(super) struct Transport {
     pub(super) is_swallowed: bool,
     /// The client has left it.
     pub(super) is_late: bool,
+    /// What the server has sent arrives slowly: the next byte not before this moment.
+    pub(super) trickles_at: Option<Moment>,
     pub(super) peer: Peer,
 }
 
@@ -66,6 +73,7 @@ impl Transport {
             received: 0,
             is_swallowed: false,
             is_late: false,
+            trickles_at: None,
             peer,
         }
     }
