@@ -45,6 +45,9 @@ pub(super) struct Profile {
     pub(super) servers: usize,
     /// Whether those send the transaction with an event, as releases from 3.9.0 do.
     pub(super) events_have_zxids: bool,
+    /// Whether jobs run once, and owners commit. The network of bytes has no transactions.
+    pub(super) transacts: bool,
+    pub(super) mostly_jobs: bool,
 }
 
 /// The faults that may occur.
@@ -137,6 +140,8 @@ impl Profile {
             on_wire: false,
             servers: 0,
             events_have_zxids: false,
+            transacts: false,
+            mostly_jobs: false,
         };
         if profile.first_sequence == i32::MAX - 2 {
             let ends = [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes, SequenceEnd::Mixes];
@@ -164,6 +169,13 @@ impl Profile {
         }
         if profile.blocks && !profile.mostly_cohorts {
             profile.permits = random.of(&[0, 0, 1, 2, 2, 3]);
+        }
+        profile.transacts = profile.blocks && !profile.on_wire && !profile.unreadable && random.one_in(2);
+        profile.mostly_jobs = profile.transacts && !profile.mostly_cohorts && random.one_in(2);
+        if profile.mostly_jobs {
+            // A lost reply is what makes a repetition dangerous.
+            profile.faults.failing_calls = !calm;
+            profile.locks_per_client = 0;
         }
         profile
     }
