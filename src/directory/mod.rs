@@ -25,6 +25,7 @@ use crate::logging;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::{count_owners, in_order};
 use crate::recipe::path::ZNodePath;
+use crate::recipe::peers::any_mismatch;
 use crate::session::{Core, Session};
 use crate::wait::Wait;
 
@@ -70,6 +71,15 @@ impl LockDirectory {
             dir: ZNodePath::parse(dir)?,
             reaps_live_sessions: false,
         })
+    }
+
+    /// Checks a path as the constructors of all locks do. Needs no session: for a configuration or a
+    /// command line, before anything is connected.
+    ///
+    /// # Errors
+    /// The only way to fail is [`InvalidPath`](LockError::InvalidPath).
+    pub fn check_path(dir: &str) -> Result<()> {
+        ZNodePath::parse(dir).map(drop)
     }
 
     // ---- inspection
@@ -144,6 +154,18 @@ impl LockDirectory {
     /// As [`watch_leader`](LockDirectory::watch_leader).
     pub fn watch_queue(&self, wait: impl Into<Wait>) -> Result<QueueWatch> {
         QueueWatch::start(&self.session, &self.dir, &wait.into())
+    }
+
+    /// Returns a warning if the queue has requests of libraries that do not count each other's names:
+    /// both may hold the lock at once. It names two of them, and the [naming
+    /// scheme](crate::NamingScheme) to use. `None` if all requests there count each other, as far as
+    /// their libraries are known.
+    ///
+    /// # Errors
+    /// As [`contenders`](LockDirectory::contenders).
+    pub fn mixed_names(&self) -> Result<Option<String>> {
+        let requests = self.list(&self.session.core())?;
+        Ok(any_mismatch(requests.iter().map(ZNodePath::name)))
     }
 
     // ---- cleanup
