@@ -3,6 +3,7 @@
 use super::guards::User;
 use super::locks::options;
 use super::world::World;
+use crate::error::Result;
 use crate::{Repeat, RunOnce, RunOutcome};
 
 /// The directory of the jobs.
@@ -92,12 +93,16 @@ impl User {
         };
         if let Err(error) = failed {
             self.world.note(format!("a job fails: {error}"));
-            self.check_error(&error);
+            // A call under way when the session is closed may learn only that it has ended.
+            let is_closed = self.world.state().clients[self.client].session.is_none();
+            if !(is_closed && error.is_session_lost()) {
+                self.check_error(&error);
+            }
         }
         self.check_that_nothing_is_held(&tag);
     }
 
-    fn run(&self, jobs: &RunOnce, key: usize) -> crate::Result<()> {
+    fn run(&self, jobs: &RunOnce, key: usize) -> Result<()> {
         self.world.note(format!("is to run the job of {}", KEYS[key]));
         let outcome = jobs.run(name_of(key), |guard| {
             self.world.begin_job(key);
@@ -115,7 +120,7 @@ impl User {
         Ok(())
     }
 
-    fn forget(&self, jobs: &RunOnce, key: usize) -> crate::Result<()> {
+    fn forget(&self, jobs: &RunOnce, key: usize) -> Result<()> {
         self.world.note(format!("forgets the job of {}", KEYS[key]));
         self.world.begin_to_forget(key);
         let outcome = jobs.forget(name_of(key));
@@ -124,7 +129,7 @@ impl User {
         outcome.map(drop)
     }
 
-    fn reap(&self, jobs: &RunOnce) -> crate::Result<()> {
+    fn reap(&self, jobs: &RunOnce) -> Result<()> {
         (0..KEYS.len()).for_each(|key| self.world.begin_to_forget(key));
         let outcome = jobs.reap(std::time::Duration::ZERO);
         self.world.note(format!("has reaped the jobs: {outcome:?}"));
