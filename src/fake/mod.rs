@@ -264,6 +264,14 @@ impl SimulatedZooKeeper {
         self.shared.lock().log.clear();
     }
 
+    /// Executes a transaction, as another client.
+    #[cfg(test)]
+    pub(crate) fn transact(&self, operations: &[crate::client::Op]) {
+        let transacted = self.act(|state| Ok(state.transact(operations, Requester::Other(0))));
+        let is_committed = matches!(transacted, Ok(crate::client::Transacted::Committed(_)));
+        assert!(is_committed, "{operations:?}: {transacted:?}");
+    }
+
     /// Executes a request as another client.
     fn act<T>(&self, request: impl FnOnce(&mut State) -> ZkResult<T>) -> ZkResult<T> {
         let mut state = self.shared.lock();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::baton::{Wait, pause as pause_thread};
 use super::link::Fate;
 use super::scheduler::{ALL_DIRS, DIRS, LEASES};
+use super::transactions;
 use super::wire;
 use super::world::{State, World, short};
 use crate::client::ClientEvent;
@@ -25,6 +26,8 @@ enum Fault {
     RequestRelease,
     OtherRequest,
     DeleteDir,
+    DeleteDirWithRequests,
+    DeleteTheFirstTwo,
     FailCalls,
     PanicInCalls,
     Deny,
@@ -66,6 +69,7 @@ pub(super) fn inject(world: &Arc<World>) {
         possible.extend([Fault::DeleteRequest, Fault::OtherRequest, Fault::OtherRequest]);
         if !world.profile.unreadable {
             possible.extend([Fault::RequestRelease, Fault::DeleteDir]);
+            possible.extend([Fault::DeleteDirWithRequests, Fault::DeleteTheFirstTwo]);
         }
     }
     if faults.failing_calls {
@@ -105,6 +109,8 @@ pub(super) fn inject(world: &Arc<World>) {
         Fault::RequestRelease => request_release(world),
         Fault::OtherRequest => change_other_request(world),
         Fault::DeleteDir => delete_dir(world),
+        Fault::DeleteDirWithRequests => transactions::delete_dir_with_requests(world),
+        Fault::DeleteTheFirstTwo => transactions::delete_the_first_two(world),
         Fault::FailCalls => {
             let mut state = world.state();
             let calls = state.random.of(&[1, 2, 12]);
@@ -399,7 +405,7 @@ fn request_release(world: &World) {
 /// All requests in the queues.
 fn requests(world: &World) -> Vec<String> {
     let in_dir = |dir: &&str| -> Vec<String> {
-        world.zookeeper.children(dir).into_iter().map(|name| format!("{dir}/{name}")).collect()
+        world.requests_in(dir).into_iter().map(|name| format!("{dir}/{name}")).collect()
     };
     ALL_DIRS.iter().flat_map(in_dir).collect()
 }

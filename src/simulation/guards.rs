@@ -304,6 +304,11 @@ impl User {
         }
         let mut holding = Holding::of(&self.world, guard.guards().into_iter().map(LockGuard::request));
         self.hold(&guard.guards());
+        match &guard {
+            Guard::Exclusive(guard) => self.commit(guard),
+            Guard::Write(guard) => self.commit(guard),
+            Guard::Read(_) | Guard::Multi(_) => {}
+        }
         let guard = match guard {
             Guard::Write(guard) if !self.world.state().random.one_in(3) => {
                 let guard = self.downgrade(guard);
@@ -452,7 +457,7 @@ impl World {
     /// Whether a request with these data is in a queue.
     fn is_requested_with(&self, tag: &str) -> bool {
         ALL_DIRS.iter().any(|dir| {
-            let children = self.zookeeper.children(dir);
+            let children = self.requests_in(dir);
             let data = |name: &String| self.zookeeper.data(&format!("{dir}/{name}"));
             children.iter().any(|name| data(name).is_some_and(|data| data == tag.as_bytes()))
         })

@@ -11,7 +11,8 @@
 //! of a session, the passing of time, a user's action, or a [fault](faults). Half of the runs have
 //! readers and writers among the locks. In most runs, threads [use](guards) blocking, multiple and
 //! reentrant locks, share [cohort locks](cohorts) and [semaphores], downgrade, [stand](elections) for election and
-//! revoke. The [promises](checks) are checked after every step. When the faults have stopped, every
+//! revoke. In many runs without that network they also run [jobs](jobs) once and
+//! [commit](transactions) changes. The [promises](checks) are checked after every step. When the faults have stopped, every
 //! waiter must own in turn, and nothing may be left at the end.
 //!
 //! The library waits through its [runtime](runtime), so the scheduler knows what each thread waits
@@ -38,6 +39,7 @@ mod elections;
 mod faults;
 mod guards;
 mod holds;
+mod jobs;
 mod link;
 mod locks;
 mod network;
@@ -48,6 +50,7 @@ mod run;
 mod runtime;
 mod scheduler;
 mod semaphores;
+mod transactions;
 mod wire;
 mod workload;
 mod world;

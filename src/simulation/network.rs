@@ -13,7 +13,7 @@ use super::baton::{Wait, pause, role};
 use super::faults;
 use super::link::Fate;
 use super::world::{World, short};
-use crate::client::{Acl, CreateMode, Names, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Names, Op, Stat, Transacted, ZkError, ZkResult};
 use crate::client::{ClientEvent, EventSink, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 use crate::recipe::znode_name::generated_sequence;
@@ -127,7 +127,7 @@ impl Wire {
 
     /// The connection of a write that its server cannot commit.
     fn connection_without_a_quorum(&self, what: &str) -> Option<u64> {
-        let is_write = matches!(what, "create" | "delete" | "write");
+        let is_write = matches!(what, "create" | "delete" | "write" | "transact");
         let state = self.world.state();
         let link = &state.clients[self.client].link;
         (is_write && link.deposed).then_some(link.connection)
@@ -257,6 +257,17 @@ impl ZooKeeperClient for Wire {
 
     fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
         self.call("write", path, |client| client.set_data(path, data, version))
+    }
+
+    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
+        let path = operations.last().map_or("", Op::path);
+        self.call("transact", path, |client| {
+            let transacted = self.world.transact(operations, || client.transact(operations));
+            if let Ok(Transacted::Failed { position, error }) = &transacted {
+                self.world.note(format!("operation {position} of the transaction fails: {error:?}"));
+            }
+            transacted
+        })
     }
 
     fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {

@@ -47,6 +47,9 @@ pub(super) struct Profile {
     pub(super) events_have_zxids: bool,
     /// Whether they deny writes by themselves (`enableEagerACLCheck`).
     pub(super) denies_at_once: bool,
+    /// Whether jobs run once, and owners commit. The network of bytes has no transactions.
+    pub(super) transacts: bool,
+    pub(super) mostly_jobs: bool,
 }
 
 /// The faults that may occur.
@@ -140,6 +143,8 @@ impl Profile {
             servers: 0,
             events_have_zxids: false,
             denies_at_once: false,
+            transacts: false,
+            mostly_jobs: false,
         };
         if profile.first_sequence == i32::MAX - 2 {
             let ends = [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes, SequenceEnd::Mixes];
@@ -168,6 +173,13 @@ impl Profile {
         }
         if profile.blocks && !profile.mostly_cohorts {
             profile.permits = random.of(&[0, 0, 1, 2, 2, 3]);
+        }
+        profile.transacts = profile.blocks && !profile.on_wire && !profile.unreadable && random.one_in(2);
+        profile.mostly_jobs = profile.transacts && !profile.mostly_cohorts && random.one_in(2);
+        if profile.mostly_jobs {
+            // A lost reply is what makes a repetition dangerous.
+            profile.faults.failing_calls = !calm;
+            profile.locks_per_client = 0;
         }
         profile
     }

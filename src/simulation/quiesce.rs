@@ -241,7 +241,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
         }
     }
     for dir in ALL_DIRS {
-        for name in world.zookeeper.children(dir) {
+        for name in world.requests_in(dir) {
             let owner = world.zookeeper.stat(&format!("{dir}/{name}")).map(|stat| stat.ephemeral_owner);
             let ended =
                 |client: &ClientState| client.core.upgrade().is_none_or(|core| core.end_reason().is_some());
@@ -262,7 +262,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
     let watches = world.zookeeper.watch_count();
     let faults = world.profile.faults;
     let all_is_readable = !world.profile.unreadable && !faults.hidden_deletions && !faults.denials;
-    if all_is_readable && watches > 0 && ALL_DIRS.iter().all(|dir| world.zookeeper.children(dir).is_empty()) {
+    if all_is_readable && watches > 0 && ALL_DIRS.iter().all(|dir| world.requests_in(dir).is_empty()) {
         return Err(format!("{watches} watches are left on the server"));
     }
     check_registers(&world)
@@ -294,7 +294,7 @@ pub(super) fn end_the_sessions(scheduler: &mut Scheduler<'_>) -> Verdict {
         return Err(format!("the threads {threads:?} are left"));
     }
     for dir in ALL_DIRS {
-        let left = world.zookeeper.children(dir);
+        let left = world.requests_in(dir);
         if !left.is_empty() {
             return Err(format!("{dir} is left with {left:?}"));
         }

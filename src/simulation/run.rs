@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::baton::Pool;
 use super::clients;
+use super::jobs::KEYS;
 use super::profile::Profile;
 use super::quiesce;
 use super::random::Random;
@@ -70,7 +71,7 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
 pub(super) fn check(world: &World) -> Verdict {
     let broken = world.state().failure.clone();
     match broken
-        .or_else(|| world.check(&DIRS))
+        .or_else(|| world.check(&[DIRS[0], DIRS[1], KEYS[0], KEYS[1]]))
         .or_else(|| world.check_permits())
         .or_else(|| world.check_calls())
     {

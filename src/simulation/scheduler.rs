@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::baton::{Baton, Body, Pool, Report, Role, Wait};
+use super::jobs::KEYS;
 use super::profile::Weights;
 use super::wire;
 use super::world::World;
@@ -18,7 +19,7 @@ pub(super) const TURNS: &str = "/pool/locks";
 pub(super) const LEASES: &str = "/pool/leases";
 
 /// The directories of all requests.
-pub(super) const ALL_DIRS: [&str; 4] = [DIRS[0], DIRS[1], TURNS, LEASES];
+pub(super) const ALL_DIRS: [&str; 6] = [DIRS[0], DIRS[1], TURNS, LEASES, KEYS[0], KEYS[1]];
 
 /// The thread that replaces a lost session.
 const REPLACEMENT: &str = "zk-lock-replacement";

@@ -8,6 +8,7 @@ use super::baton::{Body, Wait, pause};
 use super::clients::open_client_later;
 use super::guards::User;
 use super::locks::{Action, Callback, LockRecord, act, new_lock};
+use super::profile::Profile;
 use super::scheduler::{DIRS, Scheduler};
 
 /// The maximum number of concurrent user threads.
@@ -83,7 +84,10 @@ impl Scheduler<'_> {
         let user = User { world: Arc::clone(&self.world), client, session, dir };
         let revokes = self.world.profile.faults.deletions && !self.world.profile.unreadable;
         let uses_semaphore = self.world.profile.permits > 0 && self.world.state().random.one_in(2);
+        let Profile { transacts, mostly_jobs, .. } = self.world.profile;
+        let runs_jobs = mostly_jobs || transacts && self.world.state().random.one_in(2);
         let body: Body = match choice {
+            _ if runs_jobs => Box::new(move || user.use_job()),
             _ if uses_semaphore => Box::new(move || user.use_semaphore()),
             choice if choice > 3 && self.world.profile.mostly_cohorts => {
                 Box::new(move || user.use_cohort_lock())

@@ -14,11 +14,13 @@ use super::baton::role;
 use super::cohorts::CohortRecord;
 use super::guards::Call;
 use super::holds::Hold;
+use super::jobs::{JobRecord, KEYS};
 use super::link::{Arrival, Link};
 use super::locks::LockRecord;
 use super::profile::Profile;
 use super::random::Random;
 use super::runtime::{SimulatedRuntime, Timer};
+use super::transactions::Commits;
 use super::wire::{Ensemble, Wired};
 use crate::Session;
 use crate::client::{ClientEvent, EventSink};
@@ -71,6 +73,9 @@ pub(super) struct State {
     /// Calls with a deadline or a token.
     pub(super) calls: BTreeMap<usize, Call>,
     pub(super) tags: usize,
+    /// The jobs that run once, and what owners write in transactions.
+    pub(super) jobs: [JobRecord; KEYS.len()],
+    pub(super) commits: Commits,
     /// How many znodes were created with each request's data.
     pub(super) created: BTreeMap<Vec<u8>, usize>,
     /// How often the clock has jumped.
@@ -157,6 +162,8 @@ impl World {
             cohorts: Vec::new(),
             calls: BTreeMap::new(),
             tags: 0,
+            jobs: Default::default(),
+            commits: Commits::default(),
             created: BTreeMap::new(),
             clock_jumps: 0,
             failure: None,
