@@ -203,7 +203,8 @@ impl LockDirectory {
     /// It deletes only persistent requests, which no session's end deletes, unless [live
     /// sessions](LockDirectory::including_live_sessions) are included. Requests of unknown kind
     /// ([`Other`](LockKind::Other)) and other children always stay, so that a path that is no lock
-    /// directory loses nothing. So does a request whose data was written since it was read. The age
+    /// directory loses nothing. So does a request whose data was written since it was read, and one
+    /// that has the name of another since the directory was created anew. The age
     /// is the difference between this machine's clock and the server's.
     ///
     /// None of the deleted requests acquires the lock first: the queue is cleared from its end.
@@ -235,7 +236,8 @@ impl LockDirectory {
     ///
     /// This is safe for others: the server does not remove a directory that has a child by then,
     /// and the next request creates the directory again. Its sequence numbers start again; fencing
-    /// tokens go on growing.
+    /// tokens go on growing. A znode with data stays, unless it replaces the directory between the
+    /// two calls of this function: a server deletes by path and version alone.
     ///
     /// # Errors
     /// - [`NotALockDirectory`](LockError::NotALockDirectory): the znode has data or belongs to a

@@ -12,9 +12,9 @@ use std::thread::{self, ThreadId};
 use parking_lot::Mutex;
 
 use crate::error::{LockError, Operation, Result};
-use crate::locks::blocking_write_lock::{BlockingWriteLock, result_after};
+use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::lock_guard::LockGuard;
-use crate::locks::locking::Released;
+use crate::locks::locking::{Released, finish};
 use crate::wait::Wait;
 
 /// A [`BlockingWriteLock`] that the thread which holds it may acquire again, at once and without a
@@ -100,7 +100,7 @@ impl ReentrantLock {
     pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);
-        result_after(result, guard.unlock())
+        finish(result, guard.unlock())
     }
 
     fn enter_by(

@@ -33,13 +33,13 @@ type AfterLook = fn(&Arc<Request>, ZNodePath, ConnectionNumber, WatchOutcome) ->
 
 impl Request {
     /// Acts on the listing that was asked for, or asks for one, which wakes the request.
-    pub(super) fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
+    pub(super) fn evaluate(self: &Arc<Self>, znode: &ZNodePath, may_own: bool) -> Next {
         let listing = self.state.lock().listing.take();
         if let Some(listing) = listing {
             return self.decide(znode, &listing);
         }
         let reader: Weak<Request> = Arc::downgrade(self);
-        Listings::ask(&self.core, &self.spec.dir, self.id, reader);
+        Listings::ask(&self.core, &self.spec.dir, self.id, reader, may_own);
         Next::Park
     }
 
@@ -328,8 +328,9 @@ impl Request {
     /// Moves an owner whose lease has not ended to the epoch of the connection on which its znode
     /// was seen; `false` if the lease has ended.
     fn renew(&self, connection: ConnectionNumber) -> bool {
-        let now = self.core.now();
         let mut held_under = self.held_under.lock();
+        // Under the mutex: whoever has asked before may have seen the lease end.
+        let now = self.core.now();
         match &mut *held_under {
             Some(held) if !held.covers(now) => false,
             Some(held) => {
