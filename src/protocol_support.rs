@@ -21,7 +21,8 @@ use crate::wait::CancelToken;
 
 /// Retries after a lost connection, and znodes that must exist.
 ///
-/// `Send` and `Sync`.
+/// `Send` and `Sync`. Clones share the session.
+#[derive(Clone)]
 pub struct ProtocolSupport {
     session: Session,
     options: LockOptions,

@@ -211,8 +211,27 @@ impl CancelToken {
         self.signal.pending.lock().is_none()
     }
 
-    /// A channel that is disconnected when the token is cancelled.
-    pub(crate) fn cancelled(&self) -> &Receiver<Infallible> {
+    /// Returns a channel that is disconnected when the token is cancelled, for
+    /// [`select!`](crate::crossbeam_channel::select).
+    ///
+    /// ```no_run
+    /// # use zookeeper_recipes_lock::{CancelToken, LockGuard, crossbeam_channel};
+    /// use crossbeam_channel::{Receiver, select};
+    ///
+    /// /// Works until the lock is lost or asked for, or the daemon shuts down.
+    /// fn work(guard: &LockGuard, shutdown: &CancelToken, jobs: &Receiver<String>) {
+    ///     loop {
+    ///         select! {
+    ///             recv(jobs) -> job => println!("{job:?}"),
+    ///             recv(guard.lost()) -> _ => return,
+    ///             recv(guard.revocation()) -> _ => return,
+    ///             recv(shutdown.cancelled()) -> _ => return,
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn cancelled(&self) -> &Receiver<Infallible> {
         &self.signal.cancelled
     }
 }
@@ -310,6 +329,17 @@ mod tests {
         cancel.cancel();
         assert!(Wait::forever().cancelled_by(&cancel).ends_during(long));
         assert!(begun.elapsed() < long);
+    }
+
+    #[test]
+    fn cancelling_is_a_signal_of_a_select() {
+        let token = CancelToken::new();
+        let waiting = in_background({
+            let token = token.clone();
+            move || crossbeam_channel::select! { recv(token.cancelled()) -> signal => signal.is_err() }
+        });
+        token.cancel();
+        assert!(next(&waiting));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! [`ListeningLock`]: what [`WriteLock`](crate::WriteLock) and [`ReadLock`](crate::ReadLock) share.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crossbeam_channel::never;
 
@@ -20,10 +20,12 @@ use crate::session::{OnNewSession, Process, Session};
 /// It has one request in the queue at a time. `Send` and `Sync`; dropping it closes it.
 pub struct ListeningLock {
     inner: Arc<LockInner>,
+    /// Whether this is the lock itself, and not the one that a listener gets for a call.
+    closes_on_drop: bool,
 }
 
 /// The part of a lock that a session notifies when it is replaced.
-struct LockInner {
+pub(crate) struct LockInner {
     support: ProtocolSupport,
     dir: ZNodePath,
     access: Access,
@@ -81,19 +83,24 @@ impl ListeningLock {
         listener: Option<Arc<dyn LockListener>>,
     ) -> ListeningLock {
         let is_replaced = support.session().replacement().is_some();
-        let inner = Arc::new(LockInner {
+        let inner = Arc::new_cyclic(|inner| LockInner {
             process: support.session().core().process(),
             support,
             dir,
             access,
-            listener: Arc::new(ListenerSlot::new(listener, is_replaced)),
+            listener: Arc::new(ListenerSlot::new(Weak::clone(inner), listener, is_replaced)),
             current: lock_order::Mutex::new(None),
         });
         if let Some(replacement) = inner.support.session().replacement() {
             let on_new_session: Arc<dyn OnNewSession> = Arc::<LockInner>::clone(&inner);
             replacement.register(Arc::downgrade(&on_new_session));
         }
-        ListeningLock { inner }
+        ListeningLock { inner, closes_on_drop: true }
+    }
+
+    /// The lock for a call of its listener; `None` if it was dropped.
+    pub(crate) fn of_call(inner: &Weak<LockInner>) -> Option<ListeningLock> {
+        Some(ListeningLock { inner: inner.upgrade()?, closes_on_drop: false })
     }
 
     /// Joins the queue, unless this lock is in it already, and returns whether the lock is owned
@@ -263,7 +270,9 @@ impl ListeningLock {
 
 impl Drop for ListeningLock {
     fn drop(&mut self) {
-        self.close();
+        if self.closes_on_drop {
+            self.close();
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! [`LockListener`]: the callbacks of a lock; and [`ListenerSlot`], the only code that calls them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::error::LossReason;
 use crate::lock_order::{Mutex, rank::LISTENER};
+use crate::locks::listening_lock::{ListeningLock, LockInner};
 use crate::logging;
 use crate::panics::contain;
 use crate::request::{Event, Observer};
@@ -24,6 +25,15 @@ use crate::session::Mailbox;
 /// ask [`is_owner`](crate::ListeningLock::is_owner) for the state *now*. A panic in a listener is
 /// caught and logged, and affects nothing else.
 ///
+/// The methods that ask for an answer get the lock: after a loss,
+/// [`lock`](crate::ListeningLock::lock) joins the queue again. Its session stays open until the call
+/// returns.
+///
+/// # Order
+/// [`lock_released`](LockListener::lock_released) is called when the deletion of the znode is on its
+/// way, as in the Java recipe. So the next owner, in another process, may hear of its acquisition
+/// first. What must have ended before another process acquires belongs before the call that releases.
+///
 /// Origin: the Java interface of the same name, which has the first two methods.
 pub trait LockListener: Send + Sync {
     /// The lock was acquired.
@@ -36,8 +46,8 @@ pub trait LockListener: Send + Sync {
     /// client deleted the znode. [`is_owner`](crate::ListeningLock::is_owner) is already false:
     /// stop at once what only the owner may do. Calls
     /// [`lock_released`](LockListener::lock_released) unless overridden.
-    fn lock_lost(&self, reason: LossReason) {
-        let _ = reason;
+    fn lock_lost(&self, lock: &ListeningLock, reason: LossReason) {
+        let _ = (lock, reason);
         self.lock_released();
     }
 
@@ -49,15 +59,17 @@ pub trait LockListener: Send + Sync {
     /// If the release takes too long, the other process may take the lock away [by
     /// force](crate::Revoker::force_revocation_after). Origin: "Recoverable Shared Locks" of
     /// ZooKeeper's recipe page; Curator's `RevocationListener`.
-    fn revocation_requested(&self) {}
+    fn revocation_requested(&self, lock: &ListeningLock) {
+        let _ = lock;
+    }
 
     /// A request that did not hold the lock has ended without being withdrawn, so it will never
     /// acquire the lock. Call [`lock`](crate::ListeningLock::lock) again; after a loss of the
     /// session, on a new one. Where lost sessions [are
     /// replaced](crate::SessionBuilder::replace_lost_sessions), the request is made again on the
     /// new session instead, without this call. Does nothing unless overridden.
-    fn request_dropped(&self, reason: LossReason) {
-        let _ = reason;
+    fn request_dropped(&self, lock: &ListeningLock, reason: LossReason) {
+        let _ = (lock, reason);
     }
 }
 
@@ -77,21 +89,22 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
         (**self).lock_released();
     }
 
-    fn lock_lost(&self, reason: LossReason) {
-        (**self).lock_lost(reason);
+    fn lock_lost(&self, lock: &ListeningLock, reason: LossReason) {
+        (**self).lock_lost(lock, reason);
     }
 
-    fn revocation_requested(&self) {
-        (**self).revocation_requested();
+    fn revocation_requested(&self, lock: &ListeningLock) {
+        (**self).revocation_requested(lock);
     }
 
-    fn request_dropped(&self, reason: LossReason) {
-        (**self).request_dropped(reason);
+    fn request_dropped(&self, lock: &ListeningLock, reason: LossReason) {
+        (**self).request_dropped(lock, reason);
     }
 }
 
 /// The listener of one lock, with the events that were not delivered yet.
 pub(crate) struct ListenerSlot {
+    lock: Weak<LockInner>,
     listener: Mutex<LISTENER, Option<Arc<dyn LockListener>>>,
     events: Mailbox<Event>,
     /// Whether lost sessions are replaced. A request that waits on a lost session is then made
@@ -100,8 +113,12 @@ pub(crate) struct ListenerSlot {
 }
 
 impl ListenerSlot {
-    pub(crate) fn new(listener: Option<Arc<dyn LockListener>>, is_replaced: bool) -> ListenerSlot {
-        ListenerSlot { listener: Mutex::new(listener), events: Mailbox::new(), is_replaced }
+    pub(crate) fn new(
+        lock: Weak<LockInner>,
+        listener: Option<Arc<dyn LockListener>>,
+        is_replaced: bool,
+    ) -> ListenerSlot {
+        ListenerSlot { lock, listener: Mutex::new(listener), events: Mailbox::new(), is_replaced }
     }
 
     pub(crate) fn get(&self) -> Option<Arc<dyn LockListener>> {
@@ -115,7 +132,7 @@ impl ListenerSlot {
     }
 
     /// The only caller of listeners.
-    fn call(&self, event: Event) {
+    fn call(&self, lock: &ListeningLock, event: Event) {
         if self.is_replaced && matches!(&event, Event::Dropped(reason, _) if reason.is_session_loss()) {
             return;
         }
@@ -125,10 +142,10 @@ impl ListenerSlot {
         let reported = event.clone();
         let call = move || match reported {
             Event::Acquired => listener.lock_acquired(),
-            Event::RevocationRequested => listener.revocation_requested(),
+            Event::RevocationRequested => listener.revocation_requested(lock),
             Event::Released => listener.lock_released(),
-            Event::Lost(reason) => listener.lock_lost(reason),
-            Event::Dropped(reason, _) => listener.request_dropped(reason),
+            Event::Lost(reason) => listener.lock_lost(lock, reason),
+            Event::Dropped(reason, _) => listener.request_dropped(lock, reason),
         };
         if let Err(message) = contain(call) {
             logging::error!("a lock listener panicked on {event:?}: {message}");
@@ -146,7 +163,9 @@ impl Observer for ListenerSlot {
     }
 
     fn deliver(&self) {
-        self.events.deliver(|event| self.call(event));
+        // A lock that is dropped has been closed, and has delivered everything.
+        let Some(lock) = ListeningLock::of_call(&self.lock) else { return };
+        self.events.deliver(|event| self.call(&lock, event));
     }
 }
 
@@ -154,13 +173,30 @@ impl Observer for ListenerSlot {
 mod tests {
     use super::*;
     use std::panic::resume_unwind;
-    use std::sync::Weak;
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
+    use std::time::Duration;
+
+    use crate::fake::SimulatedZooKeeper;
+    use crate::{Session, WriteLock};
+
+    /// Posts and delivers these events of a lock with this listener.
+    fn deliver(lock: &WriteLock, events: [Event; 2]) {
+        for event in events {
+            lock.observer().post(event);
+            lock.observer().deliver();
+        }
+    }
+
+    fn lock_with(listener: impl LockListener + 'static) -> WriteLock {
+        let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
+        WriteLock::with_listener(&Session::from_client(client).unwrap(), "/lock", listener).unwrap()
+    }
 
     /// Sets another listener when it is called, and panics when it is dropped.
     struct ReplacesItself {
-        slot: Weak<ListenerSlot>,
+        lock: Arc<OnceLock<WriteLock>>,
         successor: Arc<Counter>,
     }
 
@@ -177,8 +213,8 @@ mod tests {
 
     impl LockListener for ReplacesItself {
         fn lock_acquired(&self) {
-            if let Some(slot) = self.slot.upgrade() {
-                slot.set(Some(self.successor.clone()));
+            if let Some(lock) = self.lock.get() {
+                lock.set_lock_listener(self.successor.clone());
             }
         }
 
@@ -221,27 +257,20 @@ mod tests {
     fn a_listener_is_called_again_after_a_panic_whose_payload_panics_when_dropped() {
         let counter = Arc::new(Counter::default());
         let listener: Arc<dyn LockListener> = Arc::new(PanicsWithItself(Arc::clone(&counter)));
-        let slot = ListenerSlot::new(Some(Arc::clone(&listener)), false);
-        for event in [Event::Acquired, Event::Released] {
-            slot.post(event);
-            slot.deliver();
-        }
+        let lock = lock_with(Arc::clone(&listener));
+        deliver(&lock, [Event::Acquired, Event::Released]);
         assert_eq!(counter.0.load(Ordering::SeqCst), 1);
         // Its drop panics as well.
-        std::mem::forget((slot, listener));
+        std::mem::forget((lock, listener));
     }
 
     #[test]
     fn listener_is_called_after_its_predecessor_panicked_on_drop() {
         let successor = Arc::new(Counter::default());
-        let slot = Arc::new_cyclic(|slot| {
-            let first = ReplacesItself { slot: slot.clone(), successor: Arc::clone(&successor) };
-            ListenerSlot::new(Some(Arc::new(first)), false)
-        });
-        for event in [Event::Acquired, Event::Released] {
-            slot.post(event);
-            slot.deliver();
-        }
+        let own = Arc::new(OnceLock::new());
+        let first = ReplacesItself { lock: Arc::clone(&own), successor: Arc::clone(&successor) };
+        let lock = own.get_or_init(|| lock_with(first));
+        deliver(lock, [Event::Acquired, Event::Released]);
         assert_eq!(successor.0.load(Ordering::SeqCst), 1);
     }
 }

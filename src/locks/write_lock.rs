@@ -27,7 +27,7 @@ use crate::session::Session;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{LockListener, LossReason, Session, WriteLock};
+/// use zookeeper_recipes_lock::{ListeningLock, LockListener, LossReason, Session, WriteLock};
 ///
 /// struct Announce;
 ///
@@ -38,8 +38,11 @@ use crate::session::Session;
 ///     fn lock_released(&self) {
 ///         println!("stepped down");
 ///     }
-///     fn lock_lost(&self, reason: LossReason) {
+///     fn lock_lost(&self, election: &ListeningLock, reason: LossReason) {
 ///         println!("no longer leading: {reason}");
+///         if let Err(error) = election.lock() {
+///             println!("not standing again: {error}");
+///         }
 ///     }
 /// }
 ///

@@ -26,8 +26,8 @@ use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZo
 use crate::session::KEEP_ALIVE_PATH;
 use crate::testing::{deadline, eventually, in_background, logged, next, open_on_manual_runtime};
 use crate::{
-    BlockingWriteLock, CancelToken, LockError, LockListener, LockOptions, LossReason, ProtocolSupport,
-    Released, RetryPolicy, Session, SessionState, Wait, WriteLock,
+    BlockingWriteLock, CancelToken, ListeningLock, LockError, LockListener, LockOptions, LossReason,
+    ProtocolSupport, Released, RetryPolicy, Session, SessionState, Wait, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -106,10 +106,10 @@ impl LockListener for RecordingListener {
     fn lock_released(&self) {
         let _ = self.0.send(Call::Released);
     }
-    fn lock_lost(&self, reason: LossReason) {
+    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
         let _ = self.0.send(Call::Lost(reason));
     }
-    fn request_dropped(&self, reason: LossReason) {
+    fn request_dropped(&self, _lock: &ListeningLock, reason: LossReason) {
         let _ = self.0.send(Call::Dropped(reason));
     }
 }

@@ -22,7 +22,8 @@ mod tests;
 
 /// Receives what happens on a session and with its locks, for metrics and audit logs.
 ///
-/// Every method does nothing unless it is overridden. Set the hook by
+/// Every method does nothing unless it is overridden, but for
+/// [`session_replaced`](EventHook::session_replaced). Set the hook by
 /// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook), or for another client by
 /// [`Session::set_event_hook`](crate::Session::set_event_hook).
 ///
@@ -62,9 +63,10 @@ pub trait EventHook: Send + Sync {
         let _ = reason;
     }
 
-    /// Another session takes the place of the lost one.
+    /// Another session takes the place of the lost one. Calls [`connected`](EventHook::connected)
+    /// unless overridden.
     fn session_replaced(&self, event: &Connected) {
-        let _ = event;
+        self.connected(event);
     }
 
     /// A request is behind others in the queue. Not called for one that acquires at once.

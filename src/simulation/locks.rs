@@ -254,15 +254,15 @@ impl LockListener for RecordingListener {
         self.on_callback(Callback::Released);
     }
 
-    fn lock_lost(&self, reason: LossReason) {
+    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
         self.on_callback(Callback::Lost(reason));
     }
 
-    fn revocation_requested(&self) {
+    fn revocation_requested(&self, _lock: &ListeningLock) {
         self.on_callback(Callback::RevocationRequested);
     }
 
-    fn request_dropped(&self, reason: LossReason) {
+    fn request_dropped(&self, _lock: &ListeningLock, reason: LossReason) {
         self.on_callback(Callback::Dropped(reason));
     }
 }

@@ -99,10 +99,10 @@ fn wrong_usage_of_each_subcommand_is_found_before_connecting() {
     ] {
         check(&server, options, "/a");
     }
-    for connect in ["", ",", "/app", "::1:2181", "127.0.0.1:port"] {
+    for connect in ["", ",", "/app", "::1:2181", "h1:1;h2:2", "[::1", "127.0.0.1:port"] {
         check(connect, &[], "/a");
     }
-    for chroot in ["/a//b", "/../a"] {
+    for chroot in ["/a//b", "/../a", "/app,h2:2181/app"] {
         check(&format!("{server}{chroot}"), &[], "/a");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
-use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Session, SessionBuilder};
+use zookeeper_recipes_lock::{ListeningLock, LockError, LockListener, LossReason, Session, SessionBuilder};
 
 use crate::support::server::Server;
 use crate::support::wait::{deadline, eventually};
@@ -161,15 +161,15 @@ impl LockListener for RecordingListener {
         self.record(Call::Released);
     }
 
-    fn lock_lost(&self, reason: LossReason) {
+    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
         self.record(Call::Lost(reason));
     }
 
-    fn revocation_requested(&self) {
+    fn revocation_requested(&self, _lock: &ListeningLock) {
         self.record(Call::RevocationRequested);
     }
 
-    fn request_dropped(&self, reason: LossReason) {
+    fn request_dropped(&self, _lock: &ListeningLock, reason: LossReason) {
         self.record(Call::Dropped(reason));
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::unbounded;
-use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Released, WriteLock};
+use zookeeper_recipes_lock::{ListeningLock, LockError, LockListener, LossReason, Released, WriteLock};
 
 use crate::fixtures::{Call, ErrorVariant, Observer, RecordingListener, next, session, unique_dir};
 use crate::support::server;
@@ -120,8 +120,8 @@ impl<F: Fn(&WriteLock) + Send + Sync> LockListener for CallsItsLock<F> {
         self.listener.lock_released();
     }
 
-    fn lock_lost(&self, reason: LossReason) {
-        self.listener.lock_lost(reason);
+    fn lock_lost(&self, lock: &ListeningLock, reason: LossReason) {
+        self.listener.lock_lost(lock, reason);
     }
 }
 

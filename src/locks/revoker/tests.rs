@@ -11,8 +11,8 @@ use crate::client::{Acl, CreateMode, Permissions, ZkError};
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{eventually, in_background, next};
 use crate::{
-    BlockingWriteLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock, NamingScheme,
-    ReadWriteLock, RetryPolicy, Session, WriteLock,
+    BlockingWriteLock, ListeningLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock,
+    NamingScheme, ReadWriteLock, RetryPolicy, Session, WriteLock,
 };
 
 const DIR: &str = "/locks/it";
@@ -35,10 +35,10 @@ impl LockListener for RecordingListener {
     fn lock_released(&self) {
         let _ = self.0.send(Call::Released);
     }
-    fn lock_lost(&self, reason: LossReason) {
+    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
         let _ = self.0.send(Call::Lost(reason));
     }
-    fn revocation_requested(&self) {
+    fn revocation_requested(&self, _lock: &ListeningLock) {
         let _ = self.0.send(Call::Asked);
     }
 }

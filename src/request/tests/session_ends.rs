@@ -222,3 +222,33 @@ fn removal_that_failed_is_logged_again_at_the_end_of_the_session() {
     assert!(failed.starts_with("cannot remove "), "{failed}");
     assert!(ended.ends_with("is removed with its session"), "{ended}");
 }
+
+/// Locks again whenever it has lost.
+struct Perseveres(Sender<bool>);
+
+impl LockListener for Perseveres {
+    fn lock_acquired(&self) {}
+
+    fn lock_released(&self) {}
+
+    fn lock_lost(&self, lock: &ListeningLock, _reason: LossReason) {
+        let _ = self.0.send(lock.lock().unwrap());
+    }
+}
+
+#[test]
+fn listener_locks_again_after_a_loss() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let (sender, owns) = unbounded();
+    let lock = WriteLock::with_listener(&fixture.session, DIR, Perseveres(sender)).unwrap();
+    assert!(lock.lock().unwrap());
+    for _ in 0..2 {
+        zk.delete(&lock.id().unwrap());
+        // Whether it owns at once depends on whether the former znode is known to be deleted.
+        next(&owns);
+        eventually("it owns again", || lock.is_owner());
+    }
+    drop(lock);
+    eventually("a dropped lock is closed", || zk.children(DIR).is_empty());
+}

@@ -25,6 +25,26 @@ enum Seen {
     GaveUp(Option<LossReason>),
 }
 
+/// Overrides one method only.
+struct Contacts(Sender<Option<i64>>);
+
+impl EventHook for Contacts {
+    fn connected(&self, event: &Connected) {
+        let _ = self.0.send(event.session_id);
+    }
+}
+
+#[test]
+fn replaced_session_is_connected_for_a_hook_that_makes_no_difference() {
+    let zk = SimulatedZooKeeper::new();
+    let (session, clients) = replacing_session(&zk, LONG);
+    let (sender, contacts) = unbounded();
+    session.set_event_hook(Arc::new(Contacts(sender)));
+    next(&contacts);
+    next(&clients).expire();
+    next(&contacts);
+}
+
 struct Recorder(Sender<Seen>);
 
 impl Recorder {
