@@ -19,6 +19,7 @@ enum Fault {
     EndPartition,
     Slow,
     Garbage,
+    ChangeLeader,
     Break(Mode),
     Recover,
 }
@@ -41,6 +42,7 @@ pub(in crate::simulation) fn inject(world: &World) {
         Fault::EndPartition => end_partition(world, client),
         Fault::Slow => slow_down(world, client),
         Fault::Garbage => send_garbage(world, client),
+        Fault::ChangeLeader => crate::simulation::faults::change_leader(world),
         Fault::Break(mode) => break_server(world, server, mode),
         Fault::Recover => recover(world, server),
     }
@@ -62,7 +64,7 @@ fn possible(faults: Faults) -> Vec<Fault> {
         possible.push(Fault::Break(Mode::Down));
     }
     if faults.regrants {
-        possible.push(Fault::Cut);
+        possible.extend([Fault::Cut, Fault::ChangeLeader, Fault::EndPartition]);
     }
     if faults.deposed {
         possible.extend([Fault::Break(Mode::Deposed), Fault::Break(Mode::Deposed), Fault::Cut]);
@@ -103,7 +105,7 @@ fn swallow(world: &World, number: usize) {
 }
 
 /// Holds back what both sides send.
-fn partition(world: &World, number: usize) {
+pub(in crate::simulation) fn partition(world: &World, number: usize) {
     world.state().clients[number].link.partitioned = true;
     world.note(format!("client {number} is cut off"));
 }
@@ -216,6 +218,18 @@ fn lose_server(world: &World, server: usize) {
     let clients: Vec<usize> = (0..state.clients.len()).filter(was_its_own).collect();
     for client in clients {
         state.lose_report(client, now);
+    }
+}
+
+/// Ends the connections of all servers, which turn to another leader. It has what was proposed.
+pub(in crate::simulation) fn end_all_connections(world: &World) {
+    world.commit_all();
+    let now = world.now();
+    let mut state = world.state();
+    for server in 0..state.ensemble.servers.len() {
+        end_connections(&mut state, server, false);
+        let server = &mut state.ensemble.servers[server];
+        server.well_since = server.well_since.map(|_| now);
     }
 }
 
