@@ -329,7 +329,7 @@ impl Request {
     /// was seen; `false` if the lease has ended.
     fn renew(&self, connection: ConnectionNumber) -> bool {
         let mut held_under = self.held_under.lock();
-        // Under the mutex: whoever has asked before may have seen the lease end.
+        // Under the mutex: another thread may have seen the lease end before.
         let now = self.core.now();
         match &mut *held_under {
             Some(held) if !held.covers(now) => false,

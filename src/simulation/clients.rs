@@ -144,6 +144,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         reported_pings: reports_pings.then(|| Pings::on_a_new_connection(world.now(), timeout)),
         heard: Heard::new(
             world.now(),
+            timeout,
             state.random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
             state.random.one_in(2),
         ),
@@ -152,7 +153,8 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         simulated: world.zookeeper.connect(timeout),
         wire: None,
         session_timeout: timeout,
-        former_timeout: timeout,
+        created_timeout: timeout,
+        known_timeout: timeout,
         session: None,
         core: Weak::new(),
         runtime,

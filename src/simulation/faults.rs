@@ -20,6 +20,7 @@ enum Fault {
     Partition,
     EndPartition,
     Depose,
+    ChangeLeader,
     Pause,
     ClockJump,
     DeleteRequest,
@@ -54,7 +55,7 @@ pub(super) fn inject(world: &Arc<World>) {
         possible.extend([Fault::Disconnect, Fault::Reconnect]);
     }
     if faults.regrants {
-        possible.push(Fault::EndPartition);
+        possible.extend([Fault::EndPartition, Fault::ChangeLeader, Fault::ChangeLeader]);
     }
     if faults.partitions {
         possible.extend([Fault::Partition, Fault::EndPartition, Fault::Reconnect]);
@@ -103,6 +104,7 @@ pub(super) fn inject(world: &Arc<World>) {
         Fault::Partition => partition(world, client),
         Fault::EndPartition => end_partition(world, client),
         Fault::Depose => depose(world, client),
+        Fault::ChangeLeader => change_leader(world),
         Fault::Pause => pause(world, client),
         Fault::ClockJump => jump_clock(world),
         Fault::DeleteRequest => delete_request(world),
@@ -190,10 +192,12 @@ pub(super) fn reconnect(world: &World, number: usize) {
         let regrants = in_trouble && world.profile.faults.regrants;
         let shortly = regrants && state.random.one_in(3);
         if !deposed {
+            let client = &state.clients[number];
+            let (former, created) = (client.session_timeout, client.created_timeout);
             if regrants {
-                draw_grant(&mut state, number);
+                draw_grant(&mut state, number, created);
             }
-            state.report_connection(number, now);
+            state.report_connection(number, former, now);
         }
         // A server may take the session up and then be lost before it serves.
         let serves = !(regrants && lives && !deposed && state.random.one_in(4));
@@ -239,16 +243,39 @@ fn fire_watches(world: &World, number: usize) {
     }
 }
 
-/// Draws a new session timeout, of at least two ticks, for a reconnecting client.
-pub(super) fn draw_grant(state: &mut State, number: usize) {
-    let client = &state.clients[number];
-    let (now, shortest) = (client.session_timeout, 2 * client.link.heard.tick);
-    // Servers bound it, and a proof of life under a long one takes more time than a run waits.
-    let granted = state.random.of(&[now, now / 2, now / 4, 2 * now]).min(Duration::from_secs(40));
-    let client = &mut state.clients[number];
-    client.former_timeout = now;
+/// Draws the session timeout, of at least two ticks, that a server grants to a client which asks for
+/// this one. The servers differ in their bounds.
+pub(super) fn draw_grant(state: &mut State, number: usize, asked: Duration) {
+    let shortest = 2 * state.clients[number].link.heard.tick;
+    // Most often more: only then does a change of the leader shorten anything.
+    let granted = state.random.of(&[asked, asked / 2, asked / 4, 2 * asked, 2 * asked, 2 * asked]);
     // A server grants milliseconds.
-    client.session_timeout = Duration::from_millis(granted.max(shortest).as_millis() as u64);
+    let granted = Duration::from_millis(granted.max(shortest).as_millis() as u64);
+    state.clients[number].session_timeout = granted;
+}
+
+/// The leader changes. Every server ends its connections meanwhile. Clients with a longer session
+/// timeout than at their creation are often cut off at that moment.
+pub(super) fn change_leader(world: &World) {
+    let (cut_off, others): (Vec<usize>, Vec<usize>) = {
+        let mut state = world.state();
+        let cut_off = !state.random.one_in(4);
+        let has_longer = |client: &super::world::ClientState| client.session_timeout > client.created_timeout;
+        (0..state.clients.len()).partition(|client| cut_off && has_longer(&state.clients[*client]))
+    };
+    let now = world.now();
+    for client in cut_off {
+        match world.profile.on_wire {
+            true => wire::faults::partition(world, client),
+            false => partition(world, client),
+        }
+    }
+    world.note("the leader changes");
+    match world.profile.on_wire {
+        true => wire::faults::end_all_connections(world),
+        false => others.into_iter().for_each(|client| disconnect(world, client)),
+    }
+    world.state().change_leader(now);
 }
 
 /// Swallows what both sides send.

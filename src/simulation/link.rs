@@ -56,6 +56,11 @@ const PING_DIVISOR: u32 = 6;
 pub(super) struct Heard {
     /// The leader's last news of it, if no report is lost.
     pub(super) last: Moment,
+    /// The session timeout by which the leader counts from then on.
+    counts: Duration,
+    /// The report of a server that the session has left, and its session timeout. It arrives at that
+    /// moment, and counts if nothing comes after it.
+    late: Option<(Moment, Duration)>,
     /// How much later than necessary the leader ends it.
     pub(super) grace: Duration,
     /// When it connected, which the leader learned immediately.
@@ -71,9 +76,18 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    pub(super) fn new(now: Moment, tick: Duration, observer: bool) -> Heard {
-        let (grace, active) = (Duration::ZERO, VecDeque::new());
-        Heard { last: now, grace, connected: now, active, last_mark_lost: false, tick, observer }
+    pub(super) fn new(now: Moment, counts: Duration, tick: Duration, observer: bool) -> Heard {
+        Heard {
+            last: now,
+            counts,
+            late: None,
+            grace: Duration::ZERO,
+            connected: now,
+            active: VecDeque::new(),
+            last_mark_lost: false,
+            tick,
+            observer,
+        }
     }
 
     /// The maximum age of the last report to the leader. Servers report every half tick, and an
@@ -82,19 +96,32 @@ impl Heard {
         if self.observer { self.tick } else { self.tick / 2 }
     }
 
-    fn record_connection(&mut self, now: Moment) {
-        self.last = now;
+    fn record_connection(&mut self, now: Moment, granted: Duration) {
+        self.record_news(now, granted);
         self.connected = now;
         self.active.clear();
     }
 
+    fn record_news(&mut self, now: Moment, granted: Duration) {
+        (self.last, self.counts) = (now, granted);
+        self.late.take_if(|(at, _)| *at <= now);
+    }
+
+    /// When the leader ends the session, if no more news comes than is on its way.
+    fn end(&self) -> (Moment, Duration) {
+        match self.late {
+            Some((at, granted)) if self.last < at && at <= self.last.after(self.counts) => (at, granted),
+            _ => (self.last, self.counts),
+        }
+    }
+
     /// A request marks the session as active, unless the mark is lost in a race.
-    pub(super) fn record_activity(&mut self, now: Moment, races: bool) {
+    pub(super) fn record_activity(&mut self, now: Moment, granted: Duration, races: bool) {
         self.last_mark_lost = races && !self.last_mark_lost;
         if self.last_mark_lost {
             return;
         }
-        self.last = now;
+        self.record_news(now, granted);
         self.active.push_back(now);
         while self.active.get(1).is_some_and(|next| next.after(self.max_report_age()) <= now) {
             self.active.pop_front();
@@ -155,16 +182,35 @@ impl State {
         let fate = if link.deposed { Fate::Arrived } else { Fate::OnItsWay };
         if !link.deposed {
             self.draw_grace(client);
-            self.clients[client].link.heard.record_activity(now, races);
+            self.clients[client].record_activity(now, races);
         }
         let arrival = self.send_off(fate);
         self.clients[client].events.push_back((arrival, ClientEvent::PingAnswered { sent }));
     }
 
-    /// The client has reconnected, and the leader is notified.
-    pub(super) fn report_connection(&mut self, client: usize, now: Moment) {
+    /// The client has reconnected, and the leader is notified. Perhaps the server that granted
+    /// `former` still reports the session.
+    pub(super) fn report_connection(&mut self, client: usize, former: Duration, now: Moment) {
         self.draw_grace(client);
-        self.clients[client].link.heard.record_connection(now);
+        let report_age = self.clients[client].link.heard.max_report_age().as_nanos() as u64;
+        let late = now.after(Duration::from_nanos(self.random.below(report_age)));
+        let is_late = self.random.one_in(2);
+        let client = &mut self.clients[client];
+        let heard = &mut client.link.heard;
+        heard.record_connection(now, client.session_timeout);
+        if is_late && former < client.session_timeout {
+            heard.late = Some((late, former));
+        }
+    }
+
+    /// Another leader starts the time of every session anew, with the timeout of its creation.
+    pub(super) fn change_leader(&mut self, now: Moment) {
+        for client in 0..self.clients.len() {
+            self.draw_grace(client);
+            let client = &mut self.clients[client];
+            client.link.heard.record_connection(now, client.created_timeout);
+            client.link.heard.late = None;
+        }
     }
 
     /// The client's server crashes, and its reports of the last time are lost.
@@ -195,7 +241,7 @@ impl State {
         let is_always_active = client.is_in_contact(now);
         let heard = &mut client.link.heard;
         if is_always_active {
-            heard.last = now;
+            heard.record_news(now, client.session_timeout);
         }
         if server_dies && client.link.connected && !client.link.partitioned && !client.link.deposed {
             heard.lose_a_report(made_before, now, is_always_active);
@@ -229,6 +275,20 @@ impl State {
 }
 
 impl ClientState {
+    /// A server has received a request.
+    pub(super) fn record_activity(&mut self, now: Moment, races: bool) {
+        self.link.heard.record_activity(now, self.session_timeout, races);
+    }
+
+    /// The client learns of a grant.
+    pub(super) fn learn(&mut self, event: &ClientEvent) {
+        if let ClientEvent::Connected(Granted { session_timeout, .. })
+        | ClientEvent::TakenUp { session_timeout } = event
+        {
+            self.known_timeout = self.known_timeout.min(*session_timeout);
+        }
+    }
+
     /// The grant of the client's server.
     pub(super) fn granted(&self) -> Granted {
         Granted::new(self.session_timeout).with_tick(self.link.heard.tick)
@@ -280,21 +340,11 @@ impl ClientState {
     /// When the server ends the session if it receives nothing more. `None` while it keeps
     /// receiving.
     pub(super) fn ends_on_the_server_at(&self, now: Moment) -> Option<Moment> {
-        let heard = &self.link.heard;
-        (!self.is_in_contact(now)).then(|| heard.last.after(self.timeout_at_risk()).after(heard.grace))
-    }
-
-    /// A server may grant less than before. A process that is paused just before it learns of that
-    /// keeps its lease too long: a gap that docs/guarantees.md names. So the former timeout counts
-    /// until the client has reported the reconnect.
-    fn timeout_at_risk(&self) -> Duration {
-        if let Some(wired) = &self.wire {
-            return self.session_timeout.max(wired.reported);
-        }
-        let is_grant =
-            |event: &ClientEvent| matches!(event, ClientEvent::Connected(_) | ClientEvent::TakenUp { .. });
-        let is_unreported = self.events.iter().any(|(_, event)| is_grant(event));
-        if is_unreported { self.session_timeout.max(self.former_timeout) } else { self.session_timeout }
+        let (last, counts) = self.link.heard.end();
+        // A server may grant less than before. A process that is paused just before it learns of that
+        // keeps its lease too long: a gap that docs/guarantees.md names.
+        let counts = counts.max(self.known_timeout);
+        (!self.is_in_contact(now)).then(|| last.after(counts).after(self.link.heard.grace))
     }
 
     /// Whether a thread with this wait may continue.

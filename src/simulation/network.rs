@@ -182,7 +182,7 @@ impl Wire {
         if !state.clients[self.client].link.deposed {
             state.draw_grace(self.client);
             let races = !self.world.profile.is_calm() && state.random.one_in(3);
-            state.clients[self.client].link.heard.record_activity(now, races);
+            state.clients[self.client].record_activity(now, races);
         }
         if self.world.profile.faults.slow_replies && self.world.in_trouble() {
             let longest = state.clients[self.client].session_timeout.as_nanos() as u64 / 8;

@@ -91,7 +91,7 @@ fn let_every_client_connect(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     wire::faults::stop(&world);
     settle(scheduler)?;
-    let timeouts = |client: &ClientState| client.session_timeout.max(client.former_timeout);
+    let timeouts = |client: &ClientState| client.session_timeout.max(client.created_timeout);
     let longest = world.state().clients.iter().map(timeouts).max().unwrap_or_default();
     let limit = world.now().after(longest);
     while !wire::faults::unserved(&world).is_empty() {

@@ -410,6 +410,7 @@ impl<'a> Scheduler<'a> {
             let (Some(sink), Some((_, event))) = (client.sink.clone(), client.events.pop_front()) else {
                 return;
             };
+            client.learn(&event);
             (sink, event)
         };
         let line = format!("client {client} gets {}", describe(&event));

@@ -91,9 +91,12 @@ pub(super) struct ClientState {
     /// On the wire only the holder of the session.
     pub(super) simulated: Arc<SimulatedClient>,
     pub(super) wire: Option<Wired>,
+    /// What its present server grants.
     pub(super) session_timeout: Duration,
-    /// The one granted before that.
-    pub(super) former_timeout: Duration,
+    /// What was granted at the creation of its session, by which a new leader goes.
+    pub(super) created_timeout: Duration,
+    /// The shortest grant of which it has learned: no lease of it may count on more.
+    pub(super) known_timeout: Duration,
     pub(super) session: Option<Session>,
     pub(super) core: Weak<Core>,
     pub(super) runtime: Weak<SimulatedRuntime>,

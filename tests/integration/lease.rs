@@ -51,6 +51,43 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
 }
 
+/// A new leader starts every session anew with the timeout of its creation, whatever was granted to it
+/// on a later connection.
+#[test]
+fn longer_timeout_of_a_reconnect_never_counts_when_the_leader_changes() {
+    const SHORT: Duration = Duration::from_secs(4);
+    let ensemble = Ensemble::start(3);
+    let leader = ensemble.leader();
+    let [short, long] = [(leader + 1) % 3, (leader + 2) % 3];
+    ensemble.stop(short);
+    ensemble.node(short).reconfigure("maxSessionTimeout=40000", "maxSessionTimeout=4000");
+    ensemble.restart(short);
+    ensemble.await_quorum();
+    let [to_short, to_long] = [short, long].map(|server| Relay::to(ensemble.connect_string_of(server)));
+    to_long.refuse();
+    let relays = format!("{},{}", to_short.connect_string(), to_long.connect_string());
+    let far = connect(&relays, Duration::from_secs(16));
+    let dir = unique_dir("leader-changes");
+    let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
+    to_long.restore();
+    to_short.refuse();
+    let is_on_the_long = || far.server().is_some_and(|server| server.contains(&to_long.connect_string()));
+    eventually("the session has moved", || is_on_the_long() && far.state() == SessionState::Connected);
+    let near = connect(&ensemble.connect_string_of(long), LONG);
+    let waiter = WriteLock::new(&near, &dir).unwrap();
+    assert!(!waiter.lock().unwrap());
+    let settled = Instant::now() + SHORT;
+    eventually("a session timeout has passed in contact", || {
+        assert!(guard.is_owner() && !waiter.is_owner(), "contact keeps the lock");
+        Instant::now() >= settled
+    });
+    to_long.swallow();
+    ensemble.kill(leader);
+    takes_over_without_overlap(&guard, &waiter);
+    assert_eq!(far.session_timeout(), SHORT);
+    assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
+}
+
 /// An observer behind an observer master reports to the leader in two hops of half a tick each.
 #[test]
 fn keep_alive_lost_with_an_observer_and_its_master_extends_no_lease() {

@@ -58,8 +58,8 @@ pub(crate) use super::codec::Reply;
 /// What a connection is configured with.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// The session timeout to ask for. Once a server has opened the session, the shortest that one has
-    /// granted is asked for.
+    /// The session timeout to ask for. Once a server has opened the session, each is asked for the
+    /// shortest that was granted.
     pub(crate) session_timeout: Duration,
     /// Presented on every connection before anything else.
     pub(crate) credentials: Vec<Credential>,
@@ -90,8 +90,8 @@ pub(crate) enum Event {
     TakenUp {
         session_timeout: Duration,
     },
-    /// A server serves the session, and grants this; the session timeout is the shortest that one
-    /// has granted since the creation.
+    /// A server serves the session, and grants this. The session timeout is the shortest that was
+    /// granted since the creation.
     Connected {
         granted: Granted,
         session_id: i64,

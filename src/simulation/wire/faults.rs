@@ -23,6 +23,7 @@ enum Fault {
     Trickle,
     /// The leader stops to commit, or goes on.
     Stall,
+    ChangeLeader,
     Break(Mode),
     Recover,
 }
@@ -47,6 +48,7 @@ pub(in crate::simulation) fn inject(world: &World) {
         Fault::Garbage => send_to(world, client, |front| front.send_garbage()),
         Fault::Trickle => send_to(world, client, |front| front.send_endless()),
         Fault::Stall => stall(world),
+        Fault::ChangeLeader => crate::simulation::faults::change_leader(world),
         Fault::Break(mode) => break_server(world, server, mode),
         Fault::Recover => recover(world, server),
     }
@@ -69,7 +71,7 @@ fn possible(faults: Faults) -> Vec<Fault> {
         possible.push(Fault::Break(Mode::Down));
     }
     if faults.regrants {
-        possible.push(Fault::Cut);
+        possible.extend([Fault::Cut, Fault::ChangeLeader, Fault::EndPartition]);
     }
     if faults.deposed {
         possible.extend([Fault::Break(Mode::Deposed), Fault::Break(Mode::Deposed), Fault::Cut]);
@@ -110,7 +112,7 @@ fn swallow(world: &World, number: usize) {
 }
 
 /// Holds back what both sides send.
-fn partition(world: &World, number: usize) {
+pub(in crate::simulation) fn partition(world: &World, number: usize) {
     world.state().clients[number].link.partitioned = true;
     world.note(format!("client {number} is cut off"));
 }
@@ -232,6 +234,18 @@ fn lose_server(world: &World, server: usize) {
     let clients: Vec<usize> = (0..state.clients.len()).filter(was_its_own).collect();
     for client in clients {
         state.lose_report(client, now);
+    }
+}
+
+/// Ends the connections of all servers, which turn to another leader. It has what was proposed.
+pub(in crate::simulation) fn end_all_connections(world: &World) {
+    world.commit_all();
+    let now = world.now();
+    let mut state = world.state();
+    for server in 0..state.ensemble.servers.len() {
+        end_connections(&mut state, server, false);
+        let server = &mut state.ensemble.servers[server];
+        server.well_since = server.well_since.map(|_| now);
     }
 }
 

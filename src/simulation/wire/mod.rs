@@ -300,7 +300,7 @@ impl World {
                 endpoint.granted = granted;
                 let mut state = self.state();
                 let client = &mut state.clients[number];
-                client.wired_mut().reported = endpoint.ledger.granted;
+                client.known_timeout = endpoint.ledger.granted;
                 endpoint.probe = Some(client.link.heard.tick);
                 ClientEvent::Connected(endpoint.granted)
             }
@@ -317,8 +317,8 @@ impl World {
             Event::PingAnswered { sent } => ClientEvent::PingAnswered { sent },
             Event::TakenUp { session_timeout } => {
                 let mut state = self.state();
-                let wired = state.clients[number].wired_mut();
-                wired.reported = wired.reported.min(session_timeout);
+                let client = &mut state.clients[number];
+                client.known_timeout = client.known_timeout.min(session_timeout);
                 ClientEvent::TakenUp { session_timeout }
             }
         };

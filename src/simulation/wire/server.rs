@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ensemble::Mode;
 use super::leader::{Proposal, note_result};
@@ -197,25 +198,26 @@ impl Front<'_> {
         if request.last_zxid > self.zxid() {
             return self.close();
         }
+        let asked = Duration::from_millis(request.timeout_ms.unsigned_abs().into());
         match request.session_id {
             // A new session takes a quorum.
             0 if mode == Mode::Deposed => self.transport.peer.is_waiting = true,
-            0 => self.open_session(),
-            session => self.renew(session, &request.password, mode),
+            0 => self.open_session(asked),
+            session => self.renew(session, &request.password, asked, mode),
         }
     }
 
-    fn open_session(&mut self) {
+    fn open_session(&mut self, asked: Duration) {
         // The client has left this connection: nobody would use the session, and a server would end
         // it unused.
         if self.transport.is_late {
             return self.close();
         }
-        let session = self.world.open_session(self.client, self.transport);
+        let session = self.world.open_session(self.client, self.transport, asked);
         self.accept(session);
     }
 
-    fn renew(&mut self, session: i64, sent: &Password, mode: Mode) {
+    fn renew(&mut self, session: i64, sent: &Password, asked: Duration, mode: Mode) {
         let view = self.view();
         if mode == Mode::Deposed {
             // It may have learned neither of the session's beginning nor of its end.
@@ -230,7 +232,7 @@ impl Front<'_> {
             self.send(&frame, None);
             return self.close();
         }
-        self.world.take_up_session(self.client, self.transport);
+        self.world.take_up_session(self.client, self.transport, asked);
         self.accept(session);
     }
 

@@ -9,7 +9,7 @@ use super::endpoint::Contact;
 use super::stream::Transport;
 use crate::session::Moment;
 use crate::simulation::faults::draw_grant;
-use crate::simulation::world::World;
+use crate::simulation::world::{State, World};
 
 /// See the [module](self).
 pub(in crate::simulation) struct Wired {
@@ -30,8 +30,6 @@ pub(in crate::simulation) struct Wired {
     /// When the time of its calls began anew: held back bytes have arrived, or the process has run
     /// on.
     pub(super) disturbed_at: Moment,
-    /// The last grant that it has reported.
-    pub(in crate::simulation) reported: Duration,
     requested: Duration,
     calls: Vec<Call>,
 }
@@ -74,7 +72,6 @@ impl Wired {
             swallowed_at: None,
             clear_since: now,
             disturbed_at: now,
-            reported: timeout,
             requested: timeout,
             calls: Vec::new(),
         }
@@ -103,7 +100,7 @@ impl Wired {
     fn overdue_call(&mut self, granted: Duration, now: Moment) -> Option<&str> {
         let progress = |call: &Call| call.progress.load(Ordering::Relaxed);
         self.calls.retain(|call| progress(call) != ANSWERED);
-        let limit = super::call_limit(granted.max(self.reported).max(self.requested));
+        let limit = super::call_limit(granted.max(self.requested));
         let disturbed_at = self.disturbed_at;
         let is_overdue =
             |call: &&Call| progress(call) == DROPPED || now > call.begun.max(disturbed_at).after(limit);
@@ -115,8 +112,14 @@ impl Wired {
 impl World {
     /// A server opens the session of a client. An earlier one, of which the client has not learned,
     /// is ended.
-    pub(super) fn open_session(&self, number: usize, transport: &Transport) -> i64 {
+    pub(super) fn open_session(&self, number: usize, transport: &Transport, asked: Duration) -> i64 {
         let now = self.now();
+        {
+            let mut state = self.state();
+            self.grant(&mut state, number, asked);
+            let client = &mut state.clients[number];
+            client.created_timeout = client.session_timeout;
+        }
         let (simulated, timeout, is_first) = {
             let mut state = self.state();
             let client = &mut state.clients[number];
@@ -134,22 +137,30 @@ impl World {
                 session
             }
         };
-        self.own_session(number, transport, now);
+        self.own_session(number, transport, Duration::MAX, now);
         session
     }
 
     /// A server takes a session up again, by a message to the leader.
-    pub(super) fn take_up_session(&self, number: usize, transport: &Transport) {
-        let now = self.now();
-        if self.in_trouble() && self.profile.faults.regrants {
-            draw_grant(&mut self.state(), number);
-        }
-        self.own_session(number, transport, now);
+    pub(super) fn take_up_session(&self, number: usize, transport: &Transport, asked: Duration) {
+        let former = self.grant(&mut self.state(), number, asked);
+        self.own_session(number, transport, former, self.now());
     }
 
-    fn own_session(&self, number: usize, transport: &Transport, now: Moment) {
+    /// Grants a session timeout. Returns the one granted before.
+    fn grant(&self, state: &mut State, number: usize, asked: Duration) -> Duration {
+        let former = state.clients[number].session_timeout;
+        if self.in_trouble() && self.profile.faults.regrants {
+            draw_grant(state, number, asked);
+        } else {
+            state.clients[number].session_timeout = asked;
+        }
+        former
+    }
+
+    fn own_session(&self, number: usize, transport: &Transport, former: Duration, now: Moment) {
         let mut state = self.state();
-        state.report_connection(number, now);
+        state.report_connection(number, former, now);
         let wired = state.clients[number].wired_mut();
         wired.owner = Some(transport.peer.number);
         wired.heard_by = transport.server;
@@ -170,7 +181,7 @@ impl World {
             wired.last_touch = now;
             state.draw_grace(number);
             let races = !self.profile.is_calm() && state.random.one_in(3);
-            state.clients[number].link.heard.record_activity(now, races);
+            state.clients[number].record_activity(now, races);
         }
     }
 
@@ -197,15 +208,16 @@ impl World {
         let now = self.now();
         let mut state = self.state();
         let client = &mut state.clients[number];
-        let (granted, is_paused) = (client.session_timeout, client.paused_until > now);
+        let (granted, known) = (client.session_timeout, client.known_timeout);
+        let is_paused = client.paused_until > now;
         let is_hindered = is_paused || client.link.partitioned || client.link.slow_until > now;
         let Some(wired) = &client.wire else { return };
-        let (since, clear_since, reported) = (wired.last_touch, wired.clear_since, wired.reported);
+        let (since, clear_since) = (wired.last_touch, wired.clear_since);
         let Some(endpoint) = client.endpoint() else { return };
         let is_over = matches!(endpoint.contact, Contact::Lost | Contact::Closed) || endpoint.has_ended;
         let is_swallowed = endpoint.transport.as_ref().is_some_and(|transport| transport.is_swallowed);
         // A client that has not learned of a shorter grant is too slow.
-        if is_over || is_hindered || clear_since > since || reported > granted || now < since.after(granted) {
+        if is_over || is_hindered || clear_since > since || known > granted || now < since.after(granted) {
             return;
         }
         let well =
@@ -239,7 +251,7 @@ impl World {
         let now = self.now();
         let mut state = self.state();
         for (number, client) in state.clients.iter_mut().enumerate() {
-            let granted = client.session_timeout.max(client.former_timeout);
+            let granted = client.session_timeout.max(client.created_timeout);
             if client.paused_until > now {
                 continue;
             }
