@@ -45,7 +45,7 @@ pub(crate) use self::lease::{Admission, ConnectionNumber, Ownership};
 pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
-pub(crate) use self::registry::{Notification, Participant, ParticipantId};
+pub(crate) use self::registry::{Notification, Participant, ParticipantId, ZNodeChange};
 pub(crate) use self::removal::Target;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::runner::{Runner, Task};

@@ -43,7 +43,7 @@ mod locks;
 mod network;
 mod profile;
 mod quiesce;
-mod random;
+pub(crate) mod random;
 mod run;
 mod runtime;
 mod scheduler;
