@@ -11,8 +11,8 @@
 //! of a session, the passing of time, a user's action, or a [fault](faults). Half of the runs have
 //! readers and writers among the locks. In most runs, threads [use](guards) blocking, multiple and
 //! reentrant locks, share [cohort locks](cohorts) and [semaphores], downgrade, [stand](elections) for election and
-//! revoke. The [promises](checks) are checked after every step. When the faults have stopped, every
-//! waiter must own in turn, and nothing may be left at the end.
+//! revoke. Owners read and write a [register](turns). The [promises](checks) are checked after every
+//! step. When the faults have stopped, every waiter must own in turn, and nothing may be left at the end.
 //!
 //! The library waits through its [runtime](runtime), so the scheduler knows what each thread waits
 //! for. While a thread could return from a call whose deadline is reached, or that was cancelled,
@@ -48,6 +48,7 @@ mod run;
 mod runtime;
 mod scheduler;
 mod semaphores;
+mod turns;
 mod wire;
 mod workload;
 mod world;

@@ -112,7 +112,8 @@ impl Rig {
                 }
             }
             64..70 => self.other_joins(),
-            70..80 => self.other_deletes_one(),
+            70..78 => self.other_deletes_one(),
+            78..80 => self.other_deletes_backwards(),
             80..84 => self.other_writes(),
             84..86 => {
                 self.note(format!("client {client} looks routinely"));
@@ -231,6 +232,16 @@ impl Rig {
         }
     }
 
+    /// The first two, the second one first.
+    fn other_deletes_backwards(&mut self) {
+        let queue = self.queue();
+        let [first, second, ..] = queue.as_slice() else { return };
+        if self.is_ours(second) && !self.is_ours(first) {
+            self.other_deletes(second);
+            self.other_deletes(first);
+        }
+    }
+
     fn other_deletes(&mut self, name: &str) {
         if self.is_ours(name) {
             let is_behind = self.ahead_of(name, &self.queue()).is_some();
@@ -261,7 +272,8 @@ impl Rig {
     fn other_writes(&mut self) {
         let queue = self.queue();
         if !queue.is_empty() {
-            let name = &queue[self.random.index(queue.len())];
+            let end = if self.random.one_in(2) { queue.len().min(2) } else { queue.len() };
+            let name = &queue[self.random.index(end)];
             self.note(format!("another writes {name}"));
             self.zk.set_data(&format!("{DIR}/{name}"), b"unlock");
         }
@@ -308,7 +320,6 @@ impl Rig {
 
 #[test]
 fn only_the_first_owns_in_any_interleaving_and_everybody_learns_its_place() {
-    crate::testing::begin();
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("INTERLEAVINGS_SEED").unwrap_or(1);
     for seed in first..first + number("INTERLEAVINGS").unwrap_or(RUNS) {

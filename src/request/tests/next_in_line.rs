@@ -243,9 +243,10 @@ fn watch_on_the_predecessor_stands_when_a_reply_shows_that_the_one_before_has_le
     zk.set_acl(&second.id().unwrap(), &[Acl::new(Permissions::DELETE, "world", "anyone")]);
     zk.clear_log();
     second.unlock().unwrap();
-    eventually("the queue was listed", || fixture.calls(&zk, SimOperation::GetChildren) == 1);
+    eventually("the queue was listed", || fixture.calls(&zk, SimOperation::GetChildren) > 0);
+    let listings = fixture.calls(&zk, SimOperation::GetChildren);
     zk.delete(&nearest);
-    eventually("it was listed again", || fixture.calls(&zk, SimOperation::GetChildren) == 2);
+    eventually("it was listed again", || fixture.calls(&zk, SimOperation::GetChildren) > listings);
     let looks = zk.log().into_iter().filter(|call| call.operation == SimOperation::GetData);
     assert_eq!(looks.filter(|call| call.path == nearest).count(), 0, "that watch stood");
     drop(lock);

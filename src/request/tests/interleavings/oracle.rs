@@ -25,7 +25,7 @@ impl Rig {
         ahead.into_iter().find(|other| !(is_reader(other) && is_reader(name)))
     }
 
-    /// At every moment: whoever owns is the first, or was so when another client deleted its znode.
+    /// At every moment: an owner is the first, or was so when another client deleted its znode.
     pub(super) fn check_owners(&self) -> Result<(), String> {
         let queue = self.queue();
         for (number, ours) in self.ours.iter().enumerate().filter(|(_, ours)| ours.request.is_owner()) {
