@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     };
     let job = |guard: &LockGuard| {
         let token = guard.fencing_token().map_err(io::Error::other)?;
-        Command::new(program).args(arguments).env("ZK_LOCK_FENCING_TOKEN", token.to_string()).status()
+        Command::new(program).args(arguments).env("ZKLOCK_FENCING_TOKEN", token.to_string()).status()
     };
     match run(name, minutes, job) {
         Ok(()) => ExitCode::SUCCESS,

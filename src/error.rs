@@ -1,19 +1,21 @@
 //! [`LockError`], the only error of this crate, and [`LossReason`], why a lock was taken away.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::ZkError;
 
-/// The result of this crate's fallible functions.
+/// The result of this crate's fallible functions. Signatures in these pages call it `Result`.
 pub type Result<T> = std::result::Result<T, LockError>;
 
 /// Why an operation failed.
 ///
 /// The message names the operation, the path and what the caller can do. The server's or the
-/// client's own error, if there is one, is the [`source`](std::error::Error::source).
+/// client's own error, if there is one, is the [`source`](std::error::Error::source). Cloning is cheap: all who wait for
+/// one request get the same error.
 /// [`kind`](LockError::kind) classifies an error by what the application can do.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// The path breaks a rule of ZooKeeper or of this crate; nothing was sent.
@@ -285,7 +287,7 @@ pub enum LockError {
     },
 
     /// The server refused the operation for the reason in the source.
-    #[error("{operation} '{path}' failed; see the source for the server's answer")]
+    #[error("{operation} '{path}': the server answered: {source}")]
     #[non_exhaustive]
     Server {
         /// What was attempted.
@@ -303,7 +305,7 @@ pub enum LockError {
     Thread {
         /// The system's error.
         #[source]
-        source: std::io::Error,
+        source: Arc<std::io::Error>,
     },
 }
 
@@ -329,7 +331,7 @@ impl LockError {
 
     /// The system could not start a thread.
     pub(crate) fn thread(source: std::io::Error) -> LockError {
-        LockError::Thread { source }
+        LockError::Thread { source: Arc::new(source) }
     }
 
     /// The error of an operation on a request, or on a session, that has ended for this reason.
@@ -416,7 +418,8 @@ pub enum LossReason {
     LeaseExpired,
     /// Another client deleted the znode.
     NodeDeleted,
-    /// The server refused a call that the request needs, for example after a change of an ACL.
+    /// The server refused a call that a request in the queue needs, for example after a change of an
+    /// ACL. An owner is not lost by that: it looks again, for as long as its lease lasts.
     Refused,
     /// This process closed the [`Session`](crate::Session).
     SessionClosed,

@@ -109,7 +109,7 @@ mod tests {
             LockError::Connect { tried: path.clone(), timeout },
             LockError::ConnectionLoss { operation, path: path.clone(), source },
             LockError::Refused { operation, path: path.clone(), source },
-            LockError::Thread { source: std::io::ErrorKind::WouldBlock.into() },
+            LockError::thread(std::io::ErrorKind::WouldBlock.into()),
         ];
         let fatal = [
             LockError::SessionLost { operation, path: path.clone(), reason },

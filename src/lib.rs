@@ -158,7 +158,7 @@ pub use connection::codec::laws as codec_laws;
 #[doc(hidden)]
 pub use connection::machine::laws as machine_laws;
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
-pub use error::{LockError, LossReason, Result};
+pub use error::{LockError, LossReason, Result as LockResult};
 pub use error_kind::ErrorKind;
 pub use lock_options::LockOptions;
 pub use locks::{
@@ -205,6 +205,14 @@ struct Testing;
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn glob_import_shadows_no_name_of_the_prelude() {
+        #[allow(unused_imports, reason = "the test is that this compiles")]
+        use crate::*;
+        let parsed: Result<u8, std::num::ParseIntError> = "1".parse();
+        assert_eq!(parsed, Ok(1));
+    }
+
     #[test]
     fn shared_types_are_send_and_sync() {
         fn assert_send_sync<T: Send + Sync>() {}

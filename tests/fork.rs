@@ -4,12 +4,13 @@
 #![cfg(unix)]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::fake::SimulatedZooKeeper;
-use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Session, WriteLock};
+use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Session, SessionState, WriteLock};
 
 /// Enough that at some fork a thread holds the mutex behind the answer.
 const FORKS: usize = 50;
@@ -41,16 +42,26 @@ fn main() {
     }
     assert_only_the_parent_owns("a candidate", || candidate.is_leader());
     println!("test forked_child_does_not_own_the_lock ... ok");
+
+    // The last handle, whose drop ends the session.
+    let last = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
+    let is_connected = || last.state() == SessionState::Connected;
+    in_each_child("a handle", is_connected, || drop_copy(&last));
+    println!("test forked_child_drops_the_last_handle ... ok");
 }
 
-/// Forks while other threads ask the same.
 fn assert_only_the_parent_owns(what: &str, is_owner: impl Fn() -> bool + Sync) {
+    in_each_child(what, &is_owner, || assert!(!is_owner()));
+}
+
+/// Forks while other threads ask whether this still holds.
+fn in_each_child(what: &str, holds: impl Fn() -> bool + Sync, child_does: impl Fn()) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    assert!(is_owner(), "{what}: the parent owns");
+                    assert!(holds(), "{what}: in the parent");
                 }
             });
         }
@@ -58,21 +69,27 @@ fn assert_only_the_parent_owns(what: &str, is_owner: impl Fn() -> bool + Sync) {
             let child = fork();
             if child == 0 {
                 kill_after(MAX_CHILD_SECONDS);
-                exit(i32::from(is_owner()));
+                exit(i32::from(catch_unwind(AssertUnwindSafe(&child_does)).is_err()));
             }
             Some(wait_for(child)).filter(|status| *status != 0)
         });
         over.store(true, Ordering::Relaxed);
         assert_eq!(failed, None, "{what}: the child considers itself the owner, or hangs");
     });
-    assert!(is_owner(), "{what}: the parent keeps the lock");
+    assert!(holds(), "{what}: the parent keeps it");
 }
 
 #[allow(unsafe_code, reason = "no safe function forks")]
 fn fork() -> libc::pid_t {
-    // SAFETY: the child calls only `alarm`, `is_owner` and `_exit`, which take no mutex of another
-    // thread.
+    // SAFETY: the child calls only `alarm`, `is_owner` or a drop, and `_exit`, which take no mutex of
+    // another thread.
     unsafe { libc::fork() }
+}
+
+#[allow(unsafe_code, reason = "the test keeps what the child drops")]
+fn drop_copy<T>(value: &T) {
+    // SAFETY: the child never uses the value again, and ends without unwinding to its owner.
+    drop(unsafe { std::ptr::read(value) });
 }
 
 #[allow(unsafe_code, reason = "no safe function sets an alarm")]

@@ -17,11 +17,27 @@ pub(crate) struct ConnectString {
 }
 
 impl ConnectString {
+    /// Refuses a chroot with a separator of lists in it, although a znode may have such a name: it
+    /// is more likely that each server was given a chroot, and then all but the first server would
+    /// silently be taken for a part of it.
     pub(crate) fn parse(text: &str) -> Result<ConnectString> {
+        let text = text.trim();
         let (servers, chroot) = match text.find('/') {
             Some(slash) => text.split_at(slash),
             None => (text, ""),
         };
+        if servers.contains(';') {
+            let rule = format!("'{}' has a semicolon; separate servers by commas", text.escape_debug());
+            return Err(refused(rule));
+        }
+        if chroot.contains(|character: char| matches!(character, ',' | ';') || character.is_whitespace()) {
+            let chroot = chroot.escape_debug();
+            let rule = format!(
+                "'{}' has the chroot '{chroot}'; give the chroot once, behind the last server: {FORM}",
+                text.escape_debug()
+            );
+            return Err(refused(rule));
+        }
         // As in Java's client: a generated list may end in a comma.
         let named = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
         let servers: Vec<String> = named.map(|server| parse_server(server, text)).collect::<Result<_>>()?;
@@ -63,7 +79,7 @@ fn parse_server(server: &str, whole: &str) -> Result<String> {
         return refuse(&format!("names no host; {FORM}"));
     }
     if host.chars().any(|character| character.is_whitespace() || character.is_control()) {
-        return refuse("is no host name");
+        return refuse("is no host name; separate servers by commas");
     }
     if host.contains(':') && !host.starts_with('[') {
         return refuse("needs brackets around its IPv6 address");
@@ -119,6 +135,38 @@ mod tests {
             assert!(error.is_invalid_argument(), "{text:?}: {error}");
             assert!(error.to_string().contains("connect string"), "{text:?}: {error}");
         }
+    }
+
+    #[track_caller]
+    fn assert_refused(text: &str, because: &str) {
+        let error = ConnectString::parse(text).unwrap_err();
+        assert!(error.is_invalid_argument(), "{text:?}: {error}");
+        assert!(error.to_string().contains(because), "{text:?}: {error}");
+    }
+
+    #[test]
+    fn chroot_behind_each_server_is_refused() {
+        for text in ["h1:2181/app,h2:2181/app", "h1/app,h2/app", "h1:2181/app, h2:2181", "h1/app;h2/app"] {
+            assert_refused(text, "give the chroot once, behind the last server");
+        }
+        assert_refused("h1:2181/app h2:2181/app", "'/app h2:2181/app'");
+    }
+
+    #[test]
+    fn semicolon_between_servers_is_named_in_the_error() {
+        for text in ["h1:2181;h2:2181", "h1;h2", "h1:2181,h2:2181;h3:2181/app"] {
+            assert_refused(text, "has a semicolon; separate servers by commas");
+        }
+    }
+
+    #[test]
+    fn spaces_separate_nothing_and_are_ignored_around_servers_and_chroot() {
+        for text in ["h1:2181 h2:2181", "h1 h2", "h1 :2181", "h1:2181,h2 h3"] {
+            assert_refused(text, "separate servers by commas");
+        }
+        assert_refused("h1: 2181", "no valid port");
+        let parsed = ConnectString::parse("  h1:2181 , h2:2181/app\n").unwrap();
+        assert_eq!(parsed.to_string(), "h1:2181,h2:2181/app");
     }
 
     #[test]

@@ -47,7 +47,8 @@ pub enum ClientEvent {
     /// The session timeout of a server that has taken up the session again, if it is known before
     /// [`Connected`](ClientEvent::Connected). A connection may end in between, for example while
     /// credentials are presented. Without this event, locks held could outlive a session for which
-    /// that server has granted less than before.
+    /// that server has granted less than before. If nothing reports the
+    /// grant of the session's creation, the reported ones must not exceed it.
     TakenUp {
         /// See [`Granted::session_timeout`].
         session_timeout: Duration,
@@ -78,6 +79,8 @@ pub enum ClientEvent {
 }
 
 /// A server's grant to a session on one connection.
+///
+/// The lease counts the shortest session timeout of all grants since the session's creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Granted {
@@ -97,14 +100,20 @@ impl Granted {
     /// which servers with such a grant may have.
     #[must_use]
     pub fn new(session_timeout: Duration) -> Granted {
-        Granted { session_timeout, report_delay: Duration::ZERO }.with_tick(Duration::MAX)
+        // Servers grant no session timeout below two ticks.
+        Granted { session_timeout, report_delay: session_timeout / 2 * 11 / 10 }
     }
 
-    /// Sets the report delay for servers with ticks of this length: a full tick, and a tenth of one
-    /// for late timers. Servers grant no session timeout below two ticks, so a longer tick counts
-    /// as half of the session timeout.
+    /// Shortens the report delay to that of servers with ticks of this length: a full tick, and a
+    /// tenth of one for late timers.
     pub(crate) fn with_tick(self, tick: Duration) -> Granted {
-        self.with_report_delay(tick.min(self.session_timeout / 2) * 11 / 10)
+        self.with_report_delay((tick.saturating_mul(11) / 10).min(self.report_delay))
+    }
+
+    /// The same grant where no more than this session timeout counts. The report delay stays: it
+    /// depends on the server.
+    pub(crate) fn at_most(self, session_timeout: Duration) -> Granted {
+        Granted { session_timeout: self.session_timeout.min(session_timeout), ..self }
     }
 
     /// Sets the report delay.
@@ -273,8 +282,8 @@ pub trait ZooKeeperClient: Send + Sync {
         None
     }
 
-    /// Returns the session timeout that the server granted on the current connection: how long it
-    /// keeps the session without contact.
+    /// Returns the session timeout that the server granted on the current connection, or a shorter
+    /// one that was granted to the session before: how long it keeps the session without contact.
     fn session_timeout(&self) -> Duration;
 
     /// Returns the time after which the ensemble's leader is certain to know of a request's

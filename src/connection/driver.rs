@@ -250,9 +250,7 @@ impl Driver {
 
     fn on_event(&mut self, event: Event, number: u64) {
         match event {
-            Event::Connected { session_timeout, session_id } => {
-                self.on_connect(session_timeout, session_id, number);
-            }
+            Event::Connected { granted, session_id } => self.on_connect(granted, session_id, number),
             Event::Disconnected => {
                 self.drop_probe();
                 self.watch.outage.begin(SystemClock.now());
@@ -271,8 +269,7 @@ impl Driver {
         }
     }
 
-    fn on_connect(&mut self, session_timeout: Duration, session_id: i64, number: u64) {
-        let granted = Granted::new(session_timeout);
+    fn on_connect(&mut self, granted: Granted, session_id: i64, number: u64) {
         let (target, server) = {
             let mut io = self.shared.lock();
             // Otherwise that transport is lost already.
@@ -288,10 +285,10 @@ impl Driver {
         if let Some(first_contact) = self.first_contact.take() {
             let _ = first_contact.send(Ok(()));
         }
-        self.log_contact(session_timeout, session_id, &server);
+        self.log_contact(granted.session_timeout, session_id, &server);
         self.drop_probe();
         if let Some(target) = target {
-            let deadline = SystemClock.now().after(session_timeout / 4);
+            let deadline = SystemClock.now().after(granted.session_timeout / 4);
             let transport = self.connect(target, PROBE).ok();
             self.watch.probe = transport.map(|transport| Probe::new(transport, deadline));
         }

@@ -25,6 +25,7 @@ use crate::logging;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::{count_owners, in_order};
 use crate::recipe::path::ZNodePath;
+use crate::recipe::peers::any_mismatch;
 use crate::session::{Core, Session};
 use crate::wait::Wait;
 
@@ -70,6 +71,15 @@ impl LockDirectory {
             dir: ZNodePath::parse(dir)?,
             reaps_live_sessions: false,
         })
+    }
+
+    /// Checks a path as the constructors of all locks do. Needs no session: for a configuration or a
+    /// command line, before anything is connected.
+    ///
+    /// # Errors
+    /// The only way to fail is [`InvalidPath`](LockError::InvalidPath).
+    pub fn check_path(dir: &str) -> Result<()> {
+        ZNodePath::parse(dir).map(drop)
     }
 
     // ---- inspection
@@ -146,6 +156,18 @@ impl LockDirectory {
         QueueWatch::start(&self.session, &self.dir, &wait.into())
     }
 
+    /// Returns a warning if the queue has requests of libraries that do not count each other's names:
+    /// both may hold the lock at once. It names two of them, and the [naming
+    /// scheme](crate::NamingScheme) to use. `None` if all requests there count each other, as far as
+    /// their libraries are known.
+    ///
+    /// # Errors
+    /// As [`contenders`](LockDirectory::contenders).
+    pub fn mixed_names(&self) -> Result<Option<String>> {
+        let requests = self.list(&self.session.core())?;
+        Ok(any_mismatch(requests.iter().map(ZNodePath::name)))
+    }
+
     // ---- cleanup
 
     /// Sets whether requests of live sessions are reaped, too. By default they are not.
@@ -181,7 +203,8 @@ impl LockDirectory {
     /// It deletes only persistent requests, which no session's end deletes, unless [live
     /// sessions](LockDirectory::including_live_sessions) are included. Requests of unknown kind
     /// ([`Other`](LockKind::Other)) and other children always stay, so that a path that is no lock
-    /// directory loses nothing. So does a request whose data was written since it was read. The age
+    /// directory loses nothing. So does a request whose data was written since it was read, and one
+    /// that has the name of another since the directory was created anew. The age
     /// is the difference between this machine's clock and the server's.
     ///
     /// None of the deleted requests acquires the lock first: the queue is cleared from its end.
@@ -213,7 +236,8 @@ impl LockDirectory {
     ///
     /// This is safe for others: the server does not remove a directory that has a child by then,
     /// and the next request creates the directory again. Its sequence numbers start again; fencing
-    /// tokens go on growing.
+    /// tokens go on growing. A znode with data stays, unless it replaces the directory between the
+    /// two calls of this function: a server deletes by path and version alone.
     ///
     /// # Errors
     /// - [`NotALockDirectory`](LockError::NotALockDirectory): the znode has data or belongs to a

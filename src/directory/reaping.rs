@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::lock_info::LockInfo;
-use crate::client::ZkError;
+use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
 use crate::logging;
 use crate::recipe::kind::LockKind;
@@ -27,16 +27,32 @@ pub(super) fn is_expired(request: &LockInfo, older_than: Duration, now: SystemTi
 pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<Vec<LockInfo>> {
     let mut deleted = Vec::new();
     while let Some(request) = queue.pop() {
-        match core.write(|client| client.delete(&request.path, request.version)) {
+        match delete(core, &request) {
             Ok(()) => {
                 logging::warn!("reaped {request}");
                 deleted.push(request);
             }
-            // It was deleted or written meanwhile, or it is a directory named like a request.
+            // It was deleted, replaced or written meanwhile, or it is a directory named like a request.
             Err(ZkError::NoNode | ZkError::BadVersion | ZkError::NotEmpty) => {}
             Err(error) => return Err(LockError::client(Operation::REAP, &request.path, error)),
         }
     }
     deleted.reverse();
     Ok(deleted)
+}
+
+/// Deletes a request, unless another znode has its name by now: a directory that is created anew gives
+/// each number again, and versions start again as well.
+///
+/// Servers delete by version, not by czxid. So this does not exclude that the znode is replaced
+/// between the two calls.
+fn delete(core: &Arc<Core>, request: &LockInfo) -> ZkResult<()> {
+    let path = request.path.as_str();
+    if request.czxid.is_some() {
+        let present = core.read(|client| client.exists(path, false))?;
+        if present.map(|stat| stat.czxid) != request.czxid {
+            return Err(ZkError::NoNode);
+        }
+    }
+    core.write(|client| client.delete(path, request.version))
 }

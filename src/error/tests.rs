@@ -15,6 +15,15 @@ fn error_names_operation_path_and_advice_and_keeps_its_source() {
 }
 
 #[test]
+fn answer_of_the_server_is_in_the_message() {
+    let error = LockError::client(Operation::SET_DATA, "/a", ZkError::BadVersion);
+    assert_eq!(
+        error.to_string(),
+        format!("set the data of '/a': the server answered: {}", ZkError::BadVersion)
+    );
+}
+
+#[test]
 fn no_other_error_is_converted_to_a_lock_error() {
     struct Probe<T>(std::marker::PhantomData<T>);
     trait Fallback {

@@ -2,6 +2,7 @@
 //! and back.
 
 use std::fmt;
+use std::mem::swap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,9 @@ impl SimulatedClient {
         }
 
         let result = request(&mut state);
+        if operation.is_write() {
+            self.client(&mut state).lagging = None;
+        }
         state.log.executed(number);
         let client = self.client(&mut state);
         let connection = client.connection;
@@ -121,6 +125,25 @@ impl SimulatedClient {
         }
         self.travel(&mut state, |state| self.receive(connection, state))?;
         result
+    }
+
+    /// Makes a read, of the tree that this client's server has applied.
+    fn look<T>(&self, state: &mut State, read: impl FnOnce(&mut State) -> T) -> T {
+        let Some(mut applied) = self.client(state).lagging.take() else { return read(state) };
+        swap(&mut state.tree, &mut applied);
+        let result = read(state);
+        swap(&mut state.tree, &mut applied);
+        self.client(state).lagging = Some(applied);
+        result
+    }
+
+    /// Lets the client's server lag behind: reads show the present tree, whatever others change,
+    /// until this client's next write was executed.
+    #[cfg(test)]
+    pub(crate) fn lag_until_next_write(&self) {
+        let mut state = self.shared.lock();
+        let applied = state.tree.clone();
+        self.client(&mut state).lagging = Some(applied);
     }
 
     /// Blocks for half of the delay of a call, and as long as `pass` does. Fails at once if that
@@ -197,19 +220,19 @@ impl ZooKeeperClient for SimulatedClient {
 
     fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
         self.call(SimOperation::Exists, path, watch, |state| {
-            state.exists(path, self.watcher(watch), self.requester())
+            self.look(state, |state| state.exists(path, self.watcher(watch), self.requester()))
         })
     }
 
     fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
         self.call(SimOperation::GetChildren, path, watch, |state| {
-            state.get_children(path, self.watcher(watch), self.requester())
+            self.look(state, |state| state.get_children(path, self.watcher(watch), self.requester()))
         })
     }
 
     fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
         self.call(SimOperation::GetData, path, watch, |state| {
-            state.get_data(path, self.watcher(watch), self.requester())
+            self.look(state, |state| state.get_data(path, self.watcher(watch), self.requester()))
         })
     }
 

@@ -27,6 +27,14 @@ pub enum SimOperation {
     Close,
 }
 
+impl SimOperation {
+    /// Whether the leader executes it.
+    pub(super) fn is_write(self) -> bool {
+        use SimOperation::{Create, Delete, SetData, Transact};
+        matches!(self, Create | Delete | SetData | Transact)
+    }
+}
+
 /// Whether a fault occurs before or after a call's effect on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {

@@ -68,6 +68,8 @@ pub(super) struct Client {
     pub(super) min_idle_for_ping: Duration,
     pub(super) identities: Vec<Identity>,
     pub(super) script: Script,
+    /// The tree that the client's server has applied, while it lags behind.
+    pub(super) lagging: Option<Tree>,
 }
 
 /// What a client knows of its session. `close` also leaves each of the first three states.

@@ -73,12 +73,13 @@ impl BlockingLock {
         match wait.wait_for_or(&**attempt.claim.core().runtime(), &attempt.events, ends) {
             Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
             // This lock itself was lost right after it was acquired.
-            Waited::Disconnected if attempt.events.try_recv() == Ok(Event::Acquired) => {
+            Waited::Disconnected if matches!(attempt.events.try_recv(), Ok(Event::Acquired)) => {
                 attempt.into_guard().map(Some)
             }
             Waited::Disconnected if self.support.is_closed() => {
                 Err(LockError::closed(Operation::LOCK, &self.dir))
             }
+            Waited::Received(Event::Dropped(_, error)) => Err(error),
             Waited::Received(_) | Waited::Disconnected => Err(attempt.claim.end_error(Operation::LOCK)),
             // If the lock is acquired at this moment, dropping the attempt releases it.
             Waited::TimedOut => Ok(None),

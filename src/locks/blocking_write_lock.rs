@@ -12,8 +12,7 @@ use crate::error::Result;
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
-use crate::locks::locking::exclusive;
-use crate::logging;
+use crate::locks::locking::{exclusive, finish};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::session::{Core, Session};
@@ -141,7 +140,7 @@ impl BlockingWriteLock {
     pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);
-        result_after(result, guard.unlock())
+        finish(result, guard.unlock())
     }
 
     /// Closes the lock: threads that wait for it fail with [`Closed`](crate::LockError::Closed),
@@ -157,19 +156,6 @@ impl BlockingWriteLock {
 
     pub(crate) fn dir(&self) -> &str {
         self.lock.dir()
-    }
-}
-
-/// The result of an operation that ran under a lock, unless the lock was lost meanwhile. A refused
-/// deletion says nothing about that.
-pub(crate) fn result_after<T, R>(result: T, unlocked: Result<R>) -> Result<T> {
-    match unlocked {
-        Err(error) if error.is_loss() => Err(error),
-        Err(error) => {
-            logging::warn!("{error}");
-            Ok(result)
-        }
-        Ok(_) => Ok(result),
     }
 }
 

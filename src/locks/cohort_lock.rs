@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 
 use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
-use crate::locks::blocking_write_lock::result_after;
 use crate::locks::cohort::{Cohort, Grant};
 use crate::locks::cohort_guard::CohortGuard;
 use crate::locks::cohort_options::CohortOptions;
+use crate::locks::locking::finish;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
@@ -170,7 +170,7 @@ impl CohortLock {
     pub fn with_lock<T>(&self, operation: impl FnOnce(&CohortGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);
-        result_after(result, guard.unlock())
+        finish(result, guard.unlock())
     }
 
     /// Closes the lock, for all clones: a kept lock is released, threads that wait for it fail with

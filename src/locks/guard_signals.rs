@@ -76,7 +76,7 @@ impl WaitObserver {
 impl Observer for WaitObserver {
     fn post(&self, event: Event) {
         match event {
-            Event::Acquired | Event::Dropped(_) => drop(self.events.try_send(event)),
+            Event::Acquired | Event::Dropped(..) => drop(self.events.try_send(event)),
             Event::RevocationRequested => drop(self.signals.revocations().0.try_send(())),
             Event::Lost(reason) => self.signals.report_loss(reason),
             Event::Released => {}

@@ -116,18 +116,19 @@ impl ListenerSlot {
 
     /// The only caller of listeners.
     fn call(&self, event: Event) {
-        if self.is_replaced && matches!(event, Event::Dropped(reason) if reason.is_session_loss()) {
+        if self.is_replaced && matches!(&event, Event::Dropped(reason, _) if reason.is_session_loss()) {
             return;
         }
         let Some(listener) = self.get() else { return };
         // The closure owns the listener: this may be its last handle, and dropping it runs the
         // application's code, too.
-        let call = move || match event {
+        let reported = event.clone();
+        let call = move || match reported {
             Event::Acquired => listener.lock_acquired(),
             Event::RevocationRequested => listener.revocation_requested(),
             Event::Released => listener.lock_released(),
             Event::Lost(reason) => listener.lock_lost(reason),
-            Event::Dropped(reason) => listener.request_dropped(reason),
+            Event::Dropped(reason, _) => listener.request_dropped(reason),
         };
         if let Err(message) = contain(call) {
             logging::error!("a lock listener panicked on {event:?}: {message}");

@@ -6,6 +6,7 @@ use crossbeam_channel::{Receiver, TryRecvError, bounded};
 
 use crate::client::{ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
+use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -128,6 +129,19 @@ impl Release<'_> {
                 error => Err(error),
             },
         }
+    }
+}
+
+/// The result of an operation that ran under a lock, unless the lock was lost meanwhile. A refused
+/// deletion says nothing about that.
+pub(crate) fn finish<T, R>(result: T, unlocked: Result<R>) -> Result<T> {
+    match unlocked {
+        Err(error) if error.is_loss() => Err(error),
+        Err(error) => {
+            logging::warn!("{error}");
+            Ok(result)
+        }
+        Ok(_) => Ok(result),
     }
 }
 

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::{BlockingLock, over_losses};
-use crate::locks::blocking_write_lock::result_after;
 use crate::locks::guard_signals::GuardSignals;
 use crate::locks::lock_guard::LockGuard;
-use crate::locks::locking::exclusive;
+use crate::locks::locking::{exclusive, finish};
 use crate::locks::multi_guard::MultiGuard;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
@@ -127,7 +126,7 @@ impl MultiLock {
     pub fn with_lock<T>(&self, operation: impl FnOnce(&MultiGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);
-        result_after(result, guard.unlock())
+        finish(result, guard.unlock())
     }
 
     /// Takes one lock after the other. Releases them, the last first, if one is not available.

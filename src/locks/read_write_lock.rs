@@ -9,10 +9,10 @@ use std::sync::Arc;
 use crate::error::{LockError, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
-use crate::locks::blocking_write_lock::result_after;
 use crate::locks::listening_lock::ListeningLock;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::lock_listener::LockListener;
+use crate::locks::locking::finish;
 use crate::locks::read_guard::ReadGuard;
 use crate::locks::read_lock::ReadLock;
 use crate::locks::write_guard::WriteGuard;
@@ -141,7 +141,7 @@ impl ReadWriteLock {
     pub fn with_read<T>(&self, operation: impl FnOnce(&ReadGuard) -> T) -> Result<T> {
         let guard = self.read()?;
         let result = operation(&guard);
-        result_after(result, guard.unlock())
+        finish(result, guard.unlock())
     }
 
     /// Blocks until the write lock is acquired: until nobody who came before holds the lock or
@@ -181,7 +181,7 @@ impl ReadWriteLock {
     pub fn with_write<T>(&self, operation: impl FnOnce(&WriteGuard) -> T) -> Result<T> {
         let guard = self.write()?;
         let result = operation(&guard);
-        result_after(result, guard.unlock())
+        finish(result, guard.unlock())
     }
 
     /// Makes a read lock that joins the queue and returns, and notifies a listener. It has the

@@ -12,9 +12,9 @@ use std::thread::{self, ThreadId};
 use parking_lot::Mutex;
 
 use crate::error::{LockError, Operation, Result};
-use crate::locks::blocking_write_lock::{BlockingWriteLock, result_after};
+use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::lock_guard::LockGuard;
-use crate::locks::locking::Released;
+use crate::locks::locking::{Released, finish};
 use crate::wait::Wait;
 
 /// A [`BlockingWriteLock`] that the thread which holds it may acquire again, at once and without a
@@ -33,14 +33,14 @@ use crate::wait::Wait;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::{BlockingWriteLock, ReentrantLock, Result, Session};
+/// use zookeeper_recipes_lock::{BlockingWriteLock, LockResult, ReentrantLock, Session};
 ///
-/// fn rebuild(lock: &ReentrantLock) -> Result<()> {
+/// fn rebuild(lock: &ReentrantLock) -> LockResult<()> {
 ///     let _guard = lock.lock()?;
 ///     clear(lock) // a BlockingWriteLock would wait for itself
 /// }
 ///
-/// fn clear(lock: &ReentrantLock) -> Result<()> {
+/// fn clear(lock: &ReentrantLock) -> LockResult<()> {
 ///     let guard = lock.lock()?;
 ///     assert!(guard.is_owner());
 ///     Ok(())
@@ -100,7 +100,7 @@ impl ReentrantLock {
     pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);
-        result_after(result, guard.unlock())
+        finish(result, guard.unlock())
     }
 
     fn enter_by(

@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use self::marker::{Key, Marker, State};
-use crate::client::{CreateMode, ZkError};
+use self::marker::{Key, Marker, State, check, delete};
+use crate::client::{CreateMode, Stat, Transacted, ZkError};
 use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
@@ -23,6 +23,9 @@ use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
+
+/// How long [`RunOnce::forget`] waits for the lock of a key before it looks whether that is still marked.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether a job that has failed is run again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -57,7 +60,7 @@ pub enum RunOutcome<T, E> {
         /// When the key was marked, by the server's clock.
         at: SystemTime,
     },
-    /// Another thread or process runs the job, or is about to.
+    /// Another thread or process runs the job, is about to, or forgets the key at this moment.
     InProgress,
 }
 
@@ -80,7 +83,7 @@ pub enum RunOutcome<T, E> {
 /// use the same [`Repeat`] for a key.
 ///
 /// It needs transactions, which [`Session::from_zookeeper`] does not have: there every job is refused
-/// with [`Unsupported`](LockError::Unsupported) before it runs.
+/// with [`Unsupported`](LockError::Unsupported) before it runs, and so is each marker's deletion.
 ///
 /// `Send` and `Sync`, and cheap to clone.
 ///
@@ -167,11 +170,15 @@ impl RunOnce {
         job: impl FnOnce(&LockGuard) -> std::result::Result<T, E>,
     ) -> Result<RunOutcome<T, E>> {
         let key = Key::parse(&self.dir, key)?;
-        if let Some(marker) = self.retry(&key, || self.read(&key))? {
+        // A server that lags behind may show a marker that was forgotten.
+        let marker = match self.retry(&key, || self.read(&key))? {
+            Some(_) => self.retry(&key, || self.read_latest(&key))?,
+            None => None,
+        };
+        if let Some(marker) = marker {
             return self.retry(&key, || self.outcome_of(&key, &marker));
         }
-        let lock = BlockingLock::new(Arc::clone(&self.support), key.dir.clone(), exclusive(&self.support));
-        let Some(guard) = lock.try_lock()? else {
+        let Some(guard) = self.lock_of(&key).try_lock()? else {
             // The one that has run it may be about to release the lock.
             let marker = self.retry(&key, || self.read(&key))?;
             let outcome = |marker| self.retry(&key, || self.outcome_of(&key, &marker));
@@ -220,7 +227,7 @@ impl RunOnce {
 
     /// Marks the key. Returns the marker of another if there is one.
     fn mark(&self, key: &Key, guard: &LockGuard, state: State) -> Result<Option<Marker>> {
-        let id = guard.id().rsplit('/').next().unwrap_or_default();
+        let id = request_of(guard);
         let options = self.support.options();
         let data = marker::data(options.shared_data(), id, state);
         let mut may_be_marked = false;
@@ -267,19 +274,38 @@ impl RunOnce {
     /// Forgets that the job has run for a key, so that it can run again. Returns whether the key was
     /// marked. A job that runs at this moment is not disturbed.
     ///
+    /// The marker is deleted under the lock of the key, unless its writer still holds that lock. A
+    /// marker that is written later stays. Blocks while somebody else holds the lock and the marker
+    /// exists.
+    ///
     /// # Errors
     /// As [`run`](RunOnce::run) for the key; [`AccessDenied`](LockError::AccessDenied);
     /// [`ConnectionLoss`](LockError::ConnectionLoss), after which the key may be forgotten;
     /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
     pub fn forget(&self, key: &str) -> Result<bool> {
         let key = Key::parse(&self.dir, key)?;
-        let is_marked = self.retry(&key, || self.exists(&key.done))?;
-        if is_marked {
-            // Another may have been faster, or an attempt whose reply was lost.
-            self.retry(&key, || self.delete(&key.done))?;
-            self.remove_directory(&key.dir);
+        let Some(marker) = self.retry(&key, || self.read_latest(&key))? else { return Ok(false) };
+        // Another may be faster, or an attempt whose reply was lost. A later marker stays.
+        let is_gone = || {
+            let present = self.retry(&key, || self.read_latest(&key))?;
+            Ok(present.is_none_or(|present| present.czxid != marker.czxid))
+        };
+        loop {
+            if !marker.id.is_empty() && self.delete_marker(&key, &marker.id)? {
+                return Ok(true);
+            }
+            let guard = self.lock_of(&key).try_lock_for(&LOOK_AGAIN.into())?;
+            let is_forgotten = is_gone().and_then(|is_gone| match &guard {
+                Some(guard) if !is_gone => self.delete_marker(&key, request_of(guard)),
+                _ => Ok(is_gone),
+            });
+            if let Some(guard) = guard {
+                self.release(&key, guard);
+            }
+            if is_forgotten? {
+                return Ok(true);
+            }
         }
-        Ok(is_marked)
     }
 
     /// Forgets all keys that were marked at least this long ago, and returns how many. A key whose
@@ -292,32 +318,60 @@ impl RunOnce {
     /// As [`forget`](RunOnce::forget). Keys that were forgotten before the error stay forgotten.
     pub fn reap(&self, older_than: Duration) -> Result<usize> {
         let now = SystemTime::now();
+        let is_old = |stat: Stat| now.duration_since(stat.created()).unwrap_or_default() >= older_than;
         let mut reaped = 0;
         for name in &self.children(&self.dir)? {
             let key = Key::of(&self.dir, name);
-            let Some(stat) = self.stat(&key.done)? else { continue };
-            if now.duration_since(stat.created()).unwrap_or_default() < older_than {
+            if !self.stat(&key.done)?.is_some_and(is_old) {
                 continue;
             }
-            let is_held = self.children(&key.dir)?.iter().any(marker::is_request);
-            if !is_held && self.delete(&key.done)? {
-                self.remove_directory(&key.dir);
-                reaped += 1;
-            }
+            let Some(guard) = self.lock_of(&key).try_lock()? else { continue };
+            // Since the last look, the key may have been forgotten and marked again.
+            let is_gone = self.retry(&key, || self.stat(&key.done)).and_then(|stat| {
+                Ok(stat.is_some_and(is_old) && self.delete_marker(&key, request_of(&guard))?)
+            });
+            self.release(&key, guard);
+            reaped += usize::from(is_gone?);
         }
         Ok(reaped)
     }
 
-    /// Removes the directory of a key, if nobody uses it. The next request would create it again.
-    fn remove_directory(&self, dir: &ZNodePath) {
-        if let Err(error) = self.delete(dir) {
-            logging::debug!("{dir} stays: {error}");
+    /// Deletes the marker while a request owns the lock of the key. Returns `false` if the request
+    /// does not exist.
+    ///
+    /// Only the owner's transactions create a marker, and no znode can be deleted by its czxid. As
+    /// long as the owner exists and writes nothing, each attempt finds the same marker or none.
+    fn delete_marker(&self, key: &Key, request: &str) -> Result<bool> {
+        let operations = [check(&key.dir.child(request)), delete(&key.done)];
+        match self.retry(key, || self.transact(key, &operations))? {
+            Transacted::Committed(_) => Ok(true),
+            Transacted::Failed { position: 0, error: ZkError::NoNode } => Ok(false),
+            // Another was faster, or an attempt whose reply was lost.
+            Transacted::Failed { error: ZkError::NoNode, .. } => Ok(true),
+            Transacted::Failed { error, .. } => Err(LockError::client(Operation::DELETE, &key.done, error)),
+        }
+    }
+
+    fn lock_of(&self, key: &Key) -> BlockingLock {
+        BlockingLock::new(Arc::clone(&self.support), key.dir.clone(), exclusive(&self.support))
+    }
+
+    /// Releases the lock of a key that was forgotten, and removes its directory if nobody uses it.
+    /// The next request would create it again.
+    fn release(&self, key: &Key, guard: LockGuard) {
+        if let Err(error) = guard.unlock().and_then(|_| self.delete(&key.dir)) {
+            logging::debug!("{} stays: {error}", key.dir);
         }
     }
 
     fn retry<T>(&self, key: &Key, operation: impl FnMut() -> Result<T>) -> Result<T> {
         self.support.retry(Operation::COMMIT.name, &key.done, operation)
     }
+}
+
+/// The name of the request that holds a lock.
+fn request_of(guard: &LockGuard) -> &str {
+    guard.id().rsplit('/').next().unwrap_or_default()
 }
 
 impl fmt::Debug for RunOnce {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::{BlockingLock, over_losses};
-use crate::locks::blocking_write_lock::result_after;
 use crate::locks::guard_signals::GuardSignals;
+use crate::locks::locking::finish;
 use crate::locks::permit::Permit;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
@@ -192,7 +192,7 @@ impl Semaphore {
     pub fn with_permit<T>(&self, operation: impl FnOnce(&Permit) -> T) -> Result<T> {
         let permit = self.acquire()?;
         let result = operation(&permit);
-        result_after(result, permit.release())
+        finish(result, permit.release())
     }
 
     fn acquire_within(&self, wait: &Wait) -> Result<Option<Permit>> {

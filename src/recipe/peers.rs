@@ -80,7 +80,7 @@ impl Peer {
     }
 
     /// The library and its class, for a message.
-    pub(crate) fn class(self) -> &'static str {
+    fn class(self) -> &'static str {
         match self {
             Peer::Apache => "Apache's WriteLock",
             Peer::CuratorMutex => "Curator's InterProcessMutex or LeaderSelector",
@@ -93,7 +93,7 @@ impl Peer {
     }
 
     /// What makes this library and a request of this crate count each other.
-    pub(crate) fn remedy(self) -> &'static str {
+    fn remedy(self) -> &'static str {
         match self {
             Peer::Apache => "an exclusive lock with NamingScheme::Recipe",
             Peer::CuratorMutex => "an exclusive lock with NamingScheme::Curator",
@@ -108,7 +108,7 @@ impl Peer {
 
 /// The first of the children that may own the lock although the request `own` is ahead of it, and
 /// its library. Two readers may share.
-pub(crate) fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
+fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
     own: &str,
     children: impl IntoIterator<Item = &'a N>,
 ) -> Option<(&'a str, Peer)> {
@@ -118,6 +118,30 @@ pub(crate) fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
         (!both_read && !peer.counts(own)).then_some((child, peer))
     };
     children.into_iter().map(N::as_ref).filter(|child| !is_alike(own, child)).find_map(overlooks)
+}
+
+/// Why a request of another library may own the lock although the request `own` is ahead of it: a
+/// message with the remedy.
+pub(crate) fn mismatch<'a, N: AsRef<str> + ?Sized + 'a>(
+    own: &str,
+    children: impl IntoIterator<Item = &'a N>,
+) -> Option<String> {
+    let (theirs, peer) = find_overlooking(own, children)?;
+    let (class, remedy) = (peer.class(), peer.remedy());
+    Some(format!(
+        "{class} ({theirs}) does not count requests such as {own}, so both may own at once; use {remedy}"
+    ))
+}
+
+/// As [`mismatch`], for any two of the children.
+pub(crate) fn any_mismatch<'a>(children: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let mut unlike: Vec<&str> = Vec::new();
+    for child in children {
+        if before_number(child).is_some() && !unlike.iter().any(|other| is_alike(other, child)) {
+            unlike.push(child);
+        }
+    }
+    unlike.iter().find_map(|own| mismatch(own, unlike.iter().copied()))
 }
 
 /// Whether two names differ in nothing but GUID and number, for most of the children.
@@ -271,6 +295,19 @@ mod tests {
     fn children_that_are_no_known_requests_overlook_nothing() {
         let children = ["config", "qn-0000000001", "x-0000000001", "task-0000000001", "x-backup-0000000001"];
         assert_eq!(find_overlooking(&name(RECIPE, 7), &children.map(str::to_owned)), None);
+    }
+
+    #[test]
+    fn mismatch_of_any_two_is_found_wherever_they_are() {
+        let (recipe, kazoo) = (name(RECIPE, 7), format!("{KAZOO}0000000009"));
+        let others: Vec<String> = (10..13).map(|number| name(RECIPE, number)).collect();
+        let alike = others.iter().map(String::as_str).chain([recipe.as_str(), "config"]);
+        assert_eq!(any_mismatch(alike.clone()), None);
+        for children in [vec![kazoo.as_str()], vec![recipe.as_str(), kazoo.as_str()]] {
+            let message = any_mismatch(children.into_iter().chain(alike.clone())).unwrap();
+            assert!(message.starts_with("kazoo's Lock") && message.contains(&kazoo), "{message}");
+            assert!(message.contains("NamingScheme::Kazoo"), "{message}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::RecoverableZooKeeper;
 use crate::client::{Acl, CreateMode, Permissions, ZkError};
 use crate::fake::{Effect, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::{LockError, Result, RetryPolicy, Session};
+use crate::{LockError, LockResult as Result, RetryPolicy, Session};
 
 const LONG: Duration = Duration::from_secs(30);
 const EFFECTS: [Effect; 2] = [Effect::Before, Effect::After];

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Event, Observer, Phase, Request, RequestSpec};
 use crate::client::{CreateMode, ZkError, ZkResult};
-use crate::error::{LockError, LossReason, Operation, Result};
+use crate::error::{LockError, Operation, Result};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -72,7 +72,7 @@ impl Downgrade {
             Ok(Some(fencing_token)) => Ok(fencing_token),
             // The znode is gone, perhaps with its directory; the owner has not noticed yet.
             Ok(None) | Err(ZkError::NoNode) => {
-                self.owner.lose(LossReason::NodeDeleted);
+                self.owner.lose_znode();
                 Err(not_owner(&self.owners_znode))
             }
             Err(error) => Err(LockError::client(Operation::DOWNGRADE, &self.owners_znode, error)),

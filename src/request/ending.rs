@@ -7,7 +7,7 @@ use log::Level;
 
 use super::{Ending, Event, Phase, Request, State};
 use crate::client::ZkResult;
-use crate::error::{LockError, LossReason};
+use crate::error::{LockError, LossReason, Operation};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Target;
@@ -54,6 +54,17 @@ impl Request {
         self.end_unasked(reason, None);
     }
 
+    /// Ends the request because its znode is gone. The end of the session deletes it too, and its
+    /// event may come before anything else that shows that end.
+    pub(super) fn lose_znode(self: &Arc<Self>) {
+        self.core.tick();
+        match self.core.end_reason() {
+            Some(reason) => self.lose(reason),
+            None if self.has_outlived_its_lease() => self.lose_lease(),
+            None => self.lose(LossReason::NodeDeleted),
+        }
+    }
+
     /// Ends the request because its lease has ended. The end of the session ends the lease too,
     /// before it is notified.
     pub(super) fn lose_lease(self: &Arc<Self>) {
@@ -70,13 +81,18 @@ impl Request {
         let was_owner = matches!(state.phase, Phase::Owner { .. });
         // Until the request is placed, its caller waits for it and gets the error.
         let was_placed = state.phase.is_placed();
-        let how = if was_owner { Ending::Lost(reason) } else { Ending::Dropped(reason) };
+        let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let (how, event) = if was_owner {
+            (Ending::Lost(reason), Event::Lost(reason))
+        } else {
+            let ended = || LockError::ended(Operation::LOCK, self.name_of(&state), reason);
+            let error = error.unwrap_or_else(ended);
+            (Ending::Dropped(reason, error.clone()), Event::Dropped(reason, error))
+        };
         let Some(cleanup) = self.end(&mut state, how) else { return };
-        self.observer.post(if was_owner { Event::Lost(reason) } else { Event::Dropped(reason) });
+        self.observer.post(event);
         self.post_end(&state, was_owner, Some(reason));
         let name = self.name_of(&state);
-        let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-        state.error = error;
         drop(state);
         self.deliver_soon();
         self.core.deliver_events();

@@ -7,7 +7,7 @@ use super::ahead::LearnedBy;
 use super::steps::Next;
 use super::{Event, Phase, Request, State};
 use crate::client::{Names, PipelinedClient, ZkError, ZkResult};
-use crate::error::{LockError, LossReason, Operation};
+use crate::error::{LockError, Operation};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, count_ahead, find_duplicate};
@@ -34,13 +34,13 @@ type AfterLook = fn(&Arc<Request>, ZNodePath, ConnectionNumber, WatchOutcome) ->
 
 impl Request {
     /// Acts on the listing that was asked for, or asks for one, which wakes the request.
-    pub(super) fn evaluate(self: &Arc<Self>, znode: &ZNodePath) -> Next {
+    pub(super) fn evaluate(self: &Arc<Self>, znode: &ZNodePath, may_own: bool) -> Next {
         let listing = self.state.lock().listing.take();
         if let Some(listing) = listing {
             return self.decide(znode, &listing);
         }
         let reader: Weak<Request> = Arc::downgrade(self);
-        Listings::ask(&self.core, &self.spec.dir, self.id, reader);
+        Listings::ask(&self.core, &self.spec.dir, self.id, reader, may_own);
         Next::Park
     }
 
@@ -73,7 +73,7 @@ impl Request {
                 self.wait_for_any(znode)
             }
             Decision::Missing => {
-                self.lose(LossReason::NodeDeleted);
+                self.lose_znode();
                 Next::Park
             }
         }
@@ -194,7 +194,7 @@ impl Request {
         sight: WatchOutcome,
     ) -> Next {
         if sight == WatchOutcome::Gone {
-            self.lose(LossReason::NodeDeleted);
+            self.lose_znode();
             return Next::Park;
         }
         self.acquire(&znode, connection)
@@ -307,7 +307,7 @@ impl Request {
         sight: WatchOutcome,
     ) -> Next {
         match sight {
-            WatchOutcome::Gone => self.lose(LossReason::NodeDeleted),
+            WatchOutcome::Gone => self.lose_znode(),
             _ if !self.renew(connection) => self.lose_lease(),
             WatchOutcome::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
                 self.report_revocation();
@@ -333,8 +333,9 @@ impl Request {
     /// Moves an owner whose lease has not ended to the epoch of the connection on which its znode
     /// was seen; `false` if the lease has ended.
     fn renew(&self, connection: ConnectionNumber) -> bool {
-        let now = self.core.now();
         let mut held_under = self.held_under.lock();
+        // Under the mutex: whoever has asked before may have seen the lease end.
+        let now = self.core.now();
         match &mut *held_under {
             Some(held) if !held.covers(now) => false,
             Some(held) => {

@@ -134,6 +134,8 @@ struct State {
     is_deleted: bool,
     /// A listing that another request has made.
     listing: Option<Arc<Listing>>,
+    /// The next look is due to a reconnect, which is no reason to expect the lock.
+    has_reconnected: bool,
     /// The reply to a create was lost once.
     reply_lost: bool,
     /// When the request was made, and later when it acquired the lock.
@@ -142,8 +144,6 @@ struct State {
     number_ahead: Option<usize>,
     /// The replies in a row that could not be read.
     unreadable: u8,
-    /// Why the request failed, for those who wait for it.
-    error: Option<LockError>,
     /// Dropped when the request is placed or has ended; `None` until a thread waits for that.
     awaited: Option<(Sender<Infallible>, Receiver<Infallible>)>,
 }
@@ -181,13 +181,13 @@ struct Joining {
     failed: RetryCounter,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Ending {
     Withdrawn,
     /// Taken away while it held the lock.
     Lost(LossReason),
-    /// Taken out of the queue.
-    Dropped(LossReason),
+    /// Taken out of the queue, with the error for all who wait for it.
+    Dropped(LossReason, LockError),
 }
 
 /// The position of a request that has been started.
@@ -222,11 +222,11 @@ impl Request {
                 ahead: Ahead::default(),
                 is_deleted: false,
                 listing: None,
+                has_reconnected: false,
                 reply_lost: false,
                 since,
                 number_ahead: None,
                 unreadable: 0,
-                error: None,
                 awaited: None,
             }),
             held_under: Mutex::new(None),
@@ -318,7 +318,7 @@ impl Request {
                     Phase::Owner { .. } => return Ok(Some(QueuePosition::Owner)),
                     Phase::Queued { seen: true, .. } => return Ok(Some(QueuePosition::Queued)),
                     Phase::Ended { how: Ending::Withdrawn, .. } => return Ok(None),
-                    Phase::Ended { .. } => return Err(self.take_error(Operation::LOCK, &mut state)),
+                    Phase::Ended { .. } => return Err(self.error_of(Operation::LOCK, &state)),
                     Phase::Joining(_) | Phase::Queued { .. } => {
                         state.awaited.get_or_insert_with(|| bounded(0)).1.clone()
                     }
@@ -333,18 +333,14 @@ impl Request {
 
     /// Why the request ended.
     pub(crate) fn end_error(&self, operation: Operation) -> LockError {
-        self.take_error(operation, &mut self.state.lock())
+        self.error_of(operation, &self.state.lock())
     }
 
-    fn take_error(&self, operation: Operation, state: &mut State) -> LockError {
-        if let Some(error) = state.error.take() {
-            return error;
-        }
+    fn error_of(&self, operation: Operation, state: &State) -> LockError {
         let path = self.name_of(state).to_string();
-        match state.phase {
-            Phase::Ended { how: Ending::Lost(reason) | Ending::Dropped(reason), .. } => {
-                LockError::ended(operation, path, reason)
-            }
+        match &state.phase {
+            Phase::Ended { how: Ending::Lost(reason), .. } => LockError::ended(operation, path, *reason),
+            Phase::Ended { how: Ending::Dropped(_, error), .. } => error.clone(),
             _ => LockError::NotOwner { operation: operation.name, path },
         }
     }
@@ -375,7 +371,7 @@ impl Request {
     /// another.
     pub(crate) fn waited_for_a_lost_session(&self) -> bool {
         let state = self.state.lock();
-        let Phase::Ended { how: Ending::Dropped(reason), .. } = state.phase else { return false };
+        let Phase::Ended { how: Ending::Dropped(reason, _), .. } = state.phase else { return false };
         reason.is_session_loss()
     }
 
@@ -424,7 +420,17 @@ impl Request {
         ahead.is_some_and(|ahead| self.core.registry().watch_leaving(ahead, self.id))
     }
 
+    /// Whether this request owned the lock until its lease ended, and no thread has noticed yet.
+    fn has_outlived_its_lease(&self) -> bool {
+        let held_under = self.held_under.lock();
+        held_under.as_ref().is_some_and(|held| !held.covers(self.core.now()))
+    }
+
     fn log_suspension(&self) {
+        if self.core.end_reason().is_some() || self.has_outlived_its_lease() {
+            // The log is about to name, or has named, the loss.
+            return;
+        }
         let (is_owner, znode) = match &self.state.lock().phase {
             Phase::Owner { znode, .. } => (true, znode.clone()),
             Phase::Queued { znode, .. } => (false, znode.clone()),
@@ -446,7 +452,11 @@ impl Participant for Request {
                 self.wake();
             }
             Notification::Reconnected => {
-                self.forget_watches(&mut self.state.lock());
+                {
+                    let mut state = self.state.lock();
+                    state.has_reconnected = true;
+                    self.forget_watches(&mut state);
+                }
                 self.wake();
             }
             // A request that is still joining is repeated by its retry policy.
@@ -456,15 +466,8 @@ impl Participant for Request {
                 self.wake();
             }
             Notification::Suspended => self.log_suspension(),
-            Notification::CheckLease => {
-                let over = {
-                    let held_under = self.held_under.lock();
-                    held_under.as_ref().is_some_and(|held| !held.covers(self.core.now()))
-                };
-                if over {
-                    self.lose_lease();
-                }
-            }
+            Notification::CheckLease if self.has_outlived_its_lease() => self.lose_lease(),
+            Notification::CheckLease => {}
             Notification::SessionEnded(reason) => self.lose(reason),
         }
     }

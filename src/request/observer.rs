@@ -1,9 +1,9 @@
 //! [`Observer`]: receives the events of a request, for its lock.
 
-use crate::error::LossReason;
+use crate::error::{LockError, LossReason};
 
 /// What happens to a request, as reported to its lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Event {
     Acquired,
     /// Another client asks the holder to release the lock.
@@ -12,8 +12,9 @@ pub(crate) enum Event {
     Released,
     /// Taken away while it held the lock.
     Lost(LossReason),
-    /// Ended without being withdrawn, while it did not hold the lock.
-    Dropped(LossReason),
+    /// Ended without being withdrawn, while it did not hold the lock, with the error for all who wait
+    /// for it.
+    Dropped(LossReason, LockError),
 }
 
 /// Receives a request's events.

@@ -6,7 +6,7 @@ use super::{Phase, Request};
 use crate::client::Names;
 use crate::logging;
 use crate::recipe::path::ZNodePath;
-use crate::recipe::peers::find_overlooking;
+use crate::recipe::peers::mismatch;
 
 impl Request {
     /// Lists the directory of an owner: requests that do not count it may have come after it.
@@ -26,15 +26,10 @@ impl Request {
     /// Names in the log a request of another library that may own beside this one. Once per session
     /// and directory.
     pub(super) fn warn_of_peers(&self, znode: &ZNodePath, children: &Names) {
-        let Some((theirs, peer)) = find_overlooking(znode.name(), children) else { return };
+        let Some(mismatch) = mismatch(znode.name(), children) else { return };
         let dir = &self.spec.dir;
         if self.core.mentions_first(dir) {
-            logging::warn!(
-                "{} in {dir} ({theirs}) does not count requests such as {}, so both may own at once; use {}",
-                peer.class(),
-                znode.name(),
-                peer.remedy(),
-            );
+            logging::warn!("in {dir}, {mismatch}");
         }
     }
 }

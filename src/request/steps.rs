@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::{Phase, Request, RequestSpec};
 use crate::client::{CreateMode, Done, Enqueued, Names, PipelinedClient, Stat, ZkError, ZkResult};
-use crate::error::{LockError, LossReason, Operation};
+use crate::error::{LockError, Operation};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
@@ -158,9 +158,10 @@ impl Request {
             Verify(ZNodePath),
         }
         let present = self.core.connection();
-        let step = {
-            let state = self.state.lock();
-            match &state.phase {
+        let (step, may_own) = {
+            let mut state = self.state.lock();
+            let may_own = !std::mem::take(&mut state.has_reconnected);
+            let step = match &state.phase {
                 Phase::Joining(joining) => Step::Join { unconfirmed: joining.unconfirmed },
                 Phase::Queued { .. } | Phase::Owner { .. } if state.is_deleted => Step::Lose,
                 Phase::Queued { znode, .. } => match &state.watched {
@@ -175,15 +176,16 @@ impl Request {
                 },
                 Phase::Owner { znode, .. } => Step::Verify(znode.clone()),
                 Phase::Ended { .. } => return Next::Park,
-            }
+            };
+            (step, may_own)
         };
         match step {
             Step::Join { unconfirmed: true } => self.block(Request::find_again),
             Step::Join { unconfirmed: false } => self.join(),
-            Step::Evaluate(znode) => self.evaluate(&znode),
+            Step::Evaluate(znode) => self.evaluate(&znode, may_own),
             Step::Count(znode) => self.count(znode),
             Step::Lose => {
-                self.lose(LossReason::NodeDeleted);
+                self.lose_znode();
                 Next::Park
             }
             Step::TakeOver(znode, Some(watched_on)) if self.core.admits_owners() => {
@@ -381,15 +383,19 @@ impl Request {
         Next::Park
     }
 
-    /// Counts a reply that could not be read. Returns whether to look again: the next one may be
-    /// readable. An owner does not give up its lock for this.
+    /// Whether to look again after an error that is no outage. An owner does: its lease, not the
+    /// look, says that it owns. A waiter does where a reply cannot be read, which it counts: the next
+    /// one may be readable.
     fn tolerates(&self, error: ZkError) -> bool {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Owner { .. }) {
+            return true;
+        }
         if error != ZkError::MarshallingError {
             return false;
         }
-        let mut state = self.state.lock();
         state.unreadable = state.unreadable.saturating_add(1);
-        matches!(state.phase, Phase::Owner { .. }) || state.unreadable < MAX_UNREADABLE
+        state.unreadable < MAX_UNREADABLE
     }
 
     /// Delivers the posted events on a callback thread.

@@ -25,7 +25,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use crate::client::{Acl, Permissions, ZkError};
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::session::KEEP_ALIVE_PATH;
-use crate::testing::{deadline, eventually, in_background, next, open_on_manual_runtime};
+use crate::testing::{deadline, eventually, in_background, logged, next, open_on_manual_runtime};
 use crate::{
     BlockingWriteLock, CancelToken, LockError, LockListener, LockOptions, LossReason, ProtocolSupport,
     Released, RetryPolicy, Session, SessionState, Wait, WriteLock,

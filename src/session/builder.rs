@@ -168,10 +168,24 @@ impl SessionBuilder {
         Ok(session)
     }
 
+    /// Checks the connect string and the session timeout, as [`connect`](SessionBuilder::connect)
+    /// does before it sends anything.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::LockError::InvalidArgument), or
+    /// [`InvalidPath`](crate::LockError::InvalidPath) for the chroot.
+    pub fn check(&self) -> Result<()> {
+        self.servers().map(drop)
+    }
+
+    fn servers(&self) -> Result<ConnectString> {
+        check_timeout(self.session_timeout)?;
+        ConnectString::parse(&self.connect_string)
+    }
+
     fn open(self) -> Result<Session> {
         let session_timeout = self.session_timeout;
-        check_timeout(session_timeout)?;
-        let servers = ConnectString::parse(&self.connect_string)?;
+        let servers = self.servers()?;
         let mut options = ConnectionOptions::new(session_timeout);
         options.credentials = self.credentials;
         options.max_tick = self.max_tick;

@@ -112,7 +112,7 @@ pub struct Connected {
     pub session_id: Option<i64>,
     /// See [`Session::server`](crate::Session::server).
     pub server: Option<String>,
-    /// The session timeout that the server has granted.
+    /// See [`Session::session_timeout`](crate::Session::session_timeout).
     pub session_timeout: Duration,
 }
 

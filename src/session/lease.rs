@@ -20,8 +20,10 @@
 //!   the new leader has ended the session.
 //!
 //! A reconnect alone proves nothing for the same reason. It counts once the first write on that
-//! connection has been answered. The session timeout and the report delay that count are those of
-//! the current connection, since a server grants new ones on every reconnect.
+//! connection has been answered. The report delay that counts is that of the current connection. The
+//! session timeout that counts is the shortest that any server has granted since the creation: a new
+//! leader knows the session with the one of its creation, and a server that was left may still
+//! report it with its own.
 //!
 //! What a write confirms is decided when it is sent, by the pairs that were answered a report delay
 //! before. So a pair can be forgotten once a newer one is as old, and a session that never writes
@@ -57,13 +59,9 @@ const RESERVE_DIVISOR: u32 = 32;
 /// The session's lease: its current epoch, what is to prove the next, and whether there can be one.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    /// What the server of the current connection grants.
+    /// The shortest session timeout that a server has granted since the creation, and the report
+    /// delay of the current connection.
     granted: Granted,
-    /// The shortest session timeout that a server has granted since the last connection began.
-    shortest: Duration,
-    /// A shorter session timeout of a server before, which counts for proofs from before a moment.
-    /// `None` once there is a proof from after it.
-    former: Option<(Duration, Moment)>,
     current: Arc<LeaseEpoch>,
     /// Epochs that a disconnect has closed, while a lock may be held under one.
     broken_off: Vec<Weak<LeaseEpoch>>,
@@ -90,6 +88,8 @@ pub(crate) struct Lease {
     owned_since: Moment,
     /// Whether the lease is kept proven even while no lock is held.
     is_always_proven: bool,
+    /// Whether a write was ever answered, on whichever connection.
+    was_proven: bool,
 }
 
 /// A request and its answer, or two: the first sending and the last answer. The ensemble had it in
@@ -131,8 +131,6 @@ impl Lease {
     pub(crate) fn unproven(granted: Granted, now: Moment) -> Lease {
         Lease {
             granted,
-            shortest: granted.session_timeout,
-            former: None,
             current: LeaseEpoch::unproven(),
             broken_off: Vec::new(),
             connection: ConnectionNumber(0),
@@ -147,6 +145,7 @@ impl Lease {
             owners: Owners::default(),
             owned_since: Moment::from_nanos(0),
             is_always_proven: true,
+            was_proven: false,
         }
     }
 
@@ -163,6 +162,7 @@ impl Lease {
         self.connection
     }
 
+    /// The session timeout that counts: the shortest that a server has granted since the creation.
     pub(crate) fn session_timeout(&self) -> Duration {
         self.granted.session_timeout
     }
@@ -177,14 +177,12 @@ impl Lease {
         self.last_contact.after(self.granted.session_timeout)
     }
 
-    /// Until when the last answered request shows that there is contact: a write, where the lease
-    /// is kept proven. Nothing does before the first write on the connection was answered, as a
-    /// server that has lost its leader answers reads. A lease needs more than this.
+    /// Until when the last sign of the other side shows that there is contact. Where the lease is
+    /// kept proven, that is a write on the present connection, as a server that has lost its leader
+    /// answers reads. A lease needs more than this.
     pub(crate) fn contact_holds_until(&self) -> Moment {
-        let Some(write) = self.last_write else { return Moment::from_nanos(0) };
-        let other = self.last.filter(|_| !self.is_kept_proven());
-        let sent = other.map_or(write, |last| last.sent.max(write));
-        sent.after(span(self.granted.session_timeout))
+        let sign = if self.is_kept_proven() { self.last_write } else { Some(self.last_contact) };
+        sign.map_or(Moment::from_nanos(0), |sign| self.end_of_proof(sign))
     }
 
     /// Whether a lock is held.
@@ -192,9 +190,11 @@ impl Lease {
         self.owners.any()
     }
 
-    /// Whether writes keep the lease from ending. Otherwise it lapses, until a request writes.
-    fn is_kept_proven(&self) -> bool {
-        self.is_always_proven || self.owners.any()
+    /// Whether writes keep the lease from ending, the first of them as soon as there is contact.
+    /// Otherwise it lapses, until a request writes. The first write of a session shows that a server
+    /// really serves it.
+    pub(crate) fn is_kept_proven(&self) -> bool {
+        self.is_always_proven || self.owners.any() || !self.was_proven
     }
 
     pub(crate) fn last_contact(&self) -> Moment {
@@ -255,16 +255,9 @@ impl Lease {
         self.granted.session_timeout / RESERVE_DIVISOR
     }
 
-    /// How long the next proof holds, at least.
+    /// How long a proof holds.
     fn span(&self) -> Duration {
-        span(self.counting_timeout())
-    }
-
-    /// The session timeout that counts for the next proof: that of a server before, if it is
-    /// shorter and may still count.
-    fn counting_timeout(&self) -> Duration {
-        let granted = self.granted.session_timeout;
-        self.former.map_or(granted, |(former, _)| former.min(granted))
+        self.granted.session_timeout - self.granted.session_timeout / MARGIN_DIVISOR
     }
 
     /// Takes note of a sign of the other side that proves nothing.
@@ -283,46 +276,39 @@ impl Lease {
         taken_up_after: Option<Moment>,
         now: Moment,
     ) -> Option<Moment> {
-        let epochs_end = self.taken_up(granted.session_timeout, taken_up_after.unwrap_or(now));
-        self.remember_former(granted, now);
-        self.granted = granted;
-        self.contact(now);
+        let epochs_end = self.taken_up(granted.session_timeout, taken_up_after.unwrap_or(now), now);
+        self.granted.report_delay = granted.report_delay;
         self.begin_connection();
         self.is_connected = true;
         self.taken_up_after = taken_up_after;
         epochs_end
     }
 
-    /// A server that grants this session timeout has taken up the session after that moment.
+    /// A server that grants this session timeout has taken up the session after that moment. A
+    /// longer one than before does not count: the leader may change, and then it goes by an earlier
+    /// one.
+    ///
     /// Returns the moment at which the epochs of before end now, if that may be earlier.
-    pub(crate) fn taken_up(&mut self, session_timeout: Duration, after: Moment) -> Option<Moment> {
-        self.shortest = self.shortest.min(session_timeout);
+    pub(crate) fn taken_up(
+        &mut self,
+        session_timeout: Duration,
+        after: Moment,
+        now: Moment,
+    ) -> Option<Moment> {
+        self.contact(now);
         if session_timeout >= self.granted.session_timeout {
             return None;
         }
-        let end = after.after(span(session_timeout));
+        self.granted.session_timeout = session_timeout;
+        let end = self.end_of_proof(after);
         self.current.cap(end);
         self.broken_off.iter().filter_map(Weak::upgrade).for_each(|epoch| epoch.cap(end));
         Some(end)
     }
 
-    /// A server's last report of a session may reach the leader after another server has taken the
-    /// session up, and the leader then counts by the session timeout in the report. So a shorter
-    /// one of a server before counts until its report must have arrived.
-    fn remember_former(&mut self, granted: Granted, now: Moment) {
-        let shortest = std::mem::replace(&mut self.shortest, granted.session_timeout);
-        let last_report = now.after(self.granted.report_delay.max(granted.report_delay));
-        let earlier = self.former.filter(|(_, until)| now < *until);
-        let shortest = earlier.map_or(shortest, |(earlier, _)| earlier.min(shortest));
-        self.former = (shortest < granted.session_timeout).then_some((shortest, last_report));
-    }
-
     /// Until when a proof holds that counts from that moment.
     fn end_of_proof(&self, proven: Moment) -> Moment {
-        match self.former {
-            Some((_, until)) if proven < until => proven.after(self.span()),
-            _ => proven.after(span(self.granted.session_timeout)),
-        }
+        proven.after(self.span())
     }
 
     /// The report delay on the present connection is known better. What was answered before counts
@@ -333,7 +319,11 @@ impl Lease {
 
     /// Contact was lost: what is proven from now on belongs to a new epoch.
     pub(crate) fn disconnected(&mut self, now: Moment) {
-        self.contact(now);
+        // What ends a connection may be silence. Without reports of pings, there may have been contact
+        // that nobody has noticed.
+        if self.is_always_proven {
+            self.contact(now);
+        }
         self.begin_connection();
         self.is_connected = false;
         if !self.over {
@@ -402,6 +392,7 @@ impl Lease {
             return false;
         }
         self.last_write = self.last_write.max(Some(sending.at));
+        self.was_proven = true;
         let proven = self.proven_by(sending);
         self.taken_up_after = None;
         if let Some(confirmed) = sending.confirms {
@@ -461,16 +452,10 @@ impl Lease {
 
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {
         let end = self.end_of_proof(proven);
-        self.former.take_if(|(_, until)| *until <= proven);
         if self.over || self.current.extend(now, end) {
             return false;
         }
         self.current = LeaseEpoch::until(end);
         self.owners.any()
     }
-}
-
-/// How long a proof holds where this session timeout is granted.
-fn span(session_timeout: Duration) -> Duration {
-    session_timeout - session_timeout / MARGIN_DIVISOR
 }

@@ -86,7 +86,15 @@ type Readers = BTreeMap<ParticipantId, Weak<dyn ListingReader>>;
 impl Listings {
     /// Lists a directory for the reader. If a listing is under way already, the reader gets the
     /// next one. May block if the client does.
-    pub(crate) fn ask(core: &Arc<Core>, dir: &ZNodePath, id: ParticipantId, reader: Weak<dyn ListingReader>) {
+    ///
+    /// `may_own`: the reader expects to own the lock, so that a proof is worth its write.
+    pub(crate) fn ask(
+        core: &Arc<Core>,
+        dir: &ZNodePath,
+        id: ParticipantId,
+        reader: Weak<dyn ListingReader>,
+        may_own: bool,
+    ) {
         let readers = {
             let mut dirs = core.listings().dirs.lock();
             let entry = dirs.entry(dir.clone()).or_default();
@@ -97,6 +105,9 @@ impl Listings {
             }
             std::mem::take(&mut entry.readers)
         };
+        if may_own {
+            core.prove_beside();
+        }
         Listings::list(core, dir.clone(), readers);
     }
 
@@ -116,7 +127,6 @@ impl Listings {
     }
 
     fn list(core: &Arc<Core>, dir: ZNodePath, readers: Readers) {
-        core.prove_beside();
         let connection = core.connection();
         let call = |client: &dyn PipelinedClient, done| client.get_children(dir.as_str(), false, done);
         let (of_listing, of_dir) = (Arc::clone(core), dir.clone());

@@ -71,13 +71,13 @@ const CONNECT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// In contact, the first write on the connection was answered, and a request was answered that
-    /// was sent less than 31/32 of the session timeout ago. While a lock is held, that request must
-    /// be a write. Otherwise a read counts, and so does a ping, if the client
-    /// [reports its pings](ZooKeeperClient::reports_pings).
+    /// In contact, and the server has given a sign less than 31/32 of the session timeout ago. While
+    /// a lock is held, that sign must be the answer to a write on the present connection, counted
+    /// from its sending; and so it must on a session whose client does not
+    /// [report its pings](ZooKeeperClient::reports_pings), and for the first sign of any session.
     Connected,
-    /// Out of contact, or no such request was answered for too long. The session may live; locks
-    /// held are still owned until their lease ends.
+    /// Out of contact, or no such sign for too long. The session may live; locks held are still owned
+    /// until their lease ends.
     Suspended,
     /// The session has ended and cannot come back, nor can any lock or request made on it. Connect
     /// a new one.
@@ -113,13 +113,15 @@ pub(super) struct Handle {
     /// Changes only when a lost session is replaced.
     core: Mutex<SESSION, Arc<Core>>,
     replacement: Option<Replacement>,
+    process: Process,
 }
 
 impl Session {
     /// Connects to an ensemble and returns when the session is established.
     ///
     /// `connect_string` is a list of `host:port`, separated by commas, with an optional chroot:
-    /// `zk1:2181,zk2:2181/app`. A missing port is 2181. `session_timeout` is how long the server
+    /// `zk1:2181,zk2:2181/app`. A missing port is 2181. The chroot is given once: one behind each
+    /// server is refused, and so is another separator than a comma. `session_timeout` is how long the server
     /// keeps the session, with its locks, without hearing from this process; see
     /// [`SessionBuilder::session_timeout`].
     ///
@@ -193,7 +195,7 @@ impl Session {
     }
 
     fn on(core: Arc<Core>) -> Session {
-        Session { handle: Arc::new(Handle { core: Mutex::new(core), replacement: None }) }
+        Session { handle: Arc::new(Handle::new(core, None)) }
     }
 
     /// Uses any other client, and asks the factory for another one whenever the session is lost, as
@@ -222,7 +224,7 @@ impl Session {
     /// Uses a core, and the factory whenever its session is lost.
     fn replaced_by(core: Arc<Core>, factory: Arc<Factory>) -> Result<Session> {
         let (replacement, closed) = Replacement::new();
-        let handle = Arc::new(Handle { core: Mutex::new(Arc::clone(&core)), replacement: Some(replacement) });
+        let handle = Arc::new(Handle::new(Arc::clone(&core), Some(replacement)));
         replacement::start(&handle, core, factory, closed)?;
         Ok(Session { handle })
     }
@@ -245,8 +247,9 @@ impl Session {
         changes
     }
 
-    /// Returns the session timeout that the server granted on the present connection. Each server
-    /// grants its own.
+    /// Returns the session timeout that counts: the shortest that a server has granted since the
+    /// session was opened. Each server grants its own on every connection. A longer one than before
+    /// does not count, because a new leader of the ensemble goes by the one of the session's creation.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.core().session_timeout()
@@ -316,6 +319,10 @@ impl fmt::Debug for Session {
 }
 
 impl Handle {
+    fn new(core: Arc<Core>, replacement: Option<Replacement>) -> Handle {
+        Handle { core: Mutex::new(core), replacement, process: Process::current() }
+    }
+
     fn core(&self) -> Arc<Core> {
         Arc::clone(&self.core.lock())
     }
@@ -363,7 +370,10 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.close().end(LossReason::SessionClosed);
+        // In a forked child the session is the parent's, and a mutex may stay held for ever.
+        if self.process.is_current() {
+            self.close().end(LossReason::SessionClosed);
+        }
     }
 }
 

@@ -2,6 +2,10 @@
 
 /// The process that opened a session. One that it forks has a copy of everything but the threads:
 /// a mutex may be held there by a thread that does not exist.
+///
+/// The process id alone tells them apart, as asking for more costs a system call at each
+/// `is_owner()`. So a child of process 1 that is process 1 of a PID namespace of its own is not
+/// detected (`clone` with `CLONE_NEWPID`, without `exec`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process(u32);
 

@@ -3,8 +3,8 @@
 //!
 //! An unlock during an outage must not leave a znode that blocks others while the session lives,
 //! so a deletion is repeated until it is done or the session has ended: after every reconnect, and
-//! now and then in contact. This holds even if the server refuses it: an ACL can be changed back,
-//! and the next connection may have the credentials that this one lacks.
+//! now and then in contact. This holds even if the server refuses it, as an ACL can be changed back.
+//! A reconnect changes nothing of a refusal, so the next attempt after one comes in its time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +50,9 @@ struct Attempts {
     first: Option<Sender<ZkResult<()>>>,
     /// How the last one failed, which is logged when it changes.
     failure: Option<ZkError>,
-    /// How many have failed on this connection.
+    /// How many have failed: on this connection, or in all once the server has refused one.
     failures: u32,
+    was_refused: bool,
 }
 
 impl Removal {
@@ -86,6 +87,7 @@ impl Removal {
         let (is_news, delay) = {
             let mut attempts = self.attempts.lock();
             let is_news = attempts.failure.replace(error) != Some(error);
+            attempts.was_refused |= !error.is_reply_lost();
             let again = attempts.runner.finish();
             (is_news, (!again).then(|| attempts.next_delay()))
         };
@@ -98,7 +100,7 @@ impl Removal {
         }
         match delay {
             None => self.submit(Priority::Other),
-            Some(delay) if self.core.in_contact() => self.wake_after(delay),
+            Some(delay) if self.core.in_contact() || !error.is_reply_lost() => self.wake_after(delay),
             // There is nothing to try: the reconnect wakes every participant.
             Some(_) => {}
         }
@@ -115,8 +117,13 @@ impl Removal {
         }
     }
 
-    /// Ends, and leaves the deletion to the session that follows.
+    /// Ends: the server deletes the znode with the session. If that lives on there, the session that
+    /// follows does.
     fn leave_behind(&self) {
+        let has_failed = self.attempts.lock().failure.is_some();
+        if has_failed {
+            logging::info!("{} is removed with its session", self.target);
+        }
         self.core.leave_behind(self.target.clone());
         self.end();
     }
@@ -187,6 +194,14 @@ impl Task for Removal {
 }
 
 impl Attempts {
+    /// Prepares for a new connection. Returns whether to try again on it at once.
+    fn reconnected(&mut self) -> bool {
+        if !self.was_refused {
+            self.failures = 0;
+        }
+        self.failure.is_none_or(ZkError::is_reply_lost)
+    }
+
     /// Counts an attempt that has failed, and returns when to make the next one.
     fn next_delay(&mut self) -> Duration {
         let delay = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_RETRY);
@@ -199,8 +214,10 @@ impl Participant for Removal {
     fn notify(self: Arc<Self>, why: Notification) {
         match why {
             Notification::Reconnected => {
-                self.attempts.lock().failures = 0;
-                self.wake();
+                let tries = self.attempts.lock().reconnected();
+                if tries {
+                    self.wake();
+                }
             }
             Notification::LookAgain => self.wake(),
             Notification::Suspended => self.report(Err(ZkError::ConnectionLoss)),

@@ -17,7 +17,7 @@ use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
 use crate::session::{Core, Factory, FirstContact, Moment, Runtime};
 use crate::testing::OnWorkers;
-use crate::{LockError, Result, Session, ZooKeeperClient};
+use crate::{LockError, LockResult as Result, Session, ZooKeeperClient};
 
 /// A client that has no session yet.
 struct NewClient {

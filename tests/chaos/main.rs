@@ -1,6 +1,6 @@
 //! Chaos on real servers: client processes contend for a few locks, exclusively and as readers, and
-//! for the permits of a semaphore, while servers, clients and the network fail. A checker finds broken promises in the clients'
-//! journals.
+//! for the permits of a semaphore, while servers, clients and the network fail. Owners also read and
+//! replace data in ZooKeeper's tree. A checker finds broken promises in the clients' journals.
 //!
 //! ```text
 //! scripts/chaos [SECONDS] [--keep DIR] [--seed N]     a long run (600 s), optimised

@@ -16,11 +16,19 @@ pub const LOCKS: [&str; 4] = ["/chaos/a", "/chaos/b", "/chaos/c", "/chaos/s"];
 pub const SEMAPHORE: usize = 3;
 pub const PERMITS: usize = 2;
 
+/// The znode whose data the owners of a lock read and replace.
+pub fn state_of(lock: usize) -> String {
+    format!("/state{}", LOCKS[lock].replace('/', "-"))
+}
+
 /// That of the servers.
 pub const TICK: Duration = Duration::from_millis(500);
 
-/// Six ticks: short, so that sessions do expire.
+/// The limit of the servers, which the clients exceed. Six ticks: short, so that sessions do expire.
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What the clients ask for, and the limit of a server that was restarted under a larger one.
+pub const RAISED_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After this much chaos all faults end, and every thread must acquire every lock.
 pub const CHAOS: Duration = Duration::from_secs(50);

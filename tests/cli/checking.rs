@@ -53,7 +53,8 @@ fn servers_with_different_settings_are_warnings() {
     for warning in [
         "WARN: the servers have different session timeouts: 9s, 20s",
         "WARN: the servers have different ticks: 0.5s, 3s",
-        "WARN: a tick lasts 3s, and clients take 2s for the longest",
+        "WARN: a tick lasts 3s, and clients take 2s for the longest: run zklock with --max-tick 3s, and set \
+         SessionBuilder::max_tick in the other programs",
         "WARN: the servers grant a session timeout of 9s, not the 20s asked for",
     ] {
         assert!(ended.out.contains(warning), "{warning}: {}", ended.out);
@@ -70,6 +71,20 @@ fn persistent_request_in_a_queue_is_a_warning() {
     assert!(ended.out.contains(&format!("{}: owners 1, waiters 1\n", fixture.dir)), "{}", ended.out);
     assert!(ended.out.contains(&format!("WARN: {path} is persistent")), "{}", ended.out);
     assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
+}
+
+#[test]
+fn requests_that_do_not_count_each_other_are_a_warning() {
+    let fixture = Fixture::new();
+    let _guard = fixture.hold();
+    fixture.zklock(&["doctor"]).assert_succeeded();
+    let path =
+        fixture.create("5f0a5bd197a14c3c9b2ea7a4ab4c1ac9__lock__0000000009", b"", CreateMode::Ephemeral);
+    let ended = fixture.zklock(&["doctor"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let name = path.rsplit('/').next().unwrap();
+    assert!(ended.out.contains(name) && ended.out.contains("--naming kazoo"), "{ended:?}");
+    assert!(ended.out.ends_with("1 warning\n"), "{ended:?}");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use zookeeper_recipes_lock::{
 };
 
 use crate::program::{Fixture, Piped, Program, command, run, zklock};
-use crate::support::wait::eventually_some;
+use crate::support::relay::Relay;
+use crate::support::wait::{eventually, eventually_some};
 
 fn options(data: &str) -> LockOptions {
     LockOptions::new().data(data)
@@ -194,10 +195,75 @@ fn leader_that_is_asked_to_step_down_leads_until_it_does() {
     let shown: Value = serde_json::from_str(&fixture.zklock(&["who", "--json"]).out).unwrap();
     let asked = &shown["queue"][0];
     assert_eq!((&asked["who"], &asked["revocation_requested"]), (&Value::Null, &true.into()), "{shown}");
-    assert_eq!(fixture.zklock(&["leader"]).out, "(asked to release)\n");
+    let ended = fixture.zklock(&["leader"]);
+    ended.assert_failed(1, "is asked to step down");
+    assert_eq!(ended.out, "");
+    let late = Program::start(fixture.server, &["leader", "--watch", &fixture.dir]);
+    late.line_with("Z -");
+    let shown: Value = serde_json::from_str(&fixture.zklock(&["leader", "--json"]).out).unwrap();
+    let leader = &shown["leader"];
+    assert_eq!((&leader["who"], &leader["revocation_requested"]), (&Value::Null, &true.into()), "{shown}");
     alice.unlock().unwrap();
     program.line_with("Z bob");
     assert_eq!(program.out().lines().count(), 2, "{}", program.out());
+}
+
+#[test]
+fn data_of_the_leader_are_printed_as_they_are() {
+    let fixture = Fixture::new();
+    let data = format!("{{\"url\": \"http://a/{}\", 'b': \"\\u0007\"}}", "long".repeat(50));
+    let request = request(&fixture, &data);
+    assert_eq!(fixture.zklock(&["leader"]).out, format!("{data}\n"));
+    let program = Program::start(fixture.server, &["leader", "--watch", "--json", &fixture.dir]);
+    let shown: Value = serde_json::from_str(&program.line_with("http")).unwrap();
+    assert_eq!(shown["leader"]["who"], *data);
+    assert_eq!(shown["leader"]["path"], request.id().unwrap());
+    request.unlock().unwrap();
+    program.line_with("\"leader\":null");
+    let _control = self::request(&fixture, "a\nb\x1b[2J");
+    assert_eq!(fixture.zklock(&["leader"]).out, "a\\nb\\u{1b}[2J\n");
+}
+
+#[test]
+fn watching_says_that_there_is_no_contact() {
+    let fixture = Fixture::new();
+    let _alice = request(&fixture, "alice");
+    for subcommand in ["who", "leader"] {
+        let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+        let args = [subcommand, "--watch", &fixture.dir];
+        let program = Program::spawn(command(&relay.connect_string(), &args));
+        program.line_with("alice");
+        assert_eq!(program.err(), "", "{subcommand}");
+        relay.refuse();
+        eventually("the outage is reported", || program.err().contains("no contact with the servers"));
+        relay.restore();
+        eventually("its end is reported", || program.err().contains("contact with the servers again"));
+        assert_eq!(program.err().lines().count(), 2, "{}", program.err());
+    }
+}
+
+#[test]
+fn persistent_znode_of_no_known_kind_has_one_way_out() {
+    let fixture = Fixture::new();
+    let path = fixture.create("job0000000001", b"", CreateMode::Persistent);
+    let _waits = fixture.create("x-waits-lock-0000000002", b"", CreateMode::Ephemeral);
+    let way_out = format!("zkCli.sh delete {path}");
+    let who = fixture.zklock(&["who"]);
+    who.assert_succeeded();
+    assert!(who.out.contains(&way_out) && !who.out.contains("owner"), "{who:?}");
+    let shown: Value = serde_json::from_str(&fixture.zklock(&["who", "--json"]).out).unwrap();
+    assert_eq!(
+        (&shown["queue"][0]["state"], &shown["queue"][1]["state"]),
+        (&"unknown".into(), &"waiter".into())
+    );
+    fixture.zklock(&["revoke"]).assert_failed(65, &way_out);
+    let reap = fixture.zklock(&["reap", "--older-than", "0s", "--yes"]);
+    reap.assert_failed(0, &way_out);
+    assert!(reap.out.starts_with("no persistent request of a known kind"), "{reap:?}");
+    let doctor = fixture.zklock(&["doctor"]);
+    assert!(doctor.code == 1 && doctor.out.contains(&way_out), "{doctor:?}");
+    assert!(doctor.out.ends_with("1 warning\n"), "{doctor:?}");
+    assert!(fixture.exists(&path));
 }
 
 #[test]
@@ -206,6 +272,9 @@ fn election_without_a_leader_is_1() {
     fixture.create_dir();
     fixture.hold().unlock().unwrap();
     fixture.zklock(&["leader"]).assert_failed(1, "nobody leads");
+    let ended = fixture.zklock(&["leader", "--json"]);
+    ended.assert_failed(1, "nobody leads");
+    assert!(ended.out.contains("\"leader\":null"), "{ended:?}");
     let program = Program::start(fixture.server, &["leader", "--watch", &fixture.dir]);
     program.line_with("Z -");
 }

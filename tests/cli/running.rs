@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockKind};
+use zookeeper_recipes_lock::{BlockingWriteLock, CreateMode, LockKind};
 
-use crate::program::{Fixture, Program, command, is_alive, zklock};
+use crate::program::{Ended, Fixture, Program, command, is_alive, zklock};
 use crate::support::relay::Relay;
 use crate::support::wait::{deadline, eventually};
 
@@ -48,6 +48,34 @@ fn naming_is_that_of_the_chosen_library() {
         let owner = fixture.directory().current_owner().unwrap().unwrap();
         assert_eq!((owner.path, owner.kind), (path, LockKind::Exclusive), "{naming}");
         fixture.zklock(&["leader"]).assert_succeeded();
+    }
+}
+
+#[test]
+fn request_that_does_not_count_ours_is_a_warning_once() {
+    let fixture = Fixture::new();
+    let kazoo = |number| format!("5f0a5bd197a14c3c9b2ea7a4ab4c1ac9__lock__00000000{number}");
+    // It comes while the command runs, and then it is there before.
+    let mut program = fixture.run(&[], WAITING);
+    program.line_with("pid");
+    fixture.create(&kazoo(77), b"", CreateMode::Ephemeral);
+    program.close_input();
+    let ended = program.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    ended.assert_warned_of(&kazoo(77));
+    fixture.create(&kazoo(88), b"", CreateMode::Ephemeral);
+    fixture.zookeeper().delete(&format!("{}/{}", fixture.dir, kazoo(77)), None).unwrap();
+    let mut program = fixture.run(&[], WAITING);
+    eventually("the warning comes at once", || program.err().contains(&kazoo(88)));
+    program.close_input();
+    program.end().assert_warned_of(&kazoo(88));
+    fixture.run(&["--naming", "kazoo", "--try"], "true").end().assert_succeeded();
+}
+
+impl Ended {
+    fn assert_warned_of(&self, name: &str) {
+        assert_eq!(self.err.lines().count(), 1, "{self:?}");
+        assert!(self.err.contains(name) && self.err.contains("use --naming kazoo"), "{self:?}");
     }
 }
 
@@ -119,6 +147,22 @@ fn signals_are_forwarded_to_the_command() {
     let ended = program.end();
     // The shell may report how its own commands ended.
     assert!(ended.code == 7 && !ended.err.contains("zklock"), "{ended:?}");
+    fixture.await_requests(0);
+}
+
+/// Its default action would end the program, and leave the command to run on.
+#[test]
+fn signal_of_a_timer_is_forwarded_and_ends_the_wait() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&[], "trap 'exit 7' ALRM; echo ready; while :; do sleep 0.05; done");
+    program.line_with("ready");
+    let waiting = fixture.run(&[], "echo mine");
+    fixture.await_requests(2);
+    waiting.signal(Signal::ALARM);
+    assert_eq!(waiting.end().code, 142);
+    fixture.await_requests(1);
+    program.signal(Signal::ALARM);
+    assert_eq!(program.end().code, 7);
     fixture.await_requests(0);
 }
 
@@ -273,7 +317,43 @@ fn missing_chroot_is_73() {
     let fixture = Fixture::new();
     let connect = format!("{}/missing-chroot", fixture.server.connect_string());
     let program = Program::spawn(command(&connect, &fixture.run_args(&[], "echo mine")));
-    program.end().assert_failed(73, "chroot");
+    program.end().assert_failed(73, "the chroot /missing-chroot does not exist");
+}
+
+#[test]
+fn waiter_whose_session_is_lost_is_69() {
+    let fixture = Fixture::new();
+    let _guard = fixture.hold();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    let args = fixture.run_args(&["--session-timeout", "1s"], "echo mine");
+    let program = Program::spawn(command(&relay.connect_string(), &args));
+    fixture.await_requests(2);
+    relay.refuse();
+    let ended = program.end();
+    ended.assert_failed(69, "run it again");
+    assert!(!ended.err.contains("connect a new"), "{ended:?}");
+}
+
+#[test]
+fn command_that_waits_for_its_own_lock_is_64() {
+    let fixture = Fixture::new();
+    let (zklock, connect) = (env!("CARGO_BIN_EXE_zklock"), fixture.server.connect_string());
+    let again = |options: &str, dir: &str| {
+        let script = format!("{zklock} run --max-tick 500ms {options} -c {connect} {dir} echo mine");
+        fixture.run(&[], &script).end()
+    };
+    for options in ["", "--timeout 10m"] {
+        let ended = again(options, &fixture.dir);
+        ended.assert_failed(64, "would wait for itself");
+        assert_eq!(ended.out, "");
+    }
+    again("--try", &fixture.dir).assert_failed(75, "is held");
+    assert_eq!(again("", &format!("{}-other", fixture.dir)).code, 0);
+    // That lock is released.
+    let mut late = command(&connect, &fixture.run_args(&[], "echo mine"));
+    late.env("ZKLOCK_PATH", format!("{}/x-0b2e-lock-0000000001", fixture.dir));
+    assert_eq!(Program::spawn(late).end().code, 0);
+    fixture.await_requests(0);
 }
 
 #[test]

@@ -1,6 +1,45 @@
 //! Arguments, and servers that cannot be reached.
 
-use crate::program::{Piped, command, run};
+use std::fs::File;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::program::{Ended, Piped, Program, command, file, run};
+use crate::support::relay::Relay;
+use crate::support::server;
+use crate::support::wait::{deadline, eventually};
+
+/// A port that no server listens on, and whether anybody has connected to it.
+struct Unused(TcpListener);
+
+impl Unused {
+    fn listen() -> Unused {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Unused(listener)
+    }
+
+    fn address(&self) -> String {
+        self.0.local_addr().unwrap().to_string()
+    }
+
+    fn was_used(&self) -> bool {
+        self.0.accept().is_ok()
+    }
+}
+
+/// Every subcommand that connects, with its required arguments but for the directory and what
+/// follows that.
+const SUBCOMMANDS: [(&[&str], &[&str]); 6] = [
+    (&["run"], &["true"]),
+    (&["who"], &[]),
+    (&["leader"], &[]),
+    (&["revoke"], &[]),
+    (&["reap", "--older-than", "1d"], &[]),
+    (&["doctor"], &[]),
+];
 
 #[test]
 fn unreachable_servers_are_one_line_and_69() {
@@ -31,6 +70,138 @@ fn wrong_usage_is_64() {
         let ended = run(command(connect, &["who", "/a"]));
         assert_eq!(ended.code, 64, "{connect}: {ended:?}");
     }
+}
+
+#[test]
+fn wrong_usage_of_each_subcommand_is_found_before_connecting() {
+    let unused = Unused::listen();
+    let server = unused.address();
+    let check = |connect: &str, options: &[&str], dir: &str| {
+        for (subcommand, rest) in SUBCOMMANDS {
+            let args = [subcommand, options, &[dir], rest].concat();
+            let ended = run(command(connect, &args));
+            assert_eq!((ended.code, ended.out.as_str()), (64, ""), "{connect} {args:?}: {ended:?}");
+            assert!(!ended.err.is_empty() && !unused.was_used(), "{connect} {args:?}: {ended:?}");
+        }
+    };
+    for dir in ["relative", "", "/", "/a/", "/a//b", "/a/../b", "/a\u{1}"] {
+        check(&server, &[], dir);
+    }
+    for options in [
+        &["--session-timeout", "1ms"][..],
+        &["--session-timeout", "2d"],
+        &["--session-timeout", "soon"],
+        &["--max-tick", "-1s"],
+        &["--auth", "secret"],
+        &["--auth", ""],
+        &["--cert", "file"],
+        &["--unknown"],
+    ] {
+        check(&server, options, "/a");
+    }
+    for connect in ["", ",", "/app", "::1:2181", "127.0.0.1:port"] {
+        check(connect, &[], "/a");
+    }
+    for chroot in ["/a//b", "/../a"] {
+        check(&format!("{server}{chroot}"), &[], "/a");
+    }
+}
+
+#[test]
+fn wrong_arguments_of_a_subcommand_are_found_before_connecting() {
+    let unused = Unused::listen();
+    for args in [
+        &["run", "/a"][..],
+        &["run", "--try", "--timeout", "1s", "/a", "true"],
+        &["run", "--timeout", "soon", "/a", "true"],
+        &["run", "--grace", "soon", "/a", "true"],
+        &["run", "--naming", "java", "/a", "true"],
+        &["revoke", "--force-after", "soon", "/a"],
+        &["reap", "/a"],
+        &["reap", "--older-than", "soon", "/a"],
+        &["who", "/a", "/b"],
+        &["leader"],
+    ] {
+        let ended = run(command(&unused.address(), args));
+        assert_eq!((ended.code, ended.out.as_str()), (64, ""), "{args:?}: {ended:?}");
+        assert!(!unused.was_used(), "{args:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn empty_identity_in_the_environment_is_none() {
+    let with_identity = |value: &str| {
+        let mut program = command("127.0.0.1:1", &["who", "/a", "--session-timeout", "300ms"]);
+        program.env("ZK_AUTH", value);
+        run(program)
+    };
+    with_identity("").assert_failed(69, "Connection refused");
+    let wrong = with_identity("secret");
+    wrong.assert_failed(64, "ZK_AUTH");
+    assert!(!wrong.err.contains("secret"), "{wrong:?}");
+}
+
+#[test]
+fn error_in_a_file_of_identities_names_the_line() {
+    let files = TempDir::new().unwrap();
+    let file = file(files.path(), "auth", "# comment\n\ndigest:user:password\nsecret\n");
+    let ended = run(command("127.0.0.1:1", &["who", "/a", "--auth-file", &file]));
+    ended.assert_failed(78, &format!("{file}:4: "));
+    assert!(!ended.err.contains("secret"), "{ended:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_74() {
+    for args in [&["--help"][..], &["run", "--help"], &["--version"], &["completions", "bash"]] {
+        let mut program = command("127.0.0.1:1", args);
+        program.stdout(File::options().write(true).open("/dev/full").unwrap());
+        let ended = program.output().unwrap();
+        assert_eq!(ended.status.code(), Some(74), "{args:?}");
+        assert!(String::from_utf8_lossy(&ended.stderr).contains("cannot be written"), "{args:?}: {ended:?}");
+    }
+}
+
+// ---- the time for connecting
+
+fn with_timeout(connect: &str, timeout: &str, dir: &str) -> Program {
+    Program::spawn(command(
+        connect,
+        &["run", "--max-tick", "500ms", "--timeout", timeout, dir, "--", "echo", "mine"],
+    ))
+}
+
+#[test]
+fn no_time_for_the_lock_is_time_enough_to_connect() {
+    let server = server::shared();
+    let dir = format!("/no-time-{}", uuid::Uuid::new_v4());
+    let run = || with_timeout(&server.connect_string(), "0", &dir).end();
+    let ended = run();
+    assert_eq!((ended.code, ended.out.as_str()), (0, "mine\n"), "{ended:?}");
+    let session = zookeeper_recipes_lock::Session::connect(&server.connect_string(), deadline()).unwrap();
+    let lock = zookeeper_recipes_lock::BlockingWriteLock::new(&session, &dir).unwrap();
+    let _guard = lock.lock().unwrap();
+    run().assert_failed(75, "is held");
+}
+
+#[test]
+fn servers_may_restart_for_as_long_as_the_timeout() {
+    let server = server::shared();
+    let relay = Relay::to(("127.0.0.1", server.port()));
+    relay.refuse();
+    let dir = format!("/restart-{}", uuid::Uuid::new_v4());
+    let args =
+        ["--session-timeout", "3s", "run", "--max-tick", "500ms", "--timeout", "10m", &dir, "echo", "mine"];
+    let mut program = Program::spawn(command(&relay.connect_string(), &args));
+    // Without `--timeout`, a server is waited for as long as the session timeout.
+    let begun = Instant::now();
+    eventually("a session timeout and a half have passed", || {
+        assert!(program.is_running(), "{}", program.err());
+        begun.elapsed() > Duration::from_millis(4500)
+    });
+    relay.restore();
+    let ended: Ended = program.end();
+    assert_eq!((ended.code, ended.out.as_str()), (0, "mine\n"), "{ended:?}");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CreateMode, LockError, LockOptions, RecoverableZooKeeper, Result, RetryPolicy,
-    Session, ZkError,
+    Acl, BlockingWriteLock, CreateMode, LockError, LockOptions, LockResult, RecoverableZooKeeper,
+    RetryPolicy, Session, ZkError,
 };
 
 use crate::fixtures::{LONG, Observer, connect, session, unique_dir};
@@ -49,8 +49,8 @@ impl Fixture {
         &self,
         operation: i32,
         has_effect: impl Fn() -> bool,
-        call: impl FnOnce(&RecoverableZooKeeper) -> Result<T> + Send,
-    ) -> Result<T> {
+        call: impl FnOnce(&RecoverableZooKeeper) -> LockResult<T> + Send,
+    ) -> LockResult<T> {
         let zookeeper = caller(&self.session);
         thread::scope(|scope| {
             self.relay.hold_replies_from(self.request(operation));
@@ -67,8 +67,8 @@ impl Fixture {
         &self,
         operation: i32,
         act: impl FnOnce(),
-        call: impl FnOnce(&RecoverableZooKeeper) -> Result<T> + Send,
-    ) -> Result<T> {
+        call: impl FnOnce(&RecoverableZooKeeper) -> LockResult<T> + Send,
+    ) -> LockResult<T> {
         let zookeeper = caller(&self.session);
         thread::scope(|scope| {
             self.relay.swallow_from(self.request(operation));
@@ -98,11 +98,11 @@ fn caller(session: &Session) -> RecoverableZooKeeper {
     RecoverableZooKeeper::new(session, policy.with_attempts(100).with_jitter())
 }
 
-fn is_answer<T>(outcome: &Result<T>, answer: ZkError) -> bool {
+fn is_answer<T>(outcome: &LockResult<T>, answer: ZkError) -> bool {
     matches!(outcome, Err(LockError::Server { source, .. }) if *source == answer)
 }
 
-fn is_unknown<T>(outcome: &Result<T>) -> bool {
+fn is_unknown<T>(outcome: &LockResult<T>) -> bool {
     matches!(outcome, Err(LockError::OutcomeUnknown { .. }))
 }
 

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -178,8 +179,29 @@ fn reply_without_a_request(mut stream: TcpStream) -> io::Result<()> {
     send_and_wait(&stream, &reply.concat())
 }
 
+fn next_frame(mut stream: &TcpStream) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut frame)?;
+    Ok(frame)
+}
+
+/// Opens a session with the timeout that is asked for, and replies to pings alone.
+fn reply_to_pings_alone(mut stream: TcpStream) -> io::Result<()> {
+    let request = next_frame(&stream)?;
+    let accepted = [&37_i32.to_be_bytes()[..], &[0; 4], &request[12..16], &[7; 8]];
+    stream.write_all(&[&accepted.concat()[..], &16_i32.to_be_bytes(), &[7; 16], &[0]].concat())?;
+    loop {
+        let request = next_frame(&stream)?;
+        if request[4..8] == 11_i32.to_be_bytes() {
+            stream.write_all(&[&16_i32.to_be_bytes()[..], &request[..4], &[0; 12]].concat())?;
+        }
+    }
+}
+
 /// The servers, each with a part of the error.
-fn odd_servers() -> [(&'static str, String, &'static str); 9] {
+fn odd_servers() -> [(&'static str, String, &'static str); 10] {
     let no_server = "is no ZooKeeper server";
     [
         (
@@ -195,6 +217,7 @@ fn odd_servers() -> [(&'static str, String, &'static str); 9] {
         ("an empty frame", odd_server(|stream| send_and_wait(&stream, &[0; 4])), no_server),
         ("half an answer", odd_server(|stream| send_and_wait(&stream, &[0, 0, 0, 37, 0, 0])), "no answer"),
         ("a reply without a request", odd_server(reply_without_a_request), ""),
+        ("replies to pings alone", odd_server(reply_to_pings_alone), ""),
     ]
 }
 
@@ -224,6 +247,22 @@ fn serving_server_is_found_beside_one_that_is_none() {
                     let session = session.unwrap_or_else(|error| panic!("{case}: {error}"));
                     assert_locks(&session, "beside-none");
                 }
+            });
+        }
+    });
+}
+
+#[test]
+fn serving_server_is_found_in_a_list_of_servers_that_reply_to_pings_alone() {
+    let odd: Vec<String> = (0..3).map(|_| odd_server(reply_to_pings_alone)).collect();
+    let servers = format!("{},{}", odd.join(","), server::shared().connect_string());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let builder = Session::builder(&*servers).session_timeout(Duration::from_secs(4));
+                // The limit ends the test, not the wait.
+                let session = builder.wait_for_server(deadline()).connect().unwrap();
+                assert_locks(&session, "pings-alone");
             });
         }
     });
@@ -337,4 +376,46 @@ fn read_only_server_with_local_sessions_is_not_taken_for_a_serving_one() {
     let session = Session::connect(&ensemble.connect_string(), LONG).unwrap();
     assert_locks(&session, "local-sessions");
     assert_refuses(leave_one(&ensemble));
+}
+
+// ---- servers that check ACLs themselves
+
+/// Such a server denies a write at once, ahead of what it owes for older requests.
+#[test]
+fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
+    let options = ServerOptions {
+        jvm_flags: vec!["-Dzookeeper.enableEagerACLCheck=true".to_owned()],
+        ..ServerOptions::default()
+    };
+    let ensemble = Ensemble::with(3, &options);
+    let session = Session::connect(&ensemble.connect_string(), Duration::from_secs(10)).unwrap();
+    let (kept, denied) = (unique_dir("kept"), unique_dir("denied"));
+    let lock = |dir: &str| BlockingWriteLock::new(&session, dir).unwrap().lock().unwrap();
+    let (kept, guard) = (lock(&kept), lock(&denied));
+    let observer = Observer::of(&ensemble.connect_string());
+    let set_acl = |acl: &[zookeeper::Acl]| observer.zk().set_acl(&denied, acl.to_vec(), None).unwrap();
+    use zookeeper::Permission;
+    let all_but_delete = Permission::READ | Permission::CREATE | Permission::ADMIN;
+    set_acl(&[zookeeper::Acl::new(all_but_delete, "world", "anyone")]);
+    let states = session.subscribe();
+    let (stop, begun) = (AtomicBool::new(false), Instant::now());
+    thread::scope(|scope| {
+        // So that replies are owed at any moment.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let busy = BlockingWriteLock::new(&session, &unique_dir("busy")).unwrap();
+                while !stop.load(Ordering::Relaxed) && begun.elapsed() < 3 * deadline() {
+                    busy.lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+        let outcome = guard.unlock();
+        observer.await_children(&denied, 1);
+        set_acl(zookeeper::Acl::open_unsafe());
+        observer.await_children(&denied, 0);
+        stop.store(true, Ordering::Relaxed);
+        assert!(outcome.as_ref().is_err_and(LockError::is_access_denied), "{outcome:?}");
+    });
+    assert!(states.is_empty(), "{:?}", states.try_iter().collect::<Vec<_>>());
+    assert!(kept.is_owner(), "{:?}", kept.loss());
 }

@@ -41,10 +41,25 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
 }
 
+impl Command {
+    /// The directory of the lock.
+    pub(crate) fn dir(&self) -> Option<&str> {
+        match self {
+            Command::Run(args) => Some(&args.dir),
+            Command::Who(args) => Some(&args.dir),
+            Command::Leader(args) => Some(&args.dir),
+            Command::Revoke(args) => Some(&args.dir),
+            Command::Reap(args) => Some(&args.dir),
+            Command::Doctor(args) => args.dir.as_deref(),
+            Command::Completions(_) => None,
+        }
+    }
+}
+
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  leader: nobody leads; doctor: there are warnings
+    1  leader: nobody leads, or nobody knows who; doctor: there are warnings
    64  wrong usage, connect string or path
    65  the znode is no lock directory, or no request that can be revoked
    66  the directory does not exist
@@ -81,8 +96,17 @@ const RUN_HELP: &str = concat!(
 
 The command:
   It finds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN in its environment. It runs
-  in a separate process group, to which SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are
-  forwarded. It cannot read from the terminal. The lock is released when it has ended.
+  in a separate process group, to which SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM,
+  SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU and SIGXFSZ are forwarded. While zklock waits for the lock, all
+  but SIGUSR1 and SIGUSR2 end the wait. The command cannot read from the terminal. The lock is
+  released when it has ended. A 'zklock run' in the command for the same lock would wait for itself,
+  and is refused, unless ZKLOCK_PATH is unset.
+
+The time for the lock:
+  Without --try and --timeout, zklock waits for the lock for ever, and for a server for 10s or the
+  session timeout, whichever is less (exit code 69). With --timeout, both together have that time: the
+  servers may restart meanwhile. The wait ends with exit code 69 if contact is lost for a session
+  timeout while the request is in the queue.
 
 When the lock is lost:
   During an outage, the lock can be given to another client when its lease ends. The command gets
@@ -91,8 +115,8 @@ When the lock is lost:
   client may own it at once: the command gets SIGTERM then, and SIGKILL after --grace. When another
   client asks for the lock ('zklock revoke'), the command gets SIGTERM.
   The command is not started when the lock is lost before, or about to be.
-  The command runs on without the lock if zklock itself is killed by SIGKILL, or is suspended, for
-  longer than the lease. So a command that writes to a shared resource should send its fencing token
+  The command runs on without the lock if zklock itself is ended by SIGKILL, or by any other signal
+  that is not named above, or is suspended for longer than the lease. So a command that writes to a shared resource should send its fencing token
   along.
 
 What is ended:
@@ -110,7 +134,8 @@ What is ended:
 
 A lock that is shared with another library:
   zklock counts the requests of all libraries, but the other library counts only names that it knows.
-  With names that it does not know, both hold the lock at once. --verbose warns of that. A missing
+  With names that it does not know, both hold the lock at once. zklock warns of such requests when it
+  has acquired the lock and before it releases it. A missing
   directory is made as a container, which the server deletes when it has been empty for a while. Not
   so with 'kazoo', whose locks fail then. Apache's may fail as well: make their directory beforehand.
 
@@ -132,13 +157,14 @@ Exit codes:
 pub(crate) struct RunArgs {
     /// The directory of the lock, a ZooKeeper path such as /locks/backup; made if it is missing
     pub(crate) dir: String,
-    /// Gives up at once if the lock is held or waited for
+    /// Gives up at once if the lock is held or waited for; by default it waits for ever
     #[arg(long = "try", conflicts_with = "timeout")]
     pub(crate) attempt: bool,
-    /// Gives up if the lock is not acquired in this time
+    /// Gives up if the lock is not acquired in this time, which begins before the connection; 0 is --try
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
-    /// How long the command may take to end after SIGTERM when the lock is lost; then it is killed
+    /// How long the command may take to end after SIGTERM when the lock is lost; then it is killed.
+    /// Without contact it has a quarter of the session timeout at most
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub(crate) grace: Duration,
     /// The names of requests, for a lock that is shared with another library
@@ -181,6 +207,9 @@ Examples:
   zklock who --watch /locks/backup
   zklock who /app/converters/leases
 
+WHO is the data of the request, of which 48 characters are shown; --json has all of it. --watch goes on
+until it is ended, also through outages, which it mentions on standard error.
+
 The permits of a semaphore are in its directory 'leases'. All but the last are held if clients wait,
 which cannot be seen: the STATE of a permit is 'unknown', but for the first.")]
 pub(crate) struct WhoArgs {
@@ -199,15 +228,22 @@ pub(crate) struct WhoArgs {
 Examples:
   zklock leader /election
   zklock leader --watch /election | while read -r since leader; do reconfigure \"$leader\"; done
+  zklock leader --json /election | jq -r .leader.who
 
-Prints the data of the leader's request, by default its host and process id. With --watch, each line
-begins with the time of the change, and '-' stands for no leader.")]
+Prints the data of the leader's request, by default its host and process id, in one line: control
+characters are escaped, and nothing else. With --watch, each line begins with the time of the change,
+and '-' stands for no leader. A client that asks the leader to step down overwrites its data: then the
+exit code is 1, with --json 'who' is null, and --watch goes on with what it has shown, or with '-'. It
+goes on until it is ended, also through outages, which it mentions on standard error.")]
 pub(crate) struct LeaderArgs {
     /// The directory of the election
     pub(crate) dir: String,
     /// Prints a line at each change
     #[arg(long, short)]
     pub(crate) watch: bool,
+    /// Prints JSON: one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -223,7 +259,7 @@ WORKING THEN. The exit code is 0 if nobody holds the lock.")]
 pub(crate) struct RevokeArgs {
     /// The directory of the lock
     pub(crate) dir: String,
-    /// Takes the lock away from a holder that has not released it in this time
+    /// Takes the lock away from a holder that has not released it in this time. By default it only asks
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) force_after: Option<Duration>,
 }
@@ -235,11 +271,12 @@ Examples:
   zklock reap --older-than 1d --yes /locks/backup
 
 Only persistent requests are deleted, such as a client in another language may leave behind. Requests
-of live sessions, and those that no known library has named, always stay: see 'zklock revoke'.")]
+of live sessions always stay: see 'zklock revoke'. So do those that no known library has named, which
+are shown: delete them by hand.")]
 pub(crate) struct ReapArgs {
     /// The directory of the lock
     pub(crate) dir: String,
-    /// The least age of the requests
+    /// The least age of the requests; 0 for all
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) older_than: Duration,
     /// Deletes them. Otherwise they are only shown
@@ -253,7 +290,7 @@ Examples:
   zklock doctor -c zk1,zk2,zk3/app
   zklock doctor -c zk1,zk2,zk3/app /locks/backup
 
-Connects to every address of every server and opens a session on each. Version, mode and tick come
+Connects to every address of every server, for 3s at most, and opens a session on each. Version, mode and tick come
 from the four letter words 'srvr' and 'conf', where the server allows them and TLS is not used.
 
 Exit codes:

@@ -1,5 +1,6 @@
 //! How to reach the servers.
 
+use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,10 +14,14 @@ use crate::spans::parse_duration;
 /// How long the first server is waited for, unless the session timeout is shorter.
 const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
 
+/// An identity that other users do not see.
+const AUTH_VARIABLE: &str = "ZK_AUTH";
+
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
-    /// The servers, and the chroot of all paths
+    /// The servers, port 2181 by default, and the chroot of all paths. A server is awaited for 10s at
+    /// most, for the session timeout if that is shorter, or for the time of 'run --timeout'
     #[arg(
         long,
         short,
@@ -26,16 +31,18 @@ pub(crate) struct ConnectionArgs {
         default_value = "127.0.0.1:2181"
     )]
     pub(crate) connect: String,
-    /// How long the servers keep the locks of a client that they do not hear from
+    /// How long the servers keep the locks of a client that they do not hear from, from 100ms to 1day.
+    /// They limit it, by default to 4s to 40s
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
     pub(crate) session_timeout: Duration,
     /// The longest tick (tickTime) of the servers
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
     pub(crate) max_tick: Duration,
-    /// An identity, such as digest:user:password. Others see arguments: better set ZK_AUTH
-    #[arg(long, global = true, value_name = "SCHEME:CREDENTIAL", env = "ZK_AUTH", hide_env_values = true)]
+    /// An identity, such as digest:user:password. Others see arguments: better set ZK_AUTH [env:
+    /// ZK_AUTH=]
+    #[arg(long, global = true, value_name = "SCHEME:CREDENTIAL")]
     auth: Option<Identity>,
-    /// A file of identities, one a line
+    /// A file of identities, one a line. They are added to that of --auth or ZK_AUTH
     #[arg(long, global = true, value_name = "FILE")]
     auth_file: Option<PathBuf>,
     /// Encrypts the connection. The options below imply it
@@ -53,15 +60,20 @@ pub(crate) struct ConnectionArgs {
 }
 
 impl ConnectionArgs {
+    /// Checks the settings, and sends nothing.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        Ok(self.builder(&self.connect)?.check()?)
+    }
+
     /// The settings of a session on these servers.
     ///
     /// # Errors
-    /// The file of identities cannot be used.
+    /// An identity, or the file of identities, cannot be used.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
         let mut builder = Session::builder(servers)
             .session_timeout(self.session_timeout)
             .max_tick(self.max_tick)
-            .wait_for_server(Wait::timeout(self.connect_wait()));
+            .wait_for_server(Wait::timeout(self.session_timeout.min(MAX_CONNECT_WAIT)));
         for Identity { scheme, credential } in self.identities()? {
             builder = builder.auth(scheme, credential);
         }
@@ -81,9 +93,9 @@ impl ConnectionArgs {
         Ok(self.builder(&self.connect)?.replace_lost_sessions(true).connect()?)
     }
 
-    /// How long the first server is waited for.
-    pub(crate) fn connect_wait(&self) -> Duration {
-        self.session_timeout.min(MAX_CONNECT_WAIT)
+    /// The chroot of the connect string, or an empty text.
+    pub(crate) fn chroot(&self) -> &str {
+        self.connect.find('/').map_or("", |start| &self.connect[start..])
     }
 
     /// `None` for connections that are not encrypted.
@@ -102,7 +114,10 @@ impl ConnectionArgs {
     }
 
     fn identities(&self) -> Result<Vec<Identity>, Failure> {
-        let mut identities: Vec<Identity> = self.auth.iter().cloned().collect();
+        let mut identities: Vec<Identity> = match &self.auth {
+            Some(identity) => vec![identity.clone()],
+            None => identity_of_environment()?.into_iter().collect(),
+        };
         if let Some(file) = &self.auth_file {
             identities.extend(read_identities(file)?);
         }
@@ -137,18 +152,28 @@ impl fmt::Debug for Identity {
     }
 }
 
+/// An empty variable is none.
+fn identity_of_environment() -> Result<Option<Identity>, Failure> {
+    let value = env::var_os(AUTH_VARIABLE).filter(|value| !value.is_empty());
+    let identity = value.map(|value| value.to_string_lossy().parse());
+    identity.transpose().map_err(|error: String| Failure::new(USAGE, format!("{AUTH_VARIABLE}: {error}")))
+}
+
 fn read_identities(file: &Path) -> Result<Vec<Identity>, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::new(CONFIG, format!("{}: {error}", file.display())))?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let identities: Result<Vec<Identity>, String> = lines.map(str::parse).collect();
-    match identities {
-        Ok(identities) if identities.is_empty() => {
-            Err(Failure::new(CONFIG, format!("{}: it has no identity", file.display())))
+    let mut identities = Vec::new();
+    for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
         }
-        Ok(identities) => Ok(identities),
-        Err(error) => Err(Failure::new(CONFIG, format!("{}: {error}", file.display()))),
+        let in_line = |error| Failure::new(CONFIG, format!("{}:{number}: {error}", file.display()));
+        identities.push(line.parse().map_err(in_line)?);
     }
+    if identities.is_empty() {
+        return Err(Failure::new(CONFIG, format!("{}: it has no identity", file.display())));
+    }
+    Ok(identities)
 }
 
 /// The servers of a connect string, as `host:port`, and the host and port of each.

@@ -3,7 +3,7 @@
 //! The codes are those of sysexits.h, and of timeout(1) and flock(1) for commands.
 
 use std::error::Error;
-use std::io;
+use std::io::{self, Write};
 use std::iter;
 
 use zookeeper_recipes_lock::LockError;
@@ -48,6 +48,14 @@ impl Failure {
         }
     }
 
+    /// Writes the message before standard error has its thread.
+    pub(crate) fn write_to(&self, mut err: impl Write) -> io::Result<()> {
+        match self.message.is_empty() {
+            true => Ok(()),
+            false => writeln!(err, "zklock: {}", self.message),
+        }
+    }
+
     /// Prints the message.
     pub(crate) fn report(&self) {
         if !self.message.is_empty() {
@@ -62,10 +70,13 @@ impl From<LockError> for Failure {
     }
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line. A cause that the line has already is not repeated.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
-    let causes = iter::successors(Some(error), |&error| error.source());
-    causes.map(|cause| cause.to_string()).collect::<Vec<_>>().join(": ")
+    let causes = iter::successors(error.source(), |&error| error.source()).map(ToString::to_string);
+    causes.fold(error.to_string(), |line, cause| match line.contains(&cause) {
+        true => line,
+        false => format!("{line}: {cause}"),
+    })
 }
 
 /// The exit code of an error.

@@ -2,12 +2,14 @@
 
 use std::time::SystemTime;
 
+use serde_json::json;
 use zookeeper_recipes_lock::{LockDirectory, LockInfo, Wait};
 
 use crate::args::LeaderArgs;
 use crate::connection::ConnectionArgs;
-use crate::failure::{Failure, NOBODY};
-use crate::output::print;
+use crate::failure::{DENIED, Failure, NOBODY};
+use crate::json;
+use crate::output::{one_line, print};
 use crate::queue;
 use crate::spans::show_time;
 use crate::watching::follow;
@@ -19,9 +21,15 @@ pub(crate) fn leader(connection: &ConnectionArgs, args: &LeaderArgs) -> Result<u
     let session = connection.session()?;
     let queue = queue::read(&session, &args.dir);
     session.close();
-    match queue?.first() {
-        Some(leader) => print(&format!("{}\n", queue::who(leader)))?,
-        None => return Err(Failure::new(NOBODY, format!("nobody leads {}", args.dir))),
+    let leader = queue?.into_iter().next();
+    if args.json {
+        print(&json_line(args, leader.as_ref()))?;
+    }
+    let Some(leader) = leader else {
+        return Err(Failure::new(NOBODY, format!("nobody leads {}", args.dir)));
+    };
+    if !args.json {
+        print(&format!("{}\n", data_of(&leader, args)?))?;
     }
     Ok(0)
 }
@@ -33,13 +41,48 @@ fn watch(connection: &ConnectionArgs, args: &LeaderArgs) -> Result<u8, Failure> 
     let mut shown = None;
     let show = |leader: Option<LockInfo>| {
         if !is_shown(&leader, shown.as_ref()) {
-            let who = leader.as_ref().map_or_else(|| "-".to_owned(), queue::who);
-            print(&format!("{} {who}\n", show_time(SystemTime::now())))?;
+            print(&line(args, leader.as_ref()))?;
             shown = Some(leader);
         }
         Ok(())
     };
     follow(&session, watch.changes(), || watch.leader(), show)
+}
+
+/// The line of a change.
+fn line(args: &LeaderArgs, leader: Option<&LockInfo>) -> String {
+    if args.json {
+        return json_line(args, leader);
+    }
+    let nobody = || "-".to_owned();
+    let data = leader.map_or_else(nobody, |leader| {
+        data_of(leader, args).unwrap_or_else(|unknown| {
+            unknown.report();
+            nobody()
+        })
+    });
+    format!("{} {data}\n", show_time(SystemTime::now()))
+}
+
+fn json_line(args: &LeaderArgs, leader: Option<&LockInfo>) -> String {
+    let at = show_time(SystemTime::now());
+    json::line(&json!({ "dir": args.dir, "at": at, "leader": leader.map(queue::json_of) }))
+}
+
+/// The data of the leader, in one line.
+///
+/// # Errors
+/// They are not known.
+fn data_of(leader: &LockInfo, args: &LeaderArgs) -> Result<String, Failure> {
+    let dir = &args.dir;
+    if leader.is_revocation_requested() {
+        let message = format!("the leader of {dir} is asked to step down, which has overwritten its data");
+        return Err(Failure::new(NOBODY, message));
+    }
+    match leader.data {
+        Some(_) => Ok(one_line(&leader.data_lossy())),
+        None => Err(Failure::new(DENIED, format!("READ is denied on the request of the leader of {dir}"))),
+    }
 }
 
 /// Whether the line that was shown last holds. A leader that is asked to step down leads until it

@@ -28,6 +28,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use env_logger::{Builder, Env, Target};
+use zookeeper_recipes_lock::LockDirectory;
 
 use self::args::{Cli, Command};
 use self::failure::{Failure, SYSTEM, USAGE};
@@ -36,9 +37,15 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Fails if nobody reads it.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            let printed = error.print().and_then(|()| io::stdout().flush());
+            if error.use_stderr() {
+                return ExitCode::from(USAGE);
+            }
+            let Err(failure) = printed.map_err(|error| Failure::output(&error)) else {
+                return ExitCode::SUCCESS;
+            };
+            let _ = failure.write_to(io::stderr());
+            return ExitCode::from(failure.code);
         }
     };
     let level = match cli.verbose {
@@ -63,6 +70,12 @@ fn main() -> ExitCode {
 /// Returns the exit code.
 fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     let connection = &cli.connection;
+    if let Some(dir) = cli.command.dir() {
+        LockDirectory::check_path(dir)?;
+    }
+    if !matches!(cli.command, Command::Completions(_)) {
+        connection.check()?;
+    }
     match &cli.command {
         Command::Run(args) => run::run(connection, args),
         Command::Who(args) => who::who(connection, args),

@@ -30,10 +30,27 @@ pub(crate) fn is_closed() -> bool {
     false
 }
 
-/// Text of another client, safe for a terminal: one line, without control characters, shortened.
+/// Text of another client in one line that is safe for a terminal, and otherwise unchanged: its
+/// control characters are escaped, those that end a line and those that reverse one.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                line.extend(character.escape_unicode());
+            }
+            control if control.is_control() => line.extend(control.escape_debug()),
+            other => line.push(other),
+        }
+    }
+    line
+}
+
+/// As [`one_line`], shortened.
 pub(crate) fn printable(text: &str) -> String {
-    let mut shown: String = text.chars().take(MAX_TEXT).flat_map(char::escape_debug).collect();
-    if text.chars().nth(MAX_TEXT).is_some() {
+    let end = text.char_indices().nth(MAX_TEXT).map(|(end, _)| end);
+    let mut shown = one_line(&text[..end.unwrap_or(text.len())]);
+    if end.is_some() {
         shown.push('…');
     }
     shown
@@ -80,6 +97,14 @@ mod tests {
         let mut table = Table::new(&["A", "LONG", "B"]);
         table.row(vec!["wide".to_owned(), "é".to_owned(), String::new()]);
         assert_eq!(table.render(), "A     LONG  B\nwide  é\n");
+    }
+
+    #[test]
+    fn only_control_characters_are_escaped() {
+        let json = r#"{"url": "http://é\\\\a", 'x': 1}"#;
+        assert_eq!(one_line(json), json);
+        let controls = "\x1b[2J\r\n\t\x7f\u{9b}\u{2028}\u{202e}";
+        assert_eq!(one_line(controls), "\\u{1b}[2J\\r\\n\\t\\u{7f}\\u{9b}\\u{2028}\\u{202e}");
     }
 
     #[test]

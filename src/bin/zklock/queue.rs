@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
-use zookeeper_recipes_lock::{LockDirectory, LockInfo, LockKind, RecoverableZooKeeper, RetryPolicy, Session};
+use zookeeper_recipes_lock::{
+    LockDirectory, LockInfo, LockKind, LockResult, RecoverableZooKeeper, RetryPolicy, Session,
+};
 
+use crate::args::Naming;
 use crate::failure::{Failure, NO_DIRECTORY, NO_LOCK};
-use crate::output::{Table, printable};
+use crate::output::{Table, one_line, printable};
 use crate::spans::{age, show_duration, show_time};
 
 /// The owner of a container, which is no session. Directories of locks are containers.
@@ -22,6 +26,18 @@ pub(crate) fn read(session: &Session, dir: &str) -> Result<Vec<LockInfo>, Failur
         check_directory(session, dir)?;
     }
     Ok(queue)
+}
+
+/// A warning of requests that do not count each other.
+pub(crate) fn mixed_names(directory: &LockDirectory) -> LockResult<Option<String>> {
+    let with_option = |text: String, naming: &Naming| {
+        let (scheme, value) = (naming.scheme(), naming.to_possible_value());
+        let option = value.map_or_else(String::new, |value| format!("--naming {}", value.get_name()));
+        text.replace(&format!("NamingScheme::{scheme:?}"), &option)
+    };
+    // The last one first: its name may begin as another's does.
+    let namings = || Naming::value_variants().iter().rev();
+    Ok(directory.mixed_names()?.map(|warning| namings().fold(warning, with_option)))
 }
 
 /// Checks a directory without a request.
@@ -79,21 +95,42 @@ pub(crate) fn line(request: &LockInfo) -> String {
 
 pub(crate) fn json(queue: &[LockInfo]) -> Value {
     let owners = LockInfo::owners(queue).len();
-    let request = |(position, request): (usize, &LockInfo)| {
-        json!({
-            "position": position + 1,
-            "state": state(request, position < owners),
-            "kind": request.kind.to_string(),
-            "who": known_data(request).map(|_| request.data_lossy()),
-            "revocation_requested": request.is_revocation_requested(),
-            "session": request.ephemeral_owner.map(|id| format!("{id:#x}")),
-            "since": request.created.map(show_time),
-            "persistent": request.is_persistent,
-            "fencing_token": request.czxid,
-            "path": request.path,
-        })
+    let in_queue = |(position, request): (usize, &LockInfo)| {
+        let mut object = json_of(request);
+        object["position"] = json!(position + 1);
+        object["state"] = json!(state(request, position < owners));
+        object
     };
-    queue.iter().enumerate().map(request).collect()
+    queue.iter().enumerate().map(in_queue).collect()
+}
+
+/// One request.
+pub(crate) fn json_of(request: &LockInfo) -> Value {
+    json!({
+        "kind": request.kind.to_string(),
+        "who": known_data(request).map(|_| request.data_lossy()),
+        "revocation_requested": request.is_revocation_requested(),
+        "session": request.ephemeral_owner.map(|id| format!("{id:#x}")),
+        "since": request.created.map(show_time),
+        "persistent": request.is_persistent,
+        "fencing_token": request.czxid,
+        "path": request.path,
+    })
+}
+
+/// Why a persistent request is in the way, and what to do about it. `None` for any other.
+pub(crate) fn obstacle(request: &LockInfo) -> Option<String> {
+    let path = one_line(&request.path);
+    let remedy = match request.kind {
+        LockKind::Other => {
+            format!(
+                "no known library names its requests so, so check it, and delete it by hand (zkCli.sh delete {path})"
+            )
+        }
+        _ => "'zklock reap' deletes it".to_owned(),
+    };
+    let is_in_the_way = request.is_persistent;
+    is_in_the_way.then(|| format!("{path} is persistent and blocks the queue behind it: {remedy}"))
 }
 
 /// Who made a request: its data.
@@ -107,7 +144,7 @@ pub(crate) fn who(request: &LockInfo) -> String {
 }
 
 /// The data of the request's maker.
-fn known_data(request: &LockInfo) -> Option<&[u8]> {
+pub(crate) fn known_data(request: &LockInfo) -> Option<&[u8]> {
     request.data.as_deref().filter(|_| !request.is_revocation_requested())
 }
 
@@ -121,12 +158,14 @@ fn session_of(request: &LockInfo) -> String {
 
 fn printable_name(request: &LockInfo) -> String {
     let name = request.path.rsplit('/').next().unwrap_or_default();
-    name.chars().flat_map(char::escape_debug).collect()
+    one_line(name)
 }
 
-/// A semaphore's number of permits is not stored.
+/// A semaphore's number of permits is not stored. A persistent znode of an unknown kind may be no
+/// request at all.
 fn state(request: &LockInfo, is_owner: bool) -> &'static str {
     match request.kind {
+        LockKind::Other if request.is_persistent => "unknown",
         _ if is_owner => "owner",
         LockKind::Permit => "unknown",
         _ => "waiter",

@@ -1,6 +1,6 @@
 //! `zklock reap`.
 
-use zookeeper_recipes_lock::{LockDirectory, LockInfo, Session};
+use zookeeper_recipes_lock::{LockDirectory, LockInfo, LockKind, Session};
 
 use crate::args::ReapArgs;
 use crate::connection::ConnectionArgs;
@@ -12,12 +12,15 @@ use crate::stderr::complain;
 
 pub(crate) fn reap(connection: &ConnectionArgs, args: &ReapArgs) -> Result<u8, Failure> {
     let session = connection.session()?;
-    let requests = requests(&session, args);
+    let found = find(&session, args);
     session.close();
-    let requests = requests?;
+    let Found { requests, staying } = found?;
+    for obstacle in staying.iter().filter_map(queue::obstacle) {
+        complain(&obstacle);
+    }
     if requests.is_empty() {
         let age = show_duration(args.older_than);
-        print(&format!("no persistent request in {} is older than {age}\n", args.dir))?;
+        print(&format!("no persistent request of a known kind in {} is older than {age}\n", args.dir))?;
         return Ok(0);
     }
     let done = if args.yes { "deleted" } else { "would delete" };
@@ -30,12 +33,20 @@ pub(crate) fn reap(connection: &ConnectionArgs, args: &ReapArgs) -> Result<u8, F
     Ok(0)
 }
 
-/// The requests that were, or would be, deleted.
-fn requests(session: &Session, args: &ReapArgs) -> Result<Vec<LockInfo>, Failure> {
-    queue::read(session, &args.dir)?;
+struct Found {
+    /// Those that were, or would be, deleted.
+    requests: Vec<LockInfo>,
+    /// The persistent ones of an unknown kind.
+    staying: Vec<LockInfo>,
+}
+
+fn find(session: &Session, args: &ReapArgs) -> Result<Found, Failure> {
+    let mut staying = queue::read(session, &args.dir)?;
+    staying.retain(|request| request.is_persistent && request.kind == LockKind::Other);
     let directory = LockDirectory::new(session, &args.dir)?;
-    Ok(match args.yes {
+    let requests = match args.yes {
         true => directory.reap_expired(args.older_than)?,
         false => directory.expired(args.older_than)?,
-    })
+    };
+    Ok(Found { requests, staying })
 }

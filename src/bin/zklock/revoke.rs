@@ -3,24 +3,24 @@
 use std::thread;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{LockError, LockInfo, Result, Revocation, Revoker, Session};
+use zookeeper_recipes_lock::{LockError, LockInfo, LockResult, Revocation, Revoker, Session};
 
 use crate::args::RevokeArgs;
 use crate::connection::ConnectionArgs;
-use crate::failure::{Failure, SYSTEM};
+use crate::failure::{Failure, NO_LOCK, SYSTEM};
 use crate::output::print;
 use crate::queue;
 use crate::spans::show_duration;
 use crate::stderr::complain;
 
-pub(crate) fn revoke(connection: &ConnectionArgs, args: &RevokeArgs) -> std::result::Result<u8, Failure> {
+pub(crate) fn revoke(connection: &ConnectionArgs, args: &RevokeArgs) -> Result<u8, Failure> {
     let session = connection.session()?;
     let revoked = revoke_on(&session, args);
     session.close();
     revoked
 }
 
-fn revoke_on(session: &Session, args: &RevokeArgs) -> std::result::Result<u8, Failure> {
+fn revoke_on(session: &Session, args: &RevokeArgs) -> Result<u8, Failure> {
     let queue = queue::read(session, &args.dir)?;
     let holders = LockInfo::owners(&queue);
     if holders.is_empty() {
@@ -42,9 +42,10 @@ fn revoke_on(session: &Session, args: &RevokeArgs) -> std::result::Result<u8, Fa
         let (holder, outcome) = outcome.map_err(|_| Failure::new(SYSTEM, "a thread has failed"))?;
         match outcome {
             Ok(done) => print(&format!("{done:<8}  {}\n", queue::line(holder)))?,
-            Err(error @ LockError::NotALockRequest { .. }) => {
-                complain(&format!("{error} ('zklock reap' deletes persistent ones)"));
-                failure = Some(Failure::from(error).code);
+            Err(LockError::NotALockRequest { .. }) if holder.is_persistent => {
+                let obstacle = queue::obstacle(holder).unwrap_or_default();
+                complain(&format!("nobody can be asked for the lock: {obstacle}"));
+                failure = Some(NO_LOCK);
             }
             Err(error) => {
                 let error = Failure::from(error);
@@ -57,7 +58,7 @@ fn revoke_on(session: &Session, args: &RevokeArgs) -> std::result::Result<u8, Fa
 }
 
 /// Returns what was done.
-fn ask(revoker: &Revoker, holder: &LockInfo, force_after: Option<Duration>) -> Result<&'static str> {
+fn ask(revoker: &Revoker, holder: &LockInfo, force_after: Option<Duration>) -> LockResult<&'static str> {
     let outcome = match force_after {
         None => revoker.request_revocation(&holder.path).map(|()| "asked"),
         Some(time) => revoker.force_revocation_after(&holder.path, time).map(|outcome| match outcome {

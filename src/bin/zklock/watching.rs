@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, select, tick};
-use zookeeper_recipes_lock::{LockError, Result, Session};
+use zookeeper_recipes_lock::{LockError, LockResult, Session, SessionState};
 
 use crate::failure::{CLOSED_PIPE, Failure, UNAVAILABLE};
 use crate::output::is_closed;
+use crate::stderr::complain;
 
 /// How soon a closed pipe is noticed.
 const CHECK_OUTPUT: Duration = Duration::from_secs(1);
@@ -16,11 +17,18 @@ const CHECK_OUTPUT: Duration = Duration::from_secs(1);
 pub(crate) fn follow<T>(
     session: &Session,
     changes: &Receiver<()>,
-    read: impl Fn() -> Result<T>,
-    mut show: impl FnMut(T) -> std::result::Result<(), Failure>,
-) -> std::result::Result<u8, Failure> {
+    read: impl Fn() -> LockResult<T>,
+    mut show: impl FnMut(T) -> Result<(), Failure>,
+) -> Result<u8, Failure> {
     let (states, clock) = (session.subscribe(), tick(CHECK_OUTPUT));
+    let mut is_stale = false;
     loop {
+        let had_contact = !std::mem::replace(&mut is_stale, session.state() != SessionState::Connected);
+        match (had_contact, is_stale) {
+            (true, true) => complain("no contact with the servers: what was shown last may have changed"),
+            (false, false) => complain("there is contact with the servers again"),
+            _ => {}
+        }
         match read() {
             Ok(value) => show(value)?,
             // Regaining contact is a change of state.

@@ -48,7 +48,10 @@ fn render(args: &WhoArgs, queue: &[LockInfo]) -> String {
     }
     let table = match queue {
         [] => format!("nobody holds {}, and nobody waits for it\n", args.dir),
-        queue => queue::table(queue),
+        queue => queue
+            .iter()
+            .filter_map(queue::obstacle)
+            .fold(queue::table(queue), |table, obstacle| format!("{table}{obstacle}\n")),
     };
     if args.watch { format!("{now} {}\n{table}\n", args.dir) } else { table }
 }

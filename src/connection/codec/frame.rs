@@ -12,7 +12,6 @@ const KEPT_CAPACITY: usize = 256 << 10;
 ///
 /// Holds what has arrived and was not read. If [`next`](Frames::next) is called until it returns
 /// `None` after each [`push`](Frames::push), this is less than one frame.
-#[derive(Debug)]
 pub(crate) struct Frames {
     max: usize,
     buffer: Vec<u8>,

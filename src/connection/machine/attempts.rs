@@ -1,7 +1,9 @@
 //! The attempts to find a server that serves the session.
 
+use std::time::Duration;
+
 use super::{Action, Event, Identity, Machine, Phase, Serving, SessionLoss};
-use crate::client::ZkError;
+use crate::client::{Granted, ZkError};
 use crate::connection::codec::{
     ConnectAnswer, ConnectRequest, ConnectResponse, Frames, ReplyHeader, Request, XID_AUTH,
     decode_connect_answer,
@@ -24,7 +26,7 @@ impl<C> Machine<C> {
         let Identity { id, password, seen_zxid, .. } = &self.identity;
         let request = ConnectRequest {
             last_zxid: *seen_zxid,
-            timeout_ms: i32::try_from(self.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
+            timeout_ms: i32::try_from(self.pacing.session_timeout().as_millis()).unwrap_or(i32::MAX),
             session_id: *id,
             password: password.clone(),
             read_only: false,
@@ -60,14 +62,18 @@ impl<C> Machine<C> {
         let is_new = std::mem::replace(&mut self.identity.id, response.session_id) == 0;
         self.identity.password = response.password;
         let millis = u64::from(response.timeout_ms.unsigned_abs());
-        let session_timeout = std::time::Duration::from_millis(millis);
-        self.pacing.set_session_timeout(session_timeout);
+        let mut granted = Granted::new(Duration::from_millis(millis));
+        if !is_new {
+            // A new leader goes by the grant of the creation, so a longer one never counts.
+            granted = granted.at_most(self.pacing.session_timeout());
+        }
+        self.pacing.set_session_timeout(granted.session_timeout);
         self.last_heard = self.last_heard.max(now);
         if self.config.credentials.is_empty() {
-            return self.serve(now);
+            return self.serve(granted, now);
         }
         if !is_new {
-            self.post(Event::TakenUp { session_timeout });
+            self.post(Event::TakenUp { session_timeout: granted.session_timeout });
         }
         for credential in &self.config.credentials {
             let scheme = credential.scheme.as_str().into();
@@ -76,12 +82,14 @@ impl<C> Machine<C> {
         }
         let (unanswered, give_up_at) =
             (self.config.credentials.len(), now.after(self.pacing.greeting_time()));
-        self.phase = Phase::Authenticating { unanswered, give_up_at };
+        self.phase = Phase::Authenticating { granted, unanswered, give_up_at };
     }
 
     pub(super) fn read_authentication(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
         let (header, _body) = ReplyHeader::decode(frame).map_err(|_| Malformed)?;
-        let Phase::Authenticating { unanswered, .. } = &mut self.phase else { return Err(Malformed) };
+        let Phase::Authenticating { granted, unanswered, .. } = &mut self.phase else {
+            return Err(Malformed);
+        };
         if header.xid != XID_AUTH {
             return Err(Malformed);
         }
@@ -94,19 +102,19 @@ impl<C> Machine<C> {
         }
         *unanswered -= 1;
         if *unanswered == 0 {
-            self.serve(now);
+            let granted = *granted;
+            self.serve(granted, now);
         }
         Ok(())
     }
 
     /// Reports the connection, sets the watches again, and sends what has waited.
-    fn serve(&mut self, now: Moment) {
+    fn serve(&mut self, granted: Granted, now: Moment) {
         self.phase = Phase::Serving(Serving::begin(now, &self.pacing));
         if self.closing_until.is_some() {
             return self.traffic.send_close(&mut self.outgoing);
         }
-        let session_timeout = self.pacing.session_timeout();
-        self.post(Event::Connected { session_timeout, session_id: self.identity.id });
+        self.post(Event::Connected { granted, session_id: self.identity.id });
         for request in self.watches.to_set_again(self.identity.replied_zxid) {
             self.traffic.send_watches(&request, &mut self.outgoing);
         }

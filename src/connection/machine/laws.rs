@@ -20,8 +20,8 @@ const ID: i64 = 0x1234;
 const MAX_FRAME: usize = 1 << 12;
 const PATHS: [&str; 4] = ["/a", "/b", "/a/b", "/"];
 
-/// The length of a connect request, the credentials, a ping and a close request, with their
-/// headers, is less than this together.
+/// The length of a connect request, the credentials and a close request, with their headers, is less
+/// than this together.
 const OWN_FRAMES: usize = 1 << 10;
 
 /// Errors of a server. The last one is no server's.
@@ -139,10 +139,7 @@ impl Run {
             5 => self.answer(bytes.next()),
             6 | 7 => self.reply(),
             8 => self.reply_error(ERRORS[usize::from(bytes.next()) % ERRORS.len()]),
-            9 => {
-                self.max_outgoing += 12;
-                self.deliver(&encoded(|frame| Reply::Empty.encode(XID_PING, 0, frame)));
-            }
+            9 => self.deliver(&encoded(|frame| Reply::Empty.encode(XID_PING, 0, frame))),
             10 => self.fire(bytes.next(), bytes.next()),
             11 => self.deliver(&encoded(|frame| {
                 ReplyHeader { xid: XID_AUTH, zxid: 0, error: 0 }.encode(frame);
@@ -266,6 +263,8 @@ impl Run {
     }
 
     fn timer(&mut self) {
+        // It sends a ping at most.
+        self.max_outgoing += 12;
         self.machine.timer(self.now);
         // A deadline that stays in the past would keep a thread busy.
         let deadline = self.machine.deadline();

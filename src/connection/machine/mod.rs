@@ -19,8 +19,10 @@
 //! - A request is sent once. If its connection ends before the reply, it fails with
 //!   `ConnectionLoss`. A request made without a connection waits for the next one, for at most a
 //!   tenth of the session timeout.
-//! - Replies come in the order of the requests. A reply that is not the one expected next ends the
-//!   connection.
+//! - Replies come in the order of the requests, pings among them. A reply that is not the one
+//!   expected next ends the connection, unless it denies a write: a server may do that at once.
+//! - A connection on which nothing is answered for two fifths of the session timeout is left. A
+//!   part of a frame counts as an answer only if it is long: see [`MIN_PROGRESS`].
 //! - A server before version 3.5 does not know `create2`, and closes the connection. Then the
 //!   session uses `create` from the next connection on.
 //! - A session whose credentials are refused is lost, and closed on the next connection.
@@ -51,7 +53,7 @@ use self::traffic::{Traffic, Unsent};
 use self::watches::Watches;
 use super::codec::{Frames, Password, Request};
 use super::credential::Credential;
-use crate::client::{ZkError, ZkResult};
+use crate::client::{Granted, ZkError, ZkResult};
 use crate::session::Moment;
 
 pub(crate) use super::codec::Reply;
@@ -59,7 +61,8 @@ pub(crate) use super::codec::Reply;
 /// What a connection is configured with.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// The session timeout to ask for.
+    /// The session timeout to ask for. Once a server has opened the session, the shortest that one has
+    /// granted is asked for.
     pub(crate) session_timeout: Duration,
     /// Presented on every connection before anything else.
     pub(crate) credentials: Vec<Credential>,
@@ -90,9 +93,10 @@ pub(crate) enum Event {
     TakenUp {
         session_timeout: Duration,
     },
-    /// A server serves the session, and grants this.
+    /// A server serves the session, and grants this; the session timeout is the shortest that one
+    /// has granted since the creation.
     Connected {
-        session_timeout: Duration,
+        granted: Granted,
         session_id: i64,
     },
     Disconnected,
@@ -119,7 +123,7 @@ enum Phase {
     Pausing { until: Moment },
     Opening { give_up_at: Moment },
     Greeting { give_up_at: Moment },
-    Authenticating { unanswered: usize, give_up_at: Moment },
+    Authenticating { granted: Granted, unanswered: usize, give_up_at: Moment },
     Serving(Serving),
     Ended,
 }
@@ -128,11 +132,17 @@ enum Phase {
 #[derive(Debug)]
 struct Serving {
     since: Moment,
-    last_heard: Moment,
+    /// When the last answer came, or the last [`MIN_PROGRESS`] bytes without one.
+    last_progress: Moment,
+    /// The bytes that have come since.
+    unread: usize,
     next_ping: Moment,
-    /// When the ping was sent that is not answered yet.
-    ping_under_way: Option<Moment>,
 }
+
+/// A server makes progress with a long answer as long as this many bytes come in the time in which
+/// it would be left for its silence. A link too slow for that cannot carry a listing in time for
+/// its reader; and an answer that trickles for ever must not hold a session.
+const MIN_PROGRESS: usize = 16 << 10;
 
 /// What identifies the session to a server.
 #[derive(Debug, Default)]
@@ -165,7 +175,8 @@ impl Identity {
 }
 
 /// See the [module](self). `C` is what a request's maker gets back with its outcome.
-#[derive(Debug)]
+///
+/// Not `Debug`, as the bytes under way contain credentials and the session's password.
 pub(crate) struct Machine<C> {
     config: Config,
     pacing: Pacing,
@@ -259,8 +270,7 @@ impl<C> Machine<C> {
             return;
         }
         if let Phase::Serving(serving) = &mut self.phase {
-            // A part of a long reply is a sign of life, too.
-            serving.last_heard = now;
+            serving.received(now, bytes.len());
         }
         self.frames.push(bytes);
         self.read_frames(now);
@@ -398,17 +408,26 @@ impl<C> Machine<C> {
 impl Serving {
     fn begin(now: Moment, pacing: &Pacing) -> Serving {
         let next_ping = now.after(pacing.ping_interval());
-        Serving { since: now, last_heard: now, next_ping, ping_under_way: None }
+        Serving { since: now, last_progress: now, unread: 0, next_ping }
+    }
+
+    fn received(&mut self, now: Moment, bytes: usize) {
+        self.unread += bytes;
+        if self.unread >= MIN_PROGRESS {
+            self.progressed(now);
+        }
+    }
+
+    /// The server has answered what was owed longest, or goes on with a long answer.
+    fn progressed(&mut self, now: Moment) {
+        (self.last_progress, self.unread) = (now, 0);
     }
 
     fn silent_at(&self, pacing: &Pacing) -> Moment {
-        self.last_heard.after(pacing.max_silence())
+        self.last_progress.after(pacing.max_silence())
     }
 
     fn deadline(&self, pacing: &Pacing) -> Moment {
-        match self.ping_under_way {
-            Some(_) => self.silent_at(pacing),
-            None => self.next_ping.min(self.silent_at(pacing)),
-        }
+        self.next_ping.min(self.silent_at(pacing))
     }
 }

@@ -15,7 +15,6 @@ use crate::connection::codec::{
 use crate::session::{KEEP_ALIVE_PATH, Moment};
 
 /// The requests that are under way, and those that wait for a connection.
-#[derive(Debug)]
 pub(super) struct Traffic<C> {
     pub(super) last_xid: i32,
     /// In the order in which their replies come.
@@ -39,13 +38,14 @@ struct Sent<C> {
 #[derive(Debug)]
 enum Purpose<C> {
     Caller(C),
+    /// Sent at that moment.
+    Ping(Moment),
     SetWatches,
     /// The outcome makes no difference.
     Internal,
     Close,
 }
 
-#[derive(Debug)]
 pub(super) struct Unsent<C> {
     frame: Vec<u8>,
     xid: i32,
@@ -80,6 +80,7 @@ impl<C> Traffic<C> {
 
     fn send_for(&mut self, purpose: Purpose<C>, request: &Request<'_>, outgoing: &mut Vec<u8>) {
         let xid = match purpose {
+            Purpose::Ping(_) => XID_PING,
             Purpose::SetWatches => XID_SET_WATCHES,
             _ => self.next_xid(),
         };
@@ -98,6 +99,10 @@ impl<C> Traffic<C> {
             OpCode::Create2 if self.is_before_3_5 => OpCode::Create,
             operation => operation,
         }
+    }
+
+    fn send_ping(&mut self, now: Moment, outgoing: &mut Vec<u8>) {
+        self.send_for(Purpose::Ping(now), &Request::Ping, outgoing);
     }
 
     pub(super) fn send_watches(&mut self, request: &Request<'_>, outgoing: &mut Vec<u8>) {
@@ -138,6 +143,19 @@ impl<C> Traffic<C> {
         }
     }
 
+    /// The position and the outcome of a write that the server of the connection has denied by
+    /// itself (`enableEagerACLCheck`): it replies at once, ahead of older requests, and has no
+    /// transaction to name.
+    fn denied_at_once(&self, header: ReplyHeader) -> Option<(usize, ZkError)> {
+        let error = ZkError::from_code(header.error);
+        if header.zxid != 0 || !matches!(error, ZkError::NoAuth | ZkError::InvalidAcl) {
+            return None;
+        }
+        let position =
+            self.sent.iter().position(|sent| sent.xid == header.xid && is_write(sent.operation))?;
+        Some((position, error))
+    }
+
     /// The number of the next reply, and the operation to which it belongs.
     #[cfg(any(test, feature = "test-util"))]
     pub(super) fn next_reply(&self) -> Option<(i32, OpCode)> {
@@ -162,7 +180,7 @@ impl<C> Traffic<C> {
     pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
         std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
             Purpose::Caller(continuation) => Some(continuation),
-            Purpose::SetWatches | Purpose::Internal | Purpose::Close => None,
+            Purpose::Ping(_) | Purpose::SetWatches | Purpose::Internal | Purpose::Close => None,
         })
     }
 }
@@ -174,6 +192,13 @@ fn watched_path(request: &Request<'_>) -> Option<String> {
         | Request::GetChildren { path, watch: true } => Some(path.clone().into_owned()),
         _ => None,
     }
+}
+
+fn is_write(operation: OpCode) -> bool {
+    matches!(
+        operation,
+        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::Delete | OpCode::SetData
+    )
 }
 
 /// The table in which a reply shows that the server has set a watch.
@@ -189,12 +214,13 @@ fn table_of(operation: OpCode, result: &ZkResult<Reply>) -> Option<Table> {
 impl<C> Machine<C> {
     pub(super) fn ping(&mut self, now: Moment) {
         let Phase::Serving(serving) = &mut self.phase else { return };
-        if serving.ping_under_way.is_some() || now < serving.next_ping {
+        if now < serving.next_ping {
             return;
         }
-        Request::Ping.encode(XID_PING, &mut self.outgoing);
-        serving.ping_under_way = Some(now);
+        // Even if the last one is not answered: a long answer ahead of it may take its time, and the
+        // server ends a session that it does not hear of.
         serving.next_ping = now.after(self.pacing.ping_interval());
+        self.traffic.send_ping(now, &mut self.outgoing);
     }
 
     /// Reads every frame that has arrived.
@@ -226,19 +252,21 @@ impl<C> Machine<C> {
             Phase::Authenticating { .. } => self.read_authentication(now, frame),
             Phase::Serving(_) => {
                 self.last_heard = self.last_heard.max(now);
-                self.read_served(frame)
+                self.read_served(now, frame)
             }
             // A server speaks only when it was greeted.
             Phase::Pausing { .. } | Phase::Opening { .. } | Phase::Ended => Err(Malformed),
         }
     }
 
-    fn read_served(&mut self, frame: &[u8]) -> Result<(), Malformed> {
+    fn read_served(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
         let (header, body) = ReplyHeader::decode(frame).map_err(|_| Malformed)?;
-        match header.xid {
-            XID_EVENT => self.read_event(header, body),
-            XID_PING => self.read_pong(),
-            _ => self.read_reply(header, body),
+        if header.xid == XID_EVENT {
+            return self.read_event(header, body);
+        }
+        match self.traffic.denied_at_once(header) {
+            Some((position, error)) => self.finish(now, position, header, Err(error)),
+            None => self.read_reply(now, header, body),
         }
     }
 
@@ -257,16 +285,14 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    fn read_pong(&mut self) -> Result<(), Malformed> {
-        let Phase::Serving(serving) = &mut self.phase else { return Err(Malformed) };
-        let sent = serving.ping_under_way.take().ok_or(Malformed)?;
-        self.post(Event::PingAnswered { sent });
-        Ok(())
-    }
-
-    fn read_reply(&mut self, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
+    fn read_reply(&mut self, now: Moment, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
         let sent = self.traffic.sent.front().ok_or(Malformed)?;
-        if sent.xid != header.xid && !matches!(sent.purpose, Purpose::SetWatches) {
+        // Servers may answer the setting of watches with another number.
+        let is_next = match sent.purpose {
+            Purpose::SetWatches => header.xid != XID_PING,
+            _ => header.xid == sent.xid,
+        };
+        if !is_next {
             return Err(Malformed);
         }
         let decoded = match header.error {
@@ -282,11 +308,11 @@ impl<C> Machine<C> {
                 if (sent.operation, error) == (OpCode::CreateContainer, ZkError::Unimplemented) {
                     self.traffic.lacks_containers = true;
                 }
-                return self.finish(header, Err(error));
+                return self.finish(now, 0, header, Err(error));
             }
         };
         match decoded {
-            Ok(reply) => self.finish(header, Ok(reply)),
+            Ok(reply) => self.finish(now, 0, header, Ok(reply)),
             Err(_) => {
                 // Once more on the next connection it would end that, too.
                 self.fail_oversized();
@@ -295,11 +321,23 @@ impl<C> Machine<C> {
         }
     }
 
-    /// The reply to the oldest request under way has come.
-    fn finish(&mut self, header: ReplyHeader, result: ZkResult<Reply>) -> Result<(), Malformed> {
-        let Sent { operation, watch, purpose, .. } = self.traffic.sent.pop_front().ok_or(Malformed)?;
+    /// The reply to the request under way at this position has come.
+    fn finish(
+        &mut self,
+        now: Moment,
+        position: usize,
+        header: ReplyHeader,
+        result: ZkResult<Reply>,
+    ) -> Result<(), Malformed> {
+        let Sent { operation, watch, purpose, .. } = self.traffic.sent.remove(position).ok_or(Malformed)?;
+        if let Phase::Serving(serving) = &mut self.phase {
+            // A denial at once shows nothing of the replies that are owed.
+            if position == 0 {
+                serving.progressed(now);
+            }
+        }
         // Until all watches are set again, events from before may be missing.
-        if !matches!(purpose, Purpose::SetWatches) {
+        if !matches!(purpose, Purpose::SetWatches | Purpose::Ping(_)) {
             self.identity.replied(header.zxid);
         }
         if let Some((table, path)) = table_of(operation, &result).zip(watch) {
@@ -308,6 +346,9 @@ impl<C> Machine<C> {
         let is_expired = result == Err(ZkError::SessionExpired);
         match purpose {
             Purpose::Caller(continuation) => self.actions.push_back(Action::Reply(continuation, result)),
+            Purpose::Ping(sent) if result.is_ok() => self.post(Event::PingAnswered { sent }),
+            Purpose::Ping(_) if !is_expired => return Err(Malformed),
+            Purpose::Ping(_) => {}
             Purpose::Close => self.end(),
             // Without its watches, the session would wait for events that never come.
             Purpose::SetWatches if result.is_err() => return Err(Malformed),

@@ -103,6 +103,8 @@ impl TlsConfig {
     /// # Errors
     /// `InvalidArgument`, which names the file.
     pub(super) fn load(&self) -> Result<TlsClient> {
+        // Before the contents: a file that changes meanwhile is read again.
+        let versions = self.versions();
         let client = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| refused(error.to_string()))?;
@@ -120,7 +122,7 @@ impl TlsConfig {
         if let NameCheck::Fixed(name) = &self.name {
             server_name(name)?;
         }
-        Ok(TlsClient { config: self.clone(), client: Arc::new(client), versions: self.versions() })
+        Ok(TlsClient { config: self.clone(), client: Arc::new(client), versions })
     }
 
     fn with_verifier(

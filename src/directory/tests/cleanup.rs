@@ -62,6 +62,20 @@ fn reaping_keeps_a_request_written_since_it_was_read() {
 }
 
 #[test]
+fn reaping_keeps_a_request_of_a_directory_that_was_created_anew() {
+    let fixture = Fixture::with_directory();
+    let requests = [fixture.persistent_request("x-a-lock-"), fixture.persistent_request("x-b-lock-")];
+    let (zk, [first, second]) = (fixture.zk.clone(), requests.clone());
+    fixture.client.before_next(SimOperation::Delete, move || {
+        [first.as_str(), &second, DIR].into_iter().for_each(|path| zk.delete(path));
+        zk.create(DIR, b"");
+        zk.create_sequential(DIR, "x-a-lock-", Some(OTHER_SESSION));
+    });
+    assert!(fixture.directory.reap_expired(Duration::ZERO).unwrap().is_empty());
+    assert_eq!(paths(&fixture.contenders()), [&requests[0]], "it belongs to a live session");
+}
+
+#[test]
 fn reaping_keeps_a_request_of_unknown_session_or_age() {
     let fixture = Fixture::with_directory();
     let unreadable = format!("{DIR}/x-b-lock-0000000001");

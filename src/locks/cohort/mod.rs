@@ -34,7 +34,7 @@ use crate::locks::locking::{self, Release, Released};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::request::{QueuePosition, Request};
-use crate::session::{Core, Moment, OnNewSession, Process, Session};
+use crate::session::{Core, Moment, OnNewSession, Process, Replacement, Session};
 use crate::tracking::WaiterWatch;
 use crate::wait::{Wait, Waited};
 
@@ -49,7 +49,7 @@ pub(crate) struct Cohort {
 impl Cohort {
     pub(crate) fn new(support: ProtocolSupport, dir: ZNodePath, options: CohortOptions) -> Arc<Cohort> {
         let process = support.session().core().process();
-        let shared = Shared::new(options);
+        let shared = Shared::new(options, support.session().replacement().is_some());
         let cohort = Arc::new_cyclic(|me| Cohort { me: me.clone(), shared, dir, process, support });
         if let Some(replacement) = cohort.session().replacement() {
             let on_new_session: Arc<dyn OnNewSession> = Arc::<Cohort>::clone(&cohort);
@@ -125,13 +125,7 @@ impl Cohort {
             },
             Ok(Some(QueuePosition::Queued)) => Ok(ticket.give_up_and_wait()),
             Ok(None) => Err(self.closed()),
-            Err(error) => {
-                // This thread has taken the error, which is for the others as well.
-                if self.shared.begin_to_settle(&request) {
-                    self.settle(&request, &error);
-                }
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -184,7 +178,7 @@ impl Cohort {
     /// Closes the lock. Threads that hold it go on.
     pub(crate) fn close(self: &Arc<Self>) {
         self.support.close();
-        self.shared.close(|| self.closed());
+        self.shared.close(&self.closed());
         self.advance();
     }
 
@@ -209,7 +203,7 @@ impl Cohort {
                 }
                 Work::Start(number) => self.start(number),
                 Work::Watch(request) => self.watch(&request),
-                Work::Settle(request) => self.settle(&request, &request.end_error(Operation::LOCK)),
+                Work::LookForSession(request) => self.look_for_session(&request),
             }
         }
     }
@@ -237,17 +231,11 @@ impl Cohort {
         drop(useless);
     }
 
-    /// Passes on why a request has failed. Those who wait on a session that is replaced wait for
-    /// the next one.
-    fn settle(self: &Arc<Self>, request: &Arc<CohortRequest>, error: &LockError) {
-        let replacement = self.session().replacement();
-        if !self.shared.settle(replacement.is_some(), || copy_of(error)) {
-            return;
-        }
-        if replacement.is_none_or(|replacement| replacement.is_closed()) {
-            self.shared.fail_without_session(|| self.closed());
+    /// The session that follows may have come, or been closed, before the threads waited for it.
+    fn look_for_session(&self, request: &CohortRequest) {
+        if self.session().replacement().is_none_or(Replacement::is_closed) {
+            self.shared.fail_without_session(&self.closed());
         } else if !Arc::ptr_eq(request.core(), &self.session().core()) {
-            // The next session came before.
             self.new_session();
         }
     }
@@ -287,7 +275,7 @@ impl OnNewSession for Cohort {
     }
 
     fn closed(&self) {
-        self.shared.fail_without_session(|| Cohort::closed(self));
+        self.shared.fail_without_session(&Cohort::closed(self));
     }
 }
 
@@ -334,34 +322,5 @@ impl Drop for Ticket<'_> {
         if let Some(grant) = self.give_up() {
             self.cohort.release(&grant);
         }
-    }
-}
-
-/// An error of the request that all threads share, for one more of them.
-fn copy_of(error: &LockError) -> LockError {
-    use LockError as E;
-    match error {
-        E::ConnectionLoss { operation, path, source } => {
-            E::ConnectionLoss { operation, path: path.clone(), source: *source }
-        }
-        E::SessionLost { operation, path, reason } => {
-            E::SessionLost { operation, path: path.clone(), reason: *reason }
-        }
-        E::NoChroot { operation, path } => E::NoChroot { operation, path: path.clone() },
-        E::SequenceExhausted { path } => E::SequenceExhausted { path: path.clone() },
-        E::RequestDeleted { path } => E::RequestDeleted { path: path.clone() },
-        E::AccessDenied { operation, path, permission, source } => {
-            E::AccessDenied { operation, path: path.clone(), permission, source: *source }
-        }
-        E::InvalidAcl { operation, path, source } => {
-            E::InvalidAcl { operation, path: path.clone(), source: *source }
-        }
-        E::Closed { operation, path } => E::Closed { operation, path: path.clone() },
-        E::Refused { operation, path, source } => {
-            E::Refused { operation, path: path.clone(), source: *source }
-        }
-        E::Server { operation, path, source } => E::Server { operation, path: path.clone(), source: *source },
-        // No request ends with another one.
-        other => E::NotOwner { operation: Operation::LOCK.name, path: other.to_string() },
     }
 }

@@ -70,7 +70,7 @@ impl CohortObserver {
 
 impl Observer for CohortObserver {
     fn post(&self, event: Event) {
-        if event != Event::Released {
+        if !matches!(event, Event::Released) {
             self.shared.take_event(self.number, event);
             self.has_news.store(true, Ordering::Release);
         }

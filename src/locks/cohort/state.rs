@@ -4,10 +4,8 @@
 //! |---|---|---|
 //! | `Idle` | no request | a thread waits: `Starting` |
 //! | `Starting` | a thread makes a request | `Joining`, or `Idle` if nobody waits any more |
-//! | `Joining` | the request waits in the queue, on behalf of the threads | acquired: `Owned`; failed: `Failed`; the last thread gives up: `Idle` |
+//! | `Joining` | the request waits in the queue, on behalf of the threads | acquired: `Owned`; it ended: `Idle`, or `AwaitsSession`; the last thread gives up: `Idle` |
 //! | `Owned` | a thread holds the lock, or it is kept | released to other processes, or lost: `Idle` |
-//! | `Failed` | the request has ended, and its threads must learn why | a thread takes care of that: `Settling` |
-//! | `Settling` | as `Failed` | `Idle`, or `AwaitsSession` |
 //! | `AwaitsSession` | the session was lost and will be replaced | a new session, or nobody waits any more: `Idle` |
 //!
 //! A request reports its events under its own mutex. So nothing here calls the request, but for its
@@ -30,6 +28,8 @@ use crate::tracking::WaiterWatch;
 
 pub(crate) struct Shared {
     options: CohortOptions,
+    /// The session replaces itself when it is lost.
+    is_replaced: bool,
     state: Mutex<COHORT, State>,
 }
 
@@ -58,9 +58,8 @@ pub(super) enum Phase {
     Starting,
     Joining(Arc<CohortRequest>),
     Owned(Ownership),
-    Failed(Arc<CohortRequest>, LossReason),
-    Settling(LossReason),
-    AwaitsSession,
+    /// With the request that was lost, until a thread has looked for a session that came before.
+    AwaitsSession(Option<Arc<CohortRequest>>),
 }
 
 /// A thread that waits.
@@ -72,7 +71,7 @@ pub(super) struct Waiter {
 }
 
 impl Shared {
-    pub(super) fn new(options: CohortOptions) -> Arc<Shared> {
+    pub(super) fn new(options: CohortOptions, is_replaced: bool) -> Arc<Shared> {
         let state = State {
             phase: Phase::Idle,
             waiters: VecDeque::new(),
@@ -86,7 +85,7 @@ impl Shared {
             #[cfg(test)]
             grants: 0,
         };
-        Arc::new(Shared { options, state: Mutex::new(state) })
+        Arc::new(Shared { options, is_replaced, state: Mutex::new(state) })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, COHORT, State> {
@@ -138,8 +137,8 @@ impl Shared {
             return Left::Others;
         }
         match mem::replace(&mut state.phase, Phase::Idle) {
-            Phase::Joining(request) | Phase::Failed(request, _) => Left::Last(request),
-            Phase::AwaitsSession => Left::Others,
+            Phase::Joining(request) | Phase::AwaitsSession(Some(request)) => Left::Last(request),
+            Phase::AwaitsSession(None) => Left::Others,
             // Those who are at work there see that nobody waits.
             other => {
                 state.phase = other;
@@ -213,18 +212,14 @@ impl Shared {
     }
 
     /// Lets no thread in any more, ends the waiting of those who are in, and keeps no lock.
-    pub(super) fn close(&self, mut error: impl FnMut() -> LockError) {
+    pub(super) fn close(&self, error: &LockError) {
         let mut state = self.lock();
         state.is_closed = true;
         // By a message to each: a channel that all of them wait for would slow every wait down.
-        for waiter in mem::take(&mut state.waiters) {
-            let _ = waiter.turns.try_send(Turn::Failed(error()));
-        }
+        state.fail(|_| true, error);
         match mem::replace(&mut state.phase, Phase::Idle) {
-            Phase::Joining(request) | Phase::Failed(request, _) => {
-                state.retired.push(Retired { request: Some(request), watch: None });
-            }
-            Phase::AwaitsSession => {}
+            Phase::Joining(request) => state.retire_request(Some(request)),
+            Phase::AwaitsSession(request) => state.retire_request(request),
             other => state.phase = other,
         }
         if state.is_kept() {
@@ -256,8 +251,9 @@ impl Shared {
                 let request = Arc::clone(request);
                 state.acquired(request);
             }
-            (Phase::Joining(request), Event::Dropped(reason)) if request.number == number => {
-                state.phase = Phase::Failed(Arc::clone(request), reason);
+            (Phase::Joining(request), Event::Dropped(reason, error)) if request.number == number => {
+                let request = Arc::clone(request);
+                state.dropped(request, self.is_replaced && reason.is_session_loss(), &error);
             }
             (Phase::Owned(ownership), Event::Lost(reason)) if ownership.request.number == number => {
                 if let Usage::Held { lost: Some(lost), .. } = &ownership.usage {
@@ -320,47 +316,23 @@ impl Shared {
         }
     }
 
-    /// Whether the failed request is this one, whose threads learn the reason from the caller.
-    pub(super) fn begin_to_settle(&self, request: &Arc<CohortRequest>) -> bool {
-        let mut state = self.lock();
-        match &state.phase {
-            Phase::Failed(failed, reason) if Arc::ptr_eq(failed, request) => {
-                state.phase = Phase::Settling(*reason);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Ends the waiting of the threads whose request has failed. If `is_replaced`, those who wait
-    /// go on after the loss of a session: returns whether there are any.
-    pub(super) fn settle(&self, is_replaced: bool, error: impl FnMut() -> LockError) -> bool {
-        let mut state = self.lock();
-        let Phase::Settling(reason) = state.phase else { return false };
-        if !(is_replaced && reason.is_session_loss()) {
-            state.fail(|_| true, error);
-            return false;
-        }
-        state.fail(|waiter| waiter.only_tries, error);
-        let goes_on = !state.waiters.is_empty();
-        if goes_on {
-            state.phase = Phase::AwaitsSession;
-        }
-        goes_on
-    }
-
     /// Ends the waiting for a new session: the threads join its queue.
     pub(super) fn resume(&self) {
         let mut state = self.lock();
-        if matches!(state.phase, Phase::AwaitsSession) {
+        if let Phase::AwaitsSession(request) = &mut state.phase {
+            let request = request.take();
             state.phase = Phase::Idle;
+            state.retire_request(request);
         }
     }
 
     /// There will be no new session.
-    pub(super) fn fail_without_session(&self, error: impl FnMut() -> LockError) {
+    pub(super) fn fail_without_session(&self, error: &LockError) {
         let mut state = self.lock();
-        if matches!(state.phase, Phase::AwaitsSession) {
+        if let Phase::AwaitsSession(request) = &mut state.phase {
+            let request = request.take();
+            state.phase = Phase::Idle;
+            state.retire_request(request);
             state.fail(|_| true, error);
         }
     }
@@ -381,12 +353,7 @@ impl Shared {
                 let has_begun = mem::replace(&mut ownership.watch_has_begun, true);
                 (!has_begun).then(|| Work::Watch(Arc::clone(&ownership.request)))
             }
-            // A thread that tries learns the error itself, as it waits for the request.
-            Phase::Failed(request, reason) if waiters.front().is_none_or(|first| !first.only_tries) => {
-                let (request, reason) = (Arc::clone(request), *reason);
-                *phase = Phase::Settling(reason);
-                Some(Work::Settle(request))
-            }
+            Phase::AwaitsSession(request) => request.take().map(Work::LookForSession),
             _ => None,
         }
     }
@@ -448,13 +415,28 @@ impl State {
         self.retired.extend(retired);
     }
 
-    /// Fails the waiters that are chosen, and leaves the phase `Idle`.
-    fn fail(&mut self, is_chosen: impl Fn(&Waiter) -> bool, mut error: impl FnMut() -> LockError) {
-        self.phase = Phase::Idle;
+    fn retire_request(&mut self, request: Option<Arc<CohortRequest>>) {
+        self.retired.extend(request.map(|request| Retired { request: Some(request), watch: None }));
+    }
+
+    /// The request has ended before it was the first. Those who wait go on if another session
+    /// follows; those who only try do not.
+    fn dropped(&mut self, request: Arc<CohortRequest>, goes_on: bool, error: &LockError) {
+        self.fail(|waiter| !goes_on || waiter.only_tries, error);
+        if self.waiters.is_empty() {
+            self.phase = Phase::Idle;
+            self.retire_request(Some(request));
+        } else {
+            self.phase = Phase::AwaitsSession(Some(request));
+        }
+    }
+
+    /// Ends the waiting of those who are chosen.
+    fn fail(&mut self, is_chosen: impl Fn(&Waiter) -> bool, error: &LockError) {
         self.waiters.retain(|waiter| {
             let chosen = is_chosen(waiter);
             if chosen {
-                let _ = waiter.turns.try_send(Turn::Failed(error()));
+                let _ = waiter.turns.try_send(Turn::Failed(error.clone()));
             }
             !chosen
         });

@@ -76,8 +76,8 @@ pub(super) enum Work {
     Start(u64),
     /// Look for requests behind this one.
     Watch(Arc<CohortRequest>),
-    /// Find out why a request has failed.
-    Settle(Arc<CohortRequest>),
+    /// Look whether the session that follows that of this request has come.
+    LookForSession(Arc<CohortRequest>),
 }
 
 /// What follows from the timer of a kept lock.

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::RunOnce;
-use crate::client::{Names, Stat, ZkError, ZkResult};
+use crate::client::{Names, Op, Stat, Transacted, ZkError, ZkResult};
 use crate::error::{LockError, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::resource::escaped;
@@ -73,6 +73,8 @@ pub(super) struct Marker {
     /// The name of the request whose owner has written it.
     pub(super) id: String,
     pub(super) state: State,
+    /// Distinguishes it from one that is written later.
+    pub(super) czxid: i64,
 }
 
 /// The data of a marker: those of the lock's requests, and in another line the name of the request
@@ -91,12 +93,20 @@ impl Marker {
             is_request(id).then(|| (by.to_owned(), id.to_owned(), state))
         });
         let (by, id, state) = parts.unwrap_or_else(|| (text.to_string(), String::new(), State::Done));
-        Marker { by, at: stat.created(), id, state }
+        Marker { by, at: stat.created(), id, state, czxid: stat.czxid }
     }
 }
 
 pub(super) fn is_request(name: &str) -> bool {
     !name.contains('/') && generated_sequence(name).is_some()
+}
+
+pub(super) fn check(path: &ZNodePath) -> Op {
+    Op::Check { path: path.to_string(), version: None }
+}
+
+pub(super) fn delete(path: &ZNodePath) -> Op {
+    Op::Delete { path: path.to_string(), version: None }
 }
 
 /// Calls for single znodes.
@@ -107,6 +117,12 @@ impl RunOnce {
             core.read(|client| client.get_data(path.as_str(), false))
         })?;
         Ok(read.map(|(data, stat)| Marker::read(&data, &stat)))
+    }
+
+    /// As [`read`](RunOnce::read), and shows everything that was written before the call.
+    pub(super) fn read_latest(&self, key: &Key) -> Result<Option<Marker>> {
+        self.call(Operation::READ, &key.done, |core| core.prove_life())?;
+        self.read(key)
     }
 
     pub(super) fn stat(&self, path: &ZNodePath) -> Result<Option<Stat>> {
@@ -137,6 +153,14 @@ impl RunOnce {
             core.write(|client| client.delete(znode.as_str(), None))
         })?;
         Ok(deleted.is_some())
+    }
+
+    pub(super) fn transact(&self, key: &Key, operations: &[Op]) -> Result<Transacted> {
+        let operations = operations.to_vec();
+        let transacted = self.support.session().core().call(Operation::DELETE, &key.done, move |core| {
+            core.write(|client| client.transact(&operations))
+        })?;
+        transacted.map_err(|error| LockError::client(Operation::DELETE, &key.done, error))
     }
 
     /// Makes a call on a worker. Returns `None` if the znode does not exist.

@@ -327,3 +327,135 @@ fn lost_session_is_an_error() {
     assert!(fixture.jobs.forget("a").unwrap_err().is_session_lost());
     assert!(fixture.jobs.reap(TIMEOUT).unwrap_err().is_session_lost());
 }
+
+/// A job of another process, which runs it if the key is not marked.
+fn others(server: &SimulatedZooKeeper) -> RunOnce {
+    let session = Session::from_client(server.connect(TIMEOUT)).unwrap();
+    RunOnce::new(&session, DIR).unwrap()
+}
+
+fn run_elsewhere(jobs: &RunOnce) -> RunOutcome<(), Infallible> {
+    jobs.run("a", |_| Ok(())).unwrap()
+}
+
+/// What deletes a marker.
+const DELETIONS: [SimOperation; 2] = [SimOperation::Delete, SimOperation::Transact];
+
+#[test]
+fn forget_with_a_lost_reply_leaves_a_later_marker() {
+    for operation in DELETIONS {
+        for nth in 1..=3 {
+            let fixture = Fixture::new(Repeat::Never);
+            assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+            let others = others(&fixture.server);
+            fixture.client.fail_nth(operation, nth, Effect::After, ZkError::ConnectionLoss);
+            let jobs = others.clone();
+            let (ran, runs) = crossbeam_channel::unbounded();
+            fixture.client.after_next(operation, move || {
+                if run_elsewhere(&jobs) == RunOutcome::Ran(()) {
+                    ran.send(()).unwrap();
+                }
+            });
+            assert!(fixture.jobs.forget("a").unwrap());
+            let again = runs.len() + usize::from(run_elsewhere(&others) == RunOutcome::Ran(()));
+            assert_eq!(again, 1, "{operation:?} {nth}: it was forgotten once");
+        }
+    }
+}
+
+#[test]
+fn forget_during_a_job_with_a_lost_reply_leaves_a_later_marker() {
+    let fixture = Fixture::new(Repeat::Never);
+    let (server, client) = (fixture.server.clone(), fixture.server.connect(TIMEOUT));
+    let session = Session::from_client(client.clone()).unwrap();
+    let forgetting = RunOnce::new(&session, DIR).unwrap();
+    let outcome = fixture.jobs.run("a", |guard| {
+        let (server, request, others) = (server.clone(), guard.id().to_owned(), others(&server));
+        client.fail_next(SimOperation::Transact, Effect::After, ZkError::ConnectionLoss);
+        client.after_next(SimOperation::Transact, move || {
+            server.delete(&request);
+            assert_eq!(run_elsewhere(&others), RunOutcome::Ran(()));
+        });
+        forgetting.forget("a")
+    });
+    assert!(matches!(outcome.unwrap(), RunOutcome::Ran(true)));
+    assert!(is_done(&fixture.run("a").unwrap()), "it was forgotten once, and has run again");
+}
+
+#[test]
+fn reap_leaves_a_marker_that_is_not_old() {
+    for operation in [SimOperation::Create, SimOperation::Delete] {
+        let fixture = Fixture::new(Repeat::Never);
+        assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+        let marked = fixture.server.stat("/app/jobs/a/done").unwrap().created();
+        let (server, others) = (fixture.server.clone(), others(&fixture.server));
+        let (ran, runs) = crossbeam_channel::unbounded();
+        fixture.client.before_next(operation, move || {
+            // Others may forget the key, and run the job, half a minute later by the server's clock.
+            server.create("/clock", b"");
+            (0..30_000).for_each(|_| server.set_data("/clock", b""));
+            if others.forget("a").unwrap() && run_elsewhere(&others) == RunOutcome::Ran(()) {
+                ran.send(()).unwrap();
+            }
+        });
+        let age = SystemTime::now().duration_since(marked).unwrap() - Duration::from_secs(15);
+        let reaped = fixture.jobs.reap(age).unwrap();
+        assert_eq!(reaped + runs.len(), 1, "{operation:?}");
+        assert_eq!(is_done(&fixture.run("a").unwrap()), !runs.is_empty(), "{operation:?}");
+    }
+}
+
+#[test]
+fn lagging_server_hides_neither_a_marker_nor_its_deletion() {
+    let fixture = Fixture::new(Repeat::Never);
+    let others = others(&fixture.server);
+    fixture.client.lag_until_next_write();
+    assert_eq!(run_elsewhere(&others), RunOutcome::Ran(()));
+    assert!(fixture.jobs.forget("a").unwrap(), "it is marked");
+
+    assert_eq!(run_elsewhere(&others), RunOutcome::Ran(()));
+    fixture.client.lag_until_next_write();
+    assert!(others.forget("a").unwrap());
+    assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7), "it was forgotten");
+}
+
+#[test]
+fn lagging_server_shows_no_former_run_as_in_progress() {
+    let fixture = Fixture::new(Repeat::Never);
+    let others = others(&fixture.server);
+    let _ = others.run("a", |_| {
+        fixture.client.lag_until_next_write();
+        Ok::<_, Infallible>(())
+    });
+    let outcome = fixture.run("a").unwrap();
+    assert!(is_done(&outcome), "{outcome:?}");
+}
+
+#[test]
+fn key_is_forgotten_while_its_job_runs() {
+    let fixture = Fixture::new(Repeat::Never);
+    let others = others(&fixture.server);
+    let outcome = fixture.jobs.run("a", |guard| {
+        assert!(others.forget("a").unwrap());
+        assert!(!others.forget("a").unwrap());
+        assert_eq!(others.run("a", |_| Ok::<_, Infallible>(())).unwrap(), RunOutcome::InProgress);
+        Ok::<_, Infallible>(guard.is_owner())
+    });
+    assert_eq!(outcome.unwrap(), RunOutcome::Ran(true));
+    assert_eq!(run_elsewhere(&others), RunOutcome::Ran(()));
+}
+
+#[test]
+fn key_is_forgotten_after_the_lock_of_another_was_released() {
+    let fixture = Fixture::new(Repeat::Never);
+    assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+    let session = Session::from_client(fixture.server.connect(TIMEOUT)).unwrap();
+    let held = crate::BlockingWriteLock::new(&session, "/app/jobs/a").unwrap().lock().unwrap();
+    let jobs = fixture.jobs.clone();
+    let forgotten = in_background(move || jobs.forget("a"));
+    eventually("it waits for the lock", || fixture.server.children("/app/jobs/a").len() == 3);
+    assert!(fixture.server.exists("/app/jobs/a/done"));
+    drop(held);
+    assert!(next(&forgotten).unwrap());
+    assert!(!fixture.server.exists("/app/jobs/a"));
+}

@@ -14,7 +14,7 @@ use crate::client::{Acl, CreateMode, Names, Stat, ZkError, ZkResult};
 use crate::client::{EventSink, ZooKeeperClient};
 use crate::fake::{Effect, SimulatedClient, SimulatedZooKeeper};
 use crate::recoverable::RecoverableZooKeeper;
-use crate::{LockError, Result, RetryPolicy, Session};
+use crate::{LockError, LockResult as Result, RetryPolicy, Session};
 
 const DIR: &str = "/dir";
 const ZNODE: &str = "/dir/znode";

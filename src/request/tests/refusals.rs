@@ -45,20 +45,38 @@ fn refused_deletion_is_returned_and_retried_until_it_succeeds() {
 }
 
 #[test]
-fn refused_deletion_is_retried_after_a_reconnect() {
+fn refused_deletion_is_retried_in_its_time_whatever_reconnects_come() {
     let zk = SimulatedZooKeeper::new();
-    let fixture = Fixture::join(&zk);
-    // The fourth attempt would come only after four seconds.
-    for _ in 0..3 {
-        fixture.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+    let (client, runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+    for _ in 0..4 {
+        client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
     }
-    drop(fixture.blocking().lock().unwrap());
-    eventually("it is refused three times", || fixture.client.pending_faults() == 0);
-    let begun = Instant::now();
-    fixture.client.disconnect();
-    fixture.client.reconnect();
-    eventually("the znode is gone", || zk.children(DIR).is_empty());
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    drop(guard);
+    // The delays double.
+    for (refusals, half_seconds) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
+        for _ in 0..half_seconds {
+            assert_eq!(client.pending_faults(), 4 - refusals);
+            client.disconnect();
+            client.reconnect();
+            assert_eq!(client.pending_faults(), 4 - refusals);
+            assert_eq!(zk.children(DIR).len(), 1);
+            runtime.advance(Duration::from_millis(500));
+        }
+    }
+    assert!(zk.children(DIR).is_empty());
+}
+
+#[test]
+fn deletion_whose_reply_was_lost_is_retried_with_the_reconnect() {
+    let zk = SimulatedZooKeeper::new();
+    let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+    client.disconnect();
+    drop(guard);
+    assert_eq!(zk.children(DIR).len(), 1);
+    client.reconnect();
+    assert!(zk.children(DIR).is_empty());
 }
 
 #[test]
@@ -138,4 +156,42 @@ fn look_at_an_unreadable_znode_that_goes_leaves_no_watch() {
     fixture.blocking().lock().unwrap().unlock().unwrap();
     assert_eq!(fixture.client.pending_faults(), 0);
     eventually("no watch is left", || zk.watch_count() == 0);
+}
+
+#[test]
+fn all_who_wait_for_a_refused_request_get_the_same_error() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let fixture = Fixture::join(&zk);
+    let (lock, _calls) = fixture.listening();
+    let lock = Arc::new(lock);
+    let (other, second) = (Arc::clone(&lock), unbounded());
+    // The second thread comes while the first one's request is being created.
+    fixture.client.before_next(SimOperation::Create, move || {
+        let request = other.current().lock().clone().unwrap();
+        let (holders, waits) = (Arc::strong_count(&request), Arc::clone(&other));
+        let waiter = in_background(move || waits.lock().map_err(|error| error.to_string()));
+        eventually("it waits for the same request", || Arc::strong_count(&request) > holders);
+        second.0.send(waiter).unwrap();
+    });
+    fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
+    let error = lock.lock().unwrap_err();
+    assert!(error.is_access_denied(), "{error}");
+    let waiter = next(&second.1);
+    assert_eq!(next(&waiter), Err(error.to_string()));
+}
+
+#[test]
+fn owner_whose_look_is_refused_keeps_its_lock_and_looks_again() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let lock = fixture.blocking();
+    let result = lock.with_lock(|guard| {
+        fixture.client.fail_next(SimOperation::GetData, Effect::Before, ZkError::Other(-200));
+        eventually("the look is refused", || fixture.client.pending_faults() == 0);
+        zk.clear_log();
+        eventually("it looks again", || zk.calls(SimOperation::GetData) > 0);
+        guard.is_owner()
+    });
+    assert!(result.unwrap());
 }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+use crate::session::{FirstContact, Priority, Runtime};
+use crate::testing::{ManualRuntime, OnWorkers};
+
 #[test]
 fn call_fails_when_the_session_ends_at_any_step() {
     for operation in [SimOperation::Create, SimOperation::GetChildren, SimOperation::GetData] {
@@ -140,4 +143,82 @@ fn deletion_of_the_znode_leaves_no_lease() {
     zk.delete(guard.id());
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert_eq!(guard.lease_remaining(), Duration::ZERO);
+}
+
+/// The event of the deletion comes before anything else that shows the end of the session.
+#[test]
+fn deletion_seen_after_the_lease_ended_is_the_end_of_the_lease() {
+    let zk = SimulatedZooKeeper::new();
+    let timeout = Duration::from_secs(32);
+    for pause in [31, 33] {
+        let (client, runtime, session) = open_on_manual_runtime(&zk, timeout);
+        let fixture = Fixture { client, session };
+        let (lock, calls) = fixture.listening();
+        assert!(lock.lock().unwrap());
+        assert_eq!(next(&calls), Call::Acquired);
+        runtime.advance(Duration::from_millis(100));
+        runtime.suspend(Duration::from_secs(pause));
+        zk.delete(&lock.id().unwrap());
+        assert_eq!(next(&calls), Call::Lost(LossReason::LeaseExpired), "after {pause} s");
+    }
+}
+
+#[test]
+fn deletion_of_a_waiter_seen_after_the_session_ended_is_its_end() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    zk.create_sequential(DIR, "x-other-lock-", None);
+    let timeout = Duration::from_secs(32);
+    for (pause, reason) in [(10, LossReason::NodeDeleted), (33, LossReason::LeaseExpired)] {
+        let client = zk.connect(timeout);
+        let runtime = Arc::new(ManualRuntime::default());
+        let contact = FirstContact::by(runtime.now(), timeout, "the simulation");
+        let pipelined = OnWorkers::on_the_calling_thread(client.clone());
+        let session = Session::open(Ok(pipelined), runtime.clone(), None, contact).unwrap();
+        let fixture = Fixture { client, session };
+        let (lock, calls) = fixture.listening();
+        assert!(!lock.lock().unwrap());
+        runtime.suspend(Duration::from_secs(pause));
+        zk.delete(&lock.id().unwrap());
+        assert_eq!(next(&calls), Call::Dropped(reason), "after {pause} s");
+    }
+}
+
+#[test]
+fn nothing_is_logged_of_an_owner_in_a_session_that_has_ended() {
+    let zk = SimulatedZooKeeper::new();
+    let (client, runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let guard = Fixture { client: client.clone(), session }.blocking().lock().unwrap();
+    // The participants are notified of both when this job has ended.
+    let lines = logged(|| {
+        runtime.submit(
+            Priority::Other,
+            Box::new(move || {
+                client.disconnect();
+                client.expire_silently();
+                client.report_expiry();
+            }),
+        );
+    });
+    assert!(guard.loss().is_some());
+    assert!(lines.iter().any(|line| line.starts_with("lost ")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.starts_with("suspended ")), "{lines:?}");
+}
+
+#[test]
+fn removal_that_failed_is_logged_again_at_the_end_of_the_session() {
+    let zk = SimulatedZooKeeper::new();
+    let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let fixture = Fixture { client, session };
+    let guard = fixture.blocking().lock().unwrap();
+    let lines = logged(|| {
+        fixture.client.disconnect();
+        drop(guard);
+        fixture.client.expire_silently();
+        fixture.client.report_expiry();
+    });
+    let of_removal: Vec<_> = lines.iter().filter(|line| line.contains("remove")).collect();
+    let [failed, ended] = of_removal.as_slice() else { panic!("{lines:?}") };
+    assert!(failed.starts_with("cannot remove "), "{failed}");
+    assert!(ended.ends_with("is removed with its session"), "{ended}");
 }

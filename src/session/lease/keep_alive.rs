@@ -1,8 +1,8 @@
 //! When a lease needs requests to keep it from ending.
 //!
 //! A *keep-alive* is a read and a write after it. Where the client reports its pings, none is due
-//! while no lock is held: the lease lapses, and the first write of the next request proves it again,
-//! because it confirms the last pings that are old enough.
+//! while no lock is held, and none after a reconnect: the lease lapses, and the first write of the
+//! next request proves it again, because it confirms the last pings that are old enough.
 //!
 //! While a lock is held, a keep-alive is due one period P after the last answered write was sent,
 //! and after the older request of the newest pair was sent. So, but for round trips,
@@ -56,12 +56,12 @@ impl Lease {
     /// When a request is due to keep the lease from ending, on a connection that wants to be left
     /// alone for `quiet`.
     pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
+        if !self.is_kept_proven() {
+            return Moment::from_nanos(u64::MAX);
+        }
         if self.last_write.is_none() {
             // Nothing is proven on this connection.
             return Moment::from_nanos(0);
-        }
-        if !self.is_kept_proven() {
-            return Moment::from_nanos(u64::MAX);
         }
         if quiet.is_zero() {
             return self.next_period();
@@ -95,7 +95,7 @@ impl Lease {
             true => self.unconfirmed.back().map_or(never, |pair| pair.sent),
             false => write,
         };
-        let least = write.after(self.counting_timeout() / MIN_PERIOD_DIVISOR);
+        let least = write.after(self.granted.session_timeout / MIN_PERIOD_DIVISOR);
         let due = write.min(touched).after(self.period()).max(least);
         let spared = self.owned_since.after(self.period());
         let may_wait = spared.after(self.outage() / 2) <= self.current.end();
@@ -115,7 +115,7 @@ impl Lease {
         let spare = self.span().saturating_sub(self.granted.report_delay);
         let (part, whole) = OUTAGE;
         let (part_of_spare, whole_spare) = MAX_OUTAGE_OF_SPARE;
-        (self.counting_timeout() / whole * part).min(spare / whole_spare * part_of_spare)
+        (self.granted.session_timeout / whole * part).min(spare / whole_spare * part_of_spare)
     }
 
     // ---- on a connection that wants to be left alone
@@ -132,7 +132,7 @@ impl Lease {
     }
 
     fn slack(&self) -> Duration {
-        self.counting_timeout() / SLACK_DIVISOR
+        self.granted.session_timeout / SLACK_DIVISOR
     }
 
     /// Asks for a confirmation of the newest pair that can be confirmed before the lease ends;

@@ -74,7 +74,7 @@ impl Core {
 
     /// Does what is due (a keep-alive, notifying owners that their lease has ended, giving the
     /// session up) and schedules the next tick.
-    pub(super) fn tick(self: &Arc<Self>) {
+    pub(crate) fn tick(self: &Arc<Self>) {
         let due = self.update(|status, now| self.take_what_is_due(status, now));
         match due {
             Due::Nothing => {}

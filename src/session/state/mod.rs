@@ -148,21 +148,25 @@ impl Core {
     }
 
     fn on_connect(self: &Arc<Self>, granted: Granted, at: Moment) {
-        let (has_ended, epochs_end) =
+        let (has_ended, (epochs_end, must_look)) =
             self.update(|status, _now| (status.has_ended(), status.connected(granted, at)));
         self.check_leases_at(epochs_end);
-        if has_ended {
-            // Only deletions on a session that outlives us are left; no proof is needed for those.
-            self.notify_all_participants(Notification::Reconnected);
-        } else {
+        if !has_ended {
             self.report_contact();
-            // The proof that this makes due wakes the participants when it has come.
+            // A proof that this makes due wakes the participants when it has come.
             self.tick();
+        }
+        if must_look {
+            self.notify_all_participants(Notification::Reconnected);
         }
     }
 
     fn on_taken_up(self: &Arc<Self>, session_timeout: Duration, at: Moment) {
-        let epochs_end = self.update(|status, _now| status.taken_up(session_timeout, at));
+        let epochs_end = self.update(|status, now| {
+            let epochs_end = status.taken_up(session_timeout, at);
+            self.schedule_next_tick(status, now);
+            epochs_end
+        });
         self.check_leases_at(epochs_end);
     }
 

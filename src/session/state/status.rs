@@ -15,7 +15,7 @@
 //! |---|---|---|---|
 //! | `NotYet` | `Present` | | |
 //! | `Present` | | `Lost` | |
-//! | `Lost` | `Regained`: a proof is due at once | | |
+//! | `Lost` | `Regained`: a proof is due at once; or `Present` on a session that owns nothing: every participant looks again | | |
 //! | `Regained` | | `Lost` | `Present`: every participant looks again |
 //!
 //! The two are independent: a session that lingers deletes its znodes after a reconnect. Both
@@ -24,12 +24,13 @@
 //!
 //! | `Life` | `Contact` | last answered request | `SessionState` |
 //! |---|---|---|---|
-//! | `Open` | `Present`, `Regained` | sent less than 31/32 of the session timeout ago | `Connected` |
+//! | `Open` | `Present`, `Regained` | less than 31/32 of the session timeout ago | `Connected` |
 //! | `Open` | any | otherwise | `Suspended` |
 //! | any other | any | any | `Lost` |
 //!
-//! Only a write counts while a lock is held, or where the client does not report its pings.
-//! Otherwise a read or a ping counts too, once a write was answered on the connection.
+//! Only a write on the present connection counts, from its sending, while a lock is held, where the
+//! client does not report its pings, and until the first one is answered. Otherwise every sign of the
+//! server counts, a reconnect too.
 
 use std::convert::Infallible;
 use std::mem;
@@ -157,23 +158,31 @@ impl Status {
     }
 
     /// Contact has begun. Returns the moment at which former leases end now, if that may be earlier
-    /// than before.
-    pub(super) fn connected(&mut self, granted: Granted, now: Moment) -> Option<Moment> {
+    /// than before, and whether the participants must look again.
+    ///
+    /// Owners need a proof before they look. Nobody else does: so a session that owns nothing writes
+    /// nothing because of a reconnect.
+    pub(super) fn connected(&mut self, granted: Granted, now: Moment) -> (Option<Moment>, bool) {
+        let mut must_look = self.has_ended();
         let (contact, taken_up_after) = match self.contact {
             Contact::NotYet { opened_after } => (Contact::Present, opened_after),
             Contact::Present => (Contact::Present, None),
-            Contact::Lost { at } => (Contact::Regained, Some(at)),
+            Contact::Lost { at } if self.lease.is_kept_proven() => (Contact::Regained, Some(at)),
+            Contact::Lost { at } => {
+                must_look = true;
+                (Contact::Present, Some(at))
+            }
             Contact::Regained => (Contact::Regained, None),
         };
         self.contact = contact;
-        self.lease.connected(granted, taken_up_after, now)
+        (self.lease.connected(granted, taken_up_after, now), must_look)
     }
 
     /// A server has taken up the session again, and does not serve it yet. Returns as
     /// [`connected`](Status::connected).
     pub(super) fn taken_up(&mut self, session_timeout: Duration, now: Moment) -> Option<Moment> {
         let after = if let Contact::Lost { at } = self.contact { at } else { now };
-        self.lease.taken_up(session_timeout, after)
+        self.lease.taken_up(session_timeout, after, now)
     }
 
     /// Contact was lost. Returns the lease that was current until now; `None` when there was no

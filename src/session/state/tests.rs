@@ -211,19 +211,20 @@ fn session_that_opened_slowly_is_not_suspended() {
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 #[test]
-fn grant_of_a_reconnect_bounds_the_leases_after_it() {
-    for timeout in [TIMEOUT / 2, 2 * TIMEOUT] {
+fn grant_of_a_reconnect_shortens_the_leases_after_it_and_lengthens_none() {
+    for (timeout, counts) in [(TIMEOUT / 2, TIMEOUT / 2), (2 * TIMEOUT, TIMEOUT)] {
         let zookeeper = SimulatedZooKeeper::new();
         let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
         client.disconnect();
         client.grant(Granted::new(timeout).with_report_delay(Duration::ZERO));
         client.reconnect();
         for _ in 0..8 {
-            runtime.advance(timeout / 4);
+            runtime.advance(counts / 4);
         }
+        assert_eq!(session.session_timeout(), counts);
         let core = session.core();
         let lease = core.epoch_on(core.connection()).unwrap().end().since(runtime.now());
-        assert!(timeout / 2 < lease && lease <= timeout, "{lease:?} of {timeout:?}");
+        assert!(counts / 2 < lease && lease <= counts, "{lease:?} of {counts:?}");
     }
 }
 

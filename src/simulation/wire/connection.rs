@@ -76,7 +76,7 @@ impl SimulatedConnection {
     }
 
     /// Blocks until the session is open, for at most the session timeout.
-    pub(in crate::simulation) fn wait_for_contact(&self) -> crate::Result<()> {
+    pub(in crate::simulation) fn wait_for_contact(&self) -> crate::LockResult<()> {
         let deadline = self.world.now().after(self.requested);
         self.wait_for(|endpoint| endpoint.contact != Contact::Disconnected || endpoint.has_ended, deadline);
         match self.contact() {

@@ -55,7 +55,7 @@ impl Watched {
 pub(super) struct Ledger {
     /// Zero until a server has opened the session.
     pub(super) session: i64,
-    /// What the last server granted.
+    /// The shortest session timeout that was granted to the session.
     pub(super) granted: Duration,
     /// The highest transaction of a reply to an ordinary request.
     pub(super) zxid: i64,
@@ -88,7 +88,10 @@ impl Ledger {
     /// Takes up a frame. Returns whether the client must leave the connection.
     pub(super) fn take_up(&mut self, meaning: Meaning) -> bool {
         match meaning {
-            Meaning::Served { session, granted } => (self.session, self.granted) = (session, granted),
+            Meaning::Served { session, granted } => {
+                let is_new = std::mem::replace(&mut self.session, session) != session;
+                self.granted = if is_new { granted } else { granted.min(self.granted) };
+            }
             Meaning::Reply { zxid, watch } => {
                 self.zxid = self.zxid.max(zxid);
                 self.seen_zxid = self.seen_zxid.max(zxid);

@@ -40,7 +40,7 @@ use self::ensemble::Mode;
 use self::server::Front;
 pub(super) use self::session::Wired;
 use super::world::{ClientState, State, World};
-use crate::client::{ClientEvent, Granted};
+use crate::client::ClientEvent;
 use crate::connection::machine::{Action, Event};
 use crate::session::Moment;
 
@@ -288,12 +288,12 @@ impl World {
             return Work::Nothing;
         }
         let event = match event {
-            Event::Connected { session_timeout, .. } => {
-                if session_timeout != endpoint.ledger.granted {
+            Event::Connected { granted, .. } => {
+                if granted.session_timeout != endpoint.ledger.granted {
                     self.fail(format!("client {number} reports another session timeout than was granted"));
                 }
                 endpoint.contact = Contact::Connected;
-                endpoint.granted = Granted::new(session_timeout);
+                endpoint.granted = granted;
                 let mut state = self.state();
                 let client = &mut state.clients[number];
                 client.wired_mut().reported = endpoint.ledger.granted;

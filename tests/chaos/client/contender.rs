@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::{LockError, Session};
+use zookeeper_recipes_lock::{LockError, RecoverableZooKeeper, Session};
 
 use super::journal::Journal;
 use super::keeper::Keeper;
 use super::listening::Listening;
 use super::orders::{Conductor, Orders, Stage};
+use super::state;
 use crate::plan::{LOCKS, SEMAPHORE, THREADS};
 use crate::random::Random;
 
@@ -24,6 +25,8 @@ pub struct Contender {
     pub(super) thread: usize,
     /// The number of this thread's holds.
     pub(super) holds: u64,
+    /// Calls on the session of the present hold.
+    pub(super) state: Option<RecoverableZooKeeper>,
     settled: u64,
     keeper: Arc<Keeper>,
     register: BufReader<UnixStream>,
@@ -46,6 +49,7 @@ impl Contender {
             index: orders.index,
             thread,
             holds: 0,
+            state: None,
             settled: 0,
             keeper,
             conductor,
@@ -63,6 +67,7 @@ impl Contender {
             }
         }
         self.listening.forget();
+        self.state = None;
     }
 
     /// Acquires each lock once.
@@ -105,6 +110,7 @@ impl Contender {
 
     /// Waits for a lock and holds it. Returns whether it was seen to be owned.
     fn acquire(&mut self, session: &Session, lock: usize, time_limit: Option<Duration>) -> bool {
+        self.state = Some(state::on(session));
         if lock == SEMAPHORE {
             return self.acquire_permit(session, time_limit);
         }
@@ -117,7 +123,10 @@ impl Contender {
             0..=4 => self.acquire_reading(session, lock, time_limit),
             5..=7 => self.acquire_writing(session, lock, time_limit),
             8..=11 => match self.keeper.cohort_lock(lock) {
-                Some(cohort) => self.acquire_in_cohort(&cohort, lock, time_limit),
+                Some((session, cohort)) => {
+                    self.state = Some(state::on(&session));
+                    self.acquire_in_cohort(&cohort, lock, time_limit)
+                }
                 None => false,
             },
             _ => self.acquire_blocking(session, lock, time_limit),

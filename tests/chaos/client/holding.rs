@@ -35,7 +35,7 @@ pub trait Held: Sync {
 /// A hold in progress, and what its owner has seen so far.
 pub struct Holding {
     pub(super) lock: usize,
-    sequence: i32,
+    pub(super) sequence: i32,
     token: Option<i64>,
     manner: Manner,
     /// The limit of a prolonged hold that ends in a downgrade.
@@ -61,7 +61,7 @@ impl Contender {
     pub(super) fn hold(&mut self, lock: usize, held: &dyn Held) -> bool {
         let Some(mut holding) = self.begin(lock, held) else { return false };
         self.observe(&mut holding, held);
-        self.end(&holding, held);
+        self.end(&mut holding, held);
         true
     }
 
@@ -84,6 +84,7 @@ impl Contender {
         let (manner, token, max_prolonged) = (self.manner(lock), None, None);
         let mut holding =
             Holding { lock, sequence, token, manner, max_prolonged, last: first, looks: 1, lost: false };
+        self.read_state(held, &mut holding);
         if !holding.manner.quiet {
             holding.token = self.token(held, &mut holding);
         }
@@ -110,8 +111,9 @@ impl Contender {
     }
 
     /// Called before the lock is released.
-    pub(super) fn end(&mut self, holding: &Holding, held: &dyn Held) {
+    pub(super) fn end(&mut self, holding: &mut Holding, held: &dyn Held) {
         self.conductor.stop_prolonging(self.thread);
+        self.write_state(held, holding);
         if !holding.lost {
             return self.note_end(holding, "released");
         }
@@ -188,21 +190,29 @@ impl Contender {
         }
     }
 
-    /// Requests the fencing token, which may block as long as the servers are silent, and keeps
-    /// calling `is_owner` meanwhile.
-    fn token(&self, held: &dyn Held, holding: &mut Holding) -> Option<i64> {
-        let answer = thread::scope(|scope| {
-            let asked = thread::Builder::new().name("chaos-token".to_owned());
-            let asked = asked.spawn_scoped(scope, || held.fencing_token()).expect("a thread can be started");
-            while !asked.is_finished() {
+    /// Makes a call, which may block as long as the servers are silent, and keeps calling `is_owner`
+    /// meanwhile.
+    pub(super) fn meanwhile<T: Send>(
+        &self,
+        held: &dyn Held,
+        holding: &mut Holding,
+        call: impl FnOnce() -> T + Send,
+    ) -> T {
+        thread::scope(|scope| {
+            let calling = thread::Builder::new().name("chaos-call".to_owned());
+            let calling = calling.spawn_scoped(scope, call).expect("a thread can be started");
+            while !calling.is_finished() {
                 if !holding.lost {
                     self.look(held, holding);
                 }
                 thread::sleep(LOOK);
             }
-            asked.join().expect("it never panics")
-        });
-        match answer? {
+            calling.join().expect("it never panics")
+        })
+    }
+
+    fn token(&self, held: &dyn Held, holding: &mut Holding) -> Option<i64> {
+        match self.meanwhile(held, holding, || held.fencing_token())? {
             Ok(token) => Some(token),
             Err(error) => {
                 self.note(&format!("no-token error={}", class_of(&error)));

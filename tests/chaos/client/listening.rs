@@ -11,6 +11,7 @@ use zookeeper_recipes_lock::{LockError, LockListener, LossReason, Session, Sessi
 use super::contender::{Contender, class_of};
 use super::holding::Held;
 use super::journal::Journal;
+use super::state;
 use crate::plan::LOCKS;
 
 /// The locks of one thread, reused as long as their session lives.
@@ -59,6 +60,7 @@ impl Contender {
         time_limit: Option<Duration>,
     ) -> bool {
         let elected = self.listening.take(session, lock);
+        self.state = Some(state::on(&elected.session));
         self.note_wait("listen", lock, None);
         let owned = match elected.wait(time_limit) {
             Ok(true) => self.hold(lock, &elected),

@@ -12,6 +12,7 @@ mod listening;
 mod orders;
 mod permits;
 mod sharing;
+mod state;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -51,9 +51,10 @@ impl Contender {
         writing.max_prolonged = downgrades.then(|| self.random.millis(1..1_500));
         self.observe(&mut writing, &*guard);
         if !downgrades {
-            self.end(&writing, &*guard);
+            self.end(&mut writing, &*guard);
             self.release(guard, WriteGuard::unlock);
         } else {
+            self.write_state(&*guard, &mut writing);
             self.downgrade(writing, guard);
         }
         true
@@ -79,7 +80,7 @@ impl Contender {
                     self.note(&format!("violation kind=owner-not-owner lock={lock}"));
                 }
                 self.observe(&mut writing, &*guard);
-                self.end(&writing, &*guard);
+                self.end(&mut writing, &*guard);
                 self.release(guard, WriteGuard::unlock);
             }
         }

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use zookeeper::{ZkError, ZooKeeper};
+use zookeeper::{Acl, CreateMode, ZkError, ZooKeeper};
 
-use crate::plan::{LOCKS, SEMAPHORE, SERVERS};
+use crate::plan::{LOCKS, SEMAPHORE, SERVERS, state_of};
 use crate::support::ensemble::Ensemble;
 use crate::support::wait::{deadline, holds_within};
 
@@ -73,6 +73,16 @@ impl fmt::Display for Leftovers {
             self.sessions,
             said.sum::<usize>()
         )
+    }
+}
+
+/// Creates what the owners read and replace.
+pub fn create_states(ensemble: &Ensemble) {
+    let observer = connect(ensemble);
+    for lock in 0..SEMAPHORE {
+        let acl = Acl::open_unsafe().clone();
+        let created = observer.create(&state_of(lock), Vec::new(), acl, CreateMode::Persistent);
+        created.expect("the servers are up");
     }
 }
 

@@ -88,7 +88,10 @@ fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Vec<String>
     // The checker and the register go by the numbers of the requests. They would start again in a new
     // directory, if the servers deleted an empty one.
     let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
-    let ensemble = Ensemble::with(SERVERS, &ServerOptions { jvm_flags, ..ServerOptions::default() });
+    let max_session_timeout_ms = SESSION_TIMEOUT.as_millis() as u64;
+    let options = ServerOptions { jvm_flags, max_session_timeout_ms, ..ServerOptions::default() };
+    let ensemble = Ensemble::with(SERVERS, &options);
+    leftovers::create_states(&ensemble);
     let namespaces = plan.namespaces.then(|| Namespaces::make(CLIENTS)).flatten();
     println!(
         "{SERVERS} servers, {CLIENTS} clients of {THREADS} threads, {} locks, a semaphore of {PERMITS} permits, session timeout {SESSION_TIMEOUT:?}; partitions: {}",
@@ -212,6 +215,7 @@ impl Run {
         };
         complain("overlaps", &findings.overlaps);
         complain("permits beyond the last", &findings.crowds);
+        complain("owners that read a state from before their predecessor's last write", &findings.stale);
         complain("owners out of order", &findings.disorders);
         complain("refused writes of threads that reported ownership", &history.believing);
         complain("writes on which sequence number and fencing token disagree", &accounts.2);
@@ -240,6 +244,7 @@ fn verdicts(
         "promises\n  \
          overlaps                       {}\n  \
          permits beyond the last        {}\n  \
+         stale reads of owners          {}\n  \
          owners out of order            {}\n  \
          refused writes of owners       {believing}\n  \
          sequence against token         {}\n  \
@@ -251,6 +256,7 @@ fn verdicts(
          register: {written} writes accepted; {refused} refused, of these {} late ones of former owners",
         findings.overlaps.len(),
         findings.crowds.len(),
+        findings.stale.len(),
         findings.disorders.len(),
         contradictions.len(),
         findings.late_returns.len(),

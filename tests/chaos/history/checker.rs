@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::sight::Sight;
-use super::{Actor, History, Hold, HoldEnd, Outcome, Stall, Wait};
+use super::{Access, Actor, History, Hold, HoldEnd, Outcome, Stall, Wait};
 use crate::clock::seconds;
 use crate::plan::{LATENESS, LOCKS, PERMITS, SEMAPHORE};
 use crate::support::wait::scaled;
@@ -16,6 +16,8 @@ pub struct Findings {
     /// More holders of the semaphore than permits.
     pub crowds: Vec<String>,
     pub disorders: Vec<String>,
+    /// Owners that read a state from before the last write of a predecessor.
+    pub stale: Vec<String>,
     pub late_returns: Vec<String>,
     /// The maximum time by which a call returned after its deadline, in seconds.
     pub latest: f64,
@@ -27,6 +29,7 @@ pub fn check(history: &History, begin: u64) -> Findings {
         let holds = history.holds_of(lock);
         findings.overlaps.extend(overlaps(&holds, begin));
         findings.disorders.extend(disorders(&holds, begin));
+        findings.stale.extend(stale_reads(&history.accesses_of(lock), begin));
     }
     let permits = history.holds_of(SEMAPHORE);
     findings.crowds.extend(crowds(&permits, PERMITS, begin));
@@ -130,6 +133,34 @@ fn disorders(holds: &[&Hold], begin: u64) -> Vec<String> {
     found
 }
 
+/// An owner has read a state that is older than one which an earlier owner left. The earlier one was
+/// an owner after its write, so it wrote before its release. The accesses are ordered by the requests.
+fn stale_reads(accesses: &[&Access], begin: u64) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut last: Option<&Access> = None;
+    for owner in accesses.chunk_by(|one, other| one.sequence == other.sequence) {
+        let reads = owner.iter().filter(|access| !access.is_write);
+        for (read, last) in reads.filter_map(|read| Some((read, last.filter(|last| last.zxid > read.zxid)?)))
+        {
+            let (one, two) = (read.describe(begin), last.describe(begin));
+            found.push(format!("{one} after {two}: lock {}", read.lock));
+        }
+        let writes = owner.iter().copied().filter(|access| access.is_write);
+        last = last.into_iter().chain(writes).max_by_key(|write| write.zxid);
+    }
+    found
+}
+
+impl Access {
+    fn describe(&self, begin: u64) -> String {
+        let Actor { client, incarnation, thread } = self.actor;
+        let (what, at) =
+            (if self.is_write { "left" } else { "read" }, seconds(self.at.saturating_sub(begin)));
+        let Access { sequence, zxid, .. } = self;
+        format!("client {client}.{incarnation} thread {thread} with {sequence} {what} {zxid:#x} at {at:.6} s")
+    }
+}
+
 /// How many of these are proven to hold a permit when another one is, itself included.
 pub fn at_once(holds: &[&Hold], other: &Hold) -> usize {
     let moment = other.proven().0;
@@ -229,6 +260,23 @@ pub fn check_the_checker() {
     assert_eq!(count(&[first.clone(), second.clone(), third]), (0, 0));
     assert_eq!(count(&[first.clone(), second.clone(), early]), (1, 1));
     assert_eq!(count(&[first, permit(3, (12, 13), (15, 16)), second]), (0, 1));
+
+    let access = |sequence, is_write, zxid| Access {
+        actor: Actor { client: 0, incarnation: 1, thread: 0 },
+        lock: 0,
+        sequence,
+        is_write,
+        zxid,
+        at: 0,
+    };
+    let count = |accesses: &[Access]| stale_reads(&accesses.iter().collect::<Vec<_>>(), 0).len();
+    // Each owner reads what the former one left; one that wrote nothing lies in between.
+    let (first, second) = ([access(1, false, 3), access(1, true, 7)], [access(2, false, 7)]);
+    let third = [access(3, false, 7), access(3, true, 9), access(3, false, 9)];
+    assert_eq!(count(&[first.clone().as_slice(), &second, &third].concat()), 0);
+    // One reads what its predecessor replaced, or the one before that.
+    assert_eq!(count(&[first.clone().as_slice(), &[access(2, false, 3)]].concat()), 1);
+    assert_eq!(count(&[first.as_slice(), &second, &[access(3, false, 3)]].concat()), 1);
 
     let wait = |time_limit, outcome| Wait {
         actor: Actor { client: 2, incarnation: 1, thread: 0 },

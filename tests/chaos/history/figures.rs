@@ -30,6 +30,9 @@ pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
     );
     let all_held = permits.iter().filter(|hold| at_once(&permits, hold) == PERMITS).count();
     let _ = writeln!(text, "  permits: {}; all {PERMITS} held: {all_held} times", permits.len());
+    let writes = history.accesses.iter().filter(|access| access.is_write).count();
+    let reads = history.accesses.len() - writes;
+    let _ = writeln!(text, "  state in the tree: {reads} times read by owners, {writes} times replaced");
     let _ = writeln!(text, "  client processes started: {starts}");
 
     let mut ends = BTreeMap::new();

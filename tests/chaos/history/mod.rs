@@ -82,12 +82,26 @@ pub struct Stall {
     pub ended: u64,
 }
 
+/// An access of an owner to the state beside its lock.
+#[derive(Clone, Debug)]
+pub struct Access {
+    pub actor: Actor,
+    pub lock: usize,
+    /// That of the owner's request.
+    pub sequence: i32,
+    pub is_write: bool,
+    /// The transaction that wrote the state which was read or left.
+    pub zxid: i64,
+    pub at: u64,
+}
+
 /// Everything in the clients' journals.
 #[derive(Debug, Default)]
 pub struct History {
     pub holds: Vec<Hold>,
     pub waits: Vec<Wait>,
     pub stalls: Vec<Stall>,
+    pub accesses: Vec<Access>,
     /// The errors of waits and of attempts to connect, and other remarks, by name.
     pub remarks: HashMap<String, usize>,
     /// Writes that the register refused although their sender reported ownership, and others.
@@ -130,6 +144,13 @@ impl History {
     /// Ordered by their start.
     pub fn holds_of(&self, lock: usize) -> Vec<&Hold> {
         self.holds.iter().filter(|hold| hold.lock == lock).collect()
+    }
+
+    /// Ordered by the requests of the owners.
+    pub fn accesses_of(&self, lock: usize) -> Vec<&Access> {
+        let mut accesses: Vec<_> = self.accesses.iter().filter(|access| access.lock == lock).collect();
+        accesses.sort_by_key(|access| access.sequence);
+        accesses
     }
 }
 
@@ -190,7 +211,7 @@ impl Reader<'_> {
             "refused" => self.history.late += 1,
             "connected" | "closed" => self.remark(line.event.to_owned()),
             "reported" => self.remark(format!("lost {}", line.text("reason"))),
-            "unreachable" | "no-token" | "no-downgrade" => {
+            "unreachable" | "no-token" | "no-downgrade" | "no-state" => {
                 self.remark(format!("{} {}", line.event, line.text("error")));
             }
             _ => {}
@@ -213,6 +234,14 @@ impl Reader<'_> {
                 let hold = Hold { actor, lock, waited_since, sequence, shares, first, last, end };
                 state.hold = line.number("hold").map(|number| (number, hold));
                 self.end_wait(thread, line.time, Outcome::Acquired);
+            }
+            "read-state" | "wrote-state" => {
+                let lock = line.number("lock").unwrap_or_default();
+                let (sequence, zxid) = (line.number("sequence"), line.number("zxid"));
+                let (is_write, at) = (line.event == "wrote-state", line.time);
+                if let (Some(sequence), Some(zxid)) = (sequence, zxid) {
+                    self.history.accesses.push(Access { actor, lock, sequence, is_write, zxid, at });
+                }
             }
             "released" => self.end_hold(thread, line, HoldEnd::Released { at: line.time }),
             "downgraded" => self.end_hold(thread, line, HoldEnd::Downgraded),

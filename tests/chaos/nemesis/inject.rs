@@ -1,6 +1,7 @@
 //! One fault: its start, its length, and its end.
 
 use std::convert::Infallible;
+use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -9,7 +10,9 @@ use super::World;
 use super::record::{Fault, Record, Target};
 use crate::clock;
 use crate::network::Direction;
+use crate::plan::{RAISED_TIMEOUT, SESSION_TIMEOUT};
 use crate::random::Random;
+use crate::support::ensemble::Ensemble;
 
 /// How long to wait for a client to hold a lock. Then the fault is injected anyway.
 const PROLONG_LIMIT: Duration = Duration::from_millis(1_500);
@@ -26,7 +29,8 @@ pub struct Injection {
 impl Injection {
     pub fn new(fault: Fault, target: Target, random: &mut Random) -> Injection {
         let range = match fault {
-            Fault::ServerKilled => 300..3_000,
+            Fault::ServerKilled | Fault::HandoverKilled => 300..3_000,
+            Fault::TimeoutRaised => 1_000..5_000,
             Fault::ServerStopped => 500..7_000,
             Fault::QuorumStopped => 500..2_500,
             Fault::ClientKilled => 100..1_500,
@@ -54,7 +58,7 @@ impl Injection {
         }
         let began = clock::now();
         match self.target {
-            Target::Server(server) => self.inject_into_server(world, server, wait),
+            Target::Server(server) => self.inject_into_server(world, server, owner, wait),
             Target::AllBut(server) => {
                 let others: Vec<_> = (0..world.ensemble.size()).filter(|other| *other != server).collect();
                 others.iter().for_each(|other| world.ensemble.pause(*other));
@@ -69,16 +73,43 @@ impl Injection {
         Record { fault: self.fault, target: self.target, began, ended: clock::now() }
     }
 
-    fn inject_into_server(&self, world: &World, server: usize, wait: impl FnOnce()) {
-        if self.fault == Fault::ServerKilled {
-            world.ensemble.kill(server);
-            wait();
-            world.ensemble.restart(server);
-        } else {
-            world.ensemble.pause(server);
-            wait();
-            world.ensemble.resume(server);
+    fn inject_into_server(&self, world: &World, server: usize, owner: usize, wait: impl FnOnce()) {
+        let ensemble = &world.ensemble;
+        match self.fault {
+            Fault::ServerKilled => {
+                ensemble.kill(server);
+                wait();
+                ensemble.restart(server);
+            }
+            Fault::HandoverKilled => {
+                self.kill_at_a_handover(world, server, owner);
+                wait();
+                ensemble.restart(server);
+            }
+            Fault::TimeoutRaised => {
+                restart_under(ensemble, server, [SESSION_TIMEOUT, RAISED_TIMEOUT]);
+                wait();
+                restart_under(ensemble, server, [RAISED_TIMEOUT, SESSION_TIMEOUT]);
+            }
+            _ => {
+                ensemble.pause(server);
+                wait();
+                ensemble.resume(server);
+            }
         }
+    }
+
+    /// Lets an owner release, and kills a server while its clients learn of it. Another server has
+    /// applied nothing of that when these clients come to it.
+    fn kill_at_a_handover(&self, world: &World, server: usize, owner: usize) {
+        let ensemble = &world.ensemble;
+        let mut others = (0..ensemble.size()).filter(|other| *other != server);
+        let late = others.find(|other| ensemble.mode(*other).as_deref() != Some("leader"));
+        late.inspect(|late| ensemble.pause(*late));
+        world.register.end_prolonging(owner);
+        thread::sleep(self.length / 100);
+        ensemble.kill(server);
+        late.inspect(|late| ensemble.resume(*late));
     }
 
     fn inject_into_client(&self, world: &World, client: usize, wait: impl FnOnce()) {
@@ -109,4 +140,12 @@ impl Injection {
         }
         link.restore();
     }
+}
+
+/// Restarts a server with another limit of session timeouts.
+fn restart_under(ensemble: &Ensemble, server: usize, limits: [Duration; 2]) {
+    let [former, next] = limits.map(|limit| format!("maxSessionTimeout={}", limit.as_millis()));
+    ensemble.kill(server);
+    ensemble.node(server).reconfigure(&former, &next);
+    ensemble.restart(server);
 }

@@ -6,6 +6,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
     ServerKilled,
+    HandoverKilled,
+    TimeoutRaised,
     ServerStopped,
     QuorumStopped,
     ClientKilled,
@@ -21,8 +23,10 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 13] = [
+    pub const ALL: [Fault; 15] = [
         Fault::ServerKilled,
+        Fault::HandoverKilled,
+        Fault::TimeoutRaised,
         Fault::ServerStopped,
         Fault::QuorumStopped,
         Fault::ClientKilled,
@@ -40,6 +44,8 @@ impl Fault {
     pub fn name(self) -> &'static str {
         match self {
             Fault::ServerKilled => "server killed (SIGKILL), restarted",
+            Fault::HandoverKilled => "server killed at a hand-over",
+            Fault::TimeoutRaised => "server restarted, longer timeouts",
             Fault::ServerStopped => "server stopped (SIGSTOP)",
             Fault::QuorumStopped => "two servers stopped: no quorum",
             Fault::ClientKilled => "client killed (SIGKILL), restarted",
@@ -58,7 +64,8 @@ impl Fault {
     /// A label for the picture.
     pub fn label(self) -> &'static str {
         match self {
-            Fault::ServerKilled | Fault::ClientKilled => "kill -9",
+            Fault::ServerKilled | Fault::HandoverKilled | Fault::ClientKilled => "kill -9",
+            Fault::TimeoutRaised => "timeout",
             Fault::ServerStopped | Fault::ClientStopped | Fault::ClientStoppedLong => "stop",
             Fault::QuorumStopped => "no quorum",
             Fault::Partition | Fault::PartitionLong => "partition",
@@ -75,6 +82,8 @@ impl Fault {
         matches!(
             self,
             Fault::ServerKilled
+                | Fault::HandoverKilled
+                | Fault::TimeoutRaised
                 | Fault::ServerStopped
                 | Fault::QuorumStopped
                 | Fault::ClientKilled
@@ -88,6 +97,7 @@ impl Fault {
         matches!(
             self,
             Fault::ServerStopped
+                | Fault::HandoverKilled
                 | Fault::ClientKilled
                 | Fault::ClientStoppedLong
                 | Fault::PartitionLong
@@ -100,7 +110,10 @@ impl Fault {
     }
 
     pub fn is_a_kill(self) -> bool {
-        matches!(self, Fault::ServerKilled | Fault::ClientKilled)
+        matches!(
+            self,
+            Fault::ServerKilled | Fault::HandoverKilled | Fault::TimeoutRaised | Fault::ClientKilled
+        )
     }
 }
 

@@ -107,8 +107,9 @@ impl Findings {
         if longest > connection.max_tick {
             let (longest, assumed) = (show_duration(longest), show_duration(connection.max_tick));
             self.warn(format!(
-                "a tick lasts {longest}, and clients take {assumed} for the longest: set max_tick there, or two owners \
-                 are possible when a server dies"
+                "a tick lasts {longest}, and clients take {assumed} for the longest: run zklock with --max-tick \
+                 {longest}, and set SessionBuilder::max_tick in the other programs, or two owners are possible when a \
+                 server dies"
             ));
         }
     }
@@ -155,15 +156,14 @@ impl Findings {
             Some(LockKind::Permit) => format!("{dir}: permits held or waited for {}", queue.len()),
             _ => format!("{dir}: owners {owners}, waiters {}", queue.len() - owners),
         });
-        let removable = LockDirectory::new(session, dir)?.expired(Duration::ZERO)?;
-        for request in queue.iter().filter(|request| request.is_persistent) {
-            let remedy =
-                if removable.contains(request) { "'zklock reap' deletes it" } else { "delete it by hand" };
-            let line = queue::line(request);
-            let path = &request.path;
-            self.warn(format!("{path} is persistent and blocks the queue behind it ({line}): {remedy}"));
+        for obstacle in queue.iter().filter_map(queue::obstacle) {
+            self.warn(obstacle);
         }
-        for request in queue.iter().filter(|request| request.kind == LockKind::Other) {
+        if let Some(warning) = queue::mixed_names(&LockDirectory::new(session, dir)?)? {
+            self.warn(format!("{dir}: {warning}"));
+        }
+        let is_unknown = |request: &&LockInfo| request.kind == LockKind::Other && !request.is_persistent;
+        for request in queue.iter().filter(is_unknown) {
             self.warn(format!(
                 "{} has the name of no known library's request, but counts as one",
                 request.path

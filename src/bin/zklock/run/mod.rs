@@ -1,28 +1,32 @@
 //! `zklock run`: a command under a lock.
 
 mod lease;
+mod others;
 #[cfg_attr(unix, path = "unix.rs")]
 #[cfg_attr(not(unix), path = "other.rs")]
 mod platform;
 mod supervision;
 
+use std::env;
 use std::io;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, bounded, select};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, LockDirectory, LockError, LockGuard, LockInfo, LockOptions, Result,
-    Session, Wait,
+    BlockingWriteLock, CancelToken, LockDirectory, LockError, LockGuard, LockInfo, LockOptions, LockResult,
+    RecoverableZooKeeper, RetryPolicy, Session, SessionState, Wait,
 };
 
+use self::others::Others;
 use self::supervision::{Ended, Supervision};
 use crate::args::RunArgs;
 use crate::connection::ConnectionArgs;
 use crate::failure::{
-    DENIED, Failure, LOST, NOT_ACQUIRED, NOT_EXECUTABLE, NOT_FOUND, SYSTEM, code_of, describe,
+    CANNOT_CREATE, DENIED, Failure, LOST, NOT_ACQUIRED, NOT_EXECUTABLE, NOT_FOUND, SYSTEM, UNAVAILABLE,
+    USAGE, code_of, describe,
 };
 use crate::queue;
 use crate::spans::show_duration;
@@ -34,29 +38,80 @@ const FENCING_TOKEN: &str = "ZKLOCK_FENCING_TOKEN";
 /// How long the end of a wait may take.
 const MAX_WITHDRAWAL: Duration = Duration::from_secs(2);
 
-/// How long the holder is looked up for a message.
+/// How long the queue is looked at for a message.
 const MAX_LOOKUP: Duration = Duration::from_secs(2);
 
-pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> std::result::Result<u8, Failure> {
-    let session = connect(connection, args)?;
-    let outcome = lock_and_run(&session, args);
+pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Failure> {
+    let limit = Limit::of(args);
+    let builder = connection.builder(&connection.connect)?;
+    let session = match (limit, args.timeout) {
+        (Limit::Wait(_), Some(timeout)) => builder.wait_for_server(timeout).connect()?,
+        _ => builder.connect()?,
+    };
+    let outcome = lock_and_run(&session, args, limit).map_err(|error| explain(error, connection, args));
     // In every case, no request is left in the queue when the process ends.
     session.close();
     outcome
 }
 
-/// Connects, within the time for the lock.
-fn connect(connection: &ConnectionArgs, args: &RunArgs) -> std::result::Result<Session, Failure> {
-    let builder = connection.builder(&connection.connect)?;
-    Ok(match args.timeout.filter(|timeout| *timeout < connection.connect_wait()) {
-        Some(timeout) => builder.wait_for_server(Wait::timeout(timeout)).connect()?,
-        None => builder.connect()?,
-    })
+/// How long the lock is waited for.
+#[derive(Clone, Copy)]
+enum Limit {
+    /// Not at all: it is acquired at once, or not.
+    Attempt,
+    /// Until this moment, the connection included.
+    Wait(Option<Instant>),
 }
 
-fn lock_and_run(session: &Session, args: &RunArgs) -> std::result::Result<u8, Failure> {
+impl Limit {
+    fn of(args: &RunArgs) -> Limit {
+        match args.timeout {
+            _ if args.attempt => Limit::Attempt,
+            Some(Duration::ZERO) => Limit::Attempt,
+            timeout => Limit::Wait(timeout.and_then(|timeout| Instant::now().checked_add(timeout))),
+        }
+    }
+}
+
+/// What an error means for a command that has not run.
+fn explain(failed: Failed, connection: &ConnectionArgs, args: &RunArgs) -> Failure {
+    match failed {
+        Failed::Lock(LockError::NoChroot { .. }) => {
+            let chroot = connection.chroot();
+            Failure::new(CANNOT_CREATE, format!("the chroot {chroot} does not exist; create it first"))
+        }
+        Failed::Lock(LockError::SessionLost { reason, .. }) => {
+            let dir = &args.dir;
+            Failure::new(
+                UNAVAILABLE,
+                format!("the wait for {dir} ended with its session ({reason}); run it again"),
+            )
+        }
+        Failed::Lock(error) => error.into(),
+        Failed::Other(failure) => failure,
+    }
+}
+
+/// Whether the command that runs this program holds the lock, and thus waits for itself.
+fn is_held_outside(session: &Session, dir: &str) -> bool {
+    let Ok(outer) = env::var(PATH) else { return false };
+    let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
+    let is_here =
+        || RecoverableZooKeeper::new(session, retry).exists(&outer).is_ok_and(|stat| stat.is_some());
+    // The name of a request has a GUID: no other servers have it.
+    outer.rsplit_once('/').is_some_and(|(outer_dir, _)| outer_dir == dir) && is_here()
+}
+
+fn lock_and_run(session: &Session, args: &RunArgs, limit: Limit) -> Result<u8, Failed> {
+    if matches!(limit, Limit::Wait(_)) && is_held_outside(session, &args.dir) {
+        let dir = &args.dir;
+        let message = format!(
+            "a 'zklock run' around this one holds {dir}, so it would wait for itself; unset {PATH} to wait"
+        );
+        return Err(Failure::new(USAGE, message).into());
+    }
     let signals = platform::signals().map_err(system)?;
-    let guard = match acquire(session, args, &signals)? {
+    let guard = match acquire(session, args, limit, &signals)? {
         Acquisition::Acquired(guard) => guard,
         Acquisition::Signal(signal) => return Ok(code_of_signal(signal)),
         Acquisition::Taken => {
@@ -64,6 +119,8 @@ fn lock_and_run(session: &Session, args: &RunArgs) -> std::result::Result<u8, Fa
             return Ok(NOT_ACQUIRED);
         }
     };
+    let others = Others::new(session, &args.dir)?;
+    drop(others.look());
     let mut command = command(&guard, args)?;
     if !Supervision::may_start(session, &guard, args.grace) {
         complain("the lock is lost, or about to be; the command is not started");
@@ -78,6 +135,10 @@ fn lock_and_run(session: &Session, args: &RunArgs) -> std::result::Result<u8, Fa
     };
     let supervision = Supervision::new(session, &guard, child, args.grace);
     let Ended { code, lost } = supervision.until_the_end(&signals);
+    if !lost && session.state() == SessionState::Connected {
+        // Those that have come since may have run beside the command.
+        let _ = others.look().recv_timeout(MAX_LOOKUP);
+    }
     let unlocked = guard.unlock();
     if lost {
         return Ok(LOST);
@@ -98,6 +159,24 @@ fn lock_and_run(session: &Session, args: &RunArgs) -> std::result::Result<u8, Fa
     }
 }
 
+/// Why the command has not run, or how it ended is not known.
+enum Failed {
+    Lock(LockError),
+    Other(Failure),
+}
+
+impl From<LockError> for Failed {
+    fn from(error: LockError) -> Failed {
+        Failed::Lock(error)
+    }
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Failed {
+        Failed::Other(failure)
+    }
+}
+
 enum Acquisition {
     Acquired(LockGuard),
     /// This signal ended the wait.
@@ -109,18 +188,23 @@ enum Acquisition {
 fn acquire(
     session: &Session,
     args: &RunArgs,
+    limit: Limit,
     signals: &Receiver<i32>,
-) -> std::result::Result<Acquisition, Failure> {
+) -> Result<Acquisition, Failed> {
     let options = LockOptions::new().naming(args.naming.scheme());
     let lock = Arc::new(BlockingWriteLock::with_options(session, &args.dir, options)?);
     let waited = Arc::clone(&lock);
     let token = CancelToken::new();
-    let wait = args.timeout.map_or_else(Wait::forever, Wait::timeout).cancelled_by(&token);
-    let is_attempt = args.attempt;
+    let wait = match limit {
+        Limit::Attempt => None,
+        Limit::Wait(end) => Some(end.map_or_else(Wait::forever, Wait::until).cancelled_by(&token)),
+    };
     let (sender, outcome) = bounded(1);
     let waiting = thread::Builder::new().name("wait".to_owned()).spawn(move || {
-        let outcome: Result<Option<LockGuard>> =
-            if is_attempt { waited.try_lock() } else { waited.try_lock_for(wait) };
+        let outcome: LockResult<Option<LockGuard>> = match wait {
+            None => waited.try_lock(),
+            Some(wait) => waited.try_lock_for(wait),
+        };
         // Somebody receives it, unless the process ends.
         drop(sender.send(outcome));
     });
@@ -171,7 +255,7 @@ fn holder(session: &Session, dir: &str, signals: &Receiver<i32>) -> Option<LockI
     }
 }
 
-fn command(guard: &LockGuard, args: &RunArgs) -> std::result::Result<Command, Failure> {
+fn command(guard: &LockGuard, args: &RunArgs) -> Result<Command, Failure> {
     // The arguments have at least one.
     let (program, arguments) = args.command.split_first().ok_or_else(failed_thread)?;
     let mut command = Command::new(program);

@@ -15,7 +15,10 @@ use std::{fs, thread};
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{
+    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGVTALRM,
+    SIGXCPU, SIGXFSZ,
+};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
@@ -24,7 +27,10 @@ use self::descendants::Descendants;
 use super::code_of_signal;
 use crate::stderr::complain;
 
-const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+/// Those that would end this process, and leave the command to run on without the lock.
+const FORWARDED: [i32; 12] = [
+    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+];
 
 /// The longest pause between two looks at the processes that are left.
 #[cfg(target_os = "linux")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::ZkResult;
+use crate::client::{Granted, ZkResult};
 use crate::connection::codec::{
     ConnectAnswer, ConnectRequest, ConnectResponse, DEFAULT_MAX_FRAME, EventKind, Frames, OpCode, Password,
     Reply, ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING,
@@ -54,7 +54,7 @@ impl Scripted {
         assert!(matches!(self.actions().as_slice(), [Action::Open]));
         let request = self.open();
         self.answer(&accepted(ID));
-        let connected = Event::Connected { session_timeout: TIMEOUT, session_id: ID };
+        let connected = Event::Connected { granted: Granted::new(TIMEOUT), session_id: ID };
         assert_eq!(self.events(), [connected]);
         request
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, granted, read};
-use crate::client::ZkError;
+use crate::client::{Granted, ZkError};
 use crate::connection::codec::{ConnectAnswer, OpCode, Reply, XID_AUTH};
 use crate::connection::machine::{Action, Event, SessionLoss};
 
@@ -32,16 +32,52 @@ fn session_is_taken_up_again_with_its_password_and_last_transaction() {
 }
 
 #[test]
-fn grant_of_each_connection_is_reported_and_the_original_timeout_is_asked_for_again() {
-    let mut scripted = Scripted::serving();
-    scripted.advance(TIMEOUT);
-    scripted.machine.failed(scripted.now);
+fn every_reconnect_asks_for_no_more_than_was_granted_before() {
+    let mut scripted = Scripted::new(config());
     scripted.actions();
     assert_eq!(scripted.open().timeout_ms, 12_000);
     scripted.answer(&granted(ID, TIMEOUT / 2));
-    let connected = Event::Connected { session_timeout: TIMEOUT / 2, session_id: ID };
-    assert_eq!(scripted.events(), [connected]);
-    assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(TIMEOUT / 12)), "the next ping");
+    for (asked, grant) in [(6_000, TIMEOUT / 2), (6_000, TIMEOUT), (6_000, TIMEOUT / 4), (3_000, TIMEOUT)] {
+        scripted.advance(TIMEOUT);
+        scripted.machine.failed(scripted.now);
+        scripted.actions();
+        assert_eq!(scripted.open().timeout_ms, asked);
+        scripted.answer(&granted(ID, grant));
+    }
+}
+
+#[test]
+fn grant_of_a_creation_counts_although_its_connection_never_serves() {
+    let mut scripted = Scripted::with_credentials(1);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&granted(ID, TIMEOUT / 2));
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.run_to_deadline();
+    scripted.actions();
+    assert_eq!(scripted.open().timeout_ms, 6_000);
+    // The least that this server grants is more.
+    scripted.answer(&granted(ID, TIMEOUT));
+    scripted.authenticated();
+    let granted = Granted::new(TIMEOUT).at_most(TIMEOUT / 2);
+    assert!(scripted.events().contains(&Event::Connected { granted, session_id: ID }));
+    assert_eq!(granted.report_delay, Granted::new(TIMEOUT).report_delay, "its ticks may be as long");
+}
+
+#[test]
+fn shortest_grant_of_a_session_is_reported_and_paces_its_connections() {
+    let mut scripted = Scripted::serving();
+    for (grant, shortest) in [(TIMEOUT / 2, TIMEOUT / 2), (2 * TIMEOUT, TIMEOUT / 2)] {
+        scripted.advance(TIMEOUT);
+        scripted.machine.failed(scripted.now);
+        scripted.actions();
+        scripted.open();
+        scripted.answer(&granted(ID, grant));
+        let granted = Granted::new(grant).at_most(shortest);
+        assert_eq!(scripted.events(), [Event::Connected { granted, session_id: ID }]);
+        assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(shortest / 6)), "the next ping");
+    }
 }
 
 #[test]
@@ -93,6 +129,34 @@ fn refused_new_session_and_read_only_server_are_failed_attempts() {
         let actions = scripted.actions();
         assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{answer:?}: {actions:?}");
     }
+}
+
+#[test]
+fn negative_session_timeout_is_a_failed_attempt() {
+    let mut scripted = Scripted::serving();
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.set_addresses(2);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    let mut bytes = Vec::new();
+    granted(ID, TIMEOUT).encode(&mut bytes);
+    bytes[8..12].copy_from_slice(&(-1_i32).to_be_bytes());
+    scripted.machine.received(scripted.now, &bytes);
+    // Zero refuses the session, which is then lost. This is none of the protocol.
+    let actions = scripted.actions();
+    assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{actions:?}");
+}
+
+#[test]
+fn longer_session_timeout_than_was_asked_for_is_accepted() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&granted(ID, 3 * TIMEOUT));
+    let connected = Event::Connected { granted: Granted::new(3 * TIMEOUT), session_id: ID };
+    assert_eq!(scripted.events(), [connected]);
+    assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(TIMEOUT / 2)), "the next ping");
 }
 
 #[test]
@@ -164,7 +228,7 @@ fn grant_of_a_reconnect_is_reported_before_the_credentials_are_answered() {
     scripted.open();
     scripted.answer(&accepted(ID));
     scripted.authenticated();
-    assert_eq!(scripted.events(), [Event::Connected { session_timeout: TIMEOUT, session_id: ID }]);
+    assert_eq!(scripted.events(), [Event::Connected { granted: Granted::new(TIMEOUT), session_id: ID }]);
     scripted.advance(TIMEOUT / 4);
     scripted.machine.failed(scripted.now);
     scripted.actions();

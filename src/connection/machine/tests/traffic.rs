@@ -1,9 +1,11 @@
 //! Requests, replies, watches and pings on one connection after another.
 
+use std::time::Duration;
+
 use super::scripted::{ID, Received, Scripted, TIMEOUT, accepted, config, data, read, watch};
 use crate::client::ZkError;
-use crate::connection::codec::{EventKind, OpCode, Reply, Request};
-use crate::connection::machine::{Action, Event};
+use crate::connection::codec::{EventKind, OpCode, Reply, ReplyHeader, Request};
+use crate::connection::machine::{Action, Event, MIN_PROGRESS};
 
 #[test]
 fn request_without_a_connection_is_sent_on_the_next_one() {
@@ -59,6 +61,90 @@ fn reply_that_is_not_the_next_one_ends_the_connection_with_all_outcomes_unknown(
     assert!(matches!(actions.first(), Some(Action::Drop)), "{actions:?}");
     let failed = |action: &&Action<u32>| matches!(action, Action::Reply(_, Err(ZkError::ConnectionLoss)));
     assert_eq!(actions.iter().filter(failed).count(), 2);
+}
+
+fn delete(path: &str) -> Request<'_> {
+    Request::Delete { path: path.into(), version: -1 }
+}
+
+/// `enableEagerACLCheck`: the server of the connection does not ask the leader.
+#[test]
+fn write_that_is_denied_at_once_fails_alone() {
+    for error in [-102, -114] {
+        let mut scripted = Scripted::serving();
+        scripted.submit(1, &delete("/a"));
+        scripted.run_to_deadline();
+        scripted.submit(2, &read("/b"));
+        scripted.submit(3, &delete("/denied"));
+        scripted.submit(4, &delete("/c"));
+        scripted.reply_error(3, error);
+        let denied = ZkError::from_code(error);
+        assert!(matches!(scripted.replies().as_slice(), [(3, Err(why))] if *why == denied));
+        // The others keep their order.
+        scripted.reply(1, 7, &Reply::Empty);
+        scripted.pong();
+        scripted.reply(2, 7, &data());
+        scripted.reply(4, 8, &Reply::Empty);
+        let actions = scripted.actions();
+        assert!(
+            matches!(
+                actions.as_slice(),
+                [
+                    Action::Reply(1, Ok(_)),
+                    Action::Event(Event::PingAnswered { .. }),
+                    Action::Reply(2, Ok(_)),
+                    Action::Reply(4, Ok(_))
+                ]
+            ),
+            "{actions:?}"
+        );
+    }
+}
+
+#[test]
+fn write_that_is_denied_at_once_is_not_taken_for_watches_that_are_set_again() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &watch("/a"));
+    scripted.reply(1, 1, &data());
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.submit(2, &delete("/denied"));
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.actions();
+    scripted.reply_error(2, -102);
+    assert!(matches!(scripted.replies().as_slice(), [(2, Err(ZkError::NoAuth))]));
+    scripted.reply(-8, 1, &Reply::Empty);
+    assert!(scripted.actions().is_empty());
+}
+
+#[test]
+fn only_a_write_may_be_denied_ahead_of_older_requests_and_without_a_transaction() {
+    for (request, zxid, error) in [(read("/b"), 0, -102), (delete("/b"), 7, -102), (delete("/b"), 0, -101)] {
+        let mut scripted = Scripted::serving();
+        scripted.submit(1, &read("/a"));
+        scripted.submit(2, &request);
+        let mut bytes = Vec::new();
+        ReplyHeader { xid: 2, zxid, error }.encode(&mut bytes);
+        scripted.machine.received(scripted.now, &bytes);
+        assert!(matches!(scripted.actions().first(), Some(Action::Drop)), "{request:?}");
+    }
+}
+
+#[test]
+fn server_that_denies_writes_and_owes_older_replies_is_silent() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(0, &read("/a"));
+    let mut xid = 1;
+    let begun = scripted.now;
+    while scripted.actions().iter().all(|action| !matches!(action, Action::Drop)) {
+        scripted.run_for(TIMEOUT / 10);
+        xid += 1;
+        scripted.submit(1, &delete("/denied"));
+        scripted.reply_error(xid, -102);
+        assert!(scripted.now.since(begun) < TIMEOUT);
+    }
 }
 
 #[test]
@@ -134,6 +220,135 @@ fn silent_server_is_left_after_two_fifths_of_the_session_timeout() {
         scripted.run_to_deadline();
     }
     assert_eq!(scripted.now, heard.after(TIMEOUT * 2 / 5));
+}
+
+#[test]
+fn answer_to_a_ping_before_that_to_an_older_request_ends_the_connection() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.run_to_deadline();
+    let sent: Vec<_> = scripted.sent().iter().map(|request| request.operation).collect();
+    assert_eq!(sent, [OpCode::GetData, OpCode::Ping]);
+    scripted.pong();
+    let actions = scripted.actions();
+    assert!(
+        matches!(
+            actions.as_slice(),
+            [
+                Action::Drop,
+                Action::Event(Event::Disconnected),
+                Action::Reply(1, Err(ZkError::ConnectionLoss)),
+                Action::Open
+            ]
+        ),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn answer_to_a_ping_may_come_before_that_to_a_younger_request() {
+    let mut scripted = Scripted::serving();
+    scripted.run_to_deadline();
+    let first = scripted.now;
+    scripted.submit(1, &read("/a"));
+    scripted.run_to_deadline();
+    let second = scripted.now;
+    scripted.pong();
+    assert_eq!(scripted.events(), [Event::PingAnswered { sent: first }]);
+    scripted.reply(1, 1, &data());
+    assert!(matches!(scripted.replies().as_slice(), [(1, Ok(_))]));
+    scripted.pong();
+    assert_eq!(scripted.events(), [Event::PingAnswered { sent: second }]);
+}
+
+#[test]
+fn answer_to_a_ping_is_none_to_watches_that_are_set_again() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &watch("/a"));
+    scripted.reply(1, 1, &data());
+    scripted.advance(TIMEOUT / 4);
+    scripted.machine.failed(scripted.now);
+    scripted.actions();
+    scripted.open();
+    scripted.answer(&accepted(ID));
+    scripted.actions();
+    scripted.run_to_deadline();
+    scripted.pong();
+    assert!(matches!(scripted.actions().first(), Some(Action::Drop)));
+}
+
+/// Runs until the request has its outcome, and returns how long that took.
+fn time_until_the_outcome(scripted: &mut Scripted, mut step: impl FnMut(&mut Scripted)) -> Duration {
+    let begun = scripted.now;
+    while scripted.now.since(begun) < 10 * TIMEOUT {
+        step(scripted);
+        if scripted.actions().iter().any(|action| matches!(action, Action::Reply(..))) {
+            break;
+        }
+    }
+    scripted.now.since(begun)
+}
+
+#[test]
+fn request_without_a_reply_fails_although_pings_are_answered() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    let time = time_until_the_outcome(&mut scripted, |scripted| {
+        scripted.run_to_deadline();
+        let pings = scripted.sent().iter().filter(|sent| sent.operation == OpCode::Ping).count();
+        (0..pings).for_each(|_| scripted.pong());
+    });
+    assert_eq!(time, TIMEOUT / 6, "the first answer to a ping shows it");
+}
+
+#[test]
+fn request_without_a_reply_fails_although_events_come() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    let time = time_until_the_outcome(&mut scripted, |scripted| {
+        scripted.run_for(TIMEOUT / 10);
+        scripted.fire(EventKind::DataChanged, "/b");
+    });
+    assert_eq!(time, TIMEOUT * 2 / 5);
+}
+
+/// Announces a frame of 16 MiB, and sends so much of it at a time.
+fn time_of_a_frame_in_parts(part: usize) -> Duration {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    let now = scripted.now;
+    scripted.machine.received(now, &[1, 0, 0, 0]);
+    time_until_the_outcome(&mut scripted, |scripted| {
+        scripted.run_for(TIMEOUT / 4);
+        let now = scripted.now;
+        scripted.machine.received(now, &vec![0; part]);
+    })
+}
+
+#[test]
+fn frame_that_trickles_is_no_answer() {
+    assert_eq!(time_of_a_frame_in_parts(1), TIMEOUT / 2);
+    assert_eq!(time_of_a_frame_in_parts(MIN_PROGRESS / 2 - 4), TIMEOUT / 2);
+}
+
+#[test]
+fn long_frame_that_makes_progress_is_waited_for() {
+    assert_eq!(time_of_a_frame_in_parts(MIN_PROGRESS), 10 * TIMEOUT);
+}
+
+#[test]
+fn pings_go_on_during_a_long_answer() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    let now = scripted.now;
+    scripted.machine.received(now, &[1, 0, 0, 0]);
+    scripted.sent();
+    for _ in 0..30 {
+        scripted.run_for(TIMEOUT / 6);
+        let now = scripted.now;
+        scripted.machine.received(now, &vec![0; MIN_PROGRESS]);
+        assert_eq!(scripted.sent().len(), 1, "the server must hear of the session");
+    }
 }
 
 #[test]

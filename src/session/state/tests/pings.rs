@@ -153,16 +153,54 @@ fn session_without_any_answer_is_suspended_and_then_lost() {
     assert_eq!(states.try_iter().collect::<Vec<_>>(), [SessionState::Suspended, SessionState::Lost]);
 }
 
+impl Fixture {
+    fn lose_contact_for_a_while(&self) {
+        self.zookeeper.clear_log();
+        self.client.simulated.disconnect();
+        self.runtime.advance(TIMEOUT / 4);
+        self.client.simulated.reconnect();
+    }
+}
+
 #[test]
-fn reconnect_of_an_idle_session_is_proven_by_one_write() {
+fn reconnect_of_a_session_that_owns_nothing_writes_nothing() {
     let fixture = Fixture::new();
+    let holder = fixture.zookeeper.create_sequential("/lock", "x-a-lock-", Some(7));
+    let waiter = WriteLock::new(&fixture.session, "/lock").unwrap();
+    assert!(!waiter.lock().unwrap());
     fixture.pass(TIMEOUT, |_| {});
-    fixture.zookeeper.clear_log();
-    fixture.client.simulated.disconnect();
-    fixture.runtime.advance(TIMEOUT / 4);
-    fixture.client.simulated.reconnect();
-    assert_eq!(fixture.zookeeper.calls(SimOperation::SetData), 1);
+    let states = fixture.session.subscribe();
+    fixture.lose_contact_for_a_while();
+    assert_eq!(fixture.zookeeper.calls(SimOperation::SetData), 0);
+    assert!(fixture.zookeeper.calls(SimOperation::GetData) > 0, "the waiter has looked");
     assert_eq!(fixture.pass(3 * TIMEOUT, |_| {}), 0);
+    assert_eq!(states.try_iter().collect::<Vec<_>>(), [SessionState::Suspended, SessionState::Connected]);
+    fixture.zookeeper.delete(&holder);
+    assert!(waiter.is_owner(), "without any delay");
+}
+
+#[test]
+fn waiter_whose_turn_has_come_proves_its_session_after_a_reconnect() {
+    let fixture = Fixture::new();
+    let holder = fixture.zookeeper.create_sequential("/lock", "x-a-lock-", Some(7));
+    let waiter = WriteLock::new(&fixture.session, "/lock").unwrap();
+    assert!(!waiter.lock().unwrap());
+    fixture.pass(TIMEOUT, |_| {});
+    fixture.client.simulated.disconnect();
+    fixture.zookeeper.delete(&holder);
+    fixture.lose_contact_for_a_while();
+    assert!(waiter.is_owner());
+    assert!(fixture.zookeeper.calls(SimOperation::SetData) > 0);
+}
+
+#[test]
+fn owner_proves_its_session_after_a_reconnect() {
+    let fixture = Fixture::new();
+    let lock = WriteLock::new(&fixture.session, "/lock").unwrap();
+    assert!(lock.lock().unwrap());
+    fixture.lose_contact_for_a_while();
+    assert!(fixture.zookeeper.calls(SimOperation::SetData) > 0);
+    fixture.pass(3 * TIMEOUT, |_| assert!(lock.is_owner()));
 }
 
 #[test]

@@ -1,0 +1,37 @@
+//! What a test's own thread logs.
+
+use std::cell::RefCell;
+
+use log::{LevelFilter, Log, Metadata, Record};
+
+thread_local! {
+    static LINES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+struct Logger;
+
+impl Log for Logger {
+    fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        LINES.with_borrow_mut(|lines| {
+            if let Some(lines) = lines {
+                lines.push(record.args().to_string());
+            }
+        });
+    }
+
+    fn flush(&self) {}
+}
+
+/// The lines that are logged on this thread during the call.
+pub(crate) fn logged(call: impl FnOnce()) -> Vec<String> {
+    // Fails from the second call on.
+    let _ = log::set_logger(&Logger);
+    log::set_max_level(LevelFilter::Debug);
+    LINES.set(Some(Vec::new()));
+    call();
+    LINES.take().unwrap_or_default()
+}

@@ -1,0 +1,53 @@
+//! A value in ZooKeeper's tree beside each lock, which owners read and replace on their own session,
+//! without a check of any version: what was written under a lock is there for the next owner.
+
+use std::time::Duration;
+
+use zookeeper_recipes_lock::{LockError, RecoverableZooKeeper, RetryPolicy, Session, Stat};
+
+use super::contender::{Contender, class_of};
+use super::holding::{Held, Holding};
+use crate::plan::{SEMAPHORE, state_of};
+
+/// The calls on a session.
+pub fn on(session: &Session) -> RecoverableZooKeeper {
+    RecoverableZooKeeper::new(session, RetryPolicy::constant(Duration::from_millis(50)).with_attempts(4))
+}
+
+impl Contender {
+    /// Reads what the predecessors have left.
+    pub(super) fn read_state(&self, held: &dyn Held, holding: &mut Holding) {
+        let path = state_of(holding.lock);
+        let read = |state: &RecoverableZooKeeper| state.get_data(&path).map(|(_, stat)| stat);
+        self.access_state("read-state", held, holding, &read);
+    }
+
+    /// Replaces it, before the lock is released.
+    pub(super) fn write_state(&self, held: &dyn Held, holding: &mut Holding) {
+        if !held.shares() && !holding.lost {
+            let path = state_of(holding.lock);
+            let data = format!("client {} thread {} hold {}", self.index, self.thread, self.holds);
+            let write = |state: &RecoverableZooKeeper| state.set_data(&path, data.as_bytes(), None);
+            self.access_state("wrote-state", held, holding, &write);
+        }
+    }
+
+    /// Records an access if the lock is still held after it.
+    fn access_state(
+        &self,
+        what: &str,
+        held: &dyn Held,
+        holding: &mut Holding,
+        access: &(dyn Fn(&RecoverableZooKeeper) -> Result<Stat, LockError> + Sync),
+    ) {
+        let Some(state) = self.state.as_ref().filter(|_| holding.lock != SEMAPHORE) else { return };
+        match self.meanwhile(held, holding, || access(state)) {
+            Ok(stat) if held.is_owner() => {
+                let Holding { lock, sequence, .. } = holding;
+                self.note(&format!("{what} lock={lock} sequence={sequence} zxid={}", stat.mzxid));
+            }
+            Ok(_) => {}
+            Err(error) => self.note(&format!("no-state error={}", class_of(&error))),
+        }
+    }
+}
