@@ -52,7 +52,6 @@ pub(crate) use self::runner::{Runner, Task};
 pub(crate) use self::runtime::{Priority, Runtime, Threads, is_disconnected};
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use self::runtime::{Signal, is_ready, select_of};
-#[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
 pub(crate) use self::state::{CallKind, Core, WatchOutcome};
 

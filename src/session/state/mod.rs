@@ -38,7 +38,6 @@ use crate::logging;
 use crate::recipe::path::ZNodePath;
 
 pub(crate) use calls::{CallKind, WatchOutcome};
-#[cfg(test)]
 pub(crate) use life::KEEP_ALIVE_PATH;
 use participants::Orphans;
 use status::Status;
