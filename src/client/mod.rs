@@ -175,6 +175,9 @@ impl Enqueued {
 ///   [`Disconnected`](ClientEvent::Disconnected) is delivered before any call fails because of it,
 ///   and before the client asks a server to take up the session again: a write that is answered on
 ///   the new connection proves the session alive from that event on.
+/// - After a reconnect, calls are answered by a server that has taken up every change of which the
+///   client has reported a reply or an event. Otherwise an owner could read what was before its
+///   predecessor wrote.
 /// - [`Connected`](ClientEvent::Connected) may come later than the connection. Until then calls are
 ///   answered and prove nothing.
 /// - The answer to a ping is reported as [`PingAnswered`](ClientEvent::PingAnswered) between the

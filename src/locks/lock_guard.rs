@@ -174,7 +174,8 @@ impl LockGuard {
     /// Releases the lock and waits until the server has deleted the znode. Dropping the guard does
     /// that in the background.
     ///
-    /// During an outage it returns [`Released::Pending`] without waiting for contact.
+    /// Returns [`Released::Pending`] at once while the session is suspended, or when it becomes so.
+    /// A silent connection counts as lost after two fifths of the session timeout.
     ///
     /// # Errors
     /// - [`SessionLost`](LockError::SessionLost), [`RequestDeleted`](LockError::RequestDeleted) or

@@ -60,7 +60,7 @@ impl Permit {
     /// Releases the permit and waits until the server has deleted the znode. Dropping the permit does
     /// that in the background.
     ///
-    /// During an outage it returns [`Released::Pending`] without waiting for contact.
+    /// Returns [`Released::Pending`] at once while the session is suspended, or when it becomes so.
     ///
     /// # Errors
     /// As [`LockGuard::unlock`](crate::LockGuard::unlock).

@@ -15,7 +15,7 @@ use crate::error::{LockError, Result};
 const MAX_LENGTH: usize = 4096;
 
 /// The full path of a znode; cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ZNodePath(Arc<str>);
 
 impl ZNodePath {

@@ -22,7 +22,7 @@ use super::{Phase, Request, State};
 use crate::client::{PipelinedClient, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::Outlook;
-use crate::session::{CallKind, ConnectionNumber, Listing, Task, WatchOutcome};
+use crate::session::{CallKind, ConnectionNumber, Listing, Task, WatchOutcome, ZNodeChange};
 
 /// See the [module](self).
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub(super) struct Ahead {
     /// No other request was ahead in that listing.
     is_only_one: bool,
     /// The nearest request, which has left: it was the only one, or an exclusive owner.
-    left: Option<ZNodePath>,
+    left: Option<(ZNodePath, LearnedBy)>,
     /// The connection on which the nearest one was seen and is watched since.
     pub(super) watched_on: Option<ConnectionNumber>,
     /// The request ahead of the nearest, with `true` once it is registered for.
@@ -43,6 +43,16 @@ pub(super) struct Ahead {
     last_own: u64,
     /// The second one has left since the last listing.
     pub(super) is_outdated: bool,
+}
+
+/// How a request learned that another has left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LearnedBy {
+    /// Events come in the order of the changes: if the own znode had been deleted before, that event
+    /// would have come first.
+    Event,
+    /// A client may deliver it before the events of earlier changes.
+    Reply,
 }
 
 /// A watch on the own znode. An event ends it, and the next one has another number: the reply to a
@@ -71,7 +81,7 @@ impl Ahead {
     /// Whether nobody is ahead: no request can get there, so this stays true while the own znode
     /// exists.
     pub(super) fn is_nobody(&self) -> bool {
-        self.nearest.is_some() && self.nearest == self.left
+        self.left.as_ref().is_some_and(|(left, _)| self.nearest.as_ref() == Some(left))
     }
 
     /// Whether nobody else was ahead in the last listing.
@@ -85,14 +95,21 @@ impl Ahead {
     }
 
     /// The connection on which the own znode is watched.
-    pub(super) fn own_watched_on(&self) -> Option<ConnectionNumber> {
+    fn own_watched_on(&self) -> Option<ConnectionNumber> {
         self.own.as_ref()?.on
+    }
+
+    /// The present connection, if all that decides is known from its events: the own znode was seen
+    /// and is watched there since, and an event has shown that the last request ahead has left.
+    pub(super) fn owns_by_event_on(&self, present: ConnectionNumber) -> Option<ConnectionNumber> {
+        let by_event = matches!(self.left, Some((_, LearnedBy::Event)));
+        self.own_watched_on().filter(|connection| by_event && *connection == present)
     }
 
     /// Notes that a request has left that owned the lock exclusively, or that nobody else was
     /// ahead. Then no other is between it and this one.
-    pub(super) fn owner_left(&mut self, path: &ZNodePath) {
-        self.left = Some(path.clone());
+    pub(super) fn left(&mut self, path: &ZNodePath, by: LearnedBy) {
+        self.left = Some((path.clone(), by));
     }
 }
 
@@ -272,9 +289,10 @@ impl Request {
         state.ahead = Ahead::default();
     }
 
-    /// A watch on this path has fired, for which the request had registered. Returns whether that
-    /// is all there is to do but to wake it.
-    pub(super) fn take_event(&self, path: &ZNodePath, is_deleted: bool) -> bool {
+    /// Takes note of a change of a znode for which the request had registered. Returns true if the
+    /// caller need only wake the request.
+    pub(super) fn take_change(&self, path: &ZNodePath, change: ZNodeChange) -> bool {
+        let is_deleted = change != ZNodeChange::Unknown;
         let mut state = self.state.lock();
         let (is_own, is_waiting) = match &state.phase {
             Phase::Queued { znode, .. } => (znode == path, true),
@@ -299,11 +317,12 @@ impl Request {
             state.ahead.is_outdated = true;
             return true;
         }
-        let is_nearest = state.watched.as_ref() == Some(path);
-        if is_nearest && is_deleted && state.ahead.is_only_one(path) {
+        let is_last = state.ahead.is_only_one(path) || change == ZNodeChange::Removed { has_owned: true };
+        if state.watched.as_ref() == Some(path) && is_deleted && is_last {
             state.watched = None;
             state.ahead.watched_on = None;
-            state.ahead.owner_left(path);
+            let by = if change == ZNodeChange::Deleted { LearnedBy::Event } else { LearnedBy::Reply };
+            state.ahead.left(path, by);
             return true;
         }
         false

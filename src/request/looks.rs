@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::ahead::LearnedBy;
 use super::steps::Next;
 use super::{Event, Phase, Request, State};
 use crate::client::{Names, PipelinedClient, ZkError, ZkResult};
@@ -199,9 +200,13 @@ impl Request {
         self.acquire(&znode, connection)
     }
 
-    /// Waits for the deletion of the request ahead. No watch is needed if that is of this session.
+    /// Waits for the deletion of the request ahead. An exclusive request needs no watch if that is of this
+    /// session. One that shares the lock does: another client may delete that znode, and its request
+    /// may wait on for one that does not exclude this one.
     pub(super) fn wait_for(self: &Arc<Self>, ahead: ZNodePath) -> Next {
-        if !self.core.registry().watch_own(&ahead, self.id) {
+        let needs_watch =
+            !self.spec.access.is_exclusive() || !self.core.registry().watch_own(&ahead, self.id);
+        if needs_watch {
             self.prepare();
             return self.watch(ahead, Request::waits_for);
         }
@@ -240,7 +245,7 @@ impl Request {
             let mut state = self.state.lock();
             self.forget_watch(&mut state);
             if has_owned || state.ahead.is_only_one(&ahead) {
-                state.ahead.owner_left(&ahead);
+                state.ahead.left(&ahead, LearnedBy::Reply);
             }
             return Next::Again;
         }

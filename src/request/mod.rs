@@ -28,7 +28,7 @@
 //!    (`session/listings.rs`); then as above, from step 3 on.
 //!
 //! Behind an exclusive owner of the same session, a waiter sets no watch: `session/removal.rs`
-//! deletes the znode, the reply wakes the waiter (`owner_left`), and `take_over` looks only at the
+//! deletes the znode, the reply wakes the waiter (`znode_changed`), and `take_over` looks only at the
 //! own znode.
 //!
 //! Between sessions, the next in line owns with the event itself: `ahead.rs` has what a waiter finds
@@ -88,7 +88,7 @@ use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::events::{self, HandedOver, LockOfEvent};
 use crate::session::{
     Core, Listing, Moment, Notification, Ownership, Participant, ParticipantId, Runner, Session, Task,
-    is_disconnected,
+    ZNodeChange, is_disconnected,
 };
 
 use ahead::Ahead;
@@ -472,17 +472,8 @@ impl Participant for Request {
         }
     }
 
-    fn owner_left(self: Arc<Self>, path: &ZNodePath) {
-        {
-            let mut state = self.state.lock();
-            self.forget_watch(&mut state);
-            state.ahead.owner_left(path);
-        }
-        self.wake();
-    }
-
-    fn znode_changed(self: Arc<Self>, path: &ZNodePath, is_deleted: bool) {
-        match self.take_event(path, is_deleted) {
+    fn znode_changed(self: Arc<Self>, path: &ZNodePath, change: ZNodeChange) {
+        match self.take_change(path, change) {
             true => self.wake(),
             false => self.notify(Notification::LookAgain),
         }

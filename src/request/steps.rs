@@ -166,8 +166,7 @@ impl Request {
                 Phase::Queued { .. } | Phase::Owner { .. } if state.is_deleted => Step::Lose,
                 Phase::Queued { znode, .. } => match &state.watched {
                     _ if state.ahead.is_nobody() => {
-                        let watched_on = state.ahead.own_watched_on().filter(|number| *number == present);
-                        Step::TakeOver(znode.clone(), watched_on)
+                        Step::TakeOver(znode.clone(), state.ahead.owns_by_event_on(present))
                     }
                     _ if self.spec.access.permits().is_some() => Step::Count(znode.clone()),
                     Some(ahead) if state.listing.is_none() && !state.ahead.is_outdated => {

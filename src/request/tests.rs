@@ -2,6 +2,7 @@
 
 mod crossing;
 mod downgrade;
+mod interleavings;
 mod lost_replies;
 mod many_requests;
 mod naming;

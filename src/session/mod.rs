@@ -45,14 +45,13 @@ pub(crate) use self::lease::{Admission, ConnectionNumber, Ownership};
 pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
-pub(crate) use self::registry::{Notification, Participant, ParticipantId};
+pub(crate) use self::registry::{Notification, Participant, ParticipantId, ZNodeChange};
 pub(crate) use self::removal::Target;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::runner::{Runner, Task};
 pub(crate) use self::runtime::{Priority, Runtime, Threads, is_disconnected};
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use self::runtime::{Signal, is_ready, select_of};
-#[cfg(test)]
 pub(crate) use self::state::KEEP_ALIVE_PATH;
 pub(crate) use self::state::{CallKind, Core, WatchOutcome};
 

@@ -27,21 +27,28 @@ pub(crate) enum Notification {
     SessionEnded(LossReason),
 }
 
+/// What is known of a change of a znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ZNodeChange {
+    /// An event, of a deletion or anything else.
+    Unknown,
+    /// An event of its deletion.
+    Deleted,
+    /// A reply showed that this session has deleted it.
+    Removed {
+        /// It was that of an exclusive owner.
+        has_owned: bool,
+    },
+}
+
 /// Something on a session that is notified of its changes: a lock request, a watch loop, or a
 /// pending deletion.
 pub(crate) trait Participant: Send + Sync {
     /// Must return at once: work that blocks goes to the session's workers.
     fn notify(self: Arc<Self>, why: Notification);
 
-    /// The watch on this path, for which it has registered, fired. `is_deleted` is `false` where the
-    /// client does not know.
-    fn znode_changed(self: Arc<Self>, _path: &ZNodePath, _is_deleted: bool) {
-        self.notify(Notification::LookAgain);
-    }
-
-    /// The znode at this path, for which it has registered, was deleted. It was that of an
-    /// exclusive owner of this session.
-    fn owner_left(self: Arc<Self>, _path: &ZNodePath) {
+    /// The znode at this path, for which it has registered, has changed.
+    fn znode_changed(self: Arc<Self>, _path: &ZNodePath, _change: ZNodeChange) {
         self.notify(Notification::LookAgain);
     }
 }
@@ -62,13 +69,28 @@ struct Table {
     /// In the order in which they joined, which is the order in which they are woken.
     all: BTreeMap<ParticipantId, Arc<dyn Participant>>,
     watching: HashMap<ZNodePath, Vec<ParticipantId>>,
-    /// The znodes of this session's exclusive requests until they are deleted, by their directories
-    /// and numbers.
-    own: HashMap<ZNodePath, BTreeMap<i32, OwnZNode>>,
+    /// The znodes of this session's exclusive requests until they are deleted, by their directories.
+    own: HashMap<ZNodePath, BTreeMap<Place, OwnZNode>>,
 }
 
-struct OwnZNode {
+/// The place of a request's znode in the queue of its directory. A directory that is created anew
+/// repeats numbers.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    sequence: i32,
     path: ZNodePath,
+}
+
+impl Place {
+    /// Returns `None` if the number defines no order.
+    fn of(path: &ZNodePath) -> Option<Place> {
+        let sequence = generated_sequence(path.name()).filter(|sequence| is_ordered(*sequence))?;
+        Some(Place { sequence, path: path.clone() })
+    }
+}
+
+#[derive(Default)]
+struct OwnZNode {
     /// Its request has owned the lock.
     has_owned: bool,
     /// It is being deleted.
@@ -112,9 +134,8 @@ impl Registry {
 
     /// Notes the znode of an exclusive request.
     pub(crate) fn joined(&self, path: &ZNodePath) {
-        let (Some((_, sequence)), Some(dir)) = (place(path), path.parent()) else { return };
-        let own = OwnZNode { path: path.clone(), has_owned: false, is_leaving: false, is_refused: false };
-        self.table.lock().own.entry(dir).or_default().insert(sequence, own);
+        let (Some(place), Some(dir)) = (Place::of(path), path.parent()) else { return };
+        self.table.lock().own.entry(dir).or_default().insert(place, OwnZNode::default());
     }
 
     /// Notes that an exclusive request owns the lock.
@@ -136,10 +157,9 @@ impl Registry {
 
     /// Registers for the deletion of the nearest own znode before this one. Returns its path.
     pub(crate) fn watch_before(&self, path: &ZNodePath, id: ParticipantId) -> Option<ZNodePath> {
-        let (dir, sequence) = place(path)?;
         let mut table = self.table.lock();
-        let (_, before) = table.own.get(dir)?.range(..sequence).next_back()?;
-        let before = (!before.is_leaving).then(|| before.path.clone())?;
+        let (before, own) = table.own.get(path.dir()?)?.range(..Place::of(path)?).next_back()?;
+        let before = (!own.is_leaving).then(|| before.path.clone())?;
         table.watch(&before, id);
         Some(before)
     }
@@ -182,10 +202,7 @@ impl Registry {
             (table.remove_own(path), table.take_watching(path))
         };
         for participant in watching {
-            match has_owned {
-                true => participant.owner_left(path),
-                false => participant.notify(Notification::LookAgain),
-            }
+            participant.znode_changed(path, ZNodeChange::Removed { has_owned });
         }
     }
 
@@ -209,8 +226,8 @@ impl Registry {
     /// The znodes of the exclusive requests with this prefix.
     pub(crate) fn own_with_prefix(&self, dir: &ZNodePath, prefix: &str) -> Vec<ZNodePath> {
         let table = self.table.lock();
-        let queue = table.own.get(dir).into_iter().flat_map(BTreeMap::values);
-        queue.filter(|own| own.path.name().starts_with(prefix)).map(|own| own.path.clone()).collect()
+        let queue = table.own.get(dir).into_iter().flat_map(BTreeMap::keys);
+        queue.map(|place| &place.path).filter(|path| path.name().starts_with(prefix)).cloned().collect()
     }
 
     pub(crate) fn unwatch(&self, path: &ZNodePath, id: ParticipantId) {
@@ -247,33 +264,23 @@ impl Table {
     }
 
     fn with_own(&mut self, path: &ZNodePath, change: impl FnOnce(&mut OwnZNode)) {
-        let own = place(path).and_then(|(dir, sequence)| self.own.get_mut(dir)?.get_mut(&sequence));
-        // A directory that is created anew counts from zero again.
-        if let Some(own) = own.filter(|own| own.path == *path) {
+        let queue = path.dir().and_then(|dir| self.own.get_mut(dir));
+        let own = queue.zip(Place::of(path)).and_then(|(queue, place)| queue.get_mut(&place));
+        if let Some(own) = own {
             change(own);
         }
     }
 
     /// Removes an own znode. Returns whether its request has owned the lock.
     fn remove_own(&mut self, path: &ZNodePath) -> bool {
-        let mut has_owned = None;
-        self.with_own(path, |own| has_owned = Some(own.has_owned));
-        if let Some((dir, sequence)) = has_owned.and_then(|_| place(path)) {
-            if let Some(queue) = self.own.get_mut(dir) {
-                queue.remove(&sequence);
-                if queue.is_empty() {
-                    self.own.remove(dir);
-                }
-            }
+        let (Some(dir), Some(place)) = (path.dir(), Place::of(path)) else { return false };
+        let Some(queue) = self.own.get_mut(dir) else { return false };
+        let own = queue.remove(&place);
+        if queue.is_empty() {
+            self.own.remove(dir);
         }
-        has_owned == Some(true)
+        own.is_some_and(|own| own.has_owned)
     }
-}
-
-/// The directory and the number of a request's znode, if the number defines an order.
-fn place(path: &ZNodePath) -> Option<(&str, i32)> {
-    let sequence = generated_sequence(path.name())?;
-    is_ordered(sequence).then(|| path.dir().map(|dir| (dir, sequence))).flatten()
 }
 
 impl fmt::Debug for Registry {

@@ -46,7 +46,7 @@ pub(crate) struct Removal {
 struct Attempts {
     /// Serializes the attempts: a concurrent second one would report `NoNode`.
     runner: Runner,
-    /// Who waits for the outcome of the first.
+    /// Who waits for the outcome of the first, or for the loss of contact.
     first: Option<Sender<ZkResult<()>>>,
     /// How the last one failed, which is logged when it changes.
     failure: Option<ZkError>,
@@ -64,9 +64,22 @@ impl Removal {
         if let Target::ZNode(path) = &removal.target {
             core.registry().leaves(path);
         }
-        match core.end_reason() {
-            Some(reason) => removal.notify(Notification::SessionEnded(reason)),
-            None => removal.wake(),
+        if let Some(reason) = core.end_reason() {
+            return removal.notify(Notification::SessionEnded(reason));
+        }
+        if !core.in_contact() {
+            removal.report(Err(ZkError::ConnectionLoss));
+        }
+        removal.wake();
+    }
+
+    /// Reports the first outcome. Without contact none can come soon, and the client may keep the
+    /// deletion for the next connection.
+    fn report(&self, outcome: ZkResult<()>) {
+        let first = self.attempts.lock().first.take();
+        if let Some(first) = first {
+            // The receiver may be gone.
+            let _ = first.send(outcome);
         }
     }
 
@@ -134,11 +147,7 @@ impl Removal {
 
     /// Takes up the outcome of an attempt.
     fn attempted(self: Arc<Self>, result: ZkResult<()>) {
-        let first = self.attempts.lock().first.take();
-        if let Some(first) = first {
-            // The receiver may be gone.
-            let _ = first.send(result);
-        }
+        self.report(result);
         match result {
             Ok(()) | Err(ZkError::NoNode) => {
                 let failed_before = self.attempts.lock().failure.is_some();
@@ -211,7 +220,8 @@ impl Participant for Removal {
                 }
             }
             Notification::LookAgain => self.wake(),
-            Notification::Routine | Notification::CheckLease | Notification::Suspended => {}
+            Notification::Suspended => self.report(Err(ZkError::ConnectionLoss)),
+            Notification::Routine | Notification::CheckLease => {}
             Notification::SessionEnded(_) if self.core.outlives_us() => self.wake(),
             Notification::SessionEnded(_) => self.leave_behind(),
         }

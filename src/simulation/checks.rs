@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::holds::Hold;
 use super::locks::Callback;
+use super::turns::Place;
 use super::world::{World, short};
 use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::counter::is_in_doubt;
@@ -14,6 +15,7 @@ impl World {
     /// Returns a description of a broken promise.
     pub(super) fn check(&self, dirs: &[&str]) -> Option<String> {
         self.note_replacements();
+        self.note_turns();
         dirs.iter()
             .find_map(|dir| {
                 let children = self.zookeeper.children(dir);
@@ -21,20 +23,25 @@ impl World {
                 self.check_owners(dir, &children).or_else(|| check_names(&children))
             })
             .or_else(|| self.check_cohorts())
+            .or_else(|| self.check_turns())
     }
 
     /// No lock that reports ownership has another request before it in the queue, except that
     /// readers may precede a reader. So a writer owns alone. No lock can prevent another client
-    /// from deleting its znode. Then it must only notice in time, which is checked at the end of
-    /// the run.
+    /// from deleting its znode. If that was first in the queue, the request owns until it notices,
+    /// which is checked at the end of the run; otherwise it must never own.
     fn check_owners(&self, dir: &str, children: &[String]) -> Option<String> {
         let mut undisturbed = Vec::new();
         for (owner, id) in self.owning_requests(dir) {
             let Some(id) = id else {
                 return Some(format!("{owner} owns {dir} without a znode"));
             };
-            if self.state().deleted_by_another.contains(&id) {
-                continue;
+            match self.is_deleted_by_another(&id) {
+                Some(Place::First) => continue,
+                Some(Place::Behind) => {
+                    return Some(format!("{owner} owns {dir}, but {} was deleted in the queue", short(&id)));
+                }
+                None => {}
             }
             let Some(name) = id.strip_prefix(dir).and_then(|name| name.strip_prefix('/')) else {
                 return Some(format!("{owner} owns {dir} with the znode {id}"));

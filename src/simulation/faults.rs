@@ -412,11 +412,7 @@ pub(super) fn delete_owners_znode(world: &Arc<World>, dir: &'static str, owner: 
 fn delete_znode(world: &World, path: &str) {
     let owner = world.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
     world.note(format!("another client deletes {}", short(path)));
-    {
-        let mut state = world.state();
-        state.deleted_by_another.insert(path.to_owned());
-        state.node_deleted.insert(owner);
-    }
+    world.record_deletion_by_another(path, owner);
     world.zookeeper.delete(path);
 }
 

@@ -9,6 +9,7 @@ use super::faults;
 use super::holds::Holding;
 use super::locks::{SCHEME, options};
 use super::scheduler::{ALL_DIRS, DIRS};
+use super::wire;
 use super::world::World;
 use crate::error::Result;
 use crate::locks::locking::Released;
@@ -356,6 +357,11 @@ impl User {
         self.world.state().acquisitions += 1;
         self.world.note(format!("holds {} blocking locks", guards.len()));
         self.check_guards(guards);
+        let uses_register = self.world.state().random.one_in(2);
+        if let Some(guard) = guards.first().filter(|_| uses_register && self.world.in_trouble()) {
+            wire::faults::perhaps_strike_at_hand_over(&self.world, self.client);
+            self.use_register(guard);
+        }
         if !self.world.in_trouble() {
             pause(Pause::Turn);
         } else if self.world.state().random.one_in(2) {

@@ -11,9 +11,9 @@
 //! of a session, the passing of time, a user's action, or a [fault](faults). Half of the runs have
 //! readers and writers among the locks. In most runs, threads [use](guards) blocking, multiple and
 //! reentrant locks, share [cohort locks](cohorts) and [semaphores], downgrade, [stand](elections) for election and
-//! revoke. In many runs without that network they also run [jobs](jobs) once and
-//! [commit](transactions) changes. The [promises](checks) are checked after every step. When the faults have stopped, every
-//! waiter must own in turn, and nothing may be left at the end.
+//! revoke. Owners read and write a register, in [turns]. In many runs without that network they also run [jobs](jobs)
+//! once and [commit](transactions) changes. The [promises](checks) are checked after every step. When the faults have
+//! stopped, every waiter must own in turn, and nothing may be left at the end.
 //!
 //! The library waits through its [runtime](runtime), so the scheduler knows what each thread waits
 //! for. While a thread could return from a call whose deadline is reached, or that was cancelled,
@@ -45,12 +45,13 @@ mod locks;
 mod network;
 mod profile;
 mod quiesce;
-mod random;
+pub(crate) mod random;
 mod run;
 mod runtime;
 mod scheduler;
 mod semaphores;
 mod transactions;
+mod turns;
 mod wire;
 mod workload;
 mod world;

@@ -319,6 +319,7 @@ impl World {
         let mut state = self.state();
         // A recreated directory counts from zero again.
         state.deleted_by_another.remove(path);
+        state.deleted_in_the_queue.remove(path);
         *state.created.entry(data.to_vec()).or_default() += 1;
         // A downgrade names its znode itself, and may not be completed.
         if mode == CreateMode::Ephemeral && generated_sequence(path).is_some() {
@@ -328,12 +329,12 @@ impl World {
 
     /// Records that a client has deleted a znode of this session.
     pub(super) fn record_deletion(&self, client: usize, path: &str, owner: i64) {
-        let mut state = self.state();
+        let state = self.state();
         let is_revoked = state.revoked.contains(path);
         let is_of_another = owner != state.clients[client].simulated.session_id();
+        drop(state);
         if is_revoked || (is_of_another && generated_sequence(path).is_some()) {
-            state.deleted_by_another.insert(path.to_owned());
-            state.node_deleted.insert(owner);
+            self.record_deletion_by_another(path, owner);
         }
     }
 }

@@ -47,6 +47,7 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
             world.zookeeper.set_sequence(dir, world.profile.first_sequence);
         }
     }
+    world.create_registers();
     if world.profile.unreadable {
         // With the ACL of the requests, no client could list them.
         let all = DIRS[..world.profile.dirs].iter().chain(of_semaphore);

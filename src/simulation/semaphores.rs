@@ -7,6 +7,7 @@ use super::guards::User;
 use super::holds::Holding;
 use super::locks::options;
 use super::scheduler::{LEASES, SEMAPHORE};
+use super::turns::Place;
 use super::world::{World, short};
 use crate::{Permit, Semaphore};
 
@@ -22,8 +23,15 @@ impl World {
         let mut owners = Vec::new();
         for (owner, id) in self.owning_requests(LEASES) {
             let Some(id) = id else { return Some(format!("{owner} owns a permit without a znode")) };
-            if self.state().deleted_by_another.contains(&id) {
-                continue;
+            match self.is_deleted_by_another(&id) {
+                Some(Place::First) => continue,
+                Some(Place::Behind) => {
+                    return Some(format!(
+                        "{owner} owns a permit, but {} was deleted in the queue",
+                        short(&id)
+                    ));
+                }
+                None => {}
             }
             let name = &id[LEASES.len() + 1..];
             if !children.iter().any(|child| child == name) {

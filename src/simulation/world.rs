@@ -21,6 +21,7 @@ use super::profile::Profile;
 use super::random::Random;
 use super::runtime::{SimulatedRuntime, Timer};
 use super::transactions::Commits;
+use super::turns::Turn;
 use super::wire::{Ensemble, Wired};
 use crate::Session;
 use crate::client::{ClientEvent, EventSink};
@@ -51,6 +52,12 @@ pub(super) struct State {
     /// Znodes deleted by another client, and the sessions that they belonged to.
     pub(super) deleted_by_another: BTreeSet<String>,
     pub(super) node_deleted: BTreeSet<i64>,
+    /// Those of them whose turn had not come: no session may own by them.
+    pub(super) deleted_in_the_queue: BTreeSet<String>,
+    /// The requests in the queues whose turn has come.
+    pub(super) turns: BTreeMap<String, Turn>,
+    /// The versions of the registers at the last check.
+    pub(super) register_versions: BTreeMap<&'static str, i32>,
     /// Znodes of downgrades that were not completed. They give no ownership.
     pub(super) tentative: BTreeSet<String>,
     /// The sessions of the requests that another client asked to release.
@@ -152,6 +159,9 @@ impl World {
             locks: Vec::new(),
             deleted_by_another: BTreeSet::new(),
             node_deleted: BTreeSet::new(),
+            deleted_in_the_queue: BTreeSet::new(),
+            turns: BTreeMap::new(),
+            register_versions: BTreeMap::new(),
             tentative: BTreeSet::new(),
             asked: BTreeSet::new(),
             revoked: BTreeSet::new(),

@@ -103,7 +103,8 @@ impl SteppedClient {
         self.wire.lock().requests.len()
     }
 
-    fn serve(&self) -> Option<Request> {
+    /// The server takes up the next request, if there is one.
+    pub(crate) fn serve(&self) -> Option<Request> {
         let (kind, request) = self.wire.lock().requests.pop_front()?;
         let arrival = request(&self.client);
         self.wire.lock().arrivals.push_back(arrival);

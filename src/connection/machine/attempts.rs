@@ -23,9 +23,9 @@ impl<C> Machine<C> {
     /// Sends the connect request, alone: a server that closes the connection with unread bytes
     /// before it may reset it, and its answer would be lost.
     pub(super) fn greet(&mut self, now: Moment) {
-        let Identity { id, password, last_zxid } = &self.identity;
+        let Identity { id, password, seen_zxid, .. } = &self.identity;
         let request = ConnectRequest {
-            last_zxid: *last_zxid,
+            last_zxid: *seen_zxid,
             timeout_ms: i32::try_from(self.pacing.session_timeout().as_millis()).unwrap_or(i32::MAX),
             session_id: *id,
             password: password.clone(),
@@ -115,8 +115,11 @@ impl<C> Machine<C> {
             return self.traffic.send_close(&mut self.outgoing);
         }
         self.post(Event::Connected { granted, session_id: self.identity.id });
-        for request in self.watches.to_set_again(self.identity.last_zxid) {
+        for request in self.watches.to_set_again(self.identity.replied_zxid) {
             self.traffic.send_watches(&request, &mut self.outgoing);
+        }
+        if self.identity.has_seen_more {
+            self.traffic.send_barrier(&mut self.outgoing);
         }
         self.traffic.send_unsent(&mut self.outgoing);
     }

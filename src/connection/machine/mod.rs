@@ -28,6 +28,9 @@
 //! - A session whose credentials are refused is lost, and closed on the next connection.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next
 //!   attempt. [`Event::Connected`] comes before the replies of its connection.
+//! - No server serves the session that is behind what the session has seen, in replies or events.
+//!   Where events have no numbers, a write goes before the requests on the next connection: a server
+//!   answers those behind it when it has taken up everything before.
 //! - A server's grant counts from the moment at which it takes the session up. It is reported
 //!   before anything that may fail on that connection.
 //!
@@ -147,8 +150,28 @@ struct Identity {
     /// Zero until a server has opened the session.
     id: i64,
     password: Password,
-    /// The last transaction that a reply has named.
-    last_zxid: i64,
+    /// The last transaction that a reply has named. Watches are set again from there on: of an event's
+    /// transaction further events may be missing.
+    replied_zxid: i64,
+    /// The last transaction that a reply or an event has named. No server that is behind it may serve
+    /// the session: its application has seen the effects.
+    seen_zxid: i64,
+    /// An event without a number has come after the last reply. Servers before version 3.9 number none.
+    has_seen_more: bool,
+}
+
+impl Identity {
+    fn replied(&mut self, zxid: i64) {
+        self.replied_zxid = self.replied_zxid.max(zxid);
+        self.seen_zxid = self.seen_zxid.max(zxid);
+        // Some refusals overtake others, and have no number.
+        self.has_seen_more &= zxid <= 0;
+    }
+
+    fn notified(&mut self, zxid: i64) {
+        self.seen_zxid = self.seen_zxid.max(zxid);
+        self.has_seen_more |= zxid <= 0;
+    }
 }
 
 /// See the [module](self). `C` is what a request's maker gets back with its outcome.

@@ -1,5 +1,6 @@
 //! [`Traffic`]: the requests of a connection, and what its frames mean.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::connection::codec::{
     DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, WatchKind, XID_EVENT, XID_PING,
     XID_SET_WATCHES,
 };
-use crate::session::Moment;
+use crate::session::{KEEP_ALIVE_PATH, Moment};
 
 /// The requests that are under way, and those that wait for a connection.
 pub(super) struct Traffic<C> {
@@ -40,8 +41,8 @@ enum Purpose<C> {
     /// Sent at that moment.
     Ping(Moment),
     SetWatches,
-    /// The outcome makes no difference: what is left of a watch is ignored.
-    RemoveWatches,
+    /// The outcome makes no difference.
+    Internal,
     Close,
 }
 
@@ -111,8 +112,15 @@ impl<C> Traffic<C> {
     pub(super) fn send_removal(&mut self, path: &str, outgoing: &mut Vec<u8>) {
         if !self.is_before_3_5 {
             let request = Request::RemoveWatches { path: path.into(), kind: WatchKind::Any };
-            self.send_for(Purpose::RemoveWatches, &request, outgoing);
+            self.send_for(Purpose::Internal, &request, outgoing);
         }
+    }
+
+    /// Sends a write that changes nothing. A `sync` would not do: a deposed leader answers it.
+    pub(super) fn send_barrier(&mut self, outgoing: &mut Vec<u8>) {
+        let (path, data) = (KEEP_ALIVE_PATH.into(), Cow::Borrowed(&[][..]));
+        let request = Request::SetData { path, data, version: i32::MAX };
+        self.send_for(Purpose::Internal, &request, outgoing);
     }
 
     pub(super) fn send_close(&mut self, outgoing: &mut Vec<u8>) {
@@ -172,7 +180,7 @@ impl<C> Traffic<C> {
     pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
         std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
             Purpose::Caller(continuation) => Some(continuation),
-            Purpose::Ping(_) | Purpose::SetWatches | Purpose::RemoveWatches | Purpose::Close => None,
+            Purpose::Ping(_) | Purpose::SetWatches | Purpose::Internal | Purpose::Close => None,
         })
     }
 }
@@ -254,7 +262,7 @@ impl<C> Machine<C> {
     fn read_served(&mut self, now: Moment, frame: &[u8]) -> Result<(), Malformed> {
         let (header, body) = ReplyHeader::decode(frame).map_err(|_| Malformed)?;
         if header.xid == XID_EVENT {
-            return self.read_event(body);
+            return self.read_event(header, body);
         }
         match self.traffic.denied_at_once(header) {
             Some((position, error)) => self.finish(now, position, header, Err(error)),
@@ -262,8 +270,9 @@ impl<C> Machine<C> {
         }
     }
 
-    fn read_event(&mut self, body: &[u8]) -> Result<(), Malformed> {
+    fn read_event(&mut self, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
         let event = WatchEvent::decode(body).map_err(|_| Malformed)?;
+        self.identity.notified(header.zxid);
         let tables: &[Table] = match event.kind {
             EventKind::Created | EventKind::DataChanged => &[Table::Data, Table::Existence],
             EventKind::Deleted => &[Table::Data, Table::Existence, Table::Children],
@@ -329,7 +338,7 @@ impl<C> Machine<C> {
         }
         // Until all watches are set again, events from before may be missing.
         if !matches!(purpose, Purpose::SetWatches | Purpose::Ping(_)) {
-            self.identity.last_zxid = self.identity.last_zxid.max(header.zxid);
+            self.identity.replied(header.zxid);
         }
         if let Some((table, path)) = table_of(operation, &result).zip(watch) {
             self.watches.set(table, path);
@@ -343,7 +352,7 @@ impl<C> Machine<C> {
             Purpose::Close => self.end(),
             // Without its watches, the session would wait for events that never come.
             Purpose::SetWatches if result.is_err() => return Err(Malformed),
-            Purpose::SetWatches | Purpose::RemoveWatches => {}
+            Purpose::SetWatches | Purpose::Internal => {}
         }
         if is_expired {
             self.lose_session(SessionLoss::Expired);

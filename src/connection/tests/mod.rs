@@ -3,6 +3,7 @@
 mod calls;
 mod connecting;
 mod ending;
+mod hand_over;
 mod outages;
 mod probing;
 mod server;

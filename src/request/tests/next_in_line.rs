@@ -1,6 +1,7 @@
 //! Waiters that know that only one request is ahead.
 
 use super::*;
+use crate::ReadWriteLock;
 use crate::testing::{Hold, OnWorkers};
 
 impl Fixture {
@@ -204,4 +205,49 @@ fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
     assert!(!lock.is_owner());
     assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
     pipelined.release_first();
+}
+
+#[test]
+fn reader_behind_a_deleted_request_of_its_session_acquires_beside_other_readers() {
+    for pipelined in [true, false] {
+        let zk = server();
+        let fixture = if pipelined { Fixture::pipelined(&zk) } else { Fixture::join(&zk) };
+        let _reader = zk.create_sequential(DIR, "read-other-", None);
+        let (exclusive, calls) = waiter(&fixture);
+        let (sender, calls_of_reader) = unbounded();
+        let lock = ReadWriteLock::with_options(&fixture.session, DIR, quick_retries()).unwrap();
+        let reader = lock.read_lock(RecordingListener(sender));
+        assert!(!reader.lock().unwrap(), "the exclusive request is ahead");
+        zk.delete(&exclusive.id().unwrap());
+        assert_eq!(next(&calls_of_reader), Call::Acquired);
+        assert!(reader.is_owner());
+        assert!(!exclusive.is_owner());
+        drop(calls);
+    }
+}
+
+#[test]
+fn watch_on_the_predecessor_stands_when_a_reply_shows_that_the_one_before_has_left() {
+    let zk = server();
+    zk.set_read_checks(ReadChecks::Events);
+    let fixture = Fixture::pipelined(&zk);
+    let _first = other(&zk);
+    let (second, _calls) = waiter(&fixture);
+    let nearest = other(&zk);
+    let (lock, _calls) = waiter(&fixture);
+    // From now on it knows both ahead.
+    fixture.client.disconnect();
+    fixture.client.reconnect();
+    eventually("the watches are set", || zk.watch_count() == 4);
+    // So the event of its deletion is withheld.
+    zk.set_acl(&second.id().unwrap(), &[Acl::new(Permissions::DELETE, "world", "anyone")]);
+    zk.clear_log();
+    second.unlock().unwrap();
+    eventually("the queue was listed", || fixture.calls(&zk, SimOperation::GetChildren) > 0);
+    let listings = fixture.calls(&zk, SimOperation::GetChildren);
+    zk.delete(&nearest);
+    eventually("it was listed again", || fixture.calls(&zk, SimOperation::GetChildren) > listings);
+    let looks = zk.log().into_iter().filter(|call| call.operation == SimOperation::GetData);
+    assert_eq!(looks.filter(|call| call.path == nearest).count(), 0, "that watch stood");
+    drop(lock);
 }

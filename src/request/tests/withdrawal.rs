@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::*;
+use crate::LockGuard;
 use crate::MultiLock;
+use crate::testing::SteppedClient;
 
 #[test]
 fn request_withdrawn_at_any_step_leaves_no_znode_and_pairs_its_calls() {
@@ -187,4 +189,42 @@ fn deletion_failed_at_unlock_is_repeated_after_a_reconnect() {
         fixture.client.reconnect();
         eventually("the znode is gone", || zk.children(DIR).is_empty());
     }
+}
+
+/// An owner on a client whose requests wait for a command.
+fn owner_step_by_step(zk: &SimulatedZooKeeper) -> (Fixture, Arc<SteppedClient>, LockGuard) {
+    let client = zk.connect(LONG);
+    let stepped = SteppedClient::new(Arc::clone(&client));
+    let fixture = Fixture { session: Session::from_client(stepped.clone()).unwrap(), client };
+    let guard = fixture.blocking().lock().unwrap();
+    stepped.step_by_step();
+    (fixture, stepped, guard)
+}
+
+#[test]
+fn unlock_without_contact_is_pending_at_once() {
+    let zk = SimulatedZooKeeper::new();
+    let (fixture, stepped, guard) = owner_step_by_step(&zk);
+    fixture.client.disconnect();
+    while stepped.deliver() {}
+    let released = in_background(move || guard.unlock());
+    assert_eq!(next(&released).unwrap(), Released::Pending);
+    fixture.client.reconnect();
+    stepped.hurry();
+    eventually("the znode is deleted", || zk.children(DIR).is_empty());
+}
+
+#[test]
+fn unlock_whose_deletion_is_under_way_when_contact_is_lost_is_pending_at_once() {
+    let zk = SimulatedZooKeeper::new();
+    let (fixture, stepped, guard) = owner_step_by_step(&zk);
+    let znode = guard.id().to_owned();
+    let released = in_background(move || guard.unlock());
+    eventually("the deletion is under way", || stepped.requests() > 0);
+    fixture.client.disconnect();
+    while stepped.deliver() {}
+    assert_eq!(next(&released).unwrap(), Released::Pending);
+    fixture.client.reconnect();
+    stepped.hurry();
+    eventually("the znode is deleted", || !zk.exists(&znode));
 }

@@ -26,7 +26,7 @@ use super::events::{Event, Events};
 use super::lease::{Admission, ConnectionNumber, Lease, LeaseEpoch};
 use super::listings::Listings;
 use super::process::Process;
-use super::registry::{Notification, Registry};
+use super::registry::{Notification, Registry, ZNodeChange};
 use super::runtime::{Priority, Runtime, Signal};
 use crate::client::{ClientEvent, Granted, ZkError, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result};
@@ -38,7 +38,6 @@ use crate::logging;
 use crate::recipe::path::ZNodePath;
 
 pub(crate) use calls::{CallKind, WatchOutcome};
-#[cfg(test)]
 pub(crate) use life::KEEP_ALIVE_PATH;
 use participants::Orphans;
 use status::Status;
@@ -139,8 +138,9 @@ impl Core {
             ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
             ClientEvent::NodeChanged { path, is_deleted } => {
                 let path = ZNodePath::from_server(path);
+                let change = if is_deleted { ZNodeChange::Deleted } else { ZNodeChange::Unknown };
                 for participant in self.registry.take_watching(&path) {
-                    participant.znode_changed(&path, is_deleted);
+                    participant.znode_changed(&path, change);
                 }
             }
         }

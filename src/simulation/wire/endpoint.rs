@@ -217,7 +217,7 @@ impl Endpoint {
         let (mut must_leave, mut events) = (false, 0);
         while let Some(meaning) = transport.peer.next_meaning(transport.received) {
             let begins = matches!(meaning, Meaning::Served { .. });
-            events += usize::from(matches!(meaning, Meaning::Event(_)));
+            events += usize::from(matches!(meaning, Meaning::Event { .. }));
             must_leave |= self.ledger.take_up(meaning);
             if begins {
                 transport.peer.at_greeting = Some(self.ledger.clone());

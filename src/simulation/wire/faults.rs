@@ -219,6 +219,26 @@ pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) 
     }
 }
 
+/// The server of a new owner may crash, and another one lag behind from then on: so the successor of
+/// that owner may lose its server, and find the one that lags.
+pub(in crate::simulation) fn perhaps_strike_at_hand_over(world: &World, client: usize) {
+    if !world.profile.on_wire || !world.profile.faults.any() {
+        return;
+    }
+    let (own, other, what) = {
+        let mut state = world.state();
+        let servers = state.ensemble.servers.len();
+        let endpoint = state.clients[client].endpoint();
+        let own = endpoint.and_then(|endpoint| endpoint.transport.as_ref().map(|transport| transport.server));
+        (own, state.random.index(servers), state.random.below(4))
+    };
+    match (own, what) {
+        (Some(own), 0) => break_server(world, own, Mode::Down),
+        (Some(own), 1 | 2) if own != other => break_server(world, other, Mode::Lagging),
+        _ => {}
+    }
+}
+
 fn lose_server(world: &World, server: usize) {
     let now = world.now();
     let mut state = world.state();
@@ -305,6 +325,11 @@ pub(in crate::simulation) fn unserved(world: &World) -> Vec<usize> {
     let waits = |endpoint: &mut Endpoint| !endpoint.is_served() && !endpoint.is_over();
     let clients = state.clients.iter_mut().enumerate();
     clients.filter_map(|(number, client)| client.endpoint().is_some_and(waits).then_some(number)).collect()
+}
+
+/// The number of a client's transport, if a server serves it there.
+pub(in crate::simulation) fn undisturbed_connection(endpoint: &Endpoint) -> Option<u64> {
+    endpoint.is_served().then(|| endpoint.link_number())
 }
 
 /// The numbers of the clients' transports. Without faults they stay the same, but for those whose

@@ -59,6 +59,8 @@ pub(super) struct Ledger {
     pub(super) granted: Duration,
     /// The highest transaction of a reply to an ordinary request.
     pub(super) zxid: i64,
+    /// The highest transaction of such a reply, or of an event.
+    pub(super) seen_zxid: i64,
     pub(super) watched: Watched,
 }
 
@@ -74,7 +76,10 @@ pub(super) enum Meaning {
         zxid: i64,
         watch: Option<(Table, String)>,
     },
-    Event(Fired),
+    Event {
+        zxid: i64,
+        fired: Fired,
+    },
     /// The client must leave this connection.
     Garbage,
 }
@@ -89,11 +94,15 @@ impl Ledger {
             }
             Meaning::Reply { zxid, watch } => {
                 self.zxid = self.zxid.max(zxid);
+                self.seen_zxid = self.seen_zxid.max(zxid);
                 if let Some((table, path)) = watch {
                     self.watched.add(table, path);
                 }
             }
-            Meaning::Event(fired) => self.watched.fire(&fired),
+            Meaning::Event { zxid, fired } => {
+                self.seen_zxid = self.seen_zxid.max(zxid);
+                self.watched.fire(&fired);
+            }
             Meaning::Garbage => return true,
         }
         false

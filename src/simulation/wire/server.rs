@@ -179,7 +179,7 @@ impl Front<'_> {
             Ok(request) => request,
             Err(error) => return self.fail(&format!("sends a malformed connect request: {error}")),
         };
-        let known = (self.ledger.session, self.ledger.zxid);
+        let known = (self.ledger.session, self.ledger.seen_zxid);
         if !self.transport.is_late && (request.session_id, request.last_zxid) != known {
             let sent = (request.session_id, request.last_zxid);
             self.fail(&format!("asks for the session and transaction {sent:?} instead of {known:?}"));
@@ -442,7 +442,7 @@ impl Front<'_> {
     fn send_event(&mut self, fired: crate::fake::Fired, zxid: i64) {
         let mut frame = Vec::new();
         WatchEvent { kind: fired.kind, path: &fired.path }.encode(zxid, &mut frame);
-        self.send(&frame, Some(Meaning::Event(fired)));
+        self.send(&frame, Some(Meaning::Event { zxid, fired }));
     }
 
     /// Sends a reply. That of an ordinary request has `Some`, with the watch that it sets.

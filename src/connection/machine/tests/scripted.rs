@@ -118,15 +118,31 @@ impl Scripted {
     }
 
     pub(super) fn reply_error(&mut self, xid: i32, error: i32) {
+        self.reply_error_at(xid, 0, error);
+    }
+
+    pub(super) fn reply_error_at(&mut self, xid: i32, zxid: i64, error: i32) {
         let mut bytes = Vec::new();
-        ReplyHeader { xid, zxid: 0, error }.encode(&mut bytes);
+        ReplyHeader { xid, zxid, error }.encode(&mut bytes);
         self.machine.received(self.now, &bytes);
     }
 
     pub(super) fn fire(&mut self, kind: EventKind, path: &str) {
+        self.fire_at(-1, kind, path);
+    }
+
+    /// As a server from version 3.9 on, which numbers its events.
+    pub(super) fn fire_at(&mut self, zxid: i64, kind: EventKind, path: &str) {
         let mut bytes = Vec::new();
-        WatchEvent { kind, path }.encode(-1, &mut bytes);
+        WatchEvent { kind, path }.encode(zxid, &mut bytes);
         self.machine.received(self.now, &bytes);
+    }
+
+    /// Loses a connection that has lasted for a while.
+    pub(super) fn lose_connection(&mut self) {
+        self.advance(TIMEOUT / 4);
+        self.machine.failed(self.now);
+        self.actions();
     }
 
     pub(super) fn pong(&mut self) {

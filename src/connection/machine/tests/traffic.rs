@@ -365,9 +365,9 @@ fn watches_that_have_not_fired_are_set_again_before_other_requests() {
     scripted.reply_error(5, -101);
     scripted.actions();
     scripted.sent();
-    scripted.fire(EventKind::Deleted, "/b");
+    scripted.fire_at(99, EventKind::Deleted, "/b");
     assert_eq!(scripted.events(), [Event::NodeChanged { path: "/b".to_owned(), is_deleted: true }]);
-    scripted.fire(EventKind::DataChanged, "/c");
+    scripted.fire_at(99, EventKind::DataChanged, "/c");
     assert_eq!(scripted.events(), [Event::NodeChanged { path: "/c".to_owned(), is_deleted: false }]);
 
     scripted.advance(TIMEOUT / 4);
@@ -414,16 +414,49 @@ fn expired_session_in_a_reply_ends_the_session() {
 }
 
 #[test]
-fn transaction_numbers_of_events_and_pings_are_not_taken_over() {
+fn transaction_numbers_of_pings_are_not_taken_over() {
     let mut scripted = Scripted::serving();
     scripted.run_to_deadline();
     scripted.sent();
     scripted.reply(-2, 99, &Reply::Empty);
-    scripted.fire(EventKind::Created, "/a");
-    scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
-    scripted.actions();
+    scripted.lose_connection();
     assert_eq!(scripted.open().last_zxid, 0);
+}
+
+#[test]
+fn server_behind_an_event_is_refused_and_watches_count_from_the_last_reply() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &watch("/a"));
+    scripted.reply(1, 50, &data());
+    scripted.fire_at(60, EventKind::Deleted, "/b");
+    scripted.lose_connection();
+    assert_eq!(scripted.open().last_zxid, 60, "of the event");
+    scripted.answer(&accepted(ID));
+    let outgoing = std::mem::take(scripted.machine.outgoing());
+    let (_, request) = Request::decode(&outgoing[4..]).unwrap();
+    assert!(matches!(request, Request::SetWatches { relative_zxid: 50, .. }), "{request:?}");
+}
+
+#[test]
+fn write_goes_before_the_requests_of_a_session_that_has_seen_an_event_without_a_number() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &watch("/a"));
+    scripted.reply(1, 50, &data());
+    scripted.fire(EventKind::Deleted, "/b");
+    let reconnect = |scripted: &mut Scripted| {
+        scripted.lose_connection();
+        scripted.submit(2, &read("/state"));
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        scripted.sent().iter().map(|request| request.operation).collect::<Vec<_>>()
+    };
+    let with_write = [OpCode::SetWatches, OpCode::SetData, OpCode::GetData];
+    assert_eq!(reconnect(&mut scripted), with_write);
+    assert_eq!(reconnect(&mut scripted), with_write, "no reply has come since");
+    scripted.reply(-8, 40, &Reply::Empty);
+    let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
+    scripted.reply_error_at(xid, 70, -101);
+    assert_eq!(reconnect(&mut scripted), [OpCode::SetWatches, OpCode::GetData]);
 }
 
 #[test]

@@ -1,0 +1,332 @@
+//! Random interleavings: single requests, replies and events of a few connections, in any order that
+//! the order of each connection allows, while other clients join, leave, write and delete.
+//!
+//! The [oracle] knows the queue at each moment, also for requests whose znodes other clients have
+//! deleted. `INTERLEAVINGS=<number>` sets the number of runs, `INTERLEAVINGS_SEED=<seed>` the first.
+
+mod oracle;
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::client::{CreateMode, ZooKeeperClient};
+use crate::recipe::access::Access;
+use crate::recipe::naming_scheme::NamingScheme;
+use crate::recipe::path::ZNodePath;
+use crate::request::{Event, Observer, Request, RequestSpec};
+use crate::session::{FirstContact, Runtime};
+use crate::simulation::random::Random;
+use crate::testing::{ManualRuntime, SteppedClient};
+
+/// How many runs there are unless the environment says otherwise.
+const RUNS: u64 = 100;
+const ACTIONS: usize = 600;
+/// At most so many requests of ours are in the queue.
+const MOST: usize = 6;
+
+struct Client {
+    simulated: Arc<SimulatedClient>,
+    stepped: Arc<SteppedClient>,
+    runtime: Arc<ManualRuntime>,
+    session: Session,
+}
+
+impl Client {
+    fn new(zk: &SimulatedZooKeeper, blocks: bool) -> Client {
+        let simulated = zk.connect(LONG);
+        let stepped = SteppedClient::new(Arc::clone(&simulated));
+        let client: Arc<dyn ZooKeeperClient> = if blocks { simulated.clone() } else { stepped.clone() };
+        let runtime = Arc::new(ManualRuntime::default());
+        let contact = FirstContact::by(runtime.now(), LONG, "the test");
+        let session = Session::open(Ok(client), runtime.clone(), None, contact).unwrap();
+        stepped.step_by_step();
+        Client { simulated, stepped, runtime, session }
+    }
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn post(&self, _event: Event) {}
+}
+
+struct OurRequest {
+    request: Arc<Request>,
+    prefix: String,
+    is_withdrawn: bool,
+}
+
+struct Rig {
+    random: Random,
+    zk: SimulatedZooKeeper,
+    clients: Vec<Client>,
+    ours: Vec<OurRequest>,
+    /// The names of our requests that others deleted while a request ahead excluded them.
+    deleted_behind: BTreeSet<String>,
+    /// The names of those that others deleted while nobody was ahead.
+    deleted_first: BTreeSet<String>,
+    trace: Vec<String>,
+    /// Readers take part.
+    shares: bool,
+    /// Connections are cut.
+    cuts: bool,
+    was_cut: bool,
+}
+
+impl Rig {
+    fn new(seed: u64) -> Rig {
+        let mut random = Random::new(seed);
+        let zk = SimulatedZooKeeper::new();
+        zk.create(DIR, b"");
+        let clients = (0..1 + random.index(3)).map(|_| Client::new(&zk, random.one_in(4))).collect();
+        let (shares, cuts) = (random.one_in(3), random.one_in(2));
+        Rig {
+            random,
+            zk,
+            clients,
+            ours: Vec::new(),
+            deleted_behind: BTreeSet::new(),
+            deleted_first: BTreeSet::new(),
+            trace: Vec::new(),
+            shares,
+            cuts,
+            was_cut: false,
+        }
+    }
+
+    fn note(&mut self, line: String) {
+        self.trace.push(line);
+    }
+
+    fn act(&mut self) {
+        let client = self.random.index(self.clients.len());
+        match self.random.below(100) {
+            0..34 => {
+                if self.clients[client].stepped.deliver() {
+                    self.note(format!("client {client} takes up a reply or an event"));
+                }
+            }
+            34..64 => {
+                if let Some(kind) = self.clients[client].stepped.serve() {
+                    self.note(format!("the server takes up a request of client {client}: {kind:?}"));
+                }
+            }
+            64..70 => self.other_joins(),
+            70..78 => self.other_deletes_one(),
+            78..80 => self.other_deletes_backwards(),
+            80..84 => self.other_writes(),
+            84..86 => {
+                self.note(format!("client {client} looks routinely"));
+                self.clients[client].session.core().look_routinely();
+            }
+            86..92 => self.join(client),
+            92..95 => self.withdraw(),
+            95..97 if self.cuts => self.cut(client),
+            97 if self.random.one_in(3) => self.other_deletes_all(),
+            97 if self.cuts => self.cut_in_a_call(client),
+            97..99 => {
+                self.note(format!("client {client} reconnects"));
+                self.clients[client].simulated.reconnect();
+            }
+            _ => self.other_downgrades(),
+        }
+    }
+
+    // ---- our requests
+
+    fn join(&mut self, client: usize) {
+        let waiting = |ours: &&OurRequest| !ours.is_withdrawn && !ours.request.has_ended();
+        if self.ours.iter().filter(waiting).count() >= MOST {
+            return;
+        }
+        let scheme = NamingScheme::Recipe;
+        let access = match self.random.below(if self.shares { 5 } else { 3 }) {
+            3 => Access::Write(scheme),
+            4 => Access::Read(scheme),
+            _ => Access::Exclusive(scheme),
+        };
+        let session = &self.clients[client].session;
+        let prefix = access.prefix(session.core().new_guid());
+        let spec = RequestSpec {
+            dir: ZNodePath::parse(DIR).unwrap(),
+            prefix: prefix.clone(),
+            data: Arc::from(&b"me"[..]),
+            acl: Acl::open_unsafe().to_vec().into(),
+            retry: RetryPolicy::constant(Duration::from_millis(1)).with_attempts(1000),
+            access,
+            directory_mode: CreateMode::Persistent,
+        };
+        let request = Request::new(session, spec, Arc::new(Nobody));
+        let line = format!("request {} joins on client {client}: {prefix}", self.ours.len());
+        self.note(line);
+        request.start();
+        self.ours.push(OurRequest { request, prefix, is_withdrawn: false });
+    }
+
+    fn withdraw(&mut self) {
+        let waiting: Vec<usize> = (0..self.ours.len()).filter(|at| !self.ours[*at].is_withdrawn).collect();
+        if !waiting.is_empty() {
+            let at = waiting[self.random.index(waiting.len())];
+            self.note(format!("request {at} is withdrawn"));
+            self.ours[at].is_withdrawn = true;
+            self.ours[at].request.withdraw(None);
+        }
+    }
+
+    // ---- connections
+
+    fn cut(&mut self, client: usize) {
+        self.was_cut = true;
+        self.note(format!("client {client} is cut"));
+        self.clients[client].simulated.disconnect();
+        if self.random.one_in(2) {
+            self.note(format!("client {client} reconnects"));
+            self.clients[client].simulated.reconnect();
+        }
+    }
+
+    fn cut_in_a_call(&mut self, client: usize) {
+        let operation = STEPS[self.random.index(STEPS.len())];
+        let when = if self.random.one_in(2) { Effect::Before } else { Effect::After };
+        self.was_cut = true;
+        self.note(format!("client {client} will be cut at {operation:?}, {when:?}"));
+        self.clients[client].simulated.cut_next(operation, when);
+    }
+
+    /// Everything moves.
+    fn calm(&mut self) {
+        self.note("calm".to_owned());
+        for _ in 0..12 {
+            for client in &self.clients {
+                client.simulated.reconnect();
+                client.stepped.move_all();
+            }
+            for client in &self.clients {
+                client.runtime.advance(Duration::from_millis(250));
+            }
+        }
+    }
+
+    // ---- other clients
+
+    fn other_joins(&mut self) {
+        let prefix = match self.random.below(if self.shares { 5 } else { 3 }) {
+            3 => "write-other-",
+            4 => "read-other-",
+            _ => "x-other-lock-",
+        };
+        let path = self.zk.create_sequential(DIR, prefix, Some(7));
+        self.note(format!("another joins: {path}"));
+    }
+
+    /// Mostly one at the head of the queue, and seldom one of ours.
+    fn other_deletes_one(&mut self) {
+        let queue = self.queue();
+        if queue.is_empty() {
+            return;
+        }
+        let end = if self.random.one_in(2) { queue.len().min(2) } else { queue.len() };
+        let name = queue[self.random.index(end)].clone();
+        if !self.is_ours(&name) || self.random.one_in(3) {
+            self.other_deletes(&name);
+        }
+    }
+
+    /// The first two, the second one first.
+    fn other_deletes_backwards(&mut self) {
+        let queue = self.queue();
+        let [first, second, ..] = queue.as_slice() else { return };
+        if self.is_ours(second) && !self.is_ours(first) {
+            self.other_deletes(second);
+            self.other_deletes(first);
+        }
+    }
+
+    fn other_deletes(&mut self, name: &str) {
+        if self.is_ours(name) {
+            let is_behind = self.ahead_of(name, &self.queue()).is_some();
+            self.deleted_behind.remove(name);
+            self.deleted_first.remove(name);
+            let deleted = if is_behind { &mut self.deleted_behind } else { &mut self.deleted_first };
+            deleted.insert(name.to_owned());
+        }
+        self.note(format!("another deletes {name}"));
+        self.zk.delete(&format!("{DIR}/{name}"));
+    }
+
+    fn other_deletes_all(&mut self) {
+        self.note("another deletes the directory".to_owned());
+        loop {
+            let queue = self.queue();
+            if queue.is_empty() {
+                break;
+            }
+            let name = queue[self.random.index(queue.len())].clone();
+            self.other_deletes(&name);
+        }
+        if self.zk.exists(DIR) {
+            self.zk.delete(DIR);
+        }
+    }
+
+    fn other_writes(&mut self) {
+        let queue = self.queue();
+        if !queue.is_empty() {
+            let end = if self.random.one_in(2) { queue.len().min(2) } else { queue.len() };
+            let name = &queue[self.random.index(end)];
+            self.note(format!("another writes {name}"));
+            self.zk.set_data(&format!("{DIR}/{name}"), b"unlock");
+        }
+    }
+
+    /// A writer at the head becomes a reader with its number.
+    fn other_downgrades(&mut self) {
+        let first = self.queue().into_iter().next();
+        if let Some(writer) = first.filter(|name| name.starts_with("write-other-")) {
+            self.note(format!("another downgrades {writer}"));
+            self.zk.create(&format!("{DIR}/{}", writer.replace("write-", "read-")), b"");
+            self.zk.delete(&format!("{DIR}/{writer}"));
+        }
+    }
+}
+
+/// Runs a seed. Returns what was violated, and the rig.
+fn run(seed: u64) -> (Result<(), String>, Rig) {
+    let mut rig = Rig::new(seed);
+    let outcome = rig.run();
+    (outcome, rig)
+}
+
+impl Rig {
+    fn run(&mut self) -> Result<(), String> {
+        for _ in 0..ACTIONS {
+            self.act();
+            self.check_owners()?;
+            if self.random.one_in(400) {
+                self.calm();
+                self.check_at_rest()?;
+            }
+        }
+        self.calm();
+        self.check_at_rest()?;
+        for ours in &mut self.ours {
+            ours.is_withdrawn = true;
+            ours.request.withdraw(None);
+        }
+        self.calm();
+        self.check_nothing_left()
+    }
+}
+
+#[test]
+fn only_the_first_owns_in_any_interleaving_and_everybody_learns_its_place() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("INTERLEAVINGS_SEED").unwrap_or(1);
+    for seed in first..first + number("INTERLEAVINGS").unwrap_or(RUNS) {
+        let (outcome, rig) = run(seed);
+        if let Err(violation) = outcome {
+            let last = &rig.trace[rig.trace.len().saturating_sub(100)..];
+            panic!("{}\n\nseed {seed}: {violation}\nINTERLEAVINGS_SEED={seed} repeats it", last.join("\n"));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The requests whose turn has come: how soon they must own, and what their owners must read.
+//!
+//! A request's turn comes when nothing ahead of it excludes it any more. From then on the queue can
+//! only change in its favor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::checks::keeps_waiting;
+use super::guards::User;
+use super::scheduler::{ALL_DIRS, DIRS, LEASES};
+use super::wire;
+use super::world::{ClientState, World, short};
+use crate::LockGuard;
+use crate::recipe::znode_name::generated_sequence;
+use crate::session::Moment;
+
+/// What the owners of each directory read and write.
+const REGISTERS: [&str; 2] = ["/register/a", "/register/b"];
+
+/// How long a client may rely on a watch alone, beside session timeouts.
+const ROUTINE: Duration = Duration::from_secs(30);
+
+/// The session timeouts beside that: the client may want its connection idle, and a proof of life and
+/// the work of others take their time.
+const TIMEOUTS: u32 = 3;
+
+/// A request whose turn has come.
+#[derive(Clone, Debug)]
+pub(super) struct Turn {
+    /// Since when it has had it, and nothing has disturbed its client.
+    since: Moment,
+    /// The connection of its client then.
+    connection: Option<u64>,
+    /// The version of the register when its turn had not come.
+    register: i32,
+}
+
+/// The place of a request whose znode another client has deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Its turn had come: it owns until it notices.
+    First,
+    Behind,
+}
+
+fn register_of(path: &str) -> Option<&'static str> {
+    let dirs = DIRS.iter().zip(REGISTERS);
+    dirs.into_iter().find(|(dir, _)| path.starts_with(**dir)).map(|(_, register)| register)
+}
+
+impl World {
+    pub(super) fn create_registers(&self) {
+        for register in REGISTERS {
+            self.zookeeper.create(register, b"");
+        }
+    }
+
+    /// Another client deletes, or has just deleted, the znode of a session's request.
+    pub(super) fn record_deletion_by_another(&self, path: &str, session: i64) {
+        let is_first = self.has_its_turn(path);
+        let mut state = self.state();
+        state.deleted_by_another.insert(path.to_owned());
+        state.node_deleted.insert(session);
+        match is_first {
+            true => state.deleted_in_the_queue.remove(path),
+            false => state.deleted_in_the_queue.insert(path.to_owned()),
+        };
+    }
+
+    /// The place that a request had when another client deleted its znode.
+    pub(super) fn is_deleted_by_another(&self, path: &str) -> Option<Place> {
+        let state = self.state();
+        let place = if state.deleted_in_the_queue.contains(path) { Place::Behind } else { Place::First };
+        state.deleted_by_another.contains(path).then_some(place)
+    }
+
+    fn has_its_turn(&self, path: &str) -> bool {
+        let Some((dir, name)) = path.rsplit_once('/') else { return false };
+        let children = self.zookeeper.children(dir);
+        let state = self.state();
+        let excludes = |child: &&String| {
+            keeps_waiting(child, name) && !state.tentative.contains(&format!("{dir}/{child}"))
+        };
+        let ahead = children.iter().filter(excludes).count();
+        ahead == 0 || (dir == LEASES && ahead < self.profile.permits as usize)
+    }
+
+    /// Takes note of the turns that have come, and of those that are over.
+    pub(super) fn note_turns(&self) {
+        let mut turns = std::mem::take(&mut self.state().turns);
+        let mut present = std::collections::BTreeMap::new();
+        for dir in ALL_DIRS {
+            for name in self.zookeeper.children(dir) {
+                let path = format!("{dir}/{name}");
+                let is_request = generated_sequence(&name).is_some() && !name.contains("stranger");
+                if !is_request || !self.has_its_turn(&path) {
+                    continue;
+                }
+                let turn = turns.remove(&path).unwrap_or_else(|| self.new_turn(&path));
+                present.insert(path, turn);
+            }
+        }
+        let versions = REGISTERS.into_iter().map(|register| (register, self.register_version(register)));
+        let versions = versions.collect();
+        let mut state = self.state();
+        (state.turns, state.register_versions) = (present, versions);
+    }
+
+    /// A former owner may write in the same step, and that is no promise. So what counts is the
+    /// register before this step.
+    fn new_turn(&self, path: &str) -> Turn {
+        let versions = &self.state().register_versions;
+        let register = register_of(path).and_then(|register| versions.get(register).copied());
+        Turn { since: self.now(), connection: None, register: register.unwrap_or_default() }
+    }
+
+    fn register_version(&self, register: &str) -> i32 {
+        self.zookeeper.stat(register).map_or(0, |stat| stat.version)
+    }
+
+    /// No lock waits, undisturbed, for longer than until a routine look although its turn has come.
+    pub(super) fn check_turns(&self) -> Option<String> {
+        let now = self.now();
+        let waiting: Vec<(usize, Arc<_>)> = {
+            let state = self.state();
+            let locks = state.locks.iter().enumerate();
+            locks.filter_map(|(number, record)| Some((number, record.weak.upgrade()?))).collect()
+        };
+        for (number, lock) in waiting {
+            let waits = lock.current().lock().as_ref().is_some_and(|request| !request.has_ended());
+            let Some(id) = lock.id().filter(|_| waits && !lock.is_owner()) else { continue };
+            let mut state = self.state();
+            let client = state.locks[number].client;
+            let client = &mut state.clients[client];
+            let (connection, timeout) =
+                (client.undisturbed_connection(now), client.session_timeout.max(client.created_timeout));
+            let Some(turn) = state.turns.get_mut(&id) else { continue };
+            if connection.is_none() || turn.connection != connection {
+                (turn.since, turn.connection) = (now, connection);
+            }
+            if now > turn.since.after(ROUTINE + timeout * TIMEOUTS) {
+                return Some(format!("lock {number} waits with {} although its turn has come", short(&id)));
+            }
+        }
+        None
+    }
+}
+
+impl ClientState {
+    /// The number of the connection, if nothing disturbs the client.
+    fn undisturbed_connection(&mut self, now: Moment) -> Option<u64> {
+        let is_disturbed = self.paused_until > now
+            || self.denied_until > now
+            || self.calls_to_fail > 0
+            || self.calls_to_panic > 0
+            || self.link.partitioned
+            || self.link.slow_until > now;
+        if is_disturbed {
+            return None;
+        }
+        match self.endpoint() {
+            Some(endpoint) => wire::faults::undisturbed_connection(endpoint),
+            None => {
+                let link = &self.link;
+                (link.connected && !link.deposed && !link.over).then_some(link.connection)
+            }
+        }
+    }
+}
+
+impl User {
+    /// Reads and writes the register of the directory, as an owner of what it protects does. It must
+    /// see what its predecessors wrote.
+    pub(super) fn use_register(&self, guard: &LockGuard) {
+        let (request, znode) = (guard.request(), guard.id());
+        let turn = self.world.state().turns.get(znode).cloned();
+        let (Some(register), Some(turn)) = (register_of(znode), turn) else { return };
+        let core = Arc::clone(request.core());
+        let read = core.read(|client| client.get_data(register, false));
+        if let Ok((_, stat)) = read {
+            if request.is_owner() && stat.version < turn.register {
+                let (seen, written) = (stat.version, turn.register);
+                self.world.fail(format!("{} owns, and reads version {seen} of {written}", short(znode)));
+            }
+        }
+        let is_reader = znode.rsplit('/').next().is_some_and(|name| name.starts_with("read-"));
+        if !is_reader && request.is_owner() {
+            let _ = core.write(|client| client.set_data(register, b"", None));
+        }
+    }
+}
