@@ -117,7 +117,6 @@ pub mod conformance;
 mod connection;
 mod directory;
 mod error;
-mod error_kind;
 #[cfg(any(test, feature = "test-util"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 pub mod fake;
@@ -141,12 +140,13 @@ mod simulation;
 pub mod test_server;
 #[cfg(test)]
 mod testing;
+mod time;
 mod tracking;
 mod wait;
 
 pub use client::{
-    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, Names, NamesIter, Op,
-    OpOutcome, Permissions, PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, Op, OpOutcome, Permissions,
+    PipelinedClient, Stat, Transacted, ZooKeeperClient,
 };
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
@@ -158,8 +158,7 @@ pub use connection::codec::laws as codec_laws;
 #[doc(hidden)]
 pub use connection::machine::laws as machine_laws;
 pub use directory::{LeaderWatch, LockDirectory, LockInfo, QueueWatch};
-pub use error::{LockError, LossReason, Result as LockResult};
-pub use error_kind::ErrorKind;
+pub use error::{ErrorKind, LockError, LossReason, Result as LockResult, ZkError, ZkResult};
 pub use lock_options::LockOptions;
 pub use locks::{
     BlockingWriteLock, Candidate, CandidateGroup, CohortGuard, CohortLock, CohortOptions, DowngradeError,
@@ -174,13 +173,15 @@ pub use recipe::kind::LockKind;
 #[cfg(any(test, feature = "test-util"))]
 #[doc(hidden)]
 pub use recipe::laws;
+pub use recipe::names::{Names, NamesIter};
 pub use recipe::naming_scheme::NamingScheme;
 pub use recipe::znode_name::ZNodeName;
 pub use recoverable::RecoverableZooKeeper;
 pub use retry::RetryPolicy;
 pub use session::events;
-pub use session::{Moment, Session, SessionBuilder, SessionState};
+pub use session::{Session, SessionBuilder, SessionState};
 
+pub use time::Moment;
 pub use wait::{CancelToken, Wait};
 
 /// The channels that the public interface returns.

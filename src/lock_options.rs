@@ -1,10 +1,9 @@
 //! [`LockOptions`]: the settings that every kind of lock takes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::client::{Acl, CreateMode};
 use crate::error::{LockError, Result};
-use crate::locks::locking::default_data;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::retry::RetryPolicy;
 
@@ -162,4 +161,53 @@ pub(crate) fn check_data(data: &[u8]) -> Result<()> {
         argument: "znode data",
         rule: format!("{} bytes are more than the {MAX_DATA} that fit into a request", data.len()),
     })
+}
+
+/// `host/pid`, which shows an operator who waits.
+fn default_data() -> Arc<[u8]> {
+    static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();
+    let data = DATA.get_or_init(|| format!("{}/{}", host_name(), std::process::id()).into_bytes().into());
+    Arc::clone(data)
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// From the environment: a system call would need another dependency.
+#[cfg(not(unix))]
+fn host_name() -> String {
+    host_of(|name| std::env::var(name).ok())
+}
+
+/// Windows sets the first of these, shells elsewhere the second.
+#[cfg(any(not(unix), test))]
+fn host_of(variable: impl Fn(&str) -> Option<String>) -> String {
+    let mut named = ["COMPUTERNAME", "HOSTNAME"].into_iter().filter_map(variable);
+    named.find(|name| !name.is_empty()).unwrap_or_else(|| "unknown-host".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_name_falls_back_to_the_environment() {
+        let of = |set: &'static [(&str, &str)]| {
+            host_of(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(of(&[("COMPUTERNAME", "WEB-1"), ("HOSTNAME", "other")]), "WEB-1");
+        assert_eq!(of(&[("COMPUTERNAME", ""), ("HOSTNAME", "web-1")]), "web-1");
+        assert_eq!(of(&[]), "unknown-host");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn default_data_is_host_and_process_id() {
+        let data = String::from_utf8(default_data().to_vec()).unwrap();
+        let (host, pid) = data.rsplit_once('/').unwrap();
+        assert!(!host.is_empty());
+        assert_eq!(pid, std::process::id().to_string());
+    }
 }

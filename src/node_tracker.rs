@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 
-use crate::client::{Stat, ZkError, ZkResult};
-use crate::error::Result;
+use crate::client::Stat;
+use crate::error::{Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recoverable::unmarked;
 use crate::session::Session;

@@ -4,9 +4,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::client::{ZkError, ZkResult};
 use crate::lock_order;
-use crate::logging;
 
 /// Runs code that may panic, and returns the panic's message as an error.
 ///
@@ -17,14 +15,6 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
         let message = message_of(&*payload);
         discard(payload);
         message
-    })
-}
-
-/// Makes a call that may panic. Then it may have taken effect, like a call whose reply was lost.
-pub(crate) fn contain_call<T>(who: &str, call: impl FnOnce() -> ZkResult<T>) -> ZkResult<T> {
-    contain(call).unwrap_or_else(|message| {
-        logging::error!("{who} panicked, so the outcome of a call is unknown: {message}");
-        Err(ZkError::ConnectionLoss)
     })
 }
 

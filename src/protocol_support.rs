@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::client::{Acl, CreateMode, ZkError};
-use crate::error::{LockError, Operation, Result};
+use crate::client::{Acl, CreateMode};
+use crate::error::{LockError, Operation, Result, ZkError};
 use crate::lock_options::{LockOptions, check_data};
 use crate::logging;
 use crate::operation::ZooKeeperOperation;
@@ -109,7 +109,8 @@ impl ProtocolSupport {
                 result => return result,
             };
             logging::debug!("attempt {} failed: {error}", counter.failures() + 1);
-            let delay = counter.failed(error, &policy, &self.session.core())?;
+            let core = self.session.core();
+            let delay = counter.failed(error, &policy, core.now(), || core.random_unit())?;
             self.pause(delay);
         }
     }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::error::{LockError, Result};
-use crate::session::{Core, Moment};
+use crate::time::Moment;
 
 /// The number of attempts in the Java recipe.
 const ATTEMPTS: u32 = 10;
@@ -160,17 +160,21 @@ impl RetryCounter {
         self.failures
     }
 
-    /// Counts a failed attempt and returns the delay before the next one.
-    ///
-    /// Randomness and time are the session's.
+    /// Counts an attempt that has failed now and returns the delay before the next one. `chance` is a
+    /// random number between 0 and 1.
     ///
     /// # Errors
     /// The error of the first attempt, if no further attempt follows.
-    pub(crate) fn failed(&mut self, error: LockError, policy: &RetryPolicy, core: &Core) -> Result<Duration> {
-        let now = core.now();
+    pub(crate) fn failed(
+        &mut self,
+        error: LockError,
+        policy: &RetryPolicy,
+        now: Moment,
+        chance: impl FnOnce() -> f64,
+    ) -> Result<Duration> {
         self.failures = self.failures.saturating_add(1);
         let (begun, first_error) = self.first.take().unwrap_or((now, error));
-        match policy.delay_after(self.failures, now.since(begun), || core.random_unit()) {
+        match policy.delay_after(self.failures, now.since(begun), chance) {
             Some(delay) => {
                 self.first = Some((begun, first_error));
                 Ok(delay)

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounde
 use parking_lot::Mutex;
 
 use crate::lock_order::assert_none_held;
-use crate::session::{Moment, Runtime, is_disconnected};
+use crate::time::{Moment, Runtime, is_disconnected};
 
 /// How long a call waits: for ever, until a deadline, or until another thread cancels it.
 ///

@@ -7,10 +7,9 @@ mod acl;
 #[cfg(feature = "zookeeper")]
 mod adapter;
 pub(crate) mod connect_string;
-mod names;
+mod contained;
 mod pipelined;
 mod transaction;
-mod zk_error;
 mod znode;
 
 use std::sync::Arc;
@@ -19,14 +18,19 @@ use std::time::Duration;
 pub use acl::{Acl, Permissions};
 #[cfg(feature = "zookeeper")]
 pub(crate) use adapter::Adapter;
-pub use names::{Names, NamesIter};
+pub(crate) use contained::contain_call;
 pub(crate) use pipelined::Blocking;
 pub use pipelined::{Created, Done, PipelinedClient};
 pub use transaction::{Op, OpOutcome, Transacted};
-pub use zk_error::{ZkError, ZkResult};
 pub use znode::{CreateMode, Stat};
 
-use crate::session::Moment;
+use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
+use crate::time::Moment;
+
+/// The path of the write that proves the session alive. It changes nothing: the znode does not
+/// exist, and if it did, not at this version. A read would prove less (see the lease).
+pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 
 /// Receives a client's [`ClientEvent`]s.
 ///

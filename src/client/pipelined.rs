@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Acl, CreateMode, Enqueued, Names, Stat, ZkError, ZkResult};
+use super::{Acl, CreateMode, Enqueued, Stat};
+use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
 
 /// A client that takes a call together with what follows from its outcome.
 ///

@@ -1,6 +1,7 @@
 //! Transactions: operations of which all take effect, or none.
 
-use super::{Acl, CreateMode, Stat, ZkError};
+use super::{Acl, CreateMode, Stat};
+use crate::error::ZkError;
 
 /// An operation of a [transaction](super::ZooKeeperClient::transact).
 #[derive(Clone, Debug, PartialEq, Eq)]

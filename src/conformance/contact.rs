@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use super::scene::{AT_ONCE, Outcome, Scene, Tested, done, same};
 use super::{Check, ensure, named};
-use crate::client::{Acl, ClientEvent, CreateMode, Granted, Names, ZkError, ZkResult, ZooKeeperClient};
+use crate::client::{Acl, ClientEvent, CreateMode, Granted, ZooKeeperClient};
+use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
 
 pub(super) const CHECKS: &[Check] = &[
     named!(connected_client_has_contact),

@@ -9,9 +9,9 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::scene::{AT_ONCE, Outcome, Problem, Scene, Tested, done, refused, same};
 use super::{Check, ensure, named};
-use crate::client::{
-    Acl, ClientEvent, CreateMode, Done, Enqueued, Names, PipelinedClient, ZkError, ZkResult, ZooKeeperClient,
-};
+use crate::client::{Acl, ClientEvent, CreateMode, Done, Enqueued, PipelinedClient, ZooKeeperClient};
+use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
 
 pub(super) const CHECKS: &[Check] = &[
     named!(pipelined_calls_return_what_the_others_do),

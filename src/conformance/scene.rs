@@ -11,7 +11,8 @@ use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
 use super::{Fixture, Subject, ensure};
-use crate::client::{Acl, ClientEvent, CreateMode, EventSink, ZkError, ZkResult, ZooKeeperClient};
+use crate::client::{Acl, ClientEvent, CreateMode, EventSink, ZooKeeperClient};
+use crate::error::{ZkError, ZkResult};
 
 /// Why a check has not passed.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use super::scene::{Outcome, Problem, Scene, done, same};
 use super::{Check, ensure, named};
-use crate::client::{Acl, CreateMode, Op, OpOutcome, Transacted, ZkError, ZooKeeperClient};
+use crate::client::{Acl, CreateMode, Op, OpOutcome, Transacted, ZooKeeperClient};
+use crate::error::ZkError;
 
 pub(super) const CHECKS: &[Check] = &[
     named!(transaction_takes_effect_in_order),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
-use crate::client::ZkError;
+use crate::error::ZkError;
 
 pub(super) const CHECKS: &[Check] = &[
     named!(data_watch_fires_once_on_a_change),

@@ -32,7 +32,7 @@ use super::transport::{Security, Transport};
 use crate::client::{ClientEvent, EventSink, Granted};
 use crate::logging;
 use crate::panics;
-use crate::session::{Clock, Moment, SystemClock};
+use crate::time::{Clock, Moment, SystemClock};
 
 pub(super) const WAKER: Token = Token(0);
 const LINK: Token = Token(1);

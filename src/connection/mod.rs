@@ -58,12 +58,13 @@ use self::shared::{Contact, Continuation, Io, Shared};
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Names, Op,
-    OpOutcome, PipelinedClient, Stat, Transacted, ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Op, OpOutcome,
+    PipelinedClient, Stat, Transacted, ZooKeeperClient,
 };
-use crate::error::{LockError, Result};
+use crate::error::{LockError, Result, ZkError, ZkResult};
 use crate::lock_order;
-use crate::session::{Clock, SystemClock};
+use crate::recipe::names::Names;
+use crate::time::{Clock, SystemClock};
 use crate::wait::Wait;
 
 /// A lap over the servers waits for names this part of the session timeout, if it has other

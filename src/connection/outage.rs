@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::session::Moment;
+use crate::time::Moment;
 
 /// The log mentions an outage after these times, then once in each of the last.
 const MENTIONED_AFTER: [Duration; 3] =

@@ -13,7 +13,7 @@ use mio::Registry;
 
 use super::codec::{ConnectAnswer, ConnectRequest, Frames, Password, Request, decode_connect_answer};
 use super::transport::Transport;
-use crate::session::Moment;
+use crate::time::Moment;
 
 /// The length of an answer is less than this, with the reply to the close request.
 const MAX_ANSWER: usize = 1024;

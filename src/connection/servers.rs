@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use super::random::SplitMix64;
-use crate::session::Moment;
+use crate::time::Moment;
 
 /// The servers of a connect string.
 #[derive(Debug)]

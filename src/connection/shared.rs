@@ -16,10 +16,11 @@ use mio::{Registry, Waker};
 use super::machine::{Action, Event, Machine, Reply};
 use super::servers::{Servers, Target};
 use super::transport::Transport;
-use crate::client::{EventSink, Granted, ZkError, ZkResult};
+use crate::client::{EventSink, Granted};
 use crate::connection::codec::Request;
+use crate::error::{ZkError, ZkResult};
 use crate::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
-use crate::session::{Clock, Moment, SystemClock};
+use crate::time::{Clock, Moment, SystemClock};
 
 /// What happens with the outcome of a request, on the I/O thread. Must not block.
 pub(super) type Continuation = Box<dyn FnOnce(ZkResult<Reply>) + Send>;

@@ -4,8 +4,8 @@ use crossbeam_channel::Receiver;
 
 use super::lock_info::LockInfo;
 use super::reading::read_without_data;
-use crate::client::{Names, ZkError, ZkResult};
-use crate::error::Result;
+use crate::error::{Result, ZkError, ZkResult};
+use crate::recipe::names::Names;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;

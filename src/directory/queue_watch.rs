@@ -2,8 +2,7 @@
 
 use crossbeam_channel::Receiver;
 
-use crate::client::{ZkError, ZkResult};
-use crate::error::Result;
+use crate::error::{Result, ZkError, ZkResult};
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;

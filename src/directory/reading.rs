@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_channel::{Sender, unbounded};
 
 use super::lock_info::LockInfo;
-use crate::client::{ZkError, ZkResult};
-use crate::error::{LockError, Operation, Result};
+use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 

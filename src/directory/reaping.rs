@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::lock_info::LockInfo;
-use crate::client::{ZkError, ZkResult};
-use crate::error::{LockError, Operation, Result};
+use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::kind::LockKind;
 use crate::session::Core;

@@ -1,6 +1,7 @@
 //! [`Caller`]: the identity behind a request, and what the ACLs grant to it.
 
-use crate::client::{Acl, Permissions, ZkError, ZkResult};
+use crate::client::{Acl, Permissions};
+use crate::error::{ZkError, ZkResult};
 
 /// The operations beyond `get_data` and `get_children` that require READ. This differs between
 /// releases.

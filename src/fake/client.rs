@@ -12,8 +12,9 @@ use super::faults::{Effect, Fault, FaultKind, SimOperation};
 use super::log::Call;
 use super::requests::Requester;
 use super::state::{Client, Contact, Shared, State};
-use crate::client::{Acl, CreateMode, Names, Op, Stat, Transacted, ZkError, ZkResult};
-use crate::client::{EventSink, ZooKeeperClient};
+use crate::client::{Acl, CreateMode, EventSink, Op, Stat, Transacted, ZooKeeperClient};
+use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
 
 /// Servers close the connection when a request is longer. So clients refuse it.
 const MAX_REQUEST: usize = 0xf_ffff;

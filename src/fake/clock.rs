@@ -13,7 +13,8 @@ use super::jobs::{self, Jobs, Parked};
 use super::virtual_runtime::VirtualRuntime;
 use crate::client::ZooKeeperClient;
 use crate::error::Result;
-use crate::session::{Factory, FirstContact, Job, Moment, Runtime, Session, Threads, check_timeout};
+use crate::session::{Factory, FirstContact, Session, Threads, check_timeout};
+use crate::time::{Job, Moment, Runtime};
 
 /// How long [`VirtualClock::await_waiting_calls`] waits, in real time.
 const MAX_AWAIT: Duration = Duration::from_secs(30);

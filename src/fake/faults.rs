@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::client::ZkError;
+use crate::error::ZkError;
 
 /// The calls of [`ZooKeeperClient`](crate::client::ZooKeeperClient).
 /// [`create_and_list`](crate::client::ZooKeeperClient::create_and_list) counts as a `Create` and a

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::session::Job;
+use crate::time::Job;
 
 /// How long a job may run, in real time. One that takes longer may wait for the test itself, so it
 /// does not count any more.

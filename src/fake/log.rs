@@ -1,7 +1,7 @@
 //! [`Call`] and the log of all calls. Tests count round trips in it.
 
 use super::faults::SimOperation;
-use crate::client::ZkResult;
+use crate::error::ZkResult;
 
 /// A client's call, as returned by [`SimulatedZooKeeper::log`](super::SimulatedZooKeeper::log).
 #[derive(Clone, Debug, PartialEq)]

@@ -54,7 +54,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Stat};
+use crate::error::{ZkError, ZkResult};
 
 use access::Caller;
 use requests::Requester;

@@ -14,8 +14,9 @@ use super::access::{Identity, ReadChecks};
 use super::requests::{Requester, caller, fnv_1a};
 use super::state::{Shared, State};
 use super::tree::Tree;
-use crate::client::{Permissions, Stat, ZkError, ZkResult};
+use crate::client::{Permissions, Stat};
 use crate::connection::codec::{EventKind, Reply, Request, WatchKind};
+use crate::error::{ZkError, ZkResult};
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]

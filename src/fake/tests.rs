@@ -13,8 +13,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{Effect, ReadChecks, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::client::{Acl, CreateMode, ZkError};
-use crate::client::{ClientEvent, Granted, ZooKeeperClient};
+use crate::client::{Acl, ClientEvent, CreateMode, Granted, ZooKeeperClient};
+use crate::error::ZkError;
 use crate::testing::{deadline, eventually, in_background, next};
 
 const TIMEOUT: Duration = Duration::from_secs(6);

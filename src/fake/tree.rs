@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::access::Caller;
-use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Permissions, Stat};
+use crate::error::{ZkError, ZkResult};
 
 pub(super) const ROOT: &str = "/";
 

@@ -6,8 +6,8 @@ use super::access::Identity;
 use super::client::SimulatedClient;
 use super::faults::{Effect, Fault, FaultKind, Plan, SimOperation};
 use super::state::{Client, Contact, State};
-use crate::client::ZkError;
 use crate::client::{ClientEvent, Granted};
+use crate::error::ZkError;
 
 /// Contact and session.
 impl SimulatedClient {

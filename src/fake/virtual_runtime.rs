@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::clock::Time;
 use super::jobs::{self, Parked};
-use crate::session::{Job, Moment, Priority, Runtime, Signal, Threads, is_disconnected, is_ready, select_of};
+use crate::session::Threads;
+use crate::time::{Job, Moment, Priority, Runtime, Signal, is_disconnected, is_ready, select_of};
 
 #[derive(Debug)]
 pub(super) struct VirtualRuntime {

@@ -175,10 +175,10 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::client::ZkError;
+    use crate::error::ZkError;
     use crate::fake::SimulatedZooKeeper;
-    use crate::session::Runtime;
     use crate::testing::{ManualRuntime, open_on_manual_runtime};
+    use crate::time::Runtime;
     use crate::{BlockingWriteLock, CancelToken, Revocation, Revoker};
 
     const TIMEOUT: Duration = Duration::from_secs(30);

@@ -171,7 +171,8 @@ mod tests {
 
     use std::time::Duration;
 
-    use crate::client::{Acl, Permissions, ZkError};
+    use crate::client::{Acl, Permissions};
+    use crate::error::ZkError;
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::testing::begin;
 

@@ -18,7 +18,8 @@ use crate::locks::lock_guard::LockGuard;
 use crate::logging;
 use crate::panics::contain;
 use crate::request::Request;
-use crate::session::{Process, Runtime, is_disconnected};
+use crate::session::Process;
+use crate::time::{Runtime, is_disconnected};
 use crate::wait::{CancelToken, Wait, Waited};
 
 /// Minimum interval between joins.

@@ -1,11 +1,10 @@
 //! What all locks share: the specs of their requests, and how these are downgraded and released.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
 
-use crate::client::{ZkError, ZkResult};
-use crate::error::{LockError, Operation, Result};
+use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
@@ -43,31 +42,6 @@ pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -
 /// The mode of an exclusive lock, with names as the options say.
 pub(crate) fn exclusive(support: &ProtocolSupport) -> Access {
     Access::Exclusive(support.options().naming_scheme())
-}
-
-/// `host/pid`, which shows an operator who waits.
-pub(crate) fn default_data() -> Arc<[u8]> {
-    static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();
-    let data = DATA.get_or_init(|| format!("{}/{}", host_name(), std::process::id()).into_bytes().into());
-    Arc::clone(data)
-}
-
-#[cfg(unix)]
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// From the environment: a system call would need another dependency.
-#[cfg(not(unix))]
-fn host_name() -> String {
-    host_of(|name| std::env::var(name).ok())
-}
-
-/// Windows sets the first of these, shells elsewhere the second.
-#[cfg(any(not(unix), test))]
-fn host_of(variable: impl Fn(&str) -> Option<String>) -> String {
-    let mut named = ["COMPUTERNAME", "HOSTNAME"].into_iter().filter_map(variable);
-    named.find(|name| !name.is_empty()).unwrap_or_else(|| "unknown-host".to_owned())
 }
 
 /// Replaces an owner's request by one with less access at the same place in the queue. Returns the
@@ -142,29 +116,5 @@ pub(crate) fn finish<T, R>(result: T, unlocked: Result<R>) -> Result<T> {
             Ok(result)
         }
         Ok(_) => Ok(result),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn host_name_falls_back_to_the_environment() {
-        let of = |set: &'static [(&str, &str)]| {
-            host_of(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
-        };
-        assert_eq!(of(&[("COMPUTERNAME", "WEB-1"), ("HOSTNAME", "other")]), "WEB-1");
-        assert_eq!(of(&[("COMPUTERNAME", ""), ("HOSTNAME", "web-1")]), "web-1");
-        assert_eq!(of(&[]), "unknown-host");
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn default_data_is_host_and_process_id() {
-        let data = String::from_utf8(default_data().to_vec()).unwrap();
-        let (host, pid) = data.rsplit_once('/').unwrap();
-        assert!(!host.is_empty());
-        assert_eq!(pid, std::process::id().to_string());
     }
 }

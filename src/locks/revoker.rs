@@ -10,8 +10,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{ZkError, ZkResult};
-use crate::error::{LockError, Operation, Result};
+use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::lock_options::LockOptions;
 use crate::logging;
 use crate::protocol_support::ProtocolSupport;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use self::marker::{Key, Marker, State, check, delete};
-use crate::client::{CreateMode, Stat, Transacted, ZkError};
-use crate::error::{LockError, Operation, Result};
+use crate::client::{CreateMode, Stat, Transacted};
+use crate::error::{LockError, Operation, Result, ZkError};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;

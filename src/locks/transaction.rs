@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::client::{Acl, CreateMode, Op, OpOutcome, Transacted, ZkError, ZkResult};
-use crate::error::{LockError, Operation, Result};
+use crate::client::{Acl, CreateMode, Op, OpOutcome, Transacted};
+use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::request::Request;
 

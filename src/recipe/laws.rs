@@ -12,7 +12,7 @@ use super::counter::is_in_doubt;
 use super::naming_scheme::NamingScheme;
 use super::queue::{Decision, Ordered, Outlook, decide, find_duplicate, find_own, outlook};
 use super::znode_name::{ZNodeName, generated_sequence};
-use crate::client::Names;
+use crate::recipe::names::Names;
 
 /// What this crate and its peers put between their prefix and the number.
 const SEPARATORS: [&str; 8] =

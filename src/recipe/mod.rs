@@ -5,6 +5,7 @@ pub(crate) mod counter;
 pub(crate) mod kind;
 #[cfg(any(test, feature = "test-util"))]
 pub mod laws;
+pub(crate) mod names;
 pub(crate) mod naming_scheme;
 pub(crate) mod order;
 pub(crate) mod path;

@@ -10,7 +10,7 @@ use super::counter::{distance_ahead, is_in_doubt, is_ordered};
 use super::kind::LockKind;
 use super::permit::decide_permit;
 use super::znode_name::generated_sequence;
-use crate::client::Names;
+use crate::recipe::names::Names;
 
 /// What the children of a lock directory mean for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

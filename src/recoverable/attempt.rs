@@ -7,8 +7,7 @@ use parking_lot::Mutex;
 
 use super::call::{Call, Verdict};
 use super::landmark::Landmark;
-use crate::client::{ZkError, ZkResult};
-use crate::error::{LockError, Operation, Result};
+use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;

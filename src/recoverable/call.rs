@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use super::landmark::{Landmark, Seen};
-use crate::client::ZooKeeperClient;
-use crate::client::{Acl, CreateMode, Stat, ZkError, ZkResult};
+use crate::client::{Acl, CreateMode, Stat, ZooKeeperClient};
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::find_own;
 use crate::session::Core;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::client::{Stat, ZkError, ZkResult};
+use crate::client::Stat;
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RecoverableZooKeeper;
-use crate::client::{Acl, CreateMode, Permissions, ZkError};
+use crate::client::{Acl, CreateMode, Permissions};
+use crate::error::ZkError;
 use crate::fake::{Effect, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::{LockError, LockResult as Result, RetryPolicy, Session};
 

@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use super::steps::Next;
 use super::{Phase, Request, State};
-use crate::client::{PipelinedClient, ZkResult};
+use crate::client::PipelinedClient;
+use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::Outlook;
 use crate::session::{CallKind, ConnectionNumber, Listing, Task, WatchOutcome, ZNodeChange};

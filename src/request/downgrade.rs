@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Event, Observer, Phase, Request, RequestSpec};
-use crate::client::{CreateMode, ZkError, ZkResult};
-use crate::error::{LockError, Operation, Result};
+use crate::client::CreateMode;
+use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;

@@ -6,8 +6,7 @@ use crossbeam_channel::Sender;
 use log::Level;
 
 use super::{Ending, Event, Phase, Request, State};
-use crate::client::ZkResult;
-use crate::error::{LockError, LossReason, Operation};
+use crate::error::{LockError, LossReason, Operation, ZkResult};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Target;

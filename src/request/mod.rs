@@ -87,9 +87,9 @@ use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::events::{self, HandedOver, LockOfEvent};
 use crate::session::{
-    Core, Listing, Moment, Notification, Ownership, Participant, ParticipantId, Runner, Session, Task,
-    ZNodeChange, is_disconnected,
+    Core, Listing, Notification, Ownership, Participant, ParticipantId, Runner, Session, Task, ZNodeChange,
 };
+use crate::time::{Moment, is_disconnected};
 
 use ahead::Ahead;
 pub(crate) use claim::Claim;

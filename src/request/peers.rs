@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Phase, Request};
-use crate::client::Names;
 use crate::logging;
+use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::mismatch;
 

@@ -13,13 +13,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Phase, Request, RequestSpec};
-use crate::client::{CreateMode, Done, Enqueued, Names, PipelinedClient, Stat, ZkError, ZkResult};
-use crate::error::{LockError, Operation};
+use crate::client::{CreateMode, Done, Enqueued, PipelinedClient, Stat};
+use crate::error::{LockError, Operation, ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain;
+use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::find_own;
-use crate::session::{CallKind, ConnectionNumber, Core, Listing, Priority, Runner, Target, Task};
+use crate::session::{CallKind, ConnectionNumber, Core, Listing, Runner, Target, Task};
+use crate::time::Priority;
 
 /// The least delay before a failed look is repeated, whatever the retry policy.
 const MIN_RETRY: Duration = Duration::from_millis(10);
@@ -347,7 +349,8 @@ impl Request {
         }
         let error = LockError::client(operation, &self.spec.dir, error);
         let message = error.to_string();
-        let next = joining.failed.failed(error, &self.spec.retry, &self.core);
+        let next =
+            joining.failed.failed(error, &self.spec.retry, self.core.now(), || self.core.random_unit());
         let attempts = joining.failed.failures();
         drop(state);
         logging::debug!("attempt {attempts} to join {} failed: {message}", self.spec.dir);

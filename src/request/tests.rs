@@ -22,9 +22,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use crate::client::{Acl, Permissions, ZkError};
+use crate::client::KEEP_ALIVE_PATH;
+use crate::client::{Acl, Permissions};
+use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::session::KEEP_ALIVE_PATH;
 use crate::testing::{deadline, eventually, in_background, logged, next, open_on_manual_runtime};
 use crate::{
     BlockingWriteLock, CancelToken, ListeningLock, LockError, LockListener, LockOptions, LossReason,

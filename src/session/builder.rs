@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::threads::Threads;
 use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, open_core};
 use crate::client::DEFAULT_TICK;
 use crate::client::connect_string::ConnectString;
@@ -12,7 +13,7 @@ use crate::connection::TlsConfig;
 use crate::connection::{Connection, ConnectionOptions, Credential};
 use crate::error::{LockError, Result};
 use crate::session::events::EventHook;
-use crate::session::runtime::{Runtime, Threads};
+use crate::time::Runtime;
 use crate::wait::Wait;
 
 /// The session timeout unless another one is set.

@@ -22,11 +22,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use parking_lot::Condvar;
 
-use super::clock::{Clock, SystemClock};
-use super::job::{Job, run_guarded};
+use super::job::run_guarded;
 use super::timer::Timer;
 use crate::lock_order::{Mutex, MutexGuard, rank::CALLBACKS};
 use crate::logging;
+use crate::time::{Clock, Job, SystemClock};
 
 /// How long a thread waits for a callback before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);

@@ -1,9 +1,8 @@
-//! [`Job`]: a piece of work for a thread of the session's.
+//! How a thread of the session's runs a job.
 
 use crate::logging;
 use crate::panics::contain;
-
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
+use crate::time::Job;
 
 /// Runs a job; a panic in it must not cost the thread.
 pub(crate) fn run_guarded(job: Job) {

@@ -45,8 +45,8 @@ use std::time::Duration;
 
 use self::epoch::Owners;
 pub(crate) use self::epoch::{LeaseEpoch, Ownership};
-use super::clock::Moment;
 use crate::client::Granted;
+use crate::time::Moment;
 
 /// The part of the session timeout that a lease gives away for clock drift, as a divisor.
 const MARGIN_DIVISOR: u32 = 32;

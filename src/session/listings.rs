@@ -12,9 +12,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use super::lease::ConnectionNumber;
 use super::registry::ParticipantId;
 use super::state::{CallKind, Core};
-use crate::client::{Names, PipelinedClient, ZkResult};
+use crate::client::PipelinedClient;
+use crate::error::ZkResult;
 use crate::lock_order::{Mutex, rank::LISTINGS};
 use crate::recipe::access::Access;
+use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, Ordered, Outlook, decide, outlook};
 

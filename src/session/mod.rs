@@ -1,11 +1,10 @@
 //! [`Session`]: one ZooKeeper session, shared by any number of locks.
 //!
 //! It knows the state of the session and its lease, runs the few threads that react to events, and
-//! keeps the registry of those to notify. It knows nothing of the recipes.
+//! keeps the registry of those to notify.
 
 mod builder;
 mod callbacks;
-mod clock;
 pub mod events;
 mod job;
 mod lease;
@@ -16,8 +15,8 @@ mod registry;
 mod removal;
 mod replacement;
 mod runner;
-mod runtime;
 mod state;
+mod threads;
 mod timer;
 mod workers;
 
@@ -34,13 +33,10 @@ use crate::client::ZooKeeperClient;
 use crate::connection::CONNECT;
 use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
+use crate::time::{Moment, Runtime, is_disconnected};
 
 pub use self::builder::SessionBuilder;
-pub use self::clock::Moment;
-pub(crate) use self::clock::{Clock, SystemClock};
 use self::events::{EventHook, Events};
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) use self::job::Job;
 pub(crate) use self::lease::{Admission, ConnectionNumber, Ownership};
 pub(crate) use self::listings::{Listing, ListingReader, Listings};
 pub(crate) use self::mailbox::Mailbox;
@@ -49,11 +45,8 @@ pub(crate) use self::registry::{Notification, Participant, ParticipantId, ZNodeC
 pub(crate) use self::removal::Target;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::runner::{Runner, Task};
-pub(crate) use self::runtime::{Priority, Runtime, Threads, is_disconnected};
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) use self::runtime::{Signal, is_ready, select_of};
-pub(crate) use self::state::KEEP_ALIVE_PATH;
 pub(crate) use self::state::{CallKind, Core, WatchOutcome};
+pub(crate) use self::threads::Threads;
 
 /// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);

@@ -13,13 +13,13 @@ use crossbeam_channel::Sender;
 
 use super::registry::{Notification, Participant, ParticipantId, Registry};
 use super::runner::{Runner, Task};
-use super::runtime::Priority;
 use super::state::{CallKind, Core};
-use crate::client::{PipelinedClient, ZkError, ZkResult};
+use crate::client::{PipelinedClient, contain_call};
+use crate::error::{ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::REMOVAL};
 use crate::logging;
-use crate::panics::contain_call;
 use crate::recipe::path::ZNodePath;
+use crate::time::Priority;
 
 /// The delay before a failed deletion is repeated in contact. It doubles with each failure, up to
 /// the second.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::events::Event;
-use super::runtime::{Runtime, is_disconnected};
 use super::state::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
 use crate::client::ZooKeeperClient;
@@ -18,6 +17,7 @@ use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::REPLACEMENT};
 use crate::logging;
 use crate::panics::contain;
+use crate::time::{Runtime, is_disconnected};
 
 /// How soon a factory that failed is asked again at first; the time doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

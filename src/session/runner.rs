@@ -10,9 +10,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::clock::Moment;
-use super::runtime::Priority;
 use super::state::Core;
+use crate::time::{Moment, Priority};
 
 /// The interval between the times that tasks share.
 const SHARED_STEP: Duration = Duration::from_millis(10);

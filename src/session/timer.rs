@@ -8,10 +8,10 @@ use std::thread;
 
 use parking_lot::Condvar;
 
-use super::clock::{Clock, MAX_SLEEP, Moment, SystemClock};
-use super::job::{Job, run_guarded};
+use super::job::run_guarded;
 use crate::lock_order::{Mutex, rank::TIMER};
 use crate::logging;
+use crate::time::{Clock, Job, MAX_SLEEP, Moment, SystemClock};
 
 /// A handle to the thread.
 #[derive(Clone)]

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use parking_lot::Condvar;
 
-use super::job::{Job, run_guarded};
-use super::runtime::Priority;
+use super::job::run_guarded;
 use crate::lock_order::{Mutex, MutexGuard, rank::WORKERS};
 use crate::logging;
+use crate::time::{Job, Priority};
 
 /// How many requests of one session can be under way at once, beside its own. One connection
 /// handles them one after the other, so more would not be faster.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::lock_order;
-use crate::session::Moment;
+use crate::time::Moment;
 
 pub(super) type Body = Box<dyn FnOnce() + Send>;
 

@@ -15,8 +15,9 @@ use super::runtime::SimulatedRuntime;
 use super::scheduler::DIRS;
 use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
-use crate::session::{Core, Factory, FirstContact, Moment, Runtime};
+use crate::session::{Core, Factory, FirstContact};
 use crate::testing::OnWorkers;
+use crate::time::{Moment, Runtime};
 use crate::{LockError, LockResult as Result, Session, ZooKeeperClient};
 
 /// A client that has no session yet.

@@ -13,7 +13,7 @@ use super::scheduler::{DIRS, Scheduler};
 use super::world::{World, short};
 use crate::locks::cohort::state::Shared;
 use crate::recipe::znode_name::generated_sequence;
-use crate::session::Moment;
+use crate::time::Moment;
 use crate::{CohortGuard, CohortLock, CohortOptions, LockOptions};
 
 /// What the checks know of a cohort lock.

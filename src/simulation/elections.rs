@@ -12,7 +12,7 @@ use super::holds::Holding;
 use super::locks::options;
 use super::world::{World, short};
 
-use crate::session::is_disconnected;
+use crate::time::is_disconnected;
 use crate::{BlockingWriteLock, Candidate, Leadership, LockError, Revoker, Wait};
 
 impl User {

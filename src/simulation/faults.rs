@@ -6,11 +6,9 @@ use std::time::Duration;
 use super::baton::{Wait, pause as pause_thread};
 use super::link::Fate;
 use super::scheduler::{ALL_DIRS, DIRS, LEASES};
-use super::transactions;
-use super::wire;
 use super::world::{State, World, short};
-use crate::client::ClientEvent;
-use crate::client::{Acl, Permissions};
+use super::{transactions, wire};
+use crate::client::{Acl, ClientEvent, Permissions};
 use crate::request::Request;
 
 #[derive(Clone, Copy, Debug)]

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::baton::{Wait as Pause, pause, role};
-use super::faults;
 use super::holds::Holding;
 use super::locks::{SCHEME, options};
 use super::scheduler::{ALL_DIRS, DIRS};
-use super::wire;
 use super::world::World;
+use super::{faults, wire};
 use crate::error::Result;
 use crate::locks::locking::Released;
-use crate::session::Moment;
+use crate::time::Moment;
 use crate::{
     BlockingWriteLock, CancelToken, LockError, LockGuard, MultiGuard, MultiLock, ReadGuard, ReadWriteLock,
     ReentrantLock, Session, Wait, WriteGuard,

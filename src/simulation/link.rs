@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::baton::Wait;
 use super::world::{ClientState, State};
 use crate::client::{ClientEvent, Granted};
-use crate::session::Moment;
+use crate::time::Moment;
 
 /// One client's connection.
 #[derive(Debug)]

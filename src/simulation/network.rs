@@ -13,11 +13,12 @@ use super::baton::{Wait, pause, role};
 use super::faults;
 use super::link::Fate;
 use super::world::{World, short};
-use crate::client::{Acl, CreateMode, Names, Op, Stat, Transacted, ZkError, ZkResult};
-use crate::client::{ClientEvent, EventSink, ZooKeeperClient};
+use crate::client::KEEP_ALIVE_PATH;
+use crate::client::{Acl, ClientEvent, CreateMode, EventSink, Op, Stat, Transacted, ZooKeeperClient};
+use crate::error::{ZkError, ZkResult};
 use crate::fake::SimulatedClient;
+use crate::recipe::names::Names;
 use crate::recipe::znode_name::generated_sequence;
-use crate::session::KEEP_ALIVE_PATH;
 
 pub(super) struct Wire {
     world: Arc<World>,

@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checks::keeps_waiting;
-use super::cohorts;
-use super::faults;
 use super::locks::{Action, Callback};
 use super::run::{Verdict, check};
 use super::scheduler::{ALL_DIRS, DIRS, Scheduler};
-use super::wire;
 use super::world::{ClientState, World};
+use super::{cohorts, faults, wire};
 use crate::locks::listening_lock::ListeningLock;
 
 /// The maximum wait without faults: covers all attempts to join and the end of a session.

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use super::baton::Pool;
-use super::clients;
 use super::jobs::KEYS;
 use super::profile::Profile;
-use super::quiesce;
 use super::random::Random;
 use super::scheduler::{DIRS, LEASES, Scheduler, TURNS};
 use super::world::World;
+use super::{clients, quiesce};
 
 /// The broken promise and the steps that led to it.
 pub(super) struct Failure {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::baton::{Wait, pause, role};
 use super::world::{ClientState, World};
-use crate::session::{Job, Moment, Priority, Runtime, Signal, is_ready};
+use crate::time::{Job, Moment, Priority, Runtime, Signal, is_ready};
 
 pub(super) struct SimulatedRuntime {
     pub(super) world: Arc<World>,

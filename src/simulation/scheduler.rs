@@ -8,7 +8,7 @@ use super::jobs::KEYS;
 use super::profile::Weights;
 use super::wire;
 use super::world::World;
-use crate::session::Moment;
+use crate::time::Moment;
 
 /// The directories of the locks.
 pub(super) const DIRS: [&str; 2] = ["/locks/a", "/locks/b"];

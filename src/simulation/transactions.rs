@@ -8,7 +8,8 @@ use super::faults;
 use super::guards::User;
 use super::scheduler::DIRS;
 use super::world::{World, short};
-use crate::client::{Op, Transacted, ZkResult};
+use crate::client::{Op, Transacted};
+use crate::error::ZkResult;
 use crate::{LockError, LockGuard};
 
 /// What owners write in transactions.

@@ -13,7 +13,7 @@ use super::wire;
 use super::world::{ClientState, World, short};
 use crate::LockGuard;
 use crate::recipe::znode_name::generated_sequence;
-use crate::session::Moment;
+use crate::time::Moment;
 
 /// What the owners of each directory read and write.
 const REGISTERS: [&str; 2] = ["/register/a", "/register/b"];

@@ -28,7 +28,8 @@ use crate::client::{ClientEvent, EventSink};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::locks::listening_lock::ListeningLock;
 use crate::recipe::znode_name::generated_sequence;
-use crate::session::{Core, Job, Moment, Priority};
+use crate::session::Core;
+use crate::time::{Job, Moment, Priority};
 
 /// The number of steps in a trace.
 const TRACED: usize = 60;

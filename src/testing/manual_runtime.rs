@@ -13,7 +13,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::Session;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
-use crate::session::{FirstContact, Job, Moment, Priority, Runtime, Signal, is_ready};
+use crate::session::FirstContact;
+use crate::time::{Job, Moment, Priority, Runtime, Signal, is_ready};
 
 /// Opens a session on a new client.
 pub(crate) fn open_on_manual_runtime(

@@ -7,11 +7,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::client::{
-    Acl, CreateMode, Created, Done, Enqueued, EventSink, Names, Op, PipelinedClient, Stat, Transacted,
-    ZkResult, ZooKeeperClient,
+    Acl, CreateMode, Created, Done, Enqueued, EventSink, Op, PipelinedClient, Stat, Transacted,
+    ZooKeeperClient, contain_call,
 };
-use crate::panics::contain_call;
-use crate::session::{Job, Priority, Runtime};
+use crate::error::ZkResult;
+use crate::recipe::names::Names;
+use crate::time::{Job, Priority, Runtime};
 
 /// Makes the calls on the session's workers, and passes on their outcomes there.
 pub(crate) struct OnWorkers {

@@ -7,10 +7,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Names, Op, PipelinedClient, Stat,
-    Transacted, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Op, PipelinedClient, Stat, Transacted,
+    ZooKeeperClient,
 };
+use crate::error::ZkResult;
 use crate::fake::SimulatedClient;
+use crate::recipe::names::Names;
 
 /// Requests arrive at the server one by one, and so do replies and events here, in the order of one
 /// connection. It begins as one that is [fast](SteppedClient::hurry).

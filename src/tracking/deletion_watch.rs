@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::watch_cell::WatchCell;
 use super::watch_loop::WatchLoop;
 use super::{Fetched, Subject, Watching};
-use crate::client::{ZkError, ZkResult};
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::{Core, WatchOutcome};
 
@@ -71,7 +71,8 @@ mod tests {
     use std::time::Duration;
 
     use crate::Session;
-    use crate::client::{Acl, Permissions, ZkError};
+    use crate::client::{Acl, Permissions};
+    use crate::error::ZkError;
     use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
     use crate::testing::{eventually, open_on_manual_runtime};
 

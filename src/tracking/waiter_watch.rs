@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::watch_cell::WatchCell;
 use super::watch_loop::WatchLoop;
 use super::{Fetched, Subject, Watching};
-use crate::client::{ZkError, ZkResult};
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::has_waiter;
 use crate::session::Core;

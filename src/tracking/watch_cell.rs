@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::client::ZkError;
-use crate::error::LossReason;
+use crate::error::{LossReason, ZkError};
 use crate::lock_order::{Mutex, rank::WATCH_CELL};
 
 pub(super) struct WatchCell<T> {

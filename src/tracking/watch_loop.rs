@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::watch_cell::{View, WatchCell};
 use super::{Fetched, Subject, Watching};
-use crate::client::{ZkError, ZkResult};
+use crate::client::contain_call;
+use crate::error::{ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::WATCH_LOOP};
 use crate::logging;
-use crate::panics::contain_call;
-use crate::session::{Core, Notification, Participant, Priority, Runner, Task};
+use crate::session::{Core, Notification, Participant, Runner, Task};
+use crate::time::Priority;
 
 /// The delay before a failed look is repeated in contact.
 const RETRY: Duration = Duration::from_millis(500);

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::Fetched;
-use crate::client::{Names, Stat, ZkResult, ZooKeeperClient};
+use crate::client::{Stat, ZooKeeperClient};
+use crate::error::ZkResult;
 use crate::lock_order::{Mutex, rank::WATCHING};
+use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::session::{Core, ParticipantId, WatchOutcome};
 

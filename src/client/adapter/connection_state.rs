@@ -7,7 +7,8 @@
 use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, WatchedEventType, ZkState};
 
-use crate::client::{ClientEvent, EventSink, Granted, ZkError, ZkResult};
+use crate::client::{ClientEvent, EventSink, Granted};
+use crate::error::{ZkError, ZkResult};
 use crate::logging;
 
 pub(super) struct ConnectionState {

@@ -1,6 +1,7 @@
 //! Conversions between the types of the crate `zookeeper` and those of the port.
 
-use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError};
+use crate::client::{Acl, CreateMode, Permissions, Stat};
+use crate::error::ZkError;
 
 pub(super) fn to_acl(acl: &[Acl]) -> Vec<zookeeper::Acl> {
     acl.iter()

@@ -3,10 +3,9 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::client::{
-    Acl, ClientEvent, CreateMode, Enqueued, EventSink, Granted, Names, Op, Stat, Transacted, ZkError,
-    ZkResult,
-};
+use crate::client::{Acl, ClientEvent, CreateMode, Enqueued, EventSink, Granted, Op, Stat, Transacted};
+use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
 
 /// A violation, by clients that otherwise are the fake server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

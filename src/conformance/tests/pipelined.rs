@@ -8,9 +8,10 @@ use parking_lot::{Mutex, ReentrantMutex};
 
 use super::*;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Names, Op, PipelinedClient, Stat,
-    Transacted, ZkError, ZkResult,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Op, PipelinedClient, Stat, Transacted,
 };
+use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
 
 /// A violation of the rules for pipelined calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! [`Reader`]: takes values from the start of a slice, and never reads past its end.
 
 use super::DecodeError;
-use crate::client::{Names, Stat};
+use crate::client::Stat;
+use crate::recipe::names::Names;
 
 /// The bytes of a frame that have not been read yet.
 #[derive(Clone, Debug)]

@@ -3,7 +3,9 @@
 use super::reader::Reader;
 use super::request::MULTI_END;
 use super::{DecodeError, MAX_REQUEST, OpCode};
-use crate::client::{Names, Stat, ZkError};
+use crate::client::Stat;
+use crate::error::ZkError;
+use crate::recipe::names::Names;
 
 /// No multi has more requests: each takes at least 17 bytes, a header and an empty path with a
 /// version.

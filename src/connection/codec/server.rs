@@ -9,7 +9,8 @@ use super::{
     ConnectAnswer, ConnectRequest, DecodeError, EventKind, OpCode, Password, Reply, ReplyHeader, Request,
     WatchEvent, WatchKind, XID_EVENT,
 };
-use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError};
+use crate::client::{Acl, CreateMode, Permissions, Stat};
+use crate::error::ZkError;
 
 impl ConnectRequest {
     /// Decodes the first frame of a client. One before 3.4 does not send `read_only`.

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::{Action, Event, Identity, Machine, Phase, Serving, SessionLoss};
-use crate::client::{Granted, ZkError};
+use crate::client::Granted;
 use crate::connection::codec::{
     ConnectAnswer, ConnectRequest, ConnectResponse, Frames, ReplyHeader, Request, XID_AUTH,
     decode_connect_answer,
 };
-use crate::session::Moment;
+use crate::error::ZkError;
+use crate::time::Moment;
 
 /// A server has sent something that the protocol does not allow here.
 pub(super) struct Malformed;

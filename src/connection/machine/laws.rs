@@ -7,13 +7,15 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::{Action, Config, Event, Machine};
-use crate::client::{Acl, CreateMode, Names, Stat, ZkError};
+use crate::client::{Acl, CreateMode, Stat};
 use crate::connection::codec::{
     ConnectAnswer, ConnectResponse, EventKind, OpCode, Password, Reply, ReplyHeader, Request, WatchEvent,
     XID_AUTH, XID_PING,
 };
 use crate::connection::credential::Credential;
-use crate::session::Moment;
+use crate::error::ZkError;
+use crate::recipe::names::Names;
+use crate::time::Moment;
 
 const TIMEOUT: Duration = Duration::from_secs(12);
 const ID: i64 = 0x1234;

@@ -53,8 +53,9 @@ use self::traffic::{Traffic, Unsent};
 use self::watches::Watches;
 use super::codec::{Frames, Password, Request};
 use super::credential::Credential;
-use crate::client::{Granted, ZkError, ZkResult};
-use crate::session::Moment;
+use crate::client::Granted;
+use crate::error::{ZkError, ZkResult};
+use crate::time::Moment;
 
 pub(crate) use super::codec::Reply;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::connection::random::SplitMix64;
-use crate::session::Moment;
+use crate::time::Moment;
 
 /// Pings are sent at this part of the session timeout, whatever other traffic exists: two of them
 /// prove a lease, and they are frequent enough that silence means trouble.

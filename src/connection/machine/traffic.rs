@@ -7,12 +7,13 @@ use std::time::Duration;
 use super::attempts::Malformed;
 use super::watches::Table;
 use super::{Action, Event, Machine, Phase, SessionLoss};
-use crate::client::{ZkError, ZkResult};
+use crate::client::KEEP_ALIVE_PATH;
 use crate::connection::codec::{
     DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, WatchKind, XID_EVENT, XID_PING,
     XID_SET_WATCHES,
 };
-use crate::session::{KEEP_ALIVE_PATH, Moment};
+use crate::error::{ZkError, ZkResult};
+use crate::time::Moment;
 
 /// The requests that are under way, and those that wait for a connection.
 pub(super) struct Traffic<C> {

@@ -8,8 +8,10 @@ use crossbeam_channel::bounded;
 
 use super::server::{Client, Server, answer, refused, replied};
 use super::*;
-use crate::client::{Acl, CreateMode, Enqueued, Names, Op, OpOutcome, Transacted, ZkError};
+use crate::client::{Acl, CreateMode, Enqueued, Op, OpOutcome, Transacted};
 use crate::connection::codec::{EventKind, MAX_REQUEST, OpCode, Reply, Request, WatchEvent};
+use crate::error::ZkError;
+use crate::recipe::names::Names;
 use crate::testing::{eventually, next};
 
 #[test]
@@ -209,7 +211,7 @@ fn blocking_call_on_the_io_thread_fails() {
         // Another request is possible there.
         let sender = sender.clone();
         let then =
-            Box::new(move |result: crate::client::ZkResult<Reply>| sender.send(result.map(drop)).unwrap());
+            Box::new(move |result: crate::error::ZkResult<Reply>| sender.send(result.map(drop)).unwrap());
         connection.submit([(Request::Exists { path: "/a".into(), watch: false }, then)]);
     });
     connection.submit([(Request::Sync { path: "/a".into() }, continuation)]);

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::server::{SESSION, Seen, Server, accepted, answer, refused};
 use super::*;
-use crate::client::{Names, ZkError};
 use crate::connection::codec::{ConnectAnswer, Request};
 use crate::connection::{Credential, resolver::NameService};
-use crate::error::LockError;
+use crate::error::{LockError, ZkError};
+use crate::recipe::names::Names;
 use crate::testing::{deadline, next, wait::scaled};
 
 /// How long connecting to bad servers may take.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::server::{Client, Seen, Server, answer};
 use super::*;
-use crate::client::ZkError;
 use crate::connection::Credential;
 use crate::connection::codec::{ConnectAnswer, Request};
 use crate::connection::driver;
+use crate::error::ZkError;
 use crate::testing::{deadline, eventually, next, wait::scaled};
 
 /// Waits for the I/O thread's end.

@@ -6,8 +6,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::server::{Client, SESSION, Server, accepted};
-use crate::client::{Names, Stat, ZkError};
+use crate::client::Stat;
 use crate::connection::codec::{EventKind, Reply, ReplyHeader, Request, WatchEvent};
+use crate::error::ZkError;
+use crate::recipe::names::Names;
 use crate::{BlockingWriteLock, RecoverableZooKeeper, RetryPolicy, Session};
 
 const AHEAD: &str = "x-other-lock-0000000004";

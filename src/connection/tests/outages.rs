@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 
 use super::server::{SESSION, Seen, Server, answer};
 use super::*;
-use crate::client::ZkError;
 use crate::connection::codec::Request;
-use crate::session::Moment;
+use crate::error::ZkError;
 use crate::testing::{eventually, next, wait::scaled};
+use crate::time::Moment;
 
 fn connects(server: &Server) -> Vec<i64> {
     let connects = server.seen.try_iter().filter_map(|seen| match seen {

@@ -9,10 +9,12 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use crate::client::{Names, Stat, ZkError};
+use crate::client::Stat;
 use crate::connection::codec::{
     ConnectAnswer, ConnectRequest, ConnectResponse, Frames, OpCode, Password, Reply, ReplyHeader, Request,
 };
+use crate::error::ZkError;
+use crate::recipe::names::Names;
 use crate::testing::deadline;
 
 /// The id of every session.

@@ -4,8 +4,8 @@ use crossbeam_channel::{bounded, unbounded};
 
 use super::*;
 use crate::Wait;
-use crate::client::ZkError;
 use crate::directory::reading::READERS;
+use crate::error::ZkError;
 use crate::fake::Effect;
 use crate::{BlockingWriteLock, LockKind, LockOptions, WriteLock};
 

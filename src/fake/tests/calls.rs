@@ -1,5 +1,6 @@
 use super::*;
-use crate::client::{Enqueued, Names};
+use crate::client::Enqueued;
+use crate::recipe::names::Names;
 use SimOperation::{Create, Delete, Exists, GetChildren, GetData, SetData};
 
 fn write(client: &SimulatedClient) -> Result<(), ZkError> {

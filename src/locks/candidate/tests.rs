@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use crossbeam_channel::{RecvTimeoutError, unbounded};
 
-use crate::client::{Acl, Permissions, ZkError};
+use crate::client::{Acl, Permissions};
+use crate::error::ZkError;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{deadline, eventually, next, open_on_manual_runtime};
 use crate::{LossReason, Session};

@@ -34,7 +34,8 @@ use crate::locks::locking::{self, Release, Released};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::request::{QueuePosition, Request};
-use crate::session::{Core, Moment, OnNewSession, Process, Replacement, Session};
+use crate::session::{Core, OnNewSession, Process, Replacement, Session};
+use crate::time::Moment;
 use crate::tracking::WaiterWatch;
 use crate::wait::{Wait, Waited};
 

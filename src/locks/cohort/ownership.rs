@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use super::request::CohortRequest;
 use super::turns::Grant;
 use crate::error::LossReason;
-use crate::session::Moment;
+use crate::time::Moment;
 use crate::tracking::WaiterWatch;
 
 /// The lock is owned by the process.

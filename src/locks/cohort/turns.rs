@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 
 use super::request::CohortRequest;
 use crate::error::LockError;
-use crate::session::Moment;
+use crate::time::Moment;
 use crate::tracking::WaiterWatch;
 
 /// A message to a thread that waits.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::{Revocation, Revoker};
-use crate::client::ZooKeeperClient;
-use crate::client::{Acl, CreateMode, Permissions, ZkError};
+use crate::client::{Acl, CreateMode, Permissions, ZooKeeperClient};
+use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{eventually, in_background, next};
 use crate::{

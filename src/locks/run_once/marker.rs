@@ -3,8 +3,9 @@
 use std::time::SystemTime;
 
 use super::RunOnce;
-use crate::client::{Names, Op, Stat, Transacted, ZkError, ZkResult};
-use crate::error::{LockError, Operation, Result};
+use crate::client::{Op, Stat, Transacted};
+use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::resource::escaped;
 use crate::recipe::znode_name::generated_sequence;

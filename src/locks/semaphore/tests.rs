@@ -6,10 +6,10 @@ use crossbeam_channel::Receiver;
 
 use super::*;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::session::Runtime as _;
 use crate::testing::{
     ManualRuntime, eventually, in_background, next, open_on_manual_runtime, replacing_session,
 };
+use crate::time::Runtime as _;
 use crate::{CancelToken, LossReason, ZooKeeperClient as _};
 
 const DIR: &str = "/app/converters";

@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::{EFFECTS, LONG};
-use crate::client::{Acl, CreateMode, Names, Stat, ZkError, ZkResult};
-use crate::client::{EventSink, ZooKeeperClient};
+use crate::client::{Acl, CreateMode, EventSink, Stat, ZooKeeperClient};
+use crate::error::{ZkError, ZkResult};
 use crate::fake::{Effect, SimulatedClient, SimulatedZooKeeper};
+use crate::recipe::names::Names;
 use crate::recoverable::RecoverableZooKeeper;
 use crate::{LockError, LockResult as Result, RetryPolicy, Session};
 

@@ -14,9 +14,10 @@ use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Event, Observer, Request, RequestSpec};
-use crate::session::{FirstContact, Runtime};
+use crate::session::FirstContact;
 use crate::simulation::random::Random;
 use crate::testing::{ManualRuntime, SteppedClient};
+use crate::time::Runtime;
 
 /// How many runs there are unless the environment says otherwise.
 const RUNS: u64 = 100;

@@ -2,8 +2,9 @@
 
 use super::*;
 
-use crate::session::{FirstContact, Priority, Runtime};
+use crate::session::FirstContact;
 use crate::testing::{ManualRuntime, OnWorkers};
+use crate::time::{Priority, Runtime};
 
 #[test]
 fn call_fails_when_the_session_ends_at_any_step() {

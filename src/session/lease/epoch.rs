@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::session::clock::Moment;
+use crate::time::Moment;
 
 /// One unbroken stretch of proof: it is extended again and again, and once it has ended it stays
 /// ended.

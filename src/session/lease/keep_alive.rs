@@ -35,7 +35,7 @@
 use std::time::Duration;
 
 use super::{Exchange, Lease};
-use crate::session::clock::Moment;
+use crate::time::Moment;
 
 /// The part of the session timeout for which an owner's lease lasts after its connection is lost:
 /// more than half, so that half is left for the outage and the rest for finding a server.

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use crossbeam_channel::bounded;
 
 use super::Core;
-use crate::client::{
-    Acl, Blocking, CreateMode, Done, Names, PipelinedClient, Stat, ZkError, ZkResult, ZooKeeperClient,
-};
-use crate::error::LossReason;
+use crate::client::{Acl, Blocking, CreateMode, Done, PipelinedClient, Stat, ZooKeeperClient, contain_call};
+use crate::error::{LossReason, ZkError, ZkResult};
 use crate::logging;
-use crate::panics::{contain, contain_call};
+use crate::panics::contain;
+use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::session::lease::Sending;
 use crate::session::registry::{Notification, ParticipantId};

@@ -5,17 +5,12 @@ use std::time::Duration;
 
 use super::calls::was_answered_by_leader;
 use super::{CallKind, Core, Status};
-use crate::client::{PipelinedClient, ZkResult};
-use crate::error::LossReason;
+use crate::client::{KEEP_ALIVE_PATH, PipelinedClient};
+use crate::error::{LossReason, ZkResult};
 use crate::logging;
-use crate::session::clock::Moment;
 use crate::session::events::Event;
 use crate::session::registry::Notification;
-use crate::session::runtime::Priority;
-
-/// The path of the write that proves the session alive. It changes nothing: the znode does not
-/// exist, and if it did, not at this version. A read would prove less (see the lease).
-pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
+use crate::time::{Moment, Priority};
 
 /// The path used instead if the other one exists and its ACL denies the write: a denial proves
 /// nothing.

@@ -21,24 +21,22 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use uuid::Uuid;
 
 use super::SessionState;
-use super::clock::Moment;
 use super::events::{Event, Events};
 use super::lease::{Admission, ConnectionNumber, Lease, LeaseEpoch};
 use super::listings::Listings;
 use super::process::Process;
 use super::registry::{Notification, Registry, ZNodeChange};
-use super::runtime::{Priority, Runtime, Signal};
-use crate::client::{ClientEvent, Granted, ZkError, ZooKeeperClient};
-use crate::error::{LockError, LossReason, Operation, Result};
+use crate::client::{ClientEvent, Granted, ZooKeeperClient};
+use crate::error::{LockError, LossReason, Operation, Result, ZkError};
 use crate::lock_order::{
     self, Mutex,
     rank::{MENTIONED, ORPHANS, STATUS},
 };
 use crate::logging;
 use crate::recipe::path::ZNodePath;
+use crate::time::{Moment, Priority, Runtime, Signal};
 
 pub(crate) use calls::{CallKind, WatchOutcome};
-pub(crate) use life::KEEP_ALIVE_PATH;
 use participants::Orphans;
 use status::Status;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use crossbeam_channel::Sender;
 
 use super::Core;
-use crate::client::ZkResult;
+use crate::error::ZkResult;
 use crate::lock_order;
 use crate::session::registry::{Notification, Participant, ParticipantId};
 use crate::session::removal::{Removal, Target};

@@ -42,9 +42,9 @@ use crossbeam_channel::Sender;
 use crate::client::{ClientEvent, Granted};
 use crate::error::LossReason;
 use crate::session::SessionState;
-use crate::session::clock::Moment;
 use crate::session::lease::{Lease, LeaseEpoch};
 use crate::session::runner::Alarm;
+use crate::time::Moment;
 
 #[derive(Debug)]
 pub(super) struct Status {

@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
-use crate::client::{Acl, CreateMode, Names, Permissions, Stat, ZkError, ZkResult};
-use crate::client::{EventSink, Granted, ZooKeeperClient};
-use crate::error::Operation;
+use crate::client::KEEP_ALIVE_PATH;
+use crate::client::{Acl, CreateMode, EventSink, Granted, Permissions, Stat, ZooKeeperClient};
+use crate::error::{Operation, ZkError, ZkResult};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
-use crate::session::Core;
-use crate::session::runtime::Threads;
-use crate::session::{FirstContact, KEEP_ALIVE_PATH, MAX_CLOSE_SILENCE, Runtime};
+use crate::session::threads::Threads;
+use crate::session::{Core, FirstContact, MAX_CLOSE_SILENCE};
 use crate::testing::{
     ManualRuntime, in_background, next, open_client_on_manual_runtime, open_on_manual_runtime,
 };
+use crate::time::Runtime;
 use crate::{BlockingWriteLock, Session, SessionState};
 
 /// The calls of a client that passes them on to the one in this field.

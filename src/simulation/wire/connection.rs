@@ -12,12 +12,14 @@ use super::faults;
 use super::session::Wired;
 use crate::LockError;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, Names, PipelinedClient, Stat,
-    ZkError, ZkResult, ZooKeeperClient,
+    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat,
+    ZooKeeperClient,
 };
 use crate::connection::Credential;
 use crate::connection::codec::{DEFAULT_MAX_FRAME, Reply, Request};
 use crate::connection::machine::{Config, Machine};
+use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
 use crate::simulation::baton::{Wait, pause, role};
 use crate::simulation::world::{World, short};
 
@@ -87,7 +89,7 @@ impl SimulatedConnection {
         }
     }
 
-    fn wait_for(&self, holds: impl Fn(&Endpoint) -> bool + Send + 'static, deadline: crate::session::Moment) {
+    fn wait_for(&self, holds: impl Fn(&Endpoint) -> bool + Send + 'static, deadline: crate::time::Moment) {
         let (world, client) = (Arc::clone(&self.world), self.client);
         let condition =
             move || world.state().clients[client].endpoint().is_none_or(|endpoint| holds(endpoint));

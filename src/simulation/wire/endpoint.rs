@@ -7,10 +7,11 @@ use std::time::Duration;
 use super::ledger::{Ledger, Meaning};
 use super::server::Peer;
 use super::stream::Transport;
-use crate::client::{ClientEvent, EventSink, Granted, ZkResult};
+use crate::client::{ClientEvent, EventSink, Granted};
 use crate::connection::machine::{Action, Event, Machine, Reply};
-use crate::session::Moment;
+use crate::error::ZkResult;
 use crate::simulation::random::Random;
+use crate::time::Moment;
 
 /// What happens with the outcome of a request. Runs on the scheduler's thread, which stands for the
 /// I/O thread: it must not block.

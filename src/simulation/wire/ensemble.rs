@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::leader::Proposal;
 use crate::fake::View;
-use crate::session::Moment;
+use crate::time::Moment;
 
 /// What is wrong with a server, if anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use super::endpoint::Endpoint;
 use super::ensemble::Mode;
 use super::server::Front;
 use super::stream::Transport;
-use crate::session::Moment;
 use crate::simulation::profile::Faults;
 use crate::simulation::world::{ClientState, State, World};
+use crate::time::Moment;
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {

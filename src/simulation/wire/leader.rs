@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::endpoint::Endpoint;
 use super::faults;
 use super::server::Front;
-use crate::client::{ZkError, ZkResult};
+use crate::client::KEEP_ALIVE_PATH;
 use crate::connection::codec::{Reply, Request};
+use crate::error::{ZkError, ZkResult};
 use crate::fake::Connection;
-use crate::session::KEEP_ALIVE_PATH;
 use crate::simulation::world::{World, short};
 
 /// A write under way to the leader.

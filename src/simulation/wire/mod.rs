@@ -42,7 +42,7 @@ pub(super) use self::session::Wired;
 use super::world::{ClientState, State, World};
 use crate::client::ClientEvent;
 use crate::connection::machine::{Action, Event};
-use crate::session::Moment;
+use crate::time::Moment;
 
 /// The part of the session timeout that passes until an unimpeded step is taken.
 const STEP_DIVISOR: u32 = 200;

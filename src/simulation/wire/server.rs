@@ -15,11 +15,11 @@ use super::ensemble::Mode;
 use super::leader::{Proposal, note_result};
 use super::ledger::{Ledger, Meaning, Table, Watched};
 use super::stream::Transport;
-use crate::client::{ZkError, ZkResult};
 use crate::connection::codec::{
     ConnectAnswer, ConnectRequest, ConnectResponse, EventKind, Frames, MAX_REQUEST, Password, Reply,
     ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
 };
+use crate::error::{ZkError, ZkResult};
 use crate::fake::{Connection, View};
 use crate::simulation::world::World;
 

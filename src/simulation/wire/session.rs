@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::Endpoint;
 use super::endpoint::Contact;
 use super::stream::Transport;
-use crate::session::Moment;
 use crate::simulation::faults::draw_grant;
 use crate::simulation::world::{State, World};
+use crate::time::Moment;
 
 /// See the [module](self).
 pub(in crate::simulation) struct Wired {

@@ -2,8 +2,8 @@
 //! happened to them.
 
 use super::server::Peer;
-use crate::session::Moment;
 use crate::simulation::random::Random;
+use crate::time::Moment;
 
 /// The bytes under way in one direction.
 #[derive(Debug, Default)]

@@ -6,7 +6,9 @@ use parking_lot::Mutex;
 
 use super::SimulatedConnection;
 use super::stream::Transport;
-use crate::client::{Acl, ClientEvent, CreateMode, Names, ZkError, ZooKeeperClient};
+use crate::client::{Acl, ClientEvent, CreateMode, ZooKeeperClient};
+use crate::error::ZkError;
+use crate::recipe::names::Names;
 use crate::simulation::clients::open_connection;
 use crate::simulation::profile::Profile;
 use crate::simulation::random::Random;

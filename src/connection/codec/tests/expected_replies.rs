@@ -1,11 +1,13 @@
 //! The frames of a server, written by hand.
 
 use super::{bytes, framed};
-use crate::client::{Names, Stat, ZkError};
+use crate::client::Stat;
 use crate::connection::codec::{
     ConnectAnswer, ConnectResponse, DecodeError, EventKind, MAX_REQUEST, OpCode, Password, Reply,
     ReplyHeader, Request, WatchEvent, XID_EVENT, decode_connect_answer,
 };
+use crate::error::ZkError;
+use crate::recipe::names::Names;
 
 /// A `Stat` with a different number in each field.
 const STAT: &str = "

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use proptest::prelude::*;
 
-use crate::client::{Acl, CreateMode, Permissions, Stat, ZkError};
+use crate::client::{Acl, CreateMode, Permissions, Stat};
 use crate::connection::codec::{
     ConnectAnswer, ConnectRequest, ConnectResponse, EventKind, OpCode, Password, Reply, ReplyHeader, Request,
     WatchEvent, WatchKind,
 };
+use crate::error::ZkError;
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), "/[a-c]{0,3}", "(/[a-zäß€😀]{1,8}){1,3}"]

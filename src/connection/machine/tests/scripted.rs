@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use crate::client::{Granted, ZkResult};
+use crate::client::Granted;
 use crate::connection::codec::{
     ConnectAnswer, ConnectRequest, ConnectResponse, DEFAULT_MAX_FRAME, EventKind, Frames, OpCode, Password,
     Reply, ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING,
 };
 use crate::connection::credential::Credential;
 use crate::connection::machine::{Action, Config, Event, Machine};
-use crate::session::Moment;
+use crate::error::ZkResult;
+use crate::time::Moment;
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(12);
 pub(super) const ID: i64 = 0x1234;

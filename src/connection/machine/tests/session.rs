@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, granted, read};
-use crate::client::{Granted, ZkError};
+use crate::client::Granted;
 use crate::connection::codec::{ConnectAnswer, OpCode, Reply, XID_AUTH};
 use crate::connection::machine::{Action, Event, SessionLoss};
+use crate::error::ZkError;
 
 #[test]
 fn first_connection_asks_for_a_new_session() {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::scripted::{ID, Received, Scripted, TIMEOUT, accepted, config, data, read, watch};
-use crate::client::ZkError;
 use crate::connection::codec::{EventKind, OpCode, Reply, ReplyHeader, Request};
 use crate::connection::machine::{Action, Event, MIN_PROGRESS};
+use crate::error::ZkError;
 
 #[test]
 fn request_without_a_connection_is_sent_on_the_next_one() {

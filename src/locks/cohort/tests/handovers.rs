@@ -168,7 +168,7 @@ fn cancelled_waiter_returns_while_the_others_wait_on() {
     let guard = fixture.lock.lock().unwrap();
     let (token, cancelled) = (CancelToken::new(), fixture.session.core().now().after(KEEP));
     let wait = Wait::forever().cancelled_by(&token);
-    crate::session::Runtime::at(&*fixture.runtime, cancelled, Box::new(move || token.cancel()));
+    crate::time::Runtime::at(&*fixture.runtime, cancelled, Box::new(move || token.cancel()));
     let error = fixture.lock.try_lock_for(&wait).unwrap_err();
     assert!(matches!(error, LockError::Cancelled { .. }), "{error}");
     assert_eq!(fixture.session.core().now(), cancelled);

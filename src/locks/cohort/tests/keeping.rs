@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{DIR, Fixture, KEEP, keeping};
-use crate::client::{Acl, Permissions, ZkError};
+use crate::client::{Acl, Permissions};
+use crate::error::ZkError;
 use crate::fake::{Effect, SimOperation};
 use crate::locks::locking::Released;
 use crate::{CohortLock, CohortOptions, LossReason, Revocation, Revoker, Session};

@@ -3,7 +3,7 @@
 use super::*;
 use crate::WriteLock;
 use crate::client::ClientEvent;
-use crate::session::Moment;
+use crate::time::Moment;
 
 /// Reports pings when it is asked to.
 struct PingingClient {

@@ -3,7 +3,7 @@
 //! Origin: ZooKeeper's page on error handling, with its recoverable errors, fatal errors and normal
 //! state exceptions.
 
-use crate::error::LockError;
+use super::LockError;
 
 /// What a [`LockError`] means for the application.
 ///
@@ -97,8 +97,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::client::ZkError;
-    use crate::error::LossReason;
+    use crate::error::{LossReason, ZkError};
 
     /// The compiler checks that `kind` covers every variant.
     #[test]

@@ -5,19 +5,15 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, TryRecvError};
 use uuid::Uuid;
 
-use super::callbacks::Callbacks;
-use super::clock::{Clock, MAX_SLEEP, Moment, SystemClock};
-use super::job::Job;
-use super::timer::Timer;
-use super::workers::Workers;
-use crate::error::{LockError, Result};
+use super::clock::{Clock, MAX_SLEEP, Moment};
+
+/// A piece of work for a thread of the session's.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// Which of the jobs that wait for a worker comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,7 +115,7 @@ pub(crate) fn select_of<'a>(signals: &[&'a dyn Signal]) -> Select<'a> {
 }
 
 /// [Waits](Runtime::wait) by this clock.
-fn wait_by(clock: &dyn Clock, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
+pub(crate) fn wait_by(clock: &dyn Clock, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
     let mut select = select_of(signals);
     // A wait may end without a ready signal: another thread was faster to take the message.
     while select.try_ready().is_err() {
@@ -136,76 +132,16 @@ fn wait_by(clock: &dyn Clock, signals: &[&dyn Signal], deadline: Option<Moment>)
     true
 }
 
-/// The runtime of a session in use: a few workers, one timer thread, and threads for callbacks
-/// while there are any.
-#[derive(Debug)]
-pub(crate) struct Threads {
-    workers: Workers,
-    callbacks: Callbacks,
-    timer: Timer,
-}
-
-impl Threads {
-    pub(crate) fn start() -> Result<Arc<Threads>> {
-        let workers = Workers::start().map_err(LockError::thread)?;
-        match Timer::start() {
-            Ok(timer) => {
-                let callbacks = Callbacks::new(timer.clone());
-                Ok(Arc::new(Threads { workers, callbacks, timer }))
-            }
-            Err(error) => {
-                workers.shut_down();
-                Err(LockError::thread(error))
-            }
-        }
-    }
-}
-
-impl Runtime for Threads {
-    fn now(&self) -> Moment {
-        SystemClock.now()
-    }
-
-    fn submit(&self, priority: Priority, job: Job) {
-        self.workers.submit(priority, job);
-    }
-
-    fn at(&self, moment: Moment, job: Job) {
-        self.timer.at(moment, job);
-    }
-
-    fn submit_callback(&self, callback: Job) {
-        self.callbacks.submit(callback);
-    }
-
-    fn spawn(&self, name: &'static str, body: Job) -> io::Result<()> {
-        thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
-    }
-
-    fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
-        wait_by(&SystemClock, signals, deadline)
-    }
-
-    fn abandon(&self) {
-        self.workers.abandon();
-    }
-
-    fn shut_down(&self) {
-        // The timer before the callbacks, which it may start late.
-        self.timer.shut_down();
-        self.workers.shut_down();
-        self.callbacks.shut_down();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
     use crossbeam_channel::unbounded;
 
     use crate::testing::{in_background, next};
+    use crate::time::SystemClock;
 
     const HOUR: Duration = Duration::from_secs(3600);
 

@@ -1,10 +1,17 @@
-//! [`LockError`], the only error of this crate, and [`LossReason`], why a lock was taken away.
+//! [`LockError`], the only error of this crate, [`LossReason`], why a lock was taken away, and
+//! [`ZkError`], what a client reports.
+
+mod kind;
+#[cfg(test)]
+mod tests;
+mod zk_error;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::ZkError;
+pub use self::kind::ErrorKind;
+pub use self::zk_error::{ZkError, ZkResult};
 
 /// The result of this crate's fallible functions. Signatures in these pages call it `Result`.
 pub type Result<T> = std::result::Result<T, LockError>;
@@ -443,6 +450,3 @@ impl fmt::Display for LossReason {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

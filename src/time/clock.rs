@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The longest time that a thread sleeps before it reads this clock again. A sleep does not count
 /// the time in which the machine is suspended, so a deadline that passes meanwhile is noticed this
 /// late. Waking up once a second costs next to nothing.
-pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
+pub(crate) const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// A point in time on the clock of the lease.
 ///
