@@ -5,6 +5,8 @@
 //! `LockZooKeeperOperation.execute` in the Java class `WriteLock`. It makes one pass over the
 //! children, without sorting.
 
+use std::cmp::Reverse;
+
 use super::access::Access;
 use super::counter::{distance_ahead, is_in_doubt, is_ordered};
 use super::kind::LockKind;
@@ -105,15 +107,16 @@ pub(crate) fn outlook<'a, N: AsRef<str> + ?Sized + 'a>(
     children: impl IntoIterator<Item = &'a N>,
 ) -> Outlook<'a> {
     let Some(sequence) = generated_sequence(own) else { return Outlook::Unclear };
-    let mut nearest: Option<(u32, &str)> = None;
-    let mut second: Option<(u32, &str)> = None;
+    // Of two with one number, the larger name is nearer, as in `decide`.
+    let mut nearest: Option<(u32, Reverse<&str>)> = None;
+    let mut second: Option<(u32, Reverse<&str>)> = None;
     for child in children.into_iter().map(AsRef::as_ref).filter(|child| *child != own) {
         let Some(theirs) = generated_sequence(child) else { continue };
         if !is_ordered(theirs) {
             return Outlook::Unclear;
         }
-        let found = (distance_ahead(sequence, theirs), child);
-        if found.0 >= HALF_CIRCLE || (found.0 == 0 && found.1 > own) {
+        let found = (distance_ahead(sequence, theirs), Reverse(child));
+        if found.0 >= HALF_CIRCLE || (found.0 == 0 && child > own) {
             continue;
         }
         if nearest.is_none_or(|nearest| found < nearest) {
@@ -122,7 +125,7 @@ pub(crate) fn outlook<'a, N: AsRef<str> + ?Sized + 'a>(
             second = Some(found);
         }
     }
-    Outlook::of(sequence, nearest.map(|(_, name)| name), second.map(|(_, name)| name))
+    Outlook::of(sequence, nearest.map(|(_, name)| name.0), second.map(|(_, name)| name.0))
 }
 
 /// Whether no request can get the number of this one. A writer may become a reader with its number,
@@ -265,6 +268,15 @@ mod tests {
         let own = "x-a-lock-0000000005";
         let all = children(&["x-b-lock-0000000001", own, "write-b-0000000003", "x-c-lock-0000000002"]);
         assert_eq!(outlook(own, &all), Outlook::Behind("x-c-lock-0000000002"));
+    }
+
+    #[test]
+    fn of_two_requests_with_one_number_the_larger_name_is_nearer() {
+        let own = "x-a-lock-0000000005";
+        let (writer, reader) = ("write-b-0000000004", "read-b-0000000004");
+        let all = children(&[own, writer, reader]);
+        assert_eq!(decide(EXCLUSIVE, own, &all), Decision::WaitFor(writer));
+        assert_eq!(outlook(own, &all), Outlook::Behind(reader));
     }
 
     #[test]
