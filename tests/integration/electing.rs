@@ -42,7 +42,9 @@ fn start_candidate(session: &Session, dir: &str) -> (Candidate, Receiver<Message
     let lead = move |leadership: &Leadership| {
         sender.send(Message::Leading(leadership.fencing_token()?))?;
         assert!(!leadership.wait(LONGEST));
-        sender.send(Message::Stopped(leadership.lost().try_recv().ok()))?;
+        // The reason of a loss comes a moment after it.
+        let is_lost = !leadership.is_leader();
+        sender.send(Message::Stopped(is_lost.then(|| next(leadership.lost()))))?;
         Ok(())
     };
     (Candidate::start(election(session, dir), lead).unwrap(), messages)
