@@ -81,7 +81,7 @@ fn parse_server(server: &str, whole: &str) -> Result<String> {
     if host.chars().any(|character| character.is_whitespace() || character.is_control()) {
         return refuse("is no host name; separate servers by commas");
     }
-    if host.contains(':') && !host.starts_with('[') {
+    if host.contains([':', '[', ']']) && !(host.starts_with('[') && host.ends_with(']')) {
         return refuse("needs brackets around its IPv6 address");
     }
     match port.map(str::parse) {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn invalid_connect_string_is_named_in_the_error() {
-        for text in ["zk1:port", "zk1:0", "zk1:70000", ":2181", "::1:2181", "z k:1"] {
+        for text in ["zk1:port", "zk1:0", "zk1:70000", ":2181", "::1:2181", "[::1", "::1]:2181", "z k:1"] {
             let error = ConnectString::parse(text).unwrap_err();
             assert!(error.is_invalid_argument(), "{text:?}: {error}");
             assert!(error.to_string().contains("connect string"), "{text:?}: {error}");
