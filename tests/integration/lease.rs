@@ -55,25 +55,53 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
 /// on a later connection.
 #[test]
 fn longer_timeout_of_a_reconnect_never_counts_when_the_leader_changes() {
-    const SHORT: Duration = Duration::from_secs(4);
-    let ensemble = Ensemble::start(3);
-    let leader = ensemble.leader();
-    let [short, long] = [(leader + 1) % 3, (leader + 2) % 3];
+    // The last server leads at first, as a rule, and the second one next.
+    let granting_less = [("maxSessionTimeout=16000", "maxSessionTimeout=2000")];
+    // It grants twenty of its ticks. The limits of an ensemble are counted in ticks as well.
+    let ticking_faster = [
+        ("tickTime=500", "tickTime=100"),
+        ("maxSessionTimeout=16000", ""),
+        ("initLimit=20", "initLimit=100"),
+        ("syncLimit=6", "syncLimit=30"),
+    ];
+    thread::scope(|scope| {
+        scope.spawn(|| assert_moved_owner_ends_in_time(0, &granting_less));
+        scope.spawn(|| assert_moved_owner_ends_in_time(1, &granting_less));
+        scope.spawn(|| assert_moved_owner_ends_in_time(1, &ticking_faster));
+    });
+}
+
+/// One of three servers grants 2 s after this change of its configuration, the others 16 s. An owner
+/// moves from that server to one of the others. Then it is cut off, and the leader dies.
+fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
+    const SHORT: Duration = Duration::from_secs(2);
+    const LONGER: Duration = Duration::from_secs(16);
+    let ensemble =
+        Ensemble::with(3, &ServerOptions { max_session_timeout_ms: 16_000, ..ServerOptions::default() });
     ensemble.stop(short);
-    ensemble.node(short).reconfigure("maxSessionTimeout=40000", "maxSessionTimeout=4000");
+    for (line, new) in change {
+        ensemble.node(short).reconfigure(line, new);
+    }
+    // The others have a leader by then, which stays.
+    ensemble.leader();
     ensemble.restart(short);
     ensemble.await_quorum();
+    let leader = ensemble.leader();
+    assert_ne!(leader, short, "it was started last");
+    let long = 3 - leader - short;
     let [to_short, to_long] = [short, long].map(|server| Relay::to(ensemble.connect_string_of(server)));
     to_long.refuse();
     let relays = format!("{},{}", to_short.connect_string(), to_long.connect_string());
-    let far = connect(&relays, Duration::from_secs(16));
+    let far = connect(&relays, LONGER);
+    assert_eq!(far.session_timeout(), SHORT);
     let dir = unique_dir("leader-changes");
     let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
     to_long.restore();
     to_short.refuse();
     let is_on_the_long = || far.server().is_some_and(|server| server.contains(&to_long.connect_string()));
     eventually("the session has moved", || is_on_the_long() && far.state() == SessionState::Connected);
-    let near = connect(&ensemble.connect_string_of(long), LONG);
+    let near = connect(&ensemble.connect_string_of(long), LONGER);
+    assert_eq!(near.session_timeout(), LONGER);
     let waiter = WriteLock::new(&near, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
     let settled = Instant::now() + SHORT;
