@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, LockDirectory, LockGuard, LossReason, SessionState, WriteLock,
+    BlockingWriteLock, LockDirectory, LockGuard, LossReason, Session, SessionState, WriteLock,
 };
 
 use crate::fixtures::{LONG, Observer, connect, next, unique_dir};
@@ -13,6 +13,9 @@ use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
 use crate::support::server::{Server, ServerOptions};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
+
+/// The part of a zxid that counts the transactions of one leader.
+const COUNTER: i64 = 0xffff_ffff;
 
 /// Waits until the waiter owns the lock; fails if the holder owns it at the same time.
 fn takes_over_without_overlap(guard: &LockGuard, waiter: &WriteLock) {
@@ -55,25 +58,53 @@ fn lease_follows_a_shorter_timeout_granted_on_a_reconnect() {
 /// on a later connection.
 #[test]
 fn longer_timeout_of_a_reconnect_never_counts_when_the_leader_changes() {
-    const SHORT: Duration = Duration::from_secs(4);
-    let ensemble = Ensemble::start(3);
-    let leader = ensemble.leader();
-    let [short, long] = [(leader + 1) % 3, (leader + 2) % 3];
+    // The last server leads at first, as a rule, and the second one next.
+    let granting_less = [("maxSessionTimeout=16000", "maxSessionTimeout=2000")];
+    // It grants twenty of its ticks. The limits of an ensemble are counted in ticks as well.
+    let ticking_faster = [
+        ("tickTime=500", "tickTime=100"),
+        ("maxSessionTimeout=16000", ""),
+        ("initLimit=20", "initLimit=100"),
+        ("syncLimit=6", "syncLimit=30"),
+    ];
+    thread::scope(|scope| {
+        scope.spawn(|| assert_moved_owner_ends_in_time(0, &granting_less));
+        scope.spawn(|| assert_moved_owner_ends_in_time(1, &granting_less));
+        scope.spawn(|| assert_moved_owner_ends_in_time(1, &ticking_faster));
+    });
+}
+
+/// One of three servers grants 2 s after this change of its configuration, the others 16 s. An owner
+/// moves from that server to one of the others. Then it is cut off, and the leader dies.
+fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
+    const SHORT: Duration = Duration::from_secs(2);
+    const LONGER: Duration = Duration::from_secs(16);
+    let ensemble =
+        Ensemble::with(3, &ServerOptions { max_session_timeout_ms: 16_000, ..ServerOptions::default() });
     ensemble.stop(short);
-    ensemble.node(short).reconfigure("maxSessionTimeout=40000", "maxSessionTimeout=4000");
+    for (line, new) in change {
+        ensemble.node(short).reconfigure(line, new);
+    }
+    // The others have a leader by then, which stays.
+    ensemble.leader();
     ensemble.restart(short);
     ensemble.await_quorum();
+    let leader = ensemble.leader();
+    assert_ne!(leader, short, "it was started last");
+    let long = 3 - leader - short;
     let [to_short, to_long] = [short, long].map(|server| Relay::to(ensemble.connect_string_of(server)));
     to_long.refuse();
     let relays = format!("{},{}", to_short.connect_string(), to_long.connect_string());
-    let far = connect(&relays, Duration::from_secs(16));
+    let far = connect(&relays, LONGER);
+    assert_eq!(far.session_timeout(), SHORT);
     let dir = unique_dir("leader-changes");
     let guard = BlockingWriteLock::new(&far, &dir).unwrap().lock().unwrap();
     to_long.restore();
     to_short.refuse();
     let is_on_the_long = || far.server().is_some_and(|server| server.contains(&to_long.connect_string()));
     eventually("the session has moved", || is_on_the_long() && far.state() == SessionState::Connected);
-    let near = connect(&ensemble.connect_string_of(long), LONG);
+    let near = connect(&ensemble.connect_string_of(long), LONGER);
+    assert_eq!(near.session_timeout(), LONGER);
     let waiter = WriteLock::new(&near, &dir).unwrap();
     assert!(!waiter.lock().unwrap());
     let settled = Instant::now() + SHORT;
@@ -211,6 +242,61 @@ fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
     assert_eq!(owner, None);
     observer.delete(&first);
     eventually("the first waiter owns", || waiters[0].is_owner());
+}
+
+/// All sessions of a server that dies come to the others at once, where owners must not wait for them. On
+/// the first contact with an address, a session asks that server for its tick, by another session that
+/// begins and ends: two transactions. Later contacts cause none, unless the session owns a lock.
+#[test]
+fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are_known() {
+    const SESSIONS: usize = 100;
+    const LAST_QUESTION: Duration = Duration::from_secs(3);
+    raise_file_limit();
+    let ensemble = Ensemble::start(3);
+    let leader = ensemble.leader();
+    // The leader is the last server that the sessions come to.
+    let servers = [leader + 1, leader + 2, leader].map(|server| server % 3);
+    let relays = servers.map(|server| Relay::to(ensemble.connect_string_of(server)));
+    let transactions_of = |leader: usize| usize::try_from(ensemble.node(leader).zxid() & COUNTER).unwrap();
+    let before = transactions_of(leader);
+    relays[1..].iter().for_each(Relay::refuse);
+    let all = relays.each_ref().map(Relay::connect_string).join(",");
+    let sessions: Vec<_> = (0..SESSIONS).map(|_| connect(&all, LONG)).collect();
+    for (relay, visited) in relays.iter().zip(1..) {
+        relay.restore();
+        relays.iter().filter(|other| !std::ptr::eq(*other, relay)).for_each(Relay::refuse);
+        let address = relay.connect_string();
+        let is_here = |session: &Session| session.server().is_some_and(|server| server.contains(&address));
+        eventually("all sessions are on this server", || {
+            sessions.iter().all(|session| session.state() == SessionState::Connected && is_here(session))
+        });
+        // The session itself and its first write are two transactions as well.
+        let made = SESSIONS * (2 + 2 * visited);
+        eventually("all sessions know its tick", || transactions_of(leader) >= before + made);
+    }
+    let dir = unique_dir("reconnecting");
+    let owner = connect(&ensemble.connect_string(), LONG);
+    let guard = BlockingWriteLock::new(&owner, &dir).unwrap().lock().unwrap();
+    let waiting = sessions.iter().step_by(3);
+    let waiters: Vec<_> = waiting.map(|session| WriteLock::new(session, &dir).unwrap()).collect();
+    for waiter in &waiters {
+        assert!(!waiter.lock().unwrap());
+    }
+    let states: Vec<_> = sessions.iter().map(Session::subscribe).collect();
+    relays.iter().for_each(Relay::restore);
+    ensemble.kill(leader);
+    for states in &states {
+        assert_eq!(next(states), SessionState::Suspended);
+    }
+    let is_connected = |session: &Session| session.state() == SessionState::Connected;
+    eventually("all sessions are connected", || sessions.iter().all(is_connected) && is_connected(&owner));
+    let asked = Instant::now() + LAST_QUESTION;
+    eventually("questions would have been asked", || Instant::now() >= asked);
+    // A leader counts from zero.
+    let transactions = transactions_of(ensemble.leader());
+    println!("{transactions} transactions under the new leader");
+    assert!(transactions < SESSIONS / 5, "{transactions} transactions of {SESSIONS} sessions and an owner");
+    assert!(guard.is_owner() && !waiters.iter().any(|waiter| waiter.is_owner()));
 }
 
 /// A session has four descriptors, and many systems permit 1024 at first.
