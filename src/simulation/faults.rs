@@ -270,7 +270,6 @@ pub(super) fn change_leader_at_any_time(world: &World) {
 /// Sometimes the leader changes, and cuts off an owner with a longer session timeout than at the
 /// creation. The owner goes on for as long as it may.
 pub(super) fn perhaps_change_leader_of_owner(world: &Arc<World>, client: usize, owner: &Arc<Request>) {
-    perhaps_raise_timeout(world, client);
     let strikes = {
         let mut state = world.state();
         // A change gives those that are cut off already more time.
@@ -283,20 +282,6 @@ pub(super) fn perhaps_change_leader_of_owner(world: &Arc<World>, client: usize, 
         let (world, owner) = (Arc::clone(world), Arc::clone(owner));
         pause_thread(Wait::Until(Box::new(move || !owner.is_owner() || !world.in_trouble())));
     }
-}
-
-/// Sometimes an owner reconnects, perhaps with a longer session timeout, and keeps its lease there for
-/// a while.
-fn perhaps_raise_timeout(world: &World, client: usize) {
-    let is_possible = world.in_trouble() && world.profile.faults.regrants && !world.profile.on_wire;
-    if !is_possible || world.state().random.one_in(2) {
-        return;
-    }
-    disconnect(world, client);
-    pause_thread(Wait::LossReported);
-    reconnect(world, client);
-    let created = world.state().clients[client].created_timeout;
-    pause_thread(Wait::Time(world.now().after(created)));
 }
 
 /// The leader changes as these clients are cut off. Every server ends its other connections.
