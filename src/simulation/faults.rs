@@ -102,7 +102,7 @@ pub(super) fn inject(world: &Arc<World>) {
         Fault::Partition => partition(world, client),
         Fault::EndPartition => end_partition(world, client),
         Fault::Depose => depose(world, client),
-        Fault::ChangeLeader => change_leader(world),
+        Fault::ChangeLeader => change_leader_at_any_time(world),
         Fault::Pause => pause(world, client),
         Fault::ClockJump => jump_clock(world),
         Fault::DeleteRequest => delete_request(world),
@@ -252,26 +252,50 @@ pub(super) fn draw_grant(state: &mut State, number: usize, asked: Duration) {
     state.clients[number].session_timeout = granted;
 }
 
-/// The leader changes. Every server ends its connections meanwhile. Clients with a longer session
-/// timeout than at their creation are often cut off at that moment.
-pub(super) fn change_leader(world: &World) {
-    let (cut_off, others): (Vec<usize>, Vec<usize>) = {
+/// The leader changes. Clients with a longer session timeout than at their creation are often cut off
+/// at that moment.
+pub(super) fn change_leader_at_any_time(world: &World) {
+    let cut_off = {
         let mut state = world.state();
         let cut_off = !state.random.one_in(4);
-        let has_longer = |client: &super::world::ClientState| client.session_timeout > client.created_timeout;
-        (0..state.clients.len()).partition(|client| cut_off && has_longer(&state.clients[*client]))
+        (0..state.clients.len())
+            .filter(|client| cut_off && state.clients[*client].has_a_raised_timeout())
+            .collect()
     };
+    change_leader(world, cut_off);
+}
+
+/// Sometimes the leader changes, and cuts off an owner with a longer session timeout than at the
+/// creation. The owner goes on for as long as it may.
+pub(super) fn perhaps_change_leader_of_owner(world: &Arc<World>, client: usize, owner: &Arc<Request>) {
+    let strikes = {
+        let mut state = world.state();
+        // A change gives those that are cut off already more time.
+        let is_cut_off = state.clients[client].link.partitioned;
+        let is_possible = world.in_trouble() && world.profile.faults.regrants && !is_cut_off;
+        is_possible && state.clients[client].has_a_raised_timeout() && !state.random.one_in(4)
+    };
+    if strikes {
+        change_leader(world, vec![client]);
+        let (world, owner) = (Arc::clone(world), Arc::clone(owner));
+        pause_thread(Wait::Until(Box::new(move || !owner.is_owner() || !world.in_trouble())));
+    }
+}
+
+/// The leader changes as these clients are cut off. Every server ends its other connections.
+fn change_leader(world: &World, cut_off: Vec<usize>) {
     let now = world.now();
-    for client in cut_off {
+    for client in &cut_off {
         match world.profile.on_wire {
-            true => wire::faults::partition(world, client),
-            false => partition(world, client),
+            true => wire::faults::partition(world, *client),
+            false => partition(world, *client),
         }
     }
     world.note("the leader changes");
+    let clients = world.state().clients.len();
     match world.profile.on_wire {
         true => wire::faults::end_all_connections(world),
-        false => others.into_iter().for_each(|client| disconnect(world, client)),
+        false => (0..clients).filter(|client| !cut_off.contains(client)).for_each(|it| disconnect(world, it)),
     }
     world.state().change_leader(now);
 }

@@ -356,6 +356,9 @@ impl User {
         self.world.state().acquisitions += 1;
         self.world.note(format!("holds {} blocking locks", guards.len()));
         self.check_guards(guards);
+        if let Some(guard) = guards.first() {
+            faults::perhaps_change_leader_of_owner(&self.world, self.client, &guard.request());
+        }
         let uses_register = self.world.state().random.one_in(2);
         if let Some(guard) = guards.first().filter(|_| uses_register && self.world.in_trouble()) {
             wire::faults::perhaps_strike_at_hand_over(&self.world, self.client);

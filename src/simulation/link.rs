@@ -289,6 +289,11 @@ impl ClientState {
         }
     }
 
+    /// Whether its session timeout is longer than at the creation, which a new leader forgets.
+    pub(super) fn has_a_raised_timeout(&self) -> bool {
+        self.session_timeout > self.created_timeout
+    }
+
     /// The grant of the client's server.
     pub(super) fn granted(&self) -> Granted {
         Granted::new(self.session_timeout).with_tick(self.link.heard.tick)

@@ -93,8 +93,9 @@ impl Endpoint {
 
     /// Whether a server serves the session, as far as the simulation knows.
     pub(super) fn is_served(&self) -> bool {
+        let answers = |peer: &Peer| !peer.is_mute && !peer.is_stuck;
         let is_sound =
-            |transport: &Transport| transport.is_open && !transport.is_swallowed && !transport.peer.is_mute;
+            |transport: &Transport| transport.is_open && !transport.is_swallowed && answers(&transport.peer);
         self.contact == Contact::Connected && self.transport.as_ref().is_some_and(is_sound)
     }
 

@@ -48,7 +48,7 @@ pub(in crate::simulation) fn inject(world: &World) {
         Fault::Garbage => send_to(world, client, |front| front.send_garbage()),
         Fault::Trickle => send_to(world, client, |front| front.send_endless()),
         Fault::Stall => stall(world),
-        Fault::ChangeLeader => crate::simulation::faults::change_leader(world),
+        Fault::ChangeLeader => crate::simulation::faults::change_leader_at_any_time(world),
         Fault::Break(mode) => break_server(world, server, mode),
         Fault::Recover => recover(world, server),
     }

@@ -30,7 +30,7 @@ pub(super) struct Peer {
     /// A write waits to be committed, or waits forever at a deposed leader.
     is_waiting: bool,
     /// It has left a request without a reply, and answers pings alone.
-    is_stuck: bool,
+    pub(super) is_stuck: bool,
     /// Frames that have arrived while a write waits.
     held: VecDeque<Vec<u8>>,
     /// It sends nothing more.
