@@ -280,7 +280,7 @@ impl Contenders {
     /// Whether the log advises another scheme for the directory of this pair.
     fn advises(&self, pair: &Pair) -> bool {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
-        let place = format!(" in {} (", pair.dir());
+        let place = format!("in {}, ", pair.dir());
         log.lines().any(|line| line.contains(&place) && line.contains("does not count"))
     }
 }
