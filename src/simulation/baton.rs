@@ -7,10 +7,11 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::{Condvar, Mutex};
 
 use crate::lock_order;
 use crate::time::Moment;
@@ -51,19 +52,53 @@ pub(super) enum Report {
 /// In real time. Far longer than any step takes.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 
+/// Where one thread leaves something for another. The receiver sleeps at once: a channel first spins,
+/// on the processor that the other thread needs.
+struct Slot<T> {
+    value: Mutex<Option<T>>,
+    filled: Condvar,
+}
+
+impl<T> Slot<T> {
+    fn new() -> Arc<Slot<T>> {
+        Arc::new(Slot { value: Mutex::new(None), filled: Condvar::new() })
+    }
+
+    fn put(&self, value: T) {
+        *self.value.lock() = Some(value);
+        self.filled.notify_one();
+    }
+
+    fn take(&self) -> T {
+        let mut value = self.value.lock();
+        loop {
+            match value.take() {
+                Some(value) => return value,
+                None => self.filled.wait(&mut value),
+            }
+        }
+    }
+
+    fn take_within(&self, limit: Duration) -> Option<T> {
+        let mut value = self.value.lock();
+        self.filled.wait_while_for(&mut value, |value| value.is_none(), limit);
+        value.take()
+    }
+}
+
 /// Real threads for the simulated ones. Many consecutive runs reuse them.
 pub(super) struct Pool {
     idle: Vec<Baton>,
-    report: Sender<Report>,
-    reports: Receiver<Report>,
+    report: Arc<Slot<Report>>,
 }
 
 /// The scheduler's end of a thread.
-pub(super) struct Baton(Sender<Order>);
+pub(super) struct Baton(Arc<Slot<Order>>);
 
 enum Order {
     Begin(Role, Body),
     Resume,
+    End,
 }
 
 /// A thread's role in the simulation.
@@ -75,8 +110,8 @@ pub(super) struct Role {
 
 struct ThreadContext {
     role: Role,
-    go: Receiver<Order>,
-    report: Sender<Report>,
+    go: Arc<Slot<Order>>,
+    report: Arc<Slot<Report>>,
 }
 
 thread_local! {
@@ -85,8 +120,7 @@ thread_local! {
 
 impl Pool {
     pub(super) fn new() -> Pool {
-        let (report, reports) = bounded(1);
-        Pool { idle: Vec::new(), report, reports }
+        Pool { idle: Vec::new(), report: Slot::new() }
     }
 
     /// Runs a new thread until its first pause.
@@ -107,36 +141,40 @@ impl Pool {
     }
 
     fn hand_baton(&self, baton: &Baton, order: Order) -> Report {
-        if baton.0.send(order).is_err() {
-            return Report::Stuck;
-        }
-        self.reports.recv_timeout(STUCK_AFTER).unwrap_or(Report::Stuck)
+        baton.0.put(order);
+        self.report.take_within(STUCK_AFTER).unwrap_or(Report::Stuck)
     }
 
     fn spawn(&self) -> Baton {
-        let (give, go) = bounded(1);
-        let report = self.report.clone();
+        let go = Slot::new();
+        let baton = Baton(Arc::clone(&go));
+        let report = Arc::clone(&self.report);
         thread::Builder::new()
             .name("simulated".to_owned())
             .spawn(move || work(&go, &report))
             .expect("the simulation needs a few threads");
-        Baton(give)
+        baton
     }
 }
 
-fn work(go: &Receiver<Order>, report: &Sender<Report>) {
-    while let Ok(Order::Begin(role, body)) = go.recv() {
-        let place = ThreadContext { role, go: go.clone(), report: report.clone() };
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for baton in &self.idle {
+            baton.0.put(Order::End);
+        }
+    }
+}
+
+fn work(go: &Arc<Slot<Order>>, report: &Arc<Slot<Report>>) {
+    while let Order::Begin(role, body) = go.take() {
+        let place = ThreadContext { role, go: Arc::clone(go), report: Arc::clone(report) };
         CONTEXT.with(|current| *current.borrow_mut() = Some(place));
         let outcome = catch_unwind(AssertUnwindSafe(body));
         CONTEXT.with(|current| *current.borrow_mut() = None);
-        let said = match outcome {
+        report.put(match outcome {
             Ok(()) => Report::Done,
             Err(payload) => Report::Panicked(message(&*payload)),
-        };
-        if report.send(said).is_err() {
-            return;
-        }
+        });
     }
 }
 
@@ -151,18 +189,16 @@ fn message(payload: &(dyn Any + Send)) -> String {
 /// Returns the baton until the awaited condition holds. Returns immediately on a thread that is not
 /// simulated.
 pub(super) fn pause(wait: Wait) {
-    let ends = CONTEXT
-        .with(|current| current.borrow().as_ref().map(|place| (place.go.clone(), place.report.clone())));
+    let ends = CONTEXT.with(|current| {
+        let place = current.borrow();
+        place.as_ref().map(|place| (Arc::clone(&place.go), Arc::clone(&place.report)))
+    });
     let Some((go, report)) = ends else { return };
     // A paused thread must not hold what another one needs.
     lock_order::assert_none_held();
-    let sent = report.send(Report::Paused(wait)).is_ok();
-    if !sent || go.recv().is_err() {
-        // The run has failed and is over. Unwinding from here would run more of the library's code.
-        loop {
-            thread::park();
-        }
-    }
+    report.put(Report::Paused(wait));
+    // After a failure, nobody resumes it: unwinding would run more of the library's code.
+    go.take();
 }
 
 /// The role of the calling thread. `None` on the scheduler's own thread, which stands for timer and

@@ -15,24 +15,33 @@ impl World {
     /// Returns a description of a broken promise.
     pub(super) fn check(&self, dirs: &[&str]) -> Option<String> {
         self.note_replacements();
-        self.note_turns();
+        let has_changed = self.note_turns();
         dirs.iter()
-            .find_map(|dir| {
-                let children = self.zookeeper.children(dir);
-                self.record_end_of_counter(dir, &children);
-                self.check_owners(dir, &children).or_else(|| check_names(&children))
-            })
+            .filter(|_| has_changed)
+            .find_map(|dir| self.check_children(dir))
+            .or_else(|| dirs.iter().find_map(|dir| self.check_owners(dir)))
             .or_else(|| self.check_cohorts())
             .or_else(|| self.check_turns())
+    }
+
+    fn check_children(&self, dir: &str) -> Option<String> {
+        let children = self.zookeeper.children(dir);
+        self.record_end_of_counter(dir, &children);
+        check_names(&children)
     }
 
     /// No lock that reports ownership has another request before it in the queue, except that
     /// readers may precede a reader. So a writer owns alone. No lock can prevent another client
     /// from deleting its znode. If that was first in the queue, the request owns until it notices,
     /// which is checked at the end of the run; otherwise it must never own.
-    fn check_owners(&self, dir: &str, children: &[String]) -> Option<String> {
+    fn check_owners(&self, dir: &str) -> Option<String> {
+        let owning = self.owning_requests(dir);
+        if owning.is_empty() {
+            return None;
+        }
+        let children = self.zookeeper.children(dir);
         let mut undisturbed = Vec::new();
-        for (owner, id) in self.owning_requests(dir) {
+        for (owner, id) in owning {
             let Some(id) = id else {
                 return Some(format!("{owner} owns {dir} without a znode"));
             };

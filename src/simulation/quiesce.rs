@@ -10,6 +10,7 @@ use super::scheduler::{ALL_DIRS, DIRS, Scheduler};
 use super::world::{ClientState, World};
 use super::{cohorts, faults, wire};
 use crate::locks::listening_lock::ListeningLock;
+use crate::session::Core;
 
 /// The maximum wait without faults: covers all attempts to join and the end of a session.
 const BOUND: Duration = Duration::from_secs(60);
@@ -33,14 +34,22 @@ fn settle(scheduler: &mut Scheduler<'_>) -> Verdict {
 
 /// Lets this much time pass without faults.
 fn pass(scheduler: &mut Scheduler<'_>, length: Duration) -> Verdict {
-    let until = scheduler.world.now().after(length);
+    pass_until(scheduler, length, |_| false)
+}
+
+/// Lets time pass without faults until this holds, but no more than this much.
+fn pass_until(scheduler: &mut Scheduler<'_>, most: Duration, holds: impl Fn(&World) -> bool) -> Verdict {
+    let until = scheduler.world.now().after(most);
     settle(scheduler)?;
-    while scheduler.wait_for_the_clock(until) {
+    while !holds(&scheduler.world) {
+        if !scheduler.wait_for_the_clock(until) {
+            scheduler.world.set_now(until);
+            return check(&scheduler.world);
+        }
         check(&scheduler.world)?;
         settle(scheduler)?;
     }
-    scheduler.world.set_now(until);
-    check(&scheduler.world)
+    Ok(())
 }
 
 pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
@@ -231,52 +240,63 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
         scheduler.act(number, Action::Drop);
     }
     scheduler.drop_the_cohort_locks();
+    // Most runs go on as soon as nothing is left: a minute of keep-alives costs as much as the rest.
+    let waits_on = world.state().random.one_in(4);
     // A deletion that has failed often is retried after half a minute.
-    pass(scheduler, BOUND)?;
-    for (number, record) in world.state().locks.iter().enumerate() {
-        if record.last == Some(Callback::Acquired) {
-            return Err(format!("lock {number} was never notified of its end"));
-        }
-    }
-    for dir in ALL_DIRS {
-        for name in world.requests_in(dir) {
-            let owner = world.zookeeper.stat(&format!("{dir}/{name}")).map(|stat| stat.ephemeral_owner);
-            let ended =
-                |client: &ClientState| client.core.upgrade().is_none_or(|core| core.end_reason().is_some());
-            let state = world.state();
-            let of_living = state
-                .clients
-                .iter()
-                .any(|client| Some(client.simulated.session_id()) == owner && !ended(client));
-            if of_living {
-                return Err(format!("{dir}/{name} is left behind"));
-            }
-        }
-    }
+    pass_until(scheduler, BOUND, |world| !waits_on && what_is_left(world).is_none())?;
     // The znode of a session that ended without contact may still exist, watched by a request that
     // is gone. An unreadable znode is checked by a call that leaves a watch if the znode does not
     // exist.
     cohorts::fire_watches_on_children(&world);
+    what_is_left(&world).map_or(Ok(()), Err)
+}
+
+/// What the dropped locks have left.
+fn what_is_left(world: &World) -> Option<String> {
+    unreported_end(world)
+        .or_else(|| request_left(world))
+        .or_else(|| watches_left(world))
+        .or_else(|| registration_left(world))
+}
+
+fn unreported_end(world: &World) -> Option<String> {
+    let state = world.state();
+    let number = state.locks.iter().position(|record| record.last == Some(Callback::Acquired))?;
+    Some(format!("lock {number} was never notified of its end"))
+}
+
+/// A request of a session that has not ended.
+fn request_left(world: &World) -> Option<String> {
+    let ended = |client: &ClientState| client.core.upgrade().is_none_or(|core| core.end_reason().is_some());
+    let is_of_living = |path: &String| {
+        let owner = world.zookeeper.stat(path).map(|stat| stat.ephemeral_owner);
+        let state = world.state();
+        let mut clients = state.clients.iter();
+        clients.any(|client| Some(client.simulated.session_id()) == owner && !ended(client))
+    };
+    let requests_in = |dir| world.requests_in(dir).into_iter().map(move |name| format!("{dir}/{name}"));
+    let left = ALL_DIRS.into_iter().flat_map(requests_in).find(is_of_living)?;
+    Some(format!("{left} is left behind"))
+}
+
+fn watches_left(world: &World) -> Option<String> {
     let watches = world.zookeeper.watch_count();
     let faults = world.profile.faults;
     let all_is_readable = !world.profile.unreadable && !faults.hidden_deletions && !faults.denials;
-    if all_is_readable && watches > 0 && ALL_DIRS.iter().all(|dir| world.requests_in(dir).is_empty()) {
-        return Err(format!("{watches} watches are left on the server"));
-    }
-    check_registers(&world)
+    let is_left =
+        all_is_readable && watches > 0 && ALL_DIRS.iter().all(|dir| world.requests_in(dir).is_empty());
+    is_left.then(|| format!("{watches} watches are left on the server"))
 }
 
-/// No dropped request is registered with a session.
-fn check_registers(world: &World) -> Verdict {
+/// A dropped request that is registered with a session.
+fn registration_left(world: &World) -> Option<String> {
     let cores: Vec<_> = world.state().clients.iter().map(|client| client.core.upgrade()).collect();
-    for (number, core) in cores.into_iter().enumerate() {
-        let Some(core) = core else { continue };
-        let left = format!("{:?}", core.registry());
-        if left != "Registry { all: 0, watched_paths: 0 }" {
-            return Err(format!("client {number} is left with {left}"));
-        }
-    }
-    Ok(())
+    let left = |(number, core): (usize, Option<Arc<Core>>)| {
+        let left = format!("{:?}", core?.registry());
+        let is_left = left != "Registry { all: 0, watched_paths: 0 }";
+        is_left.then(|| format!("client {number} is left with {left}"))
+    };
+    cores.into_iter().enumerate().find_map(left)
 }
 
 /// Closes every session and checks that nothing is left of it.

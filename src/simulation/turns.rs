@@ -86,8 +86,14 @@ impl World {
         ahead == 0 || (dir == LEASES && ahead < self.profile.permits as usize)
     }
 
-    /// Takes note of the turns that have come, and of those that are over.
-    pub(super) fn note_turns(&self) {
+    /// Takes note of the turns that have come, and of those that are over. Returns whether anything
+    /// has changed in the tree since the last time.
+    pub(super) fn note_turns(&self) -> bool {
+        let zxid = self.zookeeper.last_zxid();
+        let as_of = Some((zxid, self.state().tentative.len()));
+        if std::mem::replace(&mut self.state().turns_as_of, as_of) == as_of {
+            return false;
+        }
         let mut turns = std::mem::take(&mut self.state().turns);
         let mut present = std::collections::BTreeMap::new();
         for dir in ALL_DIRS {
@@ -105,6 +111,7 @@ impl World {
         let versions = versions.collect();
         let mut state = self.state();
         (state.turns, state.register_versions) = (present, versions);
+        true
     }
 
     /// A former owner may write in the same step, and that is no promise. So what counts is the

@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) deleted_in_the_queue: BTreeSet<String>,
     /// The requests in the queues whose turn has come.
     pub(super) turns: BTreeMap<String, Turn>,
+    /// The last write, and the number of tentative znodes, when they were noted.
+    pub(super) turns_as_of: Option<(i64, usize)>,
     /// The versions of the registers at the last check.
     pub(super) register_versions: BTreeMap<&'static str, i32>,
     /// Znodes of downgrades that were not completed. They give no ownership.
@@ -162,6 +164,7 @@ impl World {
             node_deleted: BTreeSet::new(),
             deleted_in_the_queue: BTreeSet::new(),
             turns: BTreeMap::new(),
+            turns_as_of: None,
             register_versions: BTreeMap::new(),
             tentative: BTreeSet::new(),
             asked: BTreeSet::new(),
