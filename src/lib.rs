@@ -145,8 +145,8 @@ mod tracking;
 mod wait;
 
 pub use client::{
-    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, Op, OpOutcome, Permissions,
-    PipelinedClient, Stat, Transacted, ZooKeeperClient,
+    Acl, AnyClient, BlockingClient, Call, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Op,
+    OpOutcome, Permissions, Reply, Stat, Transacted, ZooKeeperClient,
 };
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::client::{Acl, CreateMode};
+use crate::client::{Acl, Call, CreateMode};
 use crate::error::{LockError, Operation, Result, ZkError};
 use crate::lock_options::{LockOptions, check_data};
 use crate::logging;
@@ -144,14 +144,13 @@ impl ProtocolSupport {
             });
         }
         self.retry(Operation::CREATE.name, &path, || {
-            let (znode, data, acl, parents_acl) =
-                (path.clone(), data.to_vec(), acl.to_vec(), Arc::clone(self.options.shared_acl()));
+            let (znode, parents_acl) = (path.clone(), Arc::clone(self.options.shared_acl()));
+            let create = Call::create(&path, data, acl, mode);
             let created = self.session.core().call(Operation::CREATE, &path, move |core| {
-                let create = || core.write(|client| client.create(znode.as_str(), &data, &acl, mode));
-                match (create(), znode.parent()) {
+                match (core.ask(create.clone()), znode.parent()) {
                     (Err(ZkError::NoNode), Some(parent)) => core
                         .ensure_path(&parent, &parents_acl, CreateMode::Persistent)
-                        .and_then(|()| create()),
+                        .and_then(|()| core.ask(create)),
                     (created, _) => created,
                 }
             })?;

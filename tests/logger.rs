@@ -20,9 +20,10 @@ use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, Candidate, Granted, LeaderWatch, Leadership, LockDirectory, LockError,
-    LockGuard, LockOptions, MultiLock, NamingScheme, NodeTracker, QueueWatch, ReadLock, ReadWriteLock,
-    ReentrantLock, RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock, ZkError, ZooKeeperClient,
+    BlockingClient, BlockingWriteLock, Call, CancelToken, Candidate, Granted, LeaderWatch, Leadership,
+    LockDirectory, LockError, LockGuard, LockOptions, MultiLock, NamingScheme, NodeTracker, QueueWatch,
+    ReadLock, ReadWriteLock, ReentrantLock, RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock,
+    ZkError,
 };
 
 const DIR: &str = "/locks/it";
@@ -242,7 +243,8 @@ fn inject_fault(server: &SimulatedZooKeeper, other: &SimulatedClient, client: &S
         3 => client.fail_next(SimOperation::GetChildren, Effect::Before, ZkError::ConnectionLoss),
         4 => server.set_data("/config", &number.to_be_bytes()),
         5 => server.children(DIR).iter().for_each(|name| {
-            let _ = other.set_data(&format!("{DIR}/{name}"), b"unlock", None);
+            let path = format!("{DIR}/{name}").into();
+            let _ = other.call(&Call::SetData { path, data: b"unlock"[..].into(), version: None });
         }),
         _ => {}
     }

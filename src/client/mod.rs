@@ -1,27 +1,38 @@
-//! The client port: the few ZooKeeper calls that the recipes need, as a trait.
+//! The client port: the few ZooKeeper calls that the recipes need, and the trait of a client.
 //!
-//! Everything above this module calls ZooKeeper through [`ZooKeeperClient`] and knows nothing of
-//! the client library behind it. An adapter works around its library's faults; no other code does.
+//! Everything above this module calls ZooKeeper through [`ZooKeeperClient`], by a [`Call`] that is
+//! answered by a [`Reply`], and knows nothing of the client behind it. An adapter works around its
+//! library's faults; no other code does.
 
 mod acl;
 #[cfg(feature = "zookeeper")]
 mod adapter;
+mod blocking;
+mod call;
 pub(crate) mod connect_string;
 mod contained;
-mod pipelined;
 mod transaction;
+#[cfg(any(test, feature = "test-util"))]
+mod verbs;
 mod znode;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::bounded;
+
 pub use acl::{Acl, Permissions};
 #[cfg(feature = "zookeeper")]
 pub(crate) use adapter::Adapter;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use blocking::call_blocking;
+pub use blocking::{AnyClient, BlockingClient};
+pub(crate) use call::Ask;
+pub use call::{Call, Done, Reply};
 pub(crate) use contained::contain_call;
-pub(crate) use pipelined::Blocking;
-pub use pipelined::{Created, Done, PipelinedClient};
 pub use transaction::{Op, OpOutcome, Transacted};
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use verbs::Verbs;
 pub use znode::{CreateMode, Stat};
 
 use crate::error::{ZkError, ZkResult};
@@ -34,8 +45,8 @@ pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 
 /// Receives a client's [`ClientEvent`]s.
 ///
-/// It never blocks, never panics and never calls back into the client. So a client may call it on
-/// any of its threads, including the one that does its I/O.
+/// It never blocks and never panics. So a client may call it on any of its threads, including the one
+/// that does its I/O. It may submit calls to the client.
 pub type EventSink = Arc<dyn Fn(ClientEvent) + Send + Sync>;
 
 /// An event that a client reports.
@@ -127,7 +138,7 @@ impl Granted {
     }
 }
 
-/// The outcome of [`ZooKeeperClient::create_and_list`].
+/// The outcome of [`Call::CreateAndList`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Enqueued {
@@ -153,19 +164,16 @@ impl Enqueued {
     }
 }
 
-/// The ZooKeeper calls behind the recipes.
+/// A connection to ZooKeeper, which has one session, for the recipes.
 ///
-/// Implemented for the crate `zookeeper`, which [`Session::connect`](crate::Session::connect) and
-/// [`Session::from_zookeeper`](crate::Session::from_zookeeper) use. Implement it to run the recipes
-/// on another client through [`Session::from_client`](crate::Session::from_client). With the feature
-/// `test-util`, the module `conformance` checks a client against the contract.
+/// The crate's own, which [`Session::connect`](crate::Session::connect) uses, is one. Implement it to
+/// run the recipes on another client through [`Session::from_client`](crate::Session::from_client),
+/// or [`BlockingClient`] if its calls wait for their replies. With the feature `test-util`, the module
+/// `conformance` checks a client against the contract.
 ///
 /// # The contract
-/// - A call blocks until the server has answered or contact is lost. It may block longer when
-///   packets are swallowed: the session calls from threads that it can abandon.
-/// - A call that panics counts as one whose reply was lost. The session continues.
 /// - A call whose reply was lost fails with [`ZkError::ConnectionLoss`](crate::ZkError). Whether it
-///   took effect is unknown.
+///   took effect is unknown. So it is with a call that panics, and the session continues.
 /// - Once the session cannot come back, every call fails immediately with
 ///   [`ZkError::SessionExpired`](crate::ZkError). A call never takes effect on any other session
 ///   than the one that the client was made for.
@@ -187,68 +195,42 @@ impl Enqueued {
 /// - The answer to a ping is reported as [`PingAnswered`](ClientEvent::PingAnswered) between the
 ///   [`Connected`](ClientEvent::Connected) and the [`Disconnected`](ClientEvent::Disconnected) of
 ///   the connection on which the ping was sent, or not at all.
+///
+/// # Threads and locks
+/// - [`submit`](ZooKeeperClient::submit) does not wait for a server.
+/// - The client calls a [`Done`], and the sink, on any of its threads, while it holds no lock that
+///   `submit` or [`remove_watches`](ZooKeeperClient::remove_watches) takes: what follows from an
+///   outcome or an event makes such calls, on that thread and on others. Neither of the two blocks.
+/// - Of calls and their effects, outcomes and events: see [`is_ordered`](ZooKeeperClient::is_ordered).
 pub trait ZooKeeperClient: Send + Sync {
-    /// Creates a znode and returns its path, with the sequence number if `mode` is sequential.
+    /// Makes a call, whose outcome is passed to `done`: the reply of its kind, or an error.
     ///
-    /// # Errors
-    /// `NoNode` if the parent is missing, `NodeExists`, `NoAuth`, `InvalidAcl`, or one of the
-    /// contract above.
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String>;
+    /// - A reply is passed on after `submit` has returned, or on another thread. An error may be
+    ///   passed on at once, where no server is needed to know it: the session has ended, or the call
+    ///   is refused.
+    /// - A call under way fails when contact or the session is lost, or the client is closed or
+    ///   dropped. A [`Done`] that a client forgets blocks a lock for ever.
+    fn submit(&self, call: Call, done: Done);
 
-    /// Deletes a znode; with `Some(version)` only at that version of its data.
+    /// Makes a call, and waits for its outcome. Only called on threads that may block, and that the
+    /// session can abandon.
     ///
     /// # Errors
-    /// `NoNode`, `BadVersion`, `NotEmpty`, `NoAuth`, or one of the contract above.
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()>;
-
-    /// Returns the znode's metadata, or `None` if it does not exist (then the watch waits for its
-    /// creation).
-    ///
-    /// # Errors
-    /// One of the contract above.
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>>;
-
-    /// Returns the names of the znode's children, in no particular order. A `Vec<String>` converts
-    /// into [`Names`].
-    ///
-    /// # Errors
-    /// `NoNode` (then no watch is set), `NoAuth`, or one of the contract above.
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names>;
-
-    /// Returns the znode's data and metadata.
-    ///
-    /// # Errors
-    /// `NoNode` (then no watch is set), `NoAuth`, or one of the contract above.
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)>;
-
-    /// Replaces the znode's data; with `Some(version)` only at that version.
-    ///
-    /// # Errors
-    /// `NoNode`, `BadVersion`, `NoAuth`, or one of the contract above.
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat>;
-
-    /// Creates an ephemeral sequential znode `<dir>/<prefix><sequence>`, then lists `dir`.
-    ///
-    /// The default makes the two calls in sequence. A client that can pipeline saves a round trip
-    /// here.
-    ///
-    /// # Errors
-    /// Those of [`create`](ZooKeeperClient::create); then nothing was listed.
-    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Enqueued> {
-        let path = self.create(&format!("{dir}/{prefix}"), data, acl, CreateMode::EphemeralSequential)?;
-        Ok(Enqueued::new(path, self.get_children(dir, false)))
+    /// Those that the call names, or one of the contract.
+    fn call(&self, call: Call) -> ZkResult<Reply> {
+        let (sender, outcome) = bounded(1);
+        self.submit(call, Done::new(move |result| drop(sender.send(result))));
+        outcome.recv().unwrap_or(Err(ZkError::ConnectionLoss))
     }
 
-    /// Executes operations in order, as one transaction: all take effect, or none.
+    /// Returns whether all is in order: calls take effect in the order in which they are submitted on
+    /// one connection, their replies are passed on in the same order, and events come among the
+    /// replies as they happened among the effects. An error may come earlier.
     ///
-    /// The default refuses with `Unimplemented`.
-    ///
-    /// # Errors
-    /// One of the contract above. A failed operation is no error here but
-    /// [`Transacted::Failed`](crate::Transacted).
-    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
-        let _ = operations;
-        Err(ZkError::Unimplemented)
+    /// A lock of a client that is ordered is owned by an event, where others ask the server again. So a
+    /// wrong `true` breaks mutual exclusion. The default is `false`.
+    fn is_ordered(&self) -> bool {
+        false
     }
 
     /// Removes the watches that this client has set on `path` if it has any, and if `is_unwanted`
@@ -262,11 +244,6 @@ pub trait ZooKeeperClient: Send + Sync {
     /// until the session ends. An event that comes in spite of the removal is ignored.
     fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
         let _ = (path, is_unwanted);
-    }
-
-    /// Returns the same client for calls that do not wait, if it can make such calls.
-    fn pipelined(&self) -> Option<&dyn PipelinedClient> {
-        None
     }
 
     /// Sets the only sink of this client's events and returns whether there is contact now. The

@@ -3,7 +3,7 @@
 use super::{Acl, CreateMode, Stat};
 use crate::error::ZkError;
 
-/// An operation of a [transaction](super::ZooKeeperClient::transact).
+/// An operation of a [transaction](super::Call::Multi).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {

@@ -4,7 +4,7 @@ use std::thread;
 
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
-use crate::client::{Acl, CreateMode, Enqueued, Permissions};
+use crate::client::{Acl, CreateMode, Enqueued, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::recipe::names::Names;
 
@@ -37,7 +37,7 @@ fn open() -> Vec<Acl> {
 }
 
 fn create_makes_a_znode_and_returns_its_path(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.path("a"));
+    let (client, path) = (scene.connect()?, scene.path("a"));
     let created = done("create", client.create(&path, b"data", &open(), CreateMode::Persistent))?;
     same("the path of a new znode", created, path.clone())?;
     let (data, stat) = done("get_data", client.get_data(&path, false))?;
@@ -55,7 +55,7 @@ fn create_makes_a_znode_and_returns_its_path(scene: &Scene<'_>) -> Outcome {
 }
 
 fn create_fails_as_the_server_refuses(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     let create = |name: &str, acl: &[Acl]| client.create(&scene.path(name), b"", acl, CreateMode::Persistent);
     refused("a create without a parent", create("no/child", &open()), ZkError::NoNode)?;
     client.make(&scene.path("a"))?;
@@ -69,7 +69,7 @@ fn create_fails_as_the_server_refuses(scene: &Scene<'_>) -> Outcome {
 }
 
 fn sequence_numbers_are_appended_and_grow(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     let prefix = scene.path("x-");
     let mut last = -1;
     for mode in [CreateMode::PersistentSequential, CreateMode::EphemeralSequential].repeat(2) {
@@ -87,7 +87,7 @@ fn sequence_numbers_are_appended_and_grow(scene: &Scene<'_>) -> Outcome {
 }
 
 fn ephemeral_znodes_belong_to_their_session(scene: &Scene<'_>) -> Outcome {
-    let (client, second) = (scene.connect(), scene.connect());
+    let (client, second) = (scene.connect()?, scene.connect()?);
     let owner = |session: &super::scene::Tested, name: &str| {
         let path = session.make_ephemeral(&scene.path(name))?;
         let stat = done("exists", scene.other.exists(&path, false))?;
@@ -103,7 +103,7 @@ fn ephemeral_znodes_belong_to_their_session(scene: &Scene<'_>) -> Outcome {
 }
 
 fn container_has_children(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.path("c"));
+    let (client, path) = (scene.connect()?, scene.path("c"));
     match client.create(&path, b"", &open(), CreateMode::Container) {
         Err(ZkError::Unimplemented) => return Err(Problem::Lacking("containers")),
         created => same("the path of a container", done("create", created)?, path.clone())?,
@@ -115,7 +115,7 @@ fn container_has_children(scene: &Scene<'_>) -> Outcome {
 }
 
 fn delete_depends_on_version_and_children(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     refused("a delete of a missing znode", client.delete(&scene.path("b"), None), ZkError::NoNode)?;
     scene.given("a/child")?;
     refused("a delete of a znode with a child", client.delete(&path, None), ZkError::NotEmpty)?;
@@ -130,7 +130,7 @@ fn delete_depends_on_version_and_children(scene: &Scene<'_>) -> Outcome {
 }
 
 fn set_data_depends_on_the_version(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     let first = done("set_data", client.set_data(&path, b"one", Some(0)))?;
     same("the version after the first change", first.version, 1)?;
     same("the length after the first change", first.data_length, 3)?;
@@ -143,7 +143,7 @@ fn set_data_depends_on_the_version(scene: &Scene<'_>) -> Outcome {
 }
 
 fn missing_znode_is_an_error_except_for_exists(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.path("missing"));
+    let (client, path) = (scene.connect()?, scene.path("missing"));
     for watch in [false, true] {
         same("exists for a missing znode", client.exists(&path, watch), Ok(None))?;
         refused("get_data of a missing znode", client.get_data(&path, watch), ZkError::NoNode)?;
@@ -153,7 +153,7 @@ fn missing_znode_is_an_error_except_for_exists(scene: &Scene<'_>) -> Outcome {
 }
 
 fn children_are_names_without_paths(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     same("the children of a znode without any", client.get_children(&path, false), Ok(Names::default()))?;
     let names = ["b", "ç", "x-lock-0000000001"];
     for name in names {
@@ -168,7 +168,7 @@ fn children_are_names_without_paths(scene: &Scene<'_>) -> Outcome {
 }
 
 fn create_and_list_includes_the_new_znode(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     for count in 1..=3 {
         let created = client.create_and_list(scene.dir(), "x-lock-", b"me", &open());
         let Enqueued { path, stat: returned, children: listed } = done("create_and_list", created)?;
@@ -186,7 +186,7 @@ fn create_and_list_includes_the_new_znode(scene: &Scene<'_>) -> Outcome {
 }
 
 fn create_and_list_fails_as_create_does(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     let missing = client.create_and_list(&scene.path("no"), "x-", b"", &open());
     refused("create_and_list in a missing directory", missing, ZkError::NoNode)?;
     let no_acl = client.create_and_list(scene.dir(), "x-", b"", &[]);
@@ -196,7 +196,7 @@ fn create_and_list_fails_as_create_does(scene: &Scene<'_>) -> Outcome {
 }
 
 fn permissions_are_enforced(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.path("a"));
+    let (client, path) = (scene.connect()?, scene.path("a"));
     let only = |permissions| [Acl::new(permissions, "world", "anyone")];
     let read_only = only(Permissions::READ);
     done("create", client.create(&path, b"data", &read_only, CreateMode::Persistent))?;
@@ -242,7 +242,7 @@ fn watch_on_the_chroot_itself_fires(scene: &Scene<'_>) -> Outcome {
 }
 
 fn data_of_nearly_a_mebibyte_are_kept(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.path("a"));
+    let (client, path) = (scene.connect()?, scene.path("a"));
     let data: Vec<u8> = (0..LONG_DATA).map(|position| (position % 251) as u8).collect();
     done("a long create", client.create(&path, &data, &open(), CreateMode::Persistent))?;
     let (read, _) = done("get_data", client.get_data(&path, false))?;
@@ -255,7 +255,7 @@ fn data_of_nearly_a_mebibyte_are_kept(scene: &Scene<'_>) -> Outcome {
 }
 
 fn request_that_is_too_long_fails(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     let call = path.clone();
     let result = client.in_time("a request that is too long", move |client| {
         client.set_data(&call, &vec![0; 2 << 20], None)
@@ -271,7 +271,7 @@ fn request_that_is_too_long_fails(scene: &Scene<'_>) -> Outcome {
 fn concurrent_calls_get_their_own_replies(scene: &Scene<'_>) -> Outcome {
     const THREADS: usize = 8;
     const CALLS: usize = 20;
-    let (client, dir) = (scene.connect(), scene.dir());
+    let (client, dir) = (scene.connect()?, scene.dir());
     let work = |thread: usize| {
         let path = client.make(&format!("{dir}/thread-{thread}"))?;
         for call in 0..CALLS {

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use super::scene::{AT_ONCE, Outcome, Scene, Tested, done, same};
+use super::scene::{AT_ONCE, CALLS, Outcome, Scene, Tested, done, same};
 use super::{Check, ensure, named};
-use crate::client::{Acl, ClientEvent, CreateMode, Granted, ZooKeeperClient};
+use crate::client::{Acl, ClientEvent, CreateMode, Granted, Verbs, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
 
@@ -27,21 +27,6 @@ pub(super) const CHECKS: &[Check] = &[
 fn create(client: &dyn ZooKeeperClient, path: &str) -> ZkResult<String> {
     client.create(path, b"", &Acl::open_unsafe(), CreateMode::Ephemeral)
 }
-
-/// Every call, by its name.
-type Call = (&'static str, fn(&dyn ZooKeeperClient, &str) -> ZkResult<()>);
-
-const CALLS: [Call; 7] = [
-    ("create", |client, path| create(client, path).map(drop)),
-    ("create_and_list", |client, path| {
-        client.create_and_list(path, "x-", b"", &Acl::open_unsafe()).map(drop)
-    }),
-    ("delete", |client, path| client.delete(path, None)),
-    ("exists", |client, path| client.exists(path, true).map(drop)),
-    ("get_children", |client, path| client.get_children(path, true).map(drop)),
-    ("get_data", |client, path| client.get_data(path, true).map(drop)),
-    ("set_data", |client, path| client.set_data(path, b"", None).map(drop)),
-];
 
 fn is_lost(event: &ClientEvent) -> bool {
     *event == ClientEvent::SessionLost
@@ -79,7 +64,7 @@ fn comes_back(client: &Tested) -> Outcome<bool> {
 }
 
 fn connected_client_has_contact(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     // A client of a handle that was in use before may learn of its contact by the first answer.
     done("exists", client.exists(scene.dir(), false))?;
     let is_connected = |event: &ClientEvent| matches!(event, ClientEvent::Connected(_));
@@ -88,7 +73,7 @@ fn connected_client_has_contact(scene: &Scene<'_>) -> Outcome {
 }
 
 fn session_timeout_is_the_granted_one(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     let session_timeout = client.session_timeout();
     ensure!(!session_timeout.is_zero(), "the session timeout is zero");
     if let Some(granted) = scene.fixture.session_timeout() {
@@ -100,7 +85,7 @@ fn session_timeout_is_the_granted_one(scene: &Scene<'_>) -> Outcome {
 }
 
 fn disconnect_is_reported_before_a_call_fails(scene: &Scene<'_>) -> Outcome {
-    let (client, dir) = (scene.connect(), scene.dir().to_owned());
+    let (client, dir) = (scene.connect()?, scene.dir().to_owned());
     done("exists", client.exists(&dir, false))?;
     client.disconnect()?;
     let events = std::sync::Arc::clone(&client.events);
@@ -120,12 +105,12 @@ fn disconnect_is_reported_before_a_call_fails(scene: &Scene<'_>) -> Outcome {
 }
 
 fn calls_without_contact_end_with_an_error(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     client.disconnect()?;
     client.events.await_disconnected()?;
     for (name, call) in CALLS {
         let path = scene.path(name);
-        let result = client.in_time(name, move |client| call(client, &path))?;
+        let result = client.in_time(name, move |client| client.call(call(&path)).map(drop))?;
         let is_loss = matches!(result, Err(ZkError::ConnectionLoss | ZkError::SessionExpired));
         ensure!(is_loss, "{name} without contact: {result:?}");
     }
@@ -134,7 +119,7 @@ fn calls_without_contact_end_with_an_error(scene: &Scene<'_>) -> Outcome {
 }
 
 fn session_goes_on_after_a_reconnect(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.path("e"));
+    let (client, path) = (scene.connect()?, scene.path("e"));
     client.make_ephemeral(&path)?;
     let before = done("exists", client.exists(&path, false))?;
     client.disconnect()?;
@@ -154,7 +139,7 @@ fn session_goes_on_after_a_reconnect(scene: &Scene<'_>) -> Outcome {
 }
 
 fn connected_reports_the_grant(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     client.disconnect()?;
     client.events.await_disconnected()?;
     client.reconnect();
@@ -173,7 +158,7 @@ fn connected_reports_the_grant(scene: &Scene<'_>) -> Outcome {
 }
 
 fn change_during_an_outage_is_noticed(scene: &Scene<'_>) -> Outcome {
-    let (client, watched) = (scene.connect(), scene.given("a")?);
+    let (client, watched) = (scene.connect()?, scene.given("a")?);
     done("get_data", client.get_data(&watched, true))?;
     client.disconnect()?;
     client.events.await_disconnected()?;
@@ -192,7 +177,7 @@ fn change_during_an_outage_is_noticed(scene: &Scene<'_>) -> Outcome {
 }
 
 fn expired_session_is_reported_once(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     done("exists", client.exists(scene.dir(), true))?;
     client.expire()?;
     client.events.await_event("the end of the session", is_lost)?;
@@ -203,12 +188,12 @@ fn expired_session_is_reported_once(scene: &Scene<'_>) -> Outcome {
 }
 
 fn expired_session_fails_every_call_at_once(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     client.expire()?;
     client.events.await_event("the end of the session", is_lost)?;
     for (name, call) in CALLS {
         let (begun, path) = (Instant::now(), scene.path(name));
-        let result = client.in_time(name, move |client| call(client, &path))?;
+        let result = client.in_time(name, move |client| client.call(call(&path)).map(drop))?;
         same(&format!("{name} on an expired session"), result, Err(ZkError::SessionExpired))?;
         let time = begun.elapsed();
         ensure!(time < AT_ONCE, "{name} on an expired session takes {time:?}");
@@ -219,7 +204,7 @@ fn expired_session_fails_every_call_at_once(scene: &Scene<'_>) -> Outcome {
 }
 
 fn expiry_deletes_ephemeral_znodes_and_no_others(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     let (ephemeral, persistent) = (scene.path("e"), scene.path("p"));
     client.make_ephemeral(&ephemeral)?;
     client.make(&persistent)?;
@@ -232,27 +217,27 @@ fn expiry_deletes_ephemeral_znodes_and_no_others(scene: &Scene<'_>) -> Outcome {
 }
 
 fn close_is_idempotent_and_silent(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     done("get_data", client.get_data(&path, true))?;
     client.in_time("close", |client| client.close())?;
     let before = client.events.all();
     client.in_time("the second close", |client| client.close())?;
     for (name, call) in CALLS {
         let path = scene.path(name);
-        let result = client.in_time(name, move |client| call(client, &path))?;
+        let result = client.in_time(name, move |client| client.call(call(&path)).map(drop))?;
         same(&format!("{name} after the close"), result, Err(ZkError::SessionExpired))?;
     }
     done("set_data", scene.other.set_data(&path, b"1", None))?;
     let _ = client.disconnect();
     client.reconnect();
     // Another session has the event by now.
-    let witness = scene.connect();
+    let witness = scene.connect()?;
     witness.fence(scene)?;
     same("the events after the close", client.events.all(), before)
 }
 
 fn close_ends_an_owned_session(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.path("e"));
+    let (client, path) = (scene.connect()?, scene.path("e"));
     client.make_ephemeral(&path)?;
     let owns_session = client.owns_session();
     client.in_time("close", |client| client.close())?;
@@ -261,7 +246,7 @@ fn close_ends_an_owned_session(scene: &Scene<'_>) -> Outcome {
 }
 
 fn close_without_contact_returns(scene: &Scene<'_>) -> Outcome {
-    let client = scene.connect();
+    let client = scene.connect()?;
     client.disconnect()?;
     client.events.await_disconnected()?;
     let before = client.events.count(|_| true);

@@ -1,4 +1,4 @@
-//! The contract of [`ZooKeeperClient`], as checks that run against any client.
+//! The contract of [`ZooKeeperClient`](crate::ZooKeeperClient), as checks that run against any client.
 //!
 //! The crate runs them against its own connection, its adapter for the crate `zookeeper` and the
 //! [fake server](crate::fake). Run them against a client of yours before you give it to
@@ -14,7 +14,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use zookeeper_recipes_lock::ZooKeeperClient;
+//! use zookeeper_recipes_lock::AnyClient;
 //! use zookeeper_recipes_lock::conformance::{self, Fixture, Subject};
 //! use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 //!
@@ -29,8 +29,8 @@
 //! struct FakeSession(Arc<SimulatedClient>);
 //!
 //! impl Subject for FakeSession {
-//!     fn client(&self) -> Arc<dyn ZooKeeperClient> {
-//!         self.0.clone()
+//!     fn client(&self) -> AnyClient {
+//!         self.0.clone().into()
 //!     }
 //!
 //!     fn disconnect(&self) -> bool {
@@ -52,37 +52,36 @@
 //! assert!(report.is_passed(), "{report}");
 //! ```
 //!
-//! The checks whose names begin with `pipelined_` are for a client that offers
-//! [`pipelined`](ZooKeeperClient::pipelined), and are skipped for others. They make calls under a
-//! stall, where the fixture can cause one, so that none is answered before contact is lost.
+//! The checks whose names begin with `submitted_` make many calls at once, under a stall where the
+//! fixture can cause one, so that none is answered before contact is lost. A
+//! [`BlockingClient`](crate::BlockingClient) is checked with the threads that a session gives it.
 //!
 //! [`checks`] returns the single checks, for a test harness that lists each of them.
 //!
 //! # What no check can show
 //! That a client reports a shorter session timeout than the server grants to it, or too short a
-//! [`report_delay`](ZooKeeperClient::report_delay): nothing fails until a server dies at the wrong
+//! [`report_delay`](crate::ZooKeeperClient::report_delay): nothing fails until a server dies at the wrong
 //! moment. Compare both with the configuration of the servers. And that an event never overtakes
 //! the reply of the call that set its watch: a caller cannot see which of the two came first. Nor that
-//! a pipelined `create_and_list` whose connection is lost between its two replies returns the path of
-//! the new znode: no fixture can cut a connection there.
+//! a [`CreateAndList`](crate::Call::CreateAndList) whose connection is lost between its two replies
+//! returns the path of the new znode: no fixture can cut a connection there.
 
 mod calls;
 mod contact;
 #[doc(hidden)]
 pub mod own;
-mod pipelined;
 mod scene;
+mod submit;
 #[cfg(test)]
 mod tests;
 mod transactions;
 mod watches;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use self::scene::{Problem, Scene};
-use crate::client::ZooKeeperClient;
+use crate::client::AnyClient;
 
 /// Opens the sessions that are checked.
 pub trait Fixture {
@@ -118,7 +117,7 @@ pub trait Fixture {
 /// One session and its client, to which nobody has subscribed.
 pub trait Subject: Send + Sync {
     /// Returns the client; the same one each time.
-    fn client(&self) -> Arc<dyn ZooKeeperClient>;
+    fn client(&self) -> AnyClient;
 
     /// Returns the id of the session, if it is known.
     fn session_id(&self) -> Option<i64> {
@@ -211,7 +210,7 @@ impl fmt::Debug for Check {
 /// Returns all checks.
 #[must_use]
 pub fn checks() -> Vec<Check> {
-    [calls::CHECKS, transactions::CHECKS, watches::CHECKS, contact::CHECKS, pipelined::CHECKS].concat()
+    [calls::CHECKS, transactions::CHECKS, watches::CHECKS, contact::CHECKS, submit::CHECKS].concat()
 }
 
 /// Runs all checks, one after the other.

@@ -11,8 +11,10 @@ use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
 use super::{Fixture, Subject, ensure};
-use crate::client::{Acl, ClientEvent, CreateMode, EventSink, ZooKeeperClient};
+use crate::client::{Acl, AnyClient, Call, ClientEvent, CreateMode, EventSink, Verbs, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
+use crate::session::Threads;
+use crate::time::Runtime;
 
 /// Why a check has not passed.
 #[derive(Debug)]
@@ -45,6 +47,17 @@ pub(super) fn refused<T: Debug>(what: &str, result: ZkResult<T>, expected: ZkErr
     }
 }
 
+/// A call of each kind, by its name, at a path.
+pub(super) const CALLS: [(&str, fn(&str) -> Call); 7] = [
+    ("create", |path| Call::create(path, [], Acl::open_unsafe(), CreateMode::Ephemeral).call),
+    ("create_and_list", |path| Call::create_and_list(path, "x-", [], Acl::open_unsafe()).call),
+    ("delete", |path| Call::delete(path, None).call),
+    ("exists", |path| Call::exists(path, true).call),
+    ("get_children", |path| Call::get_children(path, true).call),
+    ("get_data", |path| Call::get_data(path, true).call),
+    ("set_data", |path| Call::set_data(path, [], None).call),
+];
+
 pub(super) struct Scene<'a> {
     pub(super) fixture: &'a dyn Fixture,
     /// Meets no fault.
@@ -54,7 +67,7 @@ pub(super) struct Scene<'a> {
 
 impl Scene<'_> {
     pub(super) fn new(fixture: &dyn Fixture) -> Outcome<Scene<'_>> {
-        let other = Tested::new(fixture.connect(), fixture.deadline());
+        let other = Tested::new(fixture.connect(), fixture.deadline())?;
         let dir = format!("/conformance-{}", Uuid::new_v4());
         let created = other.create(&dir, b"", &Acl::open_unsafe(), CreateMode::Persistent);
         done("a create below the root", created)?;
@@ -72,14 +85,14 @@ impl Scene<'_> {
     }
 
     /// Opens a session whose events are recorded.
-    pub(super) fn connect(&self) -> Tested {
+    pub(super) fn connect(&self) -> Outcome<Tested> {
         Tested::new(self.fixture.connect(), self.deadline())
     }
 
     /// Opens a session within the scene's znode.
     pub(super) fn connect_below(&self) -> Outcome<Tested> {
         let subject = self.fixture.connect_below(&self.dir).ok_or(Problem::Lacking("a chroot"))?;
-        Ok(Tested::new(subject, self.deadline()))
+        Tested::new(subject, self.deadline())
     }
 
     pub(super) fn deadline(&self) -> Duration {
@@ -104,11 +117,13 @@ impl Scene<'_> {
 
 impl Drop for Scene<'_> {
     fn drop(&mut self) {
-        delete_all(&self.other, &self.dir);
+        let dir = self.dir.clone();
+        // It may block for ever if the client violates the contract.
+        let _ = self.other.in_time("a deletion", move |client| delete_all(client, &dir));
     }
 }
 
-fn delete_all(client: &Tested, path: &str) {
+fn delete_all(client: &dyn ZooKeeperClient, path: &str) {
     for name in &client.get_children(path, false).unwrap_or_default() {
         delete_all(client, &format!("{path}/{name}"));
     }
@@ -118,8 +133,10 @@ fn delete_all(client: &Tested, path: &str) {
 
 /// A session under test. Closed at the end unless [dropped](Tested::drop_without_close).
 pub(super) struct Tested {
-    subject: Box<dyn Subject>,
+    subject: Arc<dyn Subject>,
     client: Arc<dyn ZooKeeperClient>,
+    /// Make the calls of a client that blocks.
+    threads: Option<Arc<dyn Runtime>>,
     pub(super) events: Arc<Recorder>,
     /// What `subscribe` returned.
     pub(super) has_contact: bool,
@@ -127,11 +144,24 @@ pub(super) struct Tested {
 }
 
 impl Tested {
-    fn new(subject: Box<dyn Subject>, deadline: Duration) -> Tested {
-        let client = subject.client();
+    fn new(subject: Box<dyn Subject>, deadline: Duration) -> Outcome<Tested> {
+        let (client, threads) = match subject.client() {
+            AnyClient::Port(client) => (client, None),
+            blocking @ AnyClient::Blocking(_) => {
+                let threads = Threads::start().map_err(|error| Problem::Violated(error.to_string()))?;
+                let threads: Arc<dyn Runtime> = threads;
+                (blocking.on(&threads), Some(threads))
+            }
+        };
         let events = Arc::new(Recorder::new(deadline));
         let has_contact = client.subscribe(events.sink());
-        Tested { subject, client, events, has_contact, is_abandoned: false }
+        let subject = Arc::from(subject);
+        Ok(Tested { subject, client, threads, events, has_contact, is_abandoned: false })
+    }
+
+    /// Whether the client's calls block.
+    pub(super) fn blocks(&self) -> bool {
+        self.threads.is_some()
     }
 
     pub(super) fn client(&self) -> Arc<dyn ZooKeeperClient> {
@@ -210,13 +240,15 @@ impl Deref for Tested {
 
 impl Drop for Tested {
     fn drop(&mut self) {
-        if self.is_abandoned {
-            return;
+        if !self.is_abandoned {
+            let (subject, client) = (Arc::clone(&self.subject), self.client());
+            // It may block for ever if the client violates the contract.
+            let _ = thread::Builder::new().spawn(move || {
+                subject.reconnect();
+                client.close();
+            });
         }
-        self.subject.reconnect();
-        let client = self.client();
-        // It may block for ever if the client violates the contract.
-        let _ = thread::Builder::new().spawn(move || client.close());
+        self.threads.iter().for_each(|threads| threads.shut_down());
     }
 }
 

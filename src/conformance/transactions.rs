@@ -2,7 +2,7 @@
 
 use super::scene::{Outcome, Problem, Scene, done, same};
 use super::{Check, ensure, named};
-use crate::client::{Acl, CreateMode, Op, OpOutcome, Transacted, ZooKeeperClient};
+use crate::client::{Acl, CreateMode, Op, OpOutcome, Transacted, Verbs, ZooKeeperClient};
 use crate::error::ZkError;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -35,7 +35,7 @@ fn transact(client: &dyn ZooKeeperClient, operations: &[Op]) -> Outcome<Transact
 }
 
 fn transaction_takes_effect_in_order(scene: &Scene<'_>) -> Outcome {
-    let (client, kept, gone) = (scene.connect(), scene.given("kept")?, scene.given("gone")?);
+    let (client, kept, gone) = (scene.connect()?, scene.given("kept")?, scene.given("gone")?);
     let (made, numbered) = (scene.path("made"), scene.path("numbered-"));
     let outcome = transact(
         &*client,
@@ -70,7 +70,7 @@ fn transaction_takes_effect_in_order(scene: &Scene<'_>) -> Outcome {
 }
 
 fn failed_transaction_changes_nothing(scene: &Scene<'_>) -> Outcome {
-    let (client, kept) = (scene.connect(), scene.given("kept")?);
+    let (client, kept) = (scene.connect()?, scene.given("kept")?);
     let (made, missing) = (scene.path("made"), scene.path("missing"));
     let operations =
         [create(&made, CreateMode::Persistent), set(&kept, b"set"), delete(&missing), delete(&kept)];
@@ -82,7 +82,7 @@ fn failed_transaction_changes_nothing(scene: &Scene<'_>) -> Outcome {
 }
 
 fn failed_check_fails_a_transaction(scene: &Scene<'_>) -> Outcome {
-    let (client, kept) = (scene.connect(), scene.given("kept")?);
+    let (client, kept) = (scene.connect()?, scene.given("kept")?);
     let checks = [
         (check(&scene.path("missing"), None), ZkError::NoNode),
         (check(&kept, Some(7)), ZkError::BadVersion),

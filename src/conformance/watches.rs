@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
+use crate::client::Verbs;
 use crate::error::ZkError;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -25,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn data_watch_fires_once_on_a_change(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     done("get_data", client.get_data(&path, true))?;
     client.fence(scene)?;
     same("events before the change", client.events.changes(&path), 0)?;
@@ -42,7 +43,7 @@ fn data_watch_fires_once_on_a_change(scene: &Scene<'_>) -> Outcome {
 }
 
 fn watch_on_a_missing_znode_fires_on_its_creation(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.path("a"));
+    let (client, path) = (scene.connect()?, scene.path("a"));
     same("exists for a missing znode", client.exists(&path, true), Ok(None))?;
     scene.given("a")?;
     client.fence(scene)?;
@@ -53,7 +54,7 @@ fn watch_on_a_missing_znode_fires_on_its_creation(scene: &Scene<'_>) -> Outcome 
 }
 
 fn child_watch_fires_once_on_a_child(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     done("get_children", client.get_children(&path, true))?;
     done("set_data", scene.other.set_data(&path, b"1", None))?;
     client.fence(scene)?;
@@ -69,7 +70,7 @@ fn child_watch_fires_once_on_a_child(scene: &Scene<'_>) -> Outcome {
 }
 
 fn deletion_fires_each_watch(scene: &Scene<'_>) -> Outcome {
-    let (client, by_data) = (scene.connect(), scene.given("a")?);
+    let (client, by_data) = (scene.connect()?, scene.given("a")?);
     let (by_children, by_existence) = (scene.given("b")?, scene.given("c")?);
     done("get_data", client.get_data(&by_data, true))?;
     done("get_children", client.get_children(&by_children, true))?;
@@ -84,7 +85,7 @@ fn deletion_fires_each_watch(scene: &Scene<'_>) -> Outcome {
 }
 
 fn watch_set_twice_fires_once(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     for _ in 0..2 {
         done("get_data", client.get_data(&path, true))?;
         done("exists", client.exists(&path, true))?;
@@ -106,14 +107,14 @@ fn watch_set_twice_fires_once(scene: &Scene<'_>) -> Outcome {
 }
 
 fn own_change_fires_a_watch(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     done("get_data", client.get_data(&path, true))?;
     done("delete", client.delete(&path, None))?;
     client.events.await_change(&path)
 }
 
 fn watches_of_every_session_fire(scene: &Scene<'_>) -> Outcome {
-    let (first, second) = (scene.connect(), scene.connect());
+    let (first, second) = (scene.connect()?, scene.connect()?);
     let path = scene.given("a")?;
     for client in [&first, &second] {
         done("get_data", client.get_data(&path, true))?;
@@ -126,7 +127,7 @@ fn watches_of_every_session_fire(scene: &Scene<'_>) -> Outcome {
 }
 
 fn read_without_a_watch_sets_none(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     done("get_data", client.get_data(&path, false))?;
     done("exists", client.exists(&path, false))?;
     done("get_children", client.get_children(&path, false))?;
@@ -137,7 +138,7 @@ fn read_without_a_watch_sets_none(scene: &Scene<'_>) -> Outcome {
 }
 
 fn failed_read_sets_no_watch(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.path("a"));
+    let (client, path) = (scene.connect()?, scene.path("a"));
     refused("get_data of a missing znode", client.get_data(&path, true), ZkError::NoNode)?;
     refused("get_children of a missing znode", client.get_children(&path, true), ZkError::NoNode)?;
     scene.given("a")?;
@@ -146,7 +147,7 @@ fn failed_read_sets_no_watch(scene: &Scene<'_>) -> Outcome {
 }
 
 fn change_can_be_read_after_its_event(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     for version in 1..=20 {
         done("get_data", client.get_data(&path, true))?;
         let before = client.events.changes(&path);
@@ -160,7 +161,7 @@ fn change_can_be_read_after_its_event(scene: &Scene<'_>) -> Outcome {
 }
 
 fn wanted_watch_is_not_removed(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     done("get_data", client.get_data(&path, true))?;
     client.remove_watches(&path, &|| false);
     done("set_data", scene.other.set_data(&path, b"1", None))?;
@@ -169,7 +170,7 @@ fn wanted_watch_is_not_removed(scene: &Scene<'_>) -> Outcome {
 }
 
 fn watch_set_after_a_removal_fires(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     done("get_data", client.get_data(&path, true))?;
     client.remove_watches(&path, &|| true);
     done("get_data", client.get_data(&path, true))?;
@@ -182,7 +183,7 @@ fn sink_is_called_after_it_panicked(scene: &Scene<'_>) -> Outcome {
     if !scene.fixture.contains_panics() {
         return Err(Problem::Lacking("a client that contains the panics of its sink"));
     }
-    let (client, path) = (scene.connect(), scene.given("a")?);
+    let (client, path) = (scene.connect()?, scene.given("a")?);
     let panics = Arc::new(AtomicBool::new(true));
     let (will_panic, record) = (Arc::clone(&panics), client.events.sink());
     client.subscribe(Arc::new(move |event| {

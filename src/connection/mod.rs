@@ -1,9 +1,9 @@
 //! The crate's ZooKeeper connection: one session, on one server of the list at a time.
 //!
 //! # From a call to its reply
-//! [`Connection`] is the handle. A call builds a request ([`codec`]), locks the
-//! [shared state](shared), and submits the request to the [state machine](machine), which appends
-//! its bytes to a buffer. The caller itself writes them to the socket ([`transport`], encrypted by
+//! [`Connection`] is the handle. A call gets the chroot and becomes a request, or two ([`exchange`]).
+//! It locks the [shared state](shared), and submits them to the [state machine](machine), which appends
+//! their bytes ([`codec`]) to a buffer. The caller itself writes them to the socket ([`transport`], encrypted by
 //! `tls`), as far as the socket takes them, and goes on, or waits. The I/O thread ([`driver`]) sleeps
 //! until the socket is ready, gives the machine what it reads, and carries out
 //! the machine's actions: it runs the continuation of each reply and reports events.
@@ -23,6 +23,7 @@ mod chroot;
 pub(crate) mod codec;
 mod credential;
 mod driver;
+mod exchange;
 pub(crate) mod machine;
 mod outage;
 mod probe;
@@ -37,7 +38,7 @@ mod tls;
 mod transport;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,25 +46,24 @@ use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
 use mio::{Poll, Waker};
 use uuid::Uuid;
 
-use self::chroot::Chroot;
-use self::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, Reply, Request};
+pub(crate) use self::chroot::Chroot;
+use self::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, Request};
 pub(crate) use self::credential::Credential;
 use self::driver::{Driver, WAKER};
+pub(crate) use self::exchange::{Continuation, Exchange, exchange};
 use self::machine::{Config, Machine, SessionLoss};
 use self::random::SplitMix64;
 use self::resolver::{NameService, Resolver};
 use self::servers::Servers;
-use self::shared::{Contact, Continuation, Io, Shared};
+use self::shared::{Contact, Io, Shared};
 #[cfg(feature = "tls")]
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, DEFAULT_TICK, Done, Enqueued, EventSink, Granted, Op, OpOutcome,
-    PipelinedClient, Stat, Transacted, ZooKeeperClient,
+    AnyClient, Call, ClientEvent, DEFAULT_TICK, Done, EventSink, Granted, Reply, ZooKeeperClient,
 };
 use crate::error::{LockError, Result, ZkError, ZkResult};
 use crate::lock_order;
-use crate::recipe::names::Names;
 use crate::time::{Clock, SystemClock};
 use crate::wait::Wait;
 
@@ -204,164 +204,45 @@ impl Connection {
         Ok(Connection { shared, chroot, max_close: session_timeout })
     }
 
-    /// Submits requests, whose paths have the chroot already. They leave in one write, and their
-    /// continuations run in the same order, on the I/O thread. Once the session has ended, they fail
-    /// here with `SessionExpired`; so do they with `BadArguments` if one is too long for a server.
-    fn submit<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
+    /// Submits requests, which leave in one write. Their continuations run in the same order, on the
+    /// I/O thread. Once the session has ended, they fail here with `SessionExpired`; so do they with
+    /// `BadArguments` if one is too long for a server.
+    fn send<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
         if requests.iter().any(|(request, _)| is_too_long(request)) {
             return requests.into_iter().for_each(|(_, refused)| refused(Err(ZkError::BadArguments)));
         }
         self.shared.submit(requests);
     }
-
-    /// Submits a request, and passes on what is read from its reply.
-    fn send<T: 'static>(
-        &self,
-        request: Request<'_>,
-        done: Done<T>,
-        read: impl FnOnce(ZkResult<Reply>) -> ZkResult<T> + Send + 'static,
-    ) {
-        self.submit([(request, Box::new(move |outcome| done.finish(read(outcome))))]);
-    }
-
-    /// Prefixes a path with the chroot, for a request.
-    fn path<'a>(&self, path: &'a str) -> std::borrow::Cow<'a, str> {
-        self.chroot.add(path)
-    }
-
-    /// The request within a transaction.
-    fn request_of<'a>(&self, operation: &'a Op) -> Request<'a> {
-        let version = |version: &Option<i32>| version.unwrap_or(-1);
-        match operation {
-            Op::Create { path, data, acl, mode } => {
-                Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode: *mode }
-            }
-            Op::Delete { path, version: at } => {
-                Request::Delete { path: self.path(path), version: version(at) }
-            }
-            Op::SetData { path, data, version: at } => {
-                Request::SetData { path: self.path(path), data: data.into(), version: version(at) }
-            }
-            Op::Check { path, version: at } => Request::Check { path: self.path(path), version: version(at) },
-        }
-    }
-
-    /// Makes a call and waits for the outcome.
-    fn wait_for<T: Send + 'static>(&self, call: impl FnOnce(Done<T>)) -> ZkResult<T> {
-        check_thread()?;
-        let (sender, outcome) = bounded(1);
-        call(Done::new(move |result| drop(sender.send(result))));
-        // The I/O thread has failed if there is none.
-        outcome.recv().unwrap_or(Err(ZkError::SessionExpired))
-    }
 }
 
-impl PipelinedClient for Connection {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
-        let request = Request::Create { path: self.path(path), data: data.into(), acl: acl.into(), mode };
-        let chroot = self.chroot.clone();
-        self.send(request, done, move |outcome| created_in(&chroot, outcome));
-    }
-
-    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
-        let create = Request::Create {
-            path: [&*self.path(dir), "/", prefix].concat().into(),
-            data: data.into(),
-            acl: acl.into(),
-            mode: CreateMode::EphemeralSequential,
-        };
-        let list = Request::GetChildren { path: self.path(dir), watch: false };
-        let chroot = self.chroot.clone();
-        // The replies come in this order, on one thread, and the first continuation is gone when the
-        // second runs.
-        let created = Arc::new(OnceLock::new());
-        let creation = Arc::clone(&created);
-        let on_created = move |outcome| drop(creation.set(created_in(&chroot, outcome)));
-        let on_listed = move |outcome| {
-            let created = Arc::into_inner(created).and_then(OnceLock::into_inner);
-            let created = created.unwrap_or(Err(ZkError::ConnectionLoss));
-            done.finish(created.map(|(path, stat)| Enqueued { path, stat, children: names_in(outcome) }));
-        };
-        self.submit([(create, Box::new(on_created)), (list, Box::new(on_listed))]);
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>, done: Done<()>) {
-        let request = Request::Delete { path: self.path(path), version: version.unwrap_or(-1) };
-        self.send(request, done, |outcome| outcome.map(drop));
-    }
-
-    fn exists(&self, path: &str, watch: bool, done: Done<Option<Stat>>) {
-        self.send(Request::Exists { path: self.path(path), watch }, done, |outcome| match outcome {
-            Ok(Reply::Stat(stat)) => Ok(Some(stat)),
-            Ok(_) => Err(ZkError::MarshallingError),
-            Err(ZkError::NoNode) => Ok(None),
-            Err(error) => Err(error),
-        });
-    }
-
-    fn get_children(&self, path: &str, watch: bool, done: Done<Names>) {
-        self.send(Request::GetChildren { path: self.path(path), watch }, done, names_in);
-    }
-
-    fn get_data(&self, path: &str, watch: bool, done: Done<(Vec<u8>, Stat)>) {
-        self.send(Request::GetData { path: self.path(path), watch }, done, |outcome| match outcome? {
-            Reply::Data { data, stat } => Ok((data, stat)),
-            _ => Err(ZkError::MarshallingError),
-        });
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>, done: Done<Stat>) {
-        let version = version.unwrap_or(-1);
-        let request = Request::SetData { path: self.path(path), data: data.into(), version };
-        self.send(request, done, |outcome| match outcome? {
-            Reply::Stat(stat) => Ok(stat),
-            _ => Err(ZkError::MarshallingError),
-        });
+impl From<Arc<Connection>> for AnyClient {
+    fn from(connection: Arc<Connection>) -> AnyClient {
+        AnyClient::Port(connection)
     }
 }
 
 impl ZooKeeperClient for Connection {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        let created = self.wait_for(|done| PipelinedClient::create(self, path, data, acl, mode, done));
-        created.map(|(path, _)| path)
+    fn submit(&self, call: Call, done: Done) {
+        let call = self.chroot.add(call);
+        match exchange(&call, &self.chroot, done) {
+            Exchange::One(request) => self.send([request]),
+            Exchange::Two(requests) => self.send(requests),
+        }
     }
 
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.wait_for(|done| PipelinedClient::delete(self, path, version, done))
+    fn call(&self, call: Call) -> ZkResult<Reply> {
+        check_thread()?;
+        let (sender, outcome) = bounded(1);
+        self.submit(call, Done::new(move |result| drop(sender.send(result))));
+        outcome.recv().unwrap_or(Err(ZkError::ConnectionLoss))
     }
 
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.wait_for(|done| PipelinedClient::exists(self, path, watch, done))
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
-        self.wait_for(|done| PipelinedClient::get_children(self, path, watch, done))
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        self.wait_for(|done| PipelinedClient::get_data(self, path, watch, done))
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        self.wait_for(|done| PipelinedClient::set_data(self, path, data, version, done))
-    }
-
-    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Enqueued> {
-        self.wait_for(|done| PipelinedClient::create_and_list(self, dir, prefix, data, acl, done))
-    }
-
-    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
-        let requests = operations.iter().map(|operation| self.request_of(operation)).collect();
-        let reply = self.wait_for(|done| self.send(Request::Multi(requests), done, |outcome| outcome))?;
-        transacted_in(&self.chroot, operations, reply)
+    fn is_ordered(&self) -> bool {
+        true
     }
 
     fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        self.shared.remove_watches(&self.path(path), is_unwanted);
-    }
-
-    fn pipelined(&self) -> Option<&dyn PipelinedClient> {
-        Some(self)
+        self.shared.remove_watches(&self.chroot.add_to(path), is_unwanted);
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
@@ -441,44 +322,6 @@ fn await_contact(contact: &Receiver<FirstContact>, wait: &Wait) -> Option<FirstC
 fn check_thread() -> ZkResult<()> {
     lock_order::assert_none_held();
     if driver::is_io_thread() { Err(ZkError::BadArguments) } else { Ok(()) }
-}
-
-/// The path of a new znode without the chroot, and its metadata.
-fn created_in(chroot: &Chroot, outcome: ZkResult<Reply>) -> ZkResult<Created> {
-    let (path, stat) = match outcome? {
-        Reply::Created { path, stat } => (path, Some(stat)),
-        Reply::Path(path) => (path, None),
-        _ => return Err(ZkError::MarshallingError),
-    };
-    Ok((chroot.remove(path).ok_or(ZkError::MarshallingError)?, stat))
-}
-
-fn transacted_in(chroot: &Chroot, operations: &[Op], reply: Reply) -> ZkResult<Transacted> {
-    match reply.multi_failure() {
-        // No operation has failed, but the transaction.
-        Some((_, error)) if error == ZkError::SessionExpired || error.is_reply_lost() => return Err(error),
-        Some((position, error)) => return Ok(Transacted::Failed { position, error }),
-        None => {}
-    }
-    let Reply::Multi(results) = reply else { return Err(ZkError::MarshallingError) };
-    if results.len() != operations.len() {
-        return Err(ZkError::MarshallingError);
-    }
-    let outcome = |(operation, result): (&Op, ZkResult<Reply>)| match (operation, result?) {
-        (Op::Create { .. }, reply) => created_in(chroot, Ok(reply)).map(|(path, _)| OpOutcome::Created(path)),
-        (Op::Delete { .. }, Reply::Empty) => Ok(OpOutcome::Deleted),
-        (Op::SetData { .. }, Reply::Stat(stat)) => Ok(OpOutcome::DataSet(stat)),
-        (Op::Check { .. }, Reply::Empty) => Ok(OpOutcome::Checked),
-        _ => Err(ZkError::MarshallingError),
-    };
-    operations.iter().zip(results).map(outcome).collect::<ZkResult<_>>().map(Transacted::Committed)
-}
-
-fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Names> {
-    match outcome? {
-        Reply::Children(names) => Ok(names),
-        _ => Err(ZkError::MarshallingError),
-    }
 }
 
 /// Whether servers refuse the request for its length.

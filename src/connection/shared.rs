@@ -13,17 +13,15 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use mio::{Registry, Waker};
 
-use super::machine::{Action, Event, Machine, Reply};
+use super::exchange::Continuation;
+use super::machine::{Action, Event, Machine};
 use super::servers::{Servers, Target};
 use super::transport::Transport;
 use crate::client::{EventSink, Granted};
 use crate::connection::codec::Request;
-use crate::error::{ZkError, ZkResult};
+use crate::error::ZkError;
 use crate::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
 use crate::time::{Clock, Moment, SystemClock};
-
-/// What happens with the outcome of a request, on the I/O thread. Must not block.
-pub(super) type Continuation = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 
 /// What the I/O thread is to do, each with the number of the link at its time.
 pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;

@@ -4,6 +4,7 @@ use crossbeam_channel::Receiver;
 
 use super::lock_info::LockInfo;
 use super::reading::read_without_data;
+use crate::client::Call;
 use crate::error::{Result, ZkError, ZkResult};
 use crate::recipe::names::Names;
 use crate::recipe::order::in_order;
@@ -92,7 +93,7 @@ impl Subject for Leader {
     }
 
     fn look(&self, watching: &Watching) -> ZkResult<Fetched<Option<LockInfo>>> {
-        let listed = watching.core().read(|client| client.get_children(self.dir.as_str(), false));
+        let listed = watching.core().ask(Call::get_children(&self.dir, false));
         let first = match listed {
             Ok(children) => self.first(&children),
             Err(ZkError::NoNode) => return watching.absence(&self.dir, None),

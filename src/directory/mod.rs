@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
-use crate::client::Stat;
+use crate::client::{Call, Stat};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::kind::LockKind;
@@ -255,9 +255,8 @@ impl LockDirectory {
     /// The paths of the requests, in the order of the queue.
     fn list(&self, core: &Arc<Core>) -> Result<Vec<ZNodePath>> {
         let dir = self.dir.clone();
-        let listed = core.call(Operation::LIST, &self.dir, move |core| {
-            core.read(|client| client.get_children(dir.as_str(), false))
-        })?;
+        let listed =
+            core.call(Operation::LIST, &self.dir, move |core| core.ask(Call::get_children(&dir, false)))?;
         match listed {
             Ok(children) => Ok(in_order(&children).into_iter().map(|name| self.dir.child(name)).collect()),
             Err(ZkError::NoNode) => Ok(Vec::new()),
@@ -287,11 +286,11 @@ fn first_of(core: &Arc<Core>, requests: &[ZNodePath]) -> ZkResult<Option<LockInf
 
 /// Removes an empty directory, on a worker, if its version has not changed since it was read.
 fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
-    let found = core.read(|client| client.exists(dir.as_str(), false));
+    let found = core.ask(Call::exists(dir, false));
     let found = found.map_err(|error| LockError::client(Operation::READ, dir, error))?;
     let Some(stat) = found else { return Ok(false) };
     let removed = match is_directory(&stat) {
-        true => core.write(|client| client.delete(dir.as_str(), Some(stat.version))),
+        true => core.ask(Call::delete(dir, Some(stat.version))),
         false => Err(ZkError::BadVersion),
     };
     match removed {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_channel::{Sender, unbounded};
 
 use super::lock_info::LockInfo;
+use crate::client::Call;
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
@@ -40,7 +41,7 @@ pub(super) fn read_all(core: &Arc<Core>, dir: &ZNodePath, requests: Vec<ZNodePat
 /// Reads one request, on a worker; `None` if it no longer exists. Without READ permission the
 /// result has only the name, and perhaps the metadata.
 pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
-    match core.read(|client| client.get_data(request.as_str(), false)) {
+    match core.ask(Call::get_data(request, false)) {
         Ok((data, stat)) => Ok(Some(LockInfo::new(request, data, &stat))),
         Err(ZkError::NoNode) => Ok(None),
         Err(ZkError::NoAuth) => read_without_data(core, request),
@@ -50,7 +51,7 @@ pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option
 
 /// As [`read_one`], for a request whose data may not be read.
 pub(super) fn read_without_data(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
-    match core.read(|client| client.exists(request.as_str(), false)) {
+    match core.ask(Call::exists(request, false)) {
         Ok(Some(stat)) => Ok(Some(LockInfo::unreadable(request, Some(&stat)))),
         Ok(None) => Ok(None),
         Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(request, None))),

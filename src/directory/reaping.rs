@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::lock_info::LockInfo;
+use crate::client::Call;
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::kind::LockKind;
@@ -48,10 +49,10 @@ pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<V
 fn delete(core: &Arc<Core>, request: &LockInfo) -> ZkResult<()> {
     let path = request.path.as_str();
     if request.czxid.is_some() {
-        let present = core.read(|client| client.exists(path, false))?;
+        let present = core.ask(Call::exists(path, false))?;
         if present.map(|stat| stat.czxid) != request.czxid {
             return Err(ZkError::NoNode);
         }
     }
-    core.write(|client| client.delete(path, request.version))
+    core.ask(Call::delete(path, request.version))
 }

@@ -12,9 +12,8 @@ use super::faults::{Effect, Fault, FaultKind, SimOperation};
 use super::log::Call;
 use super::requests::Requester;
 use super::state::{Client, Contact, Shared, State};
-use crate::client::{Acl, CreateMode, EventSink, Op, Stat, Transacted, ZooKeeperClient};
+use crate::client::{self, BlockingClient, EventSink, Op, Reply};
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::names::Names;
 
 /// Servers close the connection when a request is longer. So clients refuse it.
 const MAX_REQUEST: usize = 0xf_ffff;
@@ -26,7 +25,7 @@ const MAX_REQUEST: usize = 0xf_ffff;
 /// thread that caused the event, with no lock of the simulation held. No call and no verb returns
 /// before all earlier events are delivered.
 ///
-/// [`close`](ZooKeeperClient::close) without contact ends the session for this client only. On the
+/// [`close`](BlockingClient::close) without contact ends the session for this client only. On the
 /// server, the session and its ephemeral znodes live on until a test calls
 /// [`expire`](SimulatedClient::expire). Dropping the client without a close is a crash. Its effect
 /// is the same, but then [`expire_session`](super::SimulatedZooKeeper::expire_session) ends the
@@ -64,7 +63,7 @@ impl SimulatedClient {
     }
 
     /// Logs a call around its [`round_trip`](SimulatedClient::round_trip).
-    fn call<T>(
+    fn make<T>(
         &self,
         operation: SimOperation,
         path: &str,
@@ -207,48 +206,43 @@ impl SimulatedClient {
     }
 }
 
-impl ZooKeeperClient for SimulatedClient {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        check_length(path, data)?;
-        self.call(SimOperation::Create, path, false, |state| {
-            state.create(path, data, acl, mode, self.requester())
-        })
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.call(SimOperation::Delete, path, false, |state| state.delete(path, version, self.requester()))
-    }
-
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.call(SimOperation::Exists, path, watch, |state| {
-            self.look(state, |state| state.exists(path, self.watcher(watch), self.requester()))
-        })
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
-        self.call(SimOperation::GetChildren, path, watch, |state| {
-            self.look(state, |state| state.get_children(path, self.watcher(watch), self.requester()))
-        })
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        self.call(SimOperation::GetData, path, watch, |state| {
-            self.look(state, |state| state.get_data(path, self.watcher(watch), self.requester()))
-        })
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        check_length(path, data)?;
-        self.call(SimOperation::SetData, path, false, |state| {
-            state.set_data(path, data, version, self.requester())
-        })
-    }
-
-    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
-        check_length("", &operations.iter().flat_map(bytes_of).copied().collect::<Vec<u8>>())?;
-        let path = operations.first().map_or("", Op::path);
-        self.call(SimOperation::Transact, path, false, |state| {
-            Ok(state.transact(operations, self.requester()))
+impl BlockingClient for SimulatedClient {
+    fn call(&self, call: &client::Call) -> ZkResult<Reply> {
+        use client::Call;
+        check_length(call)?;
+        let requester = self.requester();
+        let (operation, watch) = match call {
+            Call::Create { .. } => (SimOperation::Create, false),
+            Call::Delete { .. } => (SimOperation::Delete, false),
+            Call::Exists { watch, .. } => (SimOperation::Exists, *watch),
+            Call::GetData { watch, .. } => (SimOperation::GetData, *watch),
+            Call::GetChildren { watch, .. } => (SimOperation::GetChildren, *watch),
+            Call::SetData { .. } => (SimOperation::SetData, false),
+            Call::Multi(_) => (SimOperation::Transact, false),
+            Call::CreateAndList { .. } => return Err(ZkError::Unimplemented),
+        };
+        let path = match call {
+            Call::Multi(operations) => operations.first().map_or("", Op::path),
+            call => call.path().unwrap_or_default(),
+        };
+        let watcher = self.watcher(watch);
+        self.make(operation, path, watch, |state| match call {
+            Call::Create { data, acl, mode, .. } => {
+                let path = state.create(path, data, acl, *mode, requester)?;
+                Ok(Reply::Created { path, stat: None })
+            }
+            Call::Delete { version, .. } => state.delete(path, *version, requester).map(|()| Reply::Done),
+            Call::SetData { data, version, .. } => {
+                state.set_data(path, data, *version, requester).map(Reply::Stat)
+            }
+            Call::Multi(operations) => Ok(Reply::Multi(state.transact(operations, requester))),
+            read => self.look(state, |state| match read {
+                Call::Exists { .. } => state.exists(path, watcher, requester).map(Reply::Found),
+                Call::GetData { .. } => {
+                    state.get_data(path, watcher, requester).map(|(data, stat)| Reply::Data(data, stat))
+                }
+                _ => state.get_children(path, watcher, requester).map(Reply::Children),
+            }),
         })
     }
 
@@ -287,7 +281,7 @@ impl ZooKeeperClient for SimulatedClient {
         let contact = self.client(&mut self.shared.lock()).contact;
         if !ended(contact) {
             // Whether the request reached the server makes no difference to this client.
-            let _ = self.call(SimOperation::Close, "", false, |state| {
+            let _ = self.make(SimOperation::Close, "", false, |state| {
                 state.end_session(self.session);
                 self.client(state).contact = Contact::Closed;
                 Ok(())
@@ -305,15 +299,19 @@ impl ZooKeeperClient for SimulatedClient {
     }
 }
 
-fn bytes_of(operation: &Op) -> &[u8] {
-    match operation {
-        Op::Create { data, .. } | Op::SetData { data, .. } => data,
-        Op::Delete { .. } | Op::Check { .. } => &[],
-    }
-}
-
-fn check_length(path: &str, data: &[u8]) -> ZkResult<()> {
-    if path.len() + data.len() > MAX_REQUEST { Err(ZkError::BadArguments) } else { Ok(()) }
+fn check_length(call: &client::Call) -> ZkResult<()> {
+    let data = |operation: &Op| match operation {
+        Op::Create { data, .. } | Op::SetData { data, .. } => data.len(),
+        Op::Delete { .. } | Op::Check { .. } => 0,
+    };
+    let length = match call {
+        client::Call::Create { path, data, .. } | client::Call::SetData { path, data, .. } => {
+            path.len() + data.len()
+        }
+        client::Call::Multi(operations) => operations.iter().map(data).sum(),
+        _ => 0,
+    };
+    if length > MAX_REQUEST { Err(ZkError::BadArguments) } else { Ok(()) }
 }
 
 impl Drop for SimulatedClient {

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::jobs::{self, Jobs, Parked};
 use super::virtual_runtime::VirtualRuntime;
-use crate::client::ZooKeeperClient;
+use crate::client::AnyClient;
 use crate::error::Result;
 use crate::session::{Factory, FirstContact, Session, Threads, check_timeout};
 use crate::time::{Job, Moment, Runtime};
@@ -77,7 +77,8 @@ impl VirtualClock {
     ///
     /// # Errors
     /// As [`Session::from_client`].
-    pub fn open(&self, client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
+    pub fn open(&self, client: impl Into<AnyClient>) -> Result<Session> {
+        let client = client.into();
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
         let runtime = self.runtime()?;
@@ -92,13 +93,13 @@ impl VirtualClock {
     ///
     /// # Errors
     /// As [`Session::from_client_factory`].
-    pub fn open_replaced(
+    pub fn open_replaced<C: Into<AnyClient>>(
         &self,
-        factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
+        factory: impl Fn() -> Result<C> + Send + Sync + 'static,
     ) -> Result<Session> {
         let clock = self.clone();
         let runtime = move || Ok(clock.runtime()? as Arc<dyn Runtime>);
-        Session::open_replaced(Factory { runtime: Box::new(runtime), client: Box::new(factory) })
+        Session::open_replaced(Factory::new(runtime, factory))
     }
 
     fn runtime(&self) -> Result<Arc<VirtualRuntime>> {

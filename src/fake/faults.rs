@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::ZkError;
 
-/// The calls of [`ZooKeeperClient`](crate::client::ZooKeeperClient).
-/// [`create_and_list`](crate::client::ZooKeeperClient::create_and_list) counts as a `Create` and a
-/// `GetChildren`.
+/// The calls of a [`BlockingClient`](crate::BlockingClient). A
+/// [`CreateAndList`](crate::Call::CreateAndList) counts as a `Create` and a `GetChildren`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SimOperation {
     /// `create`
@@ -21,7 +20,7 @@ pub enum SimOperation {
     GetData,
     /// `set_data`
     SetData,
-    /// `transact`, logged with the path of its first operation.
+    /// `multi`, logged with the path of its first operation.
     Transact,
     /// `close`
     Close,

@@ -77,7 +77,7 @@ impl SimulatedLeadership {
     }
 
     fn on(
-        open: impl FnOnce(Arc<dyn crate::ZooKeeperClient>) -> Result<Session>,
+        open: impl FnOnce(Arc<SimulatedClient>) -> Result<Session>,
         clock: Option<VirtualClock>,
     ) -> Result<SimulatedLeadership> {
         let zookeeper = SimulatedZooKeeper::new();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{Effect, ReadChecks, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::client::{Acl, ClientEvent, CreateMode, Granted, ZooKeeperClient};
+use crate::client::{Acl, BlockingClient, ClientEvent, CreateMode, Granted, Verbs};
 use crate::error::ZkError;
 use crate::testing::{deadline, eventually, in_background, next};
 

@@ -10,6 +10,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::Call;
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::lock_options::LockOptions;
 use crate::logging;
@@ -203,13 +204,13 @@ fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<Answer> {
     // A server that lags behind may not know yet of a request that exists. The write in
     // `prove_life` makes it catch up.
     core.prove_life()?;
-    match core.read(|client| client.exists(znode.as_str(), false))? {
+    match core.ask(Call::exists(znode, false))? {
         None => return Ok(Answer::Gone),
         // A directory, which may be a container: Curator makes those.
         Some(stat) if stat.session().is_none() => return Ok(Answer::NoRequest),
         Some(_) => {}
     }
-    match core.write(|client| client.set_data(znode.as_str(), revocation::MESSAGE, None)) {
+    match core.ask(Call::set_data(znode, revocation::MESSAGE, None)) {
         Ok(stat) => Ok(Answer::Asked { czxid: stat.czxid }),
         Err(ZkError::NoNode) => Ok(Answer::Gone),
         Err(error) => Err(error),
@@ -219,9 +220,9 @@ fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<Answer> {
 /// Deletes this znode, but not a later one of the same name; `false` if it no longer exists.
 fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64) -> ZkResult<bool> {
     loop {
-        let stat = core.read(|client| client.exists(znode.as_str(), false))?;
+        let stat = core.ask(Call::exists(znode, false))?;
         let Some(stat) = stat.filter(|stat| stat.czxid == czxid) else { return Ok(false) };
-        match core.write(|client| client.delete(znode.as_str(), Some(stat.version))) {
+        match core.ask(Call::delete(znode, Some(stat.version))) {
             Ok(()) => return Ok(true),
             Err(ZkError::NoNode) => return Ok(false),
             // The data was written meanwhile, or this is a later znode.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::client::{Acl, CreateMode, Op, OpOutcome, Transacted};
+use crate::client::{Acl, Call, CreateMode, Op, OpOutcome, Transacted};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::request::Request;
@@ -103,9 +103,8 @@ pub(crate) fn commit(
     let mut operations = vec![Op::Check { path: znode.to_string(), version: None }];
     operations.extend(transaction.operations);
     let submitted = operations.clone();
-    let outcome = request
-        .core()
-        .call(Operation::COMMIT, znode, move |core| core.write(|client| client.transact(&submitted)))?;
+    let outcome =
+        request.core().call(Operation::COMMIT, znode, move |core| core.ask(Call::multi(submitted)))?;
     committed(znode, &operations, outcome)
 }
 

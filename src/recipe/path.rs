@@ -18,6 +18,12 @@ const MAX_LENGTH: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ZNodePath(Arc<str>);
 
+impl From<&ZNodePath> for Arc<str> {
+    fn from(path: &ZNodePath) -> Arc<str> {
+        Arc::clone(&path.0)
+    }
+}
+
 impl ZNodePath {
     /// Checks a caller's path for a lock directory, or for another znode to be created.
     pub(crate) fn parse(path: &str) -> Result<ZNodePath> {

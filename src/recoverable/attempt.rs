@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::call::{Call, Verdict};
+use super::call::{Change, Verdict};
 use super::landmark::Landmark;
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
@@ -21,7 +21,7 @@ pub(super) struct Attempts<C> {
     unanswered_since: Mutex<Option<Landmark>>,
 }
 
-impl<C: Call> Attempts<C> {
+impl<C: Change> Attempts<C> {
     pub(super) fn new(operation: Operation, path: ZNodePath, call: C) -> Attempts<C> {
         Attempts { operation, path, call, unanswered_since: Mutex::default() }
     }
@@ -38,7 +38,7 @@ impl<C: Call> Attempts<C> {
                 Err(error) => return Err(self.probe_failed(error)),
             },
         };
-        let answer = core.write(|client| self.call.send(client, &self.path));
+        let answer = core.ask(self.call.ask(&self.path));
         answer.map_err(|error| {
             let error = self.error(error);
             if error.is_connection_loss() {

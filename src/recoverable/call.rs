@@ -1,4 +1,4 @@
-//! [`Call`]: the modifying calls, and how each determines whether a lost attempt took effect.
+//! [`Change`]: the modifying calls, and how each determines whether a lost attempt took effect.
 //!
 //! A verdict compares the state before the attempt with the current state. It must hold whatever
 //! other clients have done in between, so it counts changes: an attempt that took effect, and whose
@@ -8,19 +8,20 @@
 use std::sync::Arc;
 
 use super::landmark::{Landmark, Seen};
-use crate::client::{Acl, CreateMode, Stat, ZooKeeperClient};
+use crate::client::{Acl, Ask, Call, CreateMode, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::find_own;
 use crate::session::Core;
 
 /// A modifying call.
-pub(super) trait Call: Send + Sync + 'static {
+pub(super) trait Change: Send + Sync + 'static {
     type Output: Send + 'static;
     /// The data read to recognize the call's own effect.
     type Found;
 
-    fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<Self::Output>;
+    /// What is sent to the server.
+    fn ask(&self, path: &ZNodePath) -> Ask<Self::Output>;
 
     /// The start of the search for the landmark: the znode that the server changes.
     fn subject(&self, path: &ZNodePath) -> ZNodePath {
@@ -75,12 +76,15 @@ fn parent_of(path: &ZNodePath) -> ZNodePath {
 }
 
 fn read(core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Option<(Vec<u8>, Stat)>> {
-    match core.read(|client| client.get_data(path.as_str(), false)) {
+    match core.ask(Call::get_data(path, false)) {
         Ok(found) => Ok(Some(found)),
         Err(ZkError::NoNode) => Ok(None),
         Err(error) => Err(error),
     }
 }
+
+/// The path of a new znode, and its metadata if the server has returned them.
+type Created = (String, Option<Stat>);
 
 /// Creates a znode.
 pub(super) struct Create {
@@ -105,12 +109,12 @@ impl Create {
     }
 }
 
-impl Call for Create {
-    type Output = String;
+impl Change for Create {
+    type Output = Created;
     type Found = Option<(Vec<u8>, Stat)>;
 
-    fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<String> {
-        client.create(path.as_str(), &self.written.data, &self.acl, self.mode)
+    fn ask(&self, path: &ZNodePath) -> Ask<Created> {
+        Call::create(path, &*self.written.data, &*self.acl, self.mode)
     }
 
     /// The parent: its history shows that a child was created and deleted.
@@ -128,7 +132,7 @@ impl Call for Create {
         found: Self::Found,
         before: &Landmark,
         now: &Landmark,
-    ) -> Verdict<String> {
+    ) -> Verdict<Created> {
         let Some((data, stat)) = found else {
             return Verdict::on_missing_child(&parent_of(path), before, now);
         };
@@ -137,7 +141,7 @@ impl Call for Create {
             return Verdict::NoEffect;
         }
         match self.is_own(&data, &stat) {
-            Some(true) => Verdict::TookEffect(path.to_string()),
+            Some(true) => Verdict::TookEffect((path.to_string(), None)),
             // Our own znode was created and deleted, and then this one was created.
             Some(false) => Verdict::no_effect_below(3, now.changes_since(before)),
             None => Verdict::Unknown,
@@ -161,12 +165,12 @@ pub(super) struct CreateSequential {
     pub(super) mode: CreateMode,
 }
 
-impl Call for CreateSequential {
-    type Output = String;
+impl Change for CreateSequential {
+    type Output = Created;
     type Found = Option<ZNodePath>;
 
-    fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<String> {
-        client.create(path.as_str(), &self.data, &self.acl, self.mode)
+    fn ask(&self, path: &ZNodePath) -> Ask<Created> {
+        Call::create(path, &*self.data, &*self.acl, self.mode)
     }
 
     fn subject(&self, path: &ZNodePath) -> ZNodePath {
@@ -175,7 +179,7 @@ impl Call for CreateSequential {
 
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {
         let dir = parent_of(path);
-        match core.read(|client| client.get_children(dir.as_str(), false)) {
+        match core.ask(Call::get_children(&dir, false)) {
             Ok(children) => Ok(find_own(path.name(), &children).map(|name| dir.child(name))),
             Err(ZkError::NoNode) => Ok(None),
             Err(error) => Err(error),
@@ -188,9 +192,9 @@ impl Call for CreateSequential {
         found: Self::Found,
         before: &Landmark,
         now: &Landmark,
-    ) -> Verdict<String> {
+    ) -> Verdict<Created> {
         match found {
-            Some(znode) => Verdict::TookEffect(znode.to_string()),
+            Some(znode) => Verdict::TookEffect((znode.to_string(), None)),
             None => Verdict::on_missing_child(&parent_of(path), before, now),
         }
     }
@@ -210,12 +214,12 @@ impl Delete {
     }
 }
 
-impl Call for Delete {
+impl Change for Delete {
     type Output = ();
     type Found = ();
 
-    fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<()> {
-        client.delete(path.as_str(), self.version)
+    fn ask(&self, path: &ZNodePath) -> Ask<()> {
+        Call::delete(path, self.version)
     }
 
     fn find(&self, _core: &Arc<Core>, _path: &ZNodePath) -> ZkResult<()> {
@@ -258,12 +262,12 @@ impl SetData {
     }
 }
 
-impl Call for SetData {
+impl Change for SetData {
     type Output = Stat;
     type Found = Option<(Vec<u8>, Stat)>;
 
-    fn send(&self, client: &dyn ZooKeeperClient, path: &ZNodePath) -> ZkResult<Stat> {
-        client.set_data(path.as_str(), &self.written.data, self.version)
+    fn ask(&self, path: &ZNodePath) -> Ask<Stat> {
+        Call::set_data(path, &*self.written.data, self.version)
     }
 
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::client::Stat;
+use crate::client::{Call, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
@@ -30,7 +30,7 @@ impl Landmark {
     pub(super) fn find(core: &Arc<Core>, from: &ZNodePath) -> ZkResult<Landmark> {
         let mut path = from.clone();
         loop {
-            let seen = match core.read(|client| client.exists(path.as_str(), false)) {
+            let seen = match core.ask(Call::exists(&path, false)) {
                 Ok(Some(stat)) => Some(Seen::from(&stat)),
                 // Of an unreadable znode, servers since 3.8.4 show only that it exists.
                 Err(ZkError::NoAuth) => None,

@@ -15,10 +15,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use self::attempt::Attempts;
-use self::call::{Call, Create, CreateSequential, Delete, SetData, Written};
+use self::call::{Change, Create, CreateSequential, Delete, SetData, Written};
 pub(crate) use self::mark::unmarked;
-use crate::client::{Acl, CreateMode, Stat, ZooKeeperClient};
-use crate::error::{LockError, Operation, Result, ZkResult};
+use crate::client::{Acl, Ask, Call, CreateMode, Stat};
+use crate::error::{LockError, Operation, Result};
 use crate::lock_options::{LockOptions, check_data};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
@@ -153,8 +153,11 @@ impl RecoverableZooKeeper {
                 let path = ZNodePath::parse(&format!("{path}{guid}-"))?;
                 let data = written.data;
                 self.write(Operation::CREATE, path, CreateSequential { data, acl, mode })
+                    .map(|(path, _)| path)
             }
-            _ => self.write(Operation::CREATE, ZNodePath::parse(path)?, Create { written, acl, mode }),
+            _ => self
+                .write(Operation::CREATE, ZNodePath::parse(path)?, Create { written, acl, mode })
+                .map(|(path, _)| path),
         }
     }
 
@@ -195,7 +198,7 @@ impl RecoverableZooKeeper {
     /// [`InvalidPath`](crate::LockError::InvalidPath);
     /// [`AccessDenied`](crate::LockError::AccessDenied) if the server requires READ.
     pub fn exists(&self, path: &str) -> Result<Option<Stat>> {
-        self.read(Operation::READ, path, |client, path| client.exists(path, false))
+        self.read(Operation::READ, path, |path| Call::exists(path, false))
     }
 
     /// Returns a znode's data, without the mark, and its metadata, whose length includes the mark.
@@ -204,7 +207,7 @@ impl RecoverableZooKeeper {
     /// [`Server`](crate::LockError::Server) with `NoNode`. Otherwise as
     /// [`exists`](RecoverableZooKeeper::exists).
     pub fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
-        let (data, stat) = self.read(Operation::READ, path, |client, path| client.get_data(path, false))?;
+        let (data, stat) = self.read(Operation::READ, path, |path| Call::get_data(path, false))?;
         match self.form {
             Form::Marked => Ok((mark::unmarked(&data).to_vec(), stat)),
             Form::Plain => Ok((data, stat)),
@@ -216,7 +219,7 @@ impl RecoverableZooKeeper {
     /// # Errors
     /// As [`get_data`](RecoverableZooKeeper::get_data).
     pub fn get_children(&self, path: &str) -> Result<Vec<String>> {
-        self.read(Operation::LIST, path, |client, path| client.get_children(path, false)).map(Vec::from)
+        self.read(Operation::LIST, path, |path| Call::get_children(path, false)).map(Vec::from)
     }
 
     fn written(&self, data: &[u8]) -> Result<Written> {
@@ -229,7 +232,7 @@ impl RecoverableZooKeeper {
         Ok(Written { data, is_marked })
     }
 
-    fn write<C: Call>(&self, operation: Operation, path: ZNodePath, call: C) -> Result<C::Output> {
+    fn write<C: Change>(&self, operation: Operation, path: ZNodePath, call: C) -> Result<C::Output> {
         let attempts = Arc::new(Attempts::new(operation, path.clone(), call));
         self.retry(operation, path, move |core| attempts.make(core))
     }
@@ -238,12 +241,12 @@ impl RecoverableZooKeeper {
         &self,
         operation: Operation,
         path: &str,
-        call: impl Fn(&dyn ZooKeeperClient, &str) -> ZkResult<T> + Send + Sync + 'static,
+        ask: fn(&ZNodePath) -> Ask<T>,
     ) -> Result<T> {
         let path = ZNodePath::parse_or_root(path)?;
         let named = path.clone();
         self.retry(operation, path, move |core| {
-            let answer = core.read(|client| call(client, named.as_str()));
+            let answer = core.ask(ask(&named));
             answer.map_err(|error| LockError::client(operation, &named, error))
         })
     }

@@ -19,11 +19,12 @@ use std::sync::Arc;
 
 use super::steps::Next;
 use super::{Phase, Request, State};
-use crate::client::PipelinedClient;
+use crate::client::Call;
 use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::Outlook;
-use crate::session::{CallKind, ConnectionNumber, Listing, Task, WatchOutcome, ZNodeChange};
+use crate::session::{ConnectionNumber, Listing, Task, WatchOutcome, ZNodeChange};
+use crate::time::Priority;
 
 /// See the [module](self).
 #[derive(Default)]
@@ -215,17 +216,16 @@ impl Request {
     /// Sets the watches that are to shorten the wait and are missing: on the own znode, and on the
     /// second request. Nothing waits for the replies.
     pub(super) fn prepare(self: &Arc<Self>) {
-        if !self.core.is_pipelined() {
+        if !self.core.is_ordered() {
             return;
         }
         let connection = self.core.connection();
         let missing = self.state.lock().missing_watches();
         for watch in missing {
             self.core.registry().watch(watch.path(), self.id);
-            let path = watch.path().clone();
-            let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
+            let look = Call::get_data(watch.path(), true);
             let request = Arc::clone(self);
-            self.core.begin(CallKind::Read, call, move |outcome| {
+            self.core.send(Priority::Other, look, move |outcome| {
                 request.prepared(&watch, connection, &WatchOutcome::of_data(outcome));
             });
         }

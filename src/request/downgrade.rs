@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Event, Observer, Phase, Request, RequestSpec};
-use crate::client::CreateMode;
+use crate::client::{Call, CreateMode};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::access::Access;
@@ -83,11 +83,12 @@ impl Downgrade {
         let RequestSpec { data, acl, .. } = &self.spec;
         let core = &self.owner.core;
         let connection = core.connection();
-        match core.write(|client| client.create(self.znode.as_str(), data, acl, CreateMode::Ephemeral)) {
+        let create = Call::create(&self.znode, Arc::clone(data), Arc::clone(acl), CreateMode::Ephemeral);
+        match core.ask(create) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => return Err(error),
         }
-        let seen = core.read(|client| client.exists(self.owners_znode.as_str(), false))?;
+        let seen = core.ask(Call::exists(&self.owners_znode, false))?;
         if core.connection() != connection {
             // Contact was lost in between: a server that lags behind may have answered the second
             // call.

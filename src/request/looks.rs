@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ahead::LearnedBy;
 use super::steps::Next;
 use super::{Event, Phase, Request, State};
-use crate::client::PipelinedClient;
+use crate::client::Call;
 use crate::error::{LockError, Operation, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::names::Names;
@@ -14,9 +14,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, count_ahead, find_duplicate};
 use crate::recipe::revocation;
 use crate::session::events::{self, Joined, LockAcquired};
-use crate::session::{
-    Admission, CallKind, ConnectionNumber, Listing, ListingReader, Listings, Task, WatchOutcome,
-};
+use crate::session::{Admission, ConnectionNumber, Listing, ListingReader, Listings, Task, WatchOutcome};
 
 /// About how long, and no longer, a lock must be held before its znode is looked at. This saves a
 /// short hold a round trip. A deletion by another client is noticed after this delay plus one server
@@ -111,9 +109,7 @@ impl Request {
             state.watched = Some(dir.clone());
         }
         self.core.registry().watch(&dir, self.id);
-        let path = dir.clone();
-        let call = |client: &dyn PipelinedClient, done| client.get_children(path.as_str(), true, done);
-        self.call(CallKind::Read, call, move |request, children| {
+        self.call(Call::get_children(&dir, true), move |request, children| {
             // The request may have ended, or been woken, during the call.
             let is_watched = request.state.lock().watched.as_ref() == Some(&dir);
             if !is_watched {
@@ -291,9 +287,7 @@ impl Request {
     fn delete_duplicate(self: &Arc<Self>, name: &str) -> Next {
         let duplicate = self.spec.dir.child(name);
         logging::warn!("deleting {duplicate}, a second znode of one request");
-        let path = duplicate.clone();
-        let call = |client: &dyn PipelinedClient, done| client.delete(path.as_str(), None, done);
-        self.call(CallKind::Write, call, move |request, outcome| match outcome {
+        self.call(Call::delete(&duplicate, None), move |request, outcome| match outcome {
             Ok(()) | Err(ZkError::NoNode) => Next::Again,
             Err(error) => request.look_failed(Operation::DELETE, &duplicate, error),
         })
@@ -365,11 +359,9 @@ impl Request {
             self.core.registry().unwatch(&before, self.id);
         }
         self.core.registry().watch(&path, self.id);
-        let of_look = path.clone();
-        let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
-        self.call(CallKind::Read, call, move |request, outcome| match outcome {
-            Err(ZkError::NoAuth) => request.watch_unreadable(of_look, connection, then),
-            outcome => request.watched(of_look, connection, WatchOutcome::of_data(outcome), then),
+        self.call(Call::get_data(&path, true), move |request, outcome| match outcome {
+            Err(ZkError::NoAuth) => request.watch_unreadable(path, connection, then),
+            outcome => request.watched(path, connection, WatchOutcome::of_data(outcome), then),
         })
     }
 
@@ -379,10 +371,8 @@ impl Request {
         connection: ConnectionNumber,
         then: AfterLook,
     ) -> Next {
-        let of_look = path.clone();
-        let call = |client: &dyn PipelinedClient, done| client.exists(path.as_str(), true, done);
-        self.call(CallKind::Read, call, move |request, outcome| {
-            request.watched(of_look, connection, WatchOutcome::of_exists(outcome), then)
+        self.call(Call::exists(&path, true), move |request, outcome| {
+            request.watched(path, connection, WatchOutcome::of_exists(outcome), then)
         })
     }
 

@@ -75,7 +75,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::client::{Acl, CreateMode};
+use crate::client::{Acl, Call, CreateMode};
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
     Mutex,
@@ -89,7 +89,7 @@ use crate::session::events::{self, HandedOver, LockOfEvent};
 use crate::session::{
     Core, Listing, Notification, Ownership, Participant, ParticipantId, Runner, Session, Task, ZNodeChange,
 };
-use crate::time::{Moment, is_disconnected};
+use crate::time::{Moment, Priority, is_disconnected};
 
 use ahead::Ahead;
 pub(crate) use claim::Claim;
@@ -167,6 +167,11 @@ enum Phase {
 }
 
 impl Phase {
+    /// How urgent the next step is.
+    fn priority(&self) -> Priority {
+        if matches!(self, Phase::Owner { .. }) { Priority::Owner } else { Priority::Other }
+    }
+
     /// Whether the request owns the lock, is known to be behind another, or has ended.
     fn is_placed(&self) -> bool {
         !matches!(self, Phase::Joining(_) | Phase::Queued { seen: false, .. })
@@ -277,9 +282,7 @@ impl Request {
         let path = znode.clone();
         let stat = self
             .core
-            .call(Operation::FENCE, &znode, move |core| {
-                core.read(|client| client.exists(path.as_str(), false))
-            })?
+            .call(Operation::FENCE, &znode, move |core| core.ask(Call::exists(&path, false)))?
             .map_err(|error| LockError::client(Operation::FENCE, &znode, error))?;
         match stat {
             Some(stat) => Ok(*self.fencing_token.get_or_init(|| stat.czxid)),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Phase, Request};
+use crate::client::Call;
 use crate::logging;
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
@@ -17,7 +18,7 @@ impl Request {
         };
         let request = Arc::clone(self);
         self.core.submit(move |core| {
-            let children = core.read(|client| client.get_children(request.spec.dir.as_str(), false));
+            let children = core.ask(Call::get_children(&request.spec.dir, false));
             // The next routine look repeats one that failed.
             request.warn_of_peers(&znode, &children.unwrap_or_default());
         });

@@ -1,10 +1,9 @@
 //! The steps of a request, and the first of them: to join the queue. [`looks`](super::looks) has
 //! those that follow: find the position, wait, own, check again.
 //!
-//! A step ends with a call to the server, whose outcome is taken up by the next function. With a
-//! client that blocks, a worker makes the steps one after the other. With a pipelined client the
-//! steps run on the thread that wakes the request and on the client's, and must not block: what must
-//! block goes to a worker.
+//! A step ends with a call to the server, whose outcome is taken up by the next function. The steps
+//! run on the thread that wakes the request and on the client's, and must not block: what must block
+//! goes to a worker.
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is `join` and
 //! `evaluate` here.
@@ -13,14 +12,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Phase, Request, RequestSpec};
-use crate::client::{CreateMode, Done, Enqueued, PipelinedClient, Stat};
+use crate::client::{Ask, Call, CreateMode, Enqueued, Stat};
 use crate::error::{LockError, Operation, ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::find_own;
-use crate::session::{CallKind, ConnectionNumber, Core, Listing, Runner, Target, Task};
+use crate::session::{ConnectionNumber, Core, Listing, Runner, Target, Task};
 use crate::time::Priority;
 
 /// The least delay before a failed look is repeated, whatever the retry policy.
@@ -67,13 +66,12 @@ impl Task for Request {
 
     fn claim(&self) -> Option<Priority> {
         let mut state = self.state.lock();
-        let is_owner = matches!(state.phase, Phase::Owner { .. });
-        let priority = if is_owner { Priority::Owner } else { Priority::Other };
+        let priority = state.phase.priority();
         state.runner.claim().then_some(priority)
     }
 
     fn never_blocks(&self) -> bool {
-        self.core.is_pipelined()
+        true
     }
 
     fn run(self: Arc<Self>) {
@@ -117,29 +115,26 @@ impl Request {
         })
     }
 
-    /// Makes a call. Its outcome is taken up by `then`: here if the client blocks, otherwise later.
-    pub(super) fn call<T: Send + 'static>(
+    /// Makes a call, whose outcome is taken up by `then`.
+    pub(super) fn call<T: 'static>(
         self: &Arc<Self>,
-        kind: CallKind,
-        call: impl FnOnce(&dyn PipelinedClient, Done<T>),
+        ask: Ask<T>,
         then: impl FnOnce(&Arc<Self>, ZkResult<T>) -> Next + Send + 'static,
     ) -> Next {
-        if !self.core.is_pipelined() {
-            return then(self, self.core.make_blocking(kind, call));
-        }
         let request = Arc::clone(self);
-        self.core.begin(kind, call, move |outcome| {
+        self.core.send(self.priority(), ask, move |outcome| {
             let next = request.contained(|| then(&request, outcome));
             request.go_on(next);
         });
         Next::Pending
     }
 
+    fn priority(&self) -> Priority {
+        self.state.lock().phase.priority()
+    }
+
     /// Makes a step that blocks, on a worker.
     pub(super) fn block(self: &Arc<Self>, step: impl FnOnce(&Arc<Self>) -> Next + Send + 'static) -> Next {
-        if !self.core.is_pipelined() {
-            return step(self);
-        }
         let suspended = Suspended(Some(Arc::clone(self)));
         self.core.submit(move |_| {
             let Some(request) = suspended.resume() else { return };
@@ -207,20 +202,16 @@ impl Request {
     fn join(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, data, acl, access, .. } = &self.spec;
         if access.is_exclusive() && self.core.registry().is_in_queue(dir) {
-            let path = dir.child(prefix);
-            let call = |client: &dyn PipelinedClient, done| {
-                client.create(path.as_str(), data, acl, CreateMode::EphemeralSequential, done);
-            };
-            return self.call(CallKind::Write, call, |request, outcome| match outcome {
+            let (data, acl) = (Arc::clone(data), Arc::clone(acl));
+            let create = Call::create(&dir.child(prefix), data, acl, CreateMode::EphemeralSequential);
+            return self.call(create, |request, outcome| match outcome {
                 Ok((path, stat)) => request.created(path, stat),
                 Err(error) => request.not_created(error),
             });
         }
         let connection = self.core.connection();
-        let call = |client: &dyn PipelinedClient, done| {
-            client.create_and_list(dir.as_str(), prefix, data, acl, done)
-        };
-        self.call(CallKind::Write, call, move |request, outcome| match outcome {
+        let enqueue = Call::create_and_list(dir, prefix.as_str(), Arc::clone(data), Arc::clone(acl));
+        self.call(enqueue, move |request, outcome| match outcome {
             Ok(enqueued) => request.enqueued(enqueued, connection),
             Err(error) => request.not_created(error),
         })
@@ -293,7 +284,7 @@ impl Request {
         };
         let znode = dir.child(name);
         logging::debug!("found {znode} again, whose creation was not confirmed");
-        let stat = self.core.read(|client| client.exists(znode.as_str(), false)).unwrap_or_default();
+        let stat = self.core.ask(Call::exists(&znode, false)).unwrap_or_default();
         match self.joined(znode.to_string(), stat) {
             Some(znode) => self.decide(&znode, &Listing::new(connection, Ok(listed))),
             None => Next::Park,

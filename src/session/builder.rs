@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::threads::Threads;
 use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, open_core};
-use crate::client::DEFAULT_TICK;
 use crate::client::connect_string::ConnectString;
+use crate::client::{AnyClient, DEFAULT_TICK};
 #[cfg(feature = "tls")]
 use crate::connection::TlsConfig;
 use crate::connection::{Connection, ConnectionOptions, Credential};
@@ -200,9 +200,8 @@ impl SessionBuilder {
             return Ok(Session::on(core));
         }
         let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
-        let client =
-            move || Ok(Connection::connect(&servers, &options, &Wait::timeout(session_timeout))? as _);
-        Session::replaced_by(core, Arc::new(Factory { runtime: Box::new(runtime), client: Box::new(client) }))
+        let client = move || Connection::connect(&servers, &options, &Wait::timeout(session_timeout));
+        Session::replaced_by(core, Arc::new(Factory::new(runtime, client)))
     }
 }
 
@@ -220,7 +219,7 @@ fn open_first(servers: &ConnectString, options: &ConnectionOptions, wait: &Wait)
 fn open(servers: &ConnectString, options: &ConnectionOptions, wait: &Wait) -> Result<Arc<Core>> {
     let threads = Threads::start()?;
     let begun = (Instant::now(), threads.now());
-    let client = Connection::connect(servers, options, wait).map(|connection| connection as _);
+    let client = Connection::connect(servers, options, wait).map(AnyClient::from);
     let contact = FirstContact {
         tried: servers.to_string(),
         timeout: wait.time_allowed(begun.0),

@@ -11,14 +11,15 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::lease::ConnectionNumber;
 use super::registry::ParticipantId;
-use super::state::{CallKind, Core};
-use crate::client::PipelinedClient;
+use super::state::Core;
+use crate::client::Call;
 use crate::error::ZkResult;
 use crate::lock_order::{Mutex, rank::LISTINGS};
 use crate::recipe::access::Access;
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, Ordered, Outlook, decide, outlook};
+use crate::time::Priority;
 
 /// The children of a directory.
 pub(crate) struct Listing {
@@ -87,7 +88,7 @@ type Readers = BTreeMap<ParticipantId, Weak<dyn ListingReader>>;
 
 impl Listings {
     /// Lists a directory for the reader. If a listing is under way already, the reader gets the
-    /// next one. May block if the client does.
+    /// next one.
     ///
     /// `may_own`: the reader expects to own the lock, so that a proof is worth its write.
     pub(crate) fn ask(
@@ -130,11 +131,10 @@ impl Listings {
 
     fn list(core: &Arc<Core>, dir: ZNodePath, readers: Readers) {
         let connection = core.connection();
-        let call = |client: &dyn PipelinedClient, done| client.get_children(dir.as_str(), false, done);
-        let (of_listing, of_dir) = (Arc::clone(core), dir.clone());
-        core.begin(CallKind::Read, call, move |children| {
+        let (list, of_listing) = (Call::get_children(&dir, false), Arc::clone(core));
+        core.send(Priority::Other, list, move |children| {
             // Before the readers get this one: they may ask for the next.
-            Listings::list_next(&of_listing, of_dir);
+            Listings::list_next(&of_listing, dir);
             let ordered = (readers.len() > 1).then(OnceLock::new);
             let listing = Arc::new(Listing { connection, children, ordered });
             let readers: Vec<_> = readers.values().filter_map(Weak::upgrade).collect();
@@ -158,12 +158,7 @@ impl Listings {
             }
             std::mem::take(&mut entry.readers)
         };
-        if core.is_pipelined() {
-            Listings::list(core, dir, readers);
-        } else {
-            // Not within the call that has just ended.
-            core.submit(move |core| Listings::list(core, dir, readers));
-        }
+        Listings::list(core, dir, readers);
     }
 
     /// How many wait for the next listing of a directory.

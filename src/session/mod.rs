@@ -29,7 +29,7 @@ use crossbeam_channel::{Receiver, never, unbounded};
 
 #[cfg(feature = "zookeeper")]
 use crate::client::Adapter;
-use crate::client::ZooKeeperClient;
+use crate::client::AnyClient;
 use crate::connection::CONNECT;
 use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::SESSION};
@@ -45,7 +45,7 @@ pub(crate) use self::registry::{Notification, Participant, ParticipantId, ZNodeC
 pub(crate) use self::removal::Target;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::runner::{Runner, Task};
-pub(crate) use self::state::{CallKind, Core, WatchOutcome};
+pub(crate) use self::state::{Core, WatchOutcome};
 pub(crate) use self::threads::Threads;
 
 /// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.
@@ -66,7 +66,7 @@ pub enum SessionState {
     /// In contact, and the server has given a sign less than 31/32 of the session timeout ago. While
     /// a lock is held, that sign must be the answer to a write on the present connection, counted
     /// from its sending; and so it must on a session whose client does not
-    /// [report its pings](ZooKeeperClient::reports_pings), and for the first sign of any session.
+    /// [report its pings](crate::ZooKeeperClient::reports_pings), and for the first sign of any session.
     Connected,
     /// Out of contact, or no such sign for too long. The session may live; locks held are still owned
     /// until their lease ends.
@@ -163,13 +163,14 @@ impl Session {
     /// Uses any other client.
     ///
     /// The age of its session is unknown, so the first lock on it is owned one
-    /// [`report_delay`](ZooKeeperClient::report_delay) after this call or later.
+    /// [`report_delay`](crate::ZooKeeperClient::report_delay) after this call or later.
     ///
     /// # Errors
     /// [`InvalidArgument`](LockError::InvalidArgument) for a session timeout out of bounds,
     /// [`Connect`](LockError::Connect) if the client has no contact within that time,
     /// [`Thread`](LockError::Thread).
-    pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
+    pub fn from_client(client: impl Into<AnyClient>) -> Result<Session> {
+        let client = client.into();
         let session_timeout = client.session_timeout();
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;
@@ -178,12 +179,12 @@ impl Session {
     }
 
     pub(crate) fn open(
-        client: Result<Arc<dyn ZooKeeperClient>>,
+        client: Result<impl Into<AnyClient>>,
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,
         contact: FirstContact,
     ) -> Result<Session> {
-        Ok(Session::on(open_core(client, runtime, opened_after, contact)?))
+        Ok(Session::on(open_core(client.map(Into::into), runtime, opened_after, contact)?))
     }
 
     fn on(core: Arc<Core>) -> Session {
@@ -200,11 +201,11 @@ impl Session {
     ///
     /// # Errors
     /// The first error of the factory, or those of [`from_client`](Session::from_client).
-    pub fn from_client_factory(
-        factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
+    pub fn from_client_factory<C: Into<AnyClient>>(
+        factory: impl Fn() -> Result<C> + Send + Sync + 'static,
     ) -> Result<Session> {
         let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
-        Session::open_replaced(Factory { runtime: Box::new(runtime), client: Box::new(factory) })
+        Session::open_replaced(Factory::new(runtime, factory))
     }
 
     pub(crate) fn open_replaced(factory: Factory) -> Result<Session> {
@@ -398,7 +399,7 @@ impl FirstContact {
 
 /// Starts a core and waits for the first answer to a write.
 fn open_core(
-    client: Result<Arc<dyn ZooKeeperClient>>,
+    client: Result<AnyClient>,
     runtime: Arc<dyn Runtime>,
     opened_after: Option<Moment>,
     contact: FirstContact,

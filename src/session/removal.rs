@@ -13,8 +13,8 @@ use crossbeam_channel::Sender;
 
 use super::registry::{Notification, Participant, ParticipantId, Registry};
 use super::runner::{Runner, Task};
-use super::state::{CallKind, Core};
-use crate::client::{PipelinedClient, contain_call};
+use super::state::Core;
+use crate::client::{Call, contain_call};
 use crate::error::{ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::REMOVAL};
 use crate::logging;
@@ -137,7 +137,7 @@ impl Removal {
     fn delete_children(&self, dir: &ZNodePath, prefix: &str) -> ZkResult<()> {
         let children = self.core.list_after_write(dir)?;
         for name in children.iter().filter(|name| name.starts_with(prefix)) {
-            match self.core.write(|client| client.delete(dir.child(name).as_str(), None)) {
+            match self.core.ask(Call::delete(&dir.child(name), None)) {
                 Ok(()) | Err(ZkError::NoNode) => {}
                 Err(error) => return Err(error),
             }
@@ -175,15 +175,15 @@ impl Task for Removal {
     }
 
     fn never_blocks(&self) -> bool {
-        self.core.is_pipelined() && matches!(self.target, Target::ZNode(_))
+        matches!(self.target, Target::ZNode(_))
     }
 
     fn run(self: Arc<Self>) {
         match &self.target {
             Target::ZNode(path) => {
                 let removal = Arc::clone(&self);
-                let call = |client: &dyn PipelinedClient, done| client.delete(path.as_str(), None, done);
-                self.core.begin(CallKind::Write, call, move |result| removal.attempted(result));
+                let delete = Call::delete(path, None);
+                self.core.send(Priority::Other, delete, move |result| removal.attempted(result));
             }
             Target::Children { dir, prefix } => {
                 let result = contain_call("a deletion", || self.delete_children(dir, prefix));

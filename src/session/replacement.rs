@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::events::Event;
 use super::state::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
-use crate::client::ZooKeeperClient;
+use crate::client::AnyClient;
 use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::REPLACEMENT};
 use crate::logging;
@@ -27,9 +27,18 @@ const MAX_PAUSE: Duration = Duration::from_secs(3);
 
 /// Makes what each new session runs on: first the runtime, then the client.
 pub(crate) struct Factory {
-    pub(crate) runtime: Box<dyn Fn() -> Result<Arc<dyn Runtime>> + Send + Sync>,
+    runtime: Box<dyn Fn() -> Result<Arc<dyn Runtime>> + Send + Sync>,
     /// The application's.
-    pub(crate) client: Box<dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync>,
+    client: Box<dyn Fn() -> Result<AnyClient> + Send + Sync>,
+}
+
+impl Factory {
+    pub(crate) fn new<C: Into<AnyClient>>(
+        runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
+        client: impl Fn() -> Result<C> + Send + Sync + 'static,
+    ) -> Factory {
+        Factory { runtime: Box::new(runtime), client: Box::new(move || client().map(Into::into)) }
+    }
 }
 
 /// A participant that waited on a lost session and waits again on the next.
@@ -130,7 +139,7 @@ pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
 }
 
 /// Asks the factory for a client.
-fn ask(factory: &Arc<Factory>) -> Result<Arc<dyn ZooKeeperClient>> {
+fn ask(factory: &Arc<Factory>) -> Result<AnyClient> {
     let made = contain(|| {
         let client = (factory.client)()?;
         check_timeout(client.session_timeout())?;

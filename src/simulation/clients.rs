@@ -16,31 +16,24 @@ use super::scheduler::DIRS;
 use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
 use crate::session::{Core, Factory, FirstContact};
-use crate::testing::OnWorkers;
 use crate::time::{Moment, Runtime};
-use crate::{LockError, LockResult as Result, Session, ZooKeeperClient};
+use crate::{AnyClient, LockError, LockResult as Result, Session};
 
 /// A client that has no session yet.
 struct NewClient {
     number: usize,
     timeout: Duration,
     min_idle_for_ping: Duration,
-    is_pipelined: bool,
 }
 
 impl NewClient {
-    fn connect(&self, world: &Arc<World>) -> Result<Arc<dyn ZooKeeperClient>> {
+    fn connect(&self, world: &Arc<World>) -> Result<AnyClient> {
         if world.profile.on_wire {
-            let connection = SimulatedConnection::new(world, self.number, self.is_pipelined);
+            let connection = SimulatedConnection::new(world, self.number);
             connection.wait_for_contact()?;
-            return Ok(connection);
+            return Ok(AnyClient::Port(connection));
         }
-        let wire = Wire::new(world, self.number, self.min_idle_for_ping);
-        let runtime = world.state().clients[self.number].runtime.upgrade();
-        Ok(match runtime.filter(|_| self.is_pipelined) {
-            Some(runtime) => OnWorkers::new(wire, &(runtime as Arc<dyn Runtime>)),
-            None => wire,
-        })
+        Ok(Wire::new(world, self.number, self.min_idle_for_ping).into())
     }
 }
 
@@ -111,13 +104,13 @@ fn factory(world: &Arc<World>) -> Factory {
         pause(Wait::Turn);
         new.connect(&world)
     };
-    Factory { runtime: Box::new(runtime), client: Box::new(client) }
+    Factory::new(runtime, client)
 }
 
 /// Opens a connection without a session of the library's. It may be used on the calling thread.
 pub(super) fn open_connection(world: &Arc<World>) -> (usize, Arc<SimulatedConnection>) {
     let (_, new) = new_client(world, true);
-    (new.number, SimulatedConnection::new(world, new.number, new.is_pipelined))
+    (new.number, SimulatedConnection::new(world, new.number))
 }
 
 fn new_client(world: &Arc<World>, opening: bool) -> (Arc<SimulatedRuntime>, NewClient) {
@@ -180,8 +173,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     };
     client.simulated.grant(client.granted());
     state.clients.push(client);
-    let is_pipelined = state.random.one_in(2);
-    NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping, is_pipelined }
+    NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping }
 }
 
 impl World {

@@ -5,7 +5,6 @@
 //! happened there. A lost connection loses everything after some number. What came earlier has
 //! arrived, even if it has not been read yet.
 
-use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,10 +13,9 @@ use super::faults;
 use super::link::Fate;
 use super::world::{World, short};
 use crate::client::KEEP_ALIVE_PATH;
-use crate::client::{Acl, ClientEvent, CreateMode, EventSink, Op, Stat, Transacted, ZooKeeperClient};
+use crate::client::{BlockingClient, Call, ClientEvent, CreateMode, EventSink, Op, Reply, Transacted, Verbs};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::SimulatedClient;
-use crate::recipe::names::Names;
 use crate::recipe::znode_name::generated_sequence;
 
 pub(super) struct Wire {
@@ -46,12 +44,12 @@ impl Wire {
         Arc::new(Wire { world, client, simulated, min_idle_for_ping })
     }
 
-    fn call<T: Debug>(
+    fn make(
         &self,
         what: &str,
         path: &str,
-        effect: impl FnOnce(&SimulatedClient) -> ZkResult<T>,
-    ) -> ZkResult<T> {
+        effect: impl FnOnce(&SimulatedClient) -> ZkResult<Reply>,
+    ) -> ZkResult<Reply> {
         if role().is_none() {
             return self.call_outside(what, effect);
         }
@@ -96,11 +94,11 @@ impl Wire {
     }
 
     /// A call on the scheduler's thread. Allowed while a session is opened, and never afterwards.
-    fn call_outside<T>(
+    fn call_outside(
         &self,
         what: &str,
-        effect: impl FnOnce(&SimulatedClient) -> ZkResult<T>,
-    ) -> ZkResult<T> {
+        effect: impl FnOnce(&SimulatedClient) -> ZkResult<Reply>,
+    ) -> ZkResult<Reply> {
         if !self.world.state().clients[self.client].opening {
             self.world.fail(format!("{what} is called on a thread that must not block"));
         }
@@ -118,7 +116,7 @@ impl Wire {
     }
 
     /// Fails a call. If contact is lost, waits until the client has reported that.
-    fn lose<T>(&self, what: &str, path: &str, error: ZkError) -> ZkResult<T> {
+    fn lose(&self, what: &str, path: &str, error: ZkError) -> ZkResult<Reply> {
         if error == ZkError::ConnectionLoss {
             pause(Wait::LossReported);
         }
@@ -221,53 +219,42 @@ impl Wire {
     }
 }
 
-impl ZooKeeperClient for Wire {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        self.call("create", path, |client| {
-            let created = client.create(path, data, acl, mode);
-            if let Ok(created) = &created {
-                self.world.record_creation(created, data, mode);
+impl BlockingClient for Wire {
+    fn call(&self, call: &Call) -> ZkResult<Reply> {
+        let path = match call {
+            Call::Multi(operations) => operations.last().map_or("", Op::path),
+            call => call.path().unwrap_or_default(),
+        };
+        let what = match call {
+            Call::Create { .. } | Call::CreateAndList { .. } => "create",
+            Call::Delete { .. } => "delete",
+            Call::Exists { .. } => "exists",
+            Call::GetChildren { .. } => "list",
+            Call::GetData { watch: true, .. } => "watch",
+            Call::GetData { .. } => "read",
+            Call::SetData { .. } => "write",
+            Call::Multi(_) => "transact",
+        };
+        self.make(what, path, |client| match call {
+            Call::Multi(operations) => {
+                let transacted = self.world.transact(operations, || client.transact(operations));
+                if let Ok(Transacted::Failed { position, error }) = &transacted {
+                    self.world.note(format!("operation {position} of the transaction fails: {error:?}"));
+                }
+                transacted.map(Reply::Multi)
             }
-            created
-        })
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.call("delete", path, |client| {
-            let owner = self.world.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
-            let deleted = client.delete(path, version);
-            if deleted.is_ok() {
-                self.world.record_deletion(self.client, path, owner);
+            call => {
+                let owner = self.world.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
+                let reply = client.call(call);
+                match (call, &reply) {
+                    (Call::Create { data, mode, .. }, Ok(Reply::Created { path, .. })) => {
+                        self.world.record_creation(path, data, *mode);
+                    }
+                    (Call::Delete { .. }, Ok(_)) => self.world.record_deletion(self.client, path, owner),
+                    _ => {}
+                }
+                reply
             }
-            deleted
-        })
-    }
-
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.call("exists", path, |client| client.exists(path, watch))
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
-        self.call("list", path, |client| client.get_children(path, watch))
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        let what = if watch { "watch" } else { "read" };
-        self.call(what, path, |client| client.get_data(path, watch))
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        self.call("write", path, |client| client.set_data(path, data, version))
-    }
-
-    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
-        let path = operations.last().map_or("", Op::path);
-        self.call("transact", path, |client| {
-            let transacted = self.world.transact(operations, || client.transact(operations));
-            if let Ok(Transacted::Failed { position, error }) = &transacted {
-                self.world.note(format!("operation {position} of the transaction fails: {error:?}"));
-            }
-            transacted
         })
     }
 
@@ -340,21 +327,14 @@ impl World {
     }
 }
 
-fn outcome<T: Debug>(result: &ZkResult<T>) -> String {
+fn outcome(result: &ZkResult<Reply>) -> String {
     match result {
-        Ok(value) => {
-            let text = format!("{value:?}");
-            match text.strip_prefix('[') {
-                // A listing.
-                Some(names) => {
-                    let is_request = |name: &&str| generated_sequence(name).is_some();
-                    let names: Vec<String> = names.split('"').filter(is_request).map(short).collect();
-                    format!("[{}]", names.join(" "))
-                }
-                None if text.starts_with('"') => short(text.trim_matches('"')),
-                _ => "ok".to_owned(),
-            }
+        Ok(Reply::Children(names)) => {
+            let requests = names.iter().filter(|name| generated_sequence(name).is_some());
+            format!("[{}]", requests.map(short).collect::<Vec<_>>().join(" "))
         }
+        Ok(Reply::Created { path, .. }) => short(path),
+        Ok(_) => "ok".to_owned(),
         Err(error) => format!("{error:?}"),
     }
 }

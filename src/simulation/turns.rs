@@ -12,6 +12,7 @@ use super::scheduler::{ALL_DIRS, DIRS, LEASES};
 use super::wire;
 use super::world::{ClientState, World, short};
 use crate::LockGuard;
+use crate::client::Call;
 use crate::recipe::znode_name::generated_sequence;
 use crate::time::Moment;
 
@@ -184,7 +185,7 @@ impl User {
         let turn = self.world.state().turns.get(znode).cloned();
         let (Some(register), Some(turn)) = (register_of(znode), turn) else { return };
         let core = Arc::clone(request.core());
-        let read = core.read(|client| client.get_data(register, false));
+        let read = core.ask(Call::get_data(register, false));
         if let Ok((_, stat)) = read {
             if request.is_owner() && stat.version < turn.register {
                 let (seen, written) = (stat.version, turn.register);
@@ -193,7 +194,7 @@ impl User {
         }
         let is_reader = znode.rsplit('/').next().is_some_and(|name| name.starts_with("read-"));
         if !is_reader && request.is_owner() {
-            let _ = core.write(|client| client.set_data(register, b"", None));
+            let _ = core.ask(Call::set_data(register, [], None));
         }
     }
 }

@@ -6,9 +6,9 @@
 #[cfg(feature = "tls")]
 #[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
 pub(crate) mod certificates;
+mod holding;
 mod log;
 mod manual_runtime;
-mod on_workers;
 #[allow(unreachable_pub, reason = "shared with other binaries")]
 mod panics;
 mod stepped;
@@ -26,9 +26,9 @@ use crossbeam_channel::{Receiver, bounded, unbounded};
 use crate::Session;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 
+pub(crate) use self::holding::{Hold, HoldingClient};
 pub(crate) use self::log::logged;
 pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};
-pub(crate) use self::on_workers::{Hold, OnWorkers};
 pub(crate) use self::stepped::{Request, SteppedClient};
 pub(crate) use self::wait::{deadline, eventually};
 

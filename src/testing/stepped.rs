@@ -1,4 +1,4 @@
-//! [`SteppedClient`]: a pipelined client whose requests, replies and events move on command.
+//! [`SteppedClient`]: a client whose requests, replies and events move on command.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -7,12 +7,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Op, PipelinedClient, Stat, Transacted,
-    ZooKeeperClient,
+    AnyClient, BlockingClient, Call, ClientEvent, Done, EventSink, Reply, ZooKeeperClient, call_blocking,
 };
 use crate::error::ZkResult;
 use crate::fake::SimulatedClient;
-use crate::recipe::names::Names;
 
 /// Requests arrive at the server one by one, and so do replies and events here, in the order of one
 /// connection. It begins as one that is [fast](SteppedClient::hurry).
@@ -113,22 +111,6 @@ impl SteppedClient {
         Some(kind)
     }
 
-    fn send<T: Send + 'static>(
-        &self,
-        kind: Request,
-        watches: Option<&str>,
-        done: Done<T>,
-        effect: impl FnOnce(&SimulatedClient) -> ZkResult<T> + Send + 'static,
-    ) {
-        let watches = watches.map(str::to_owned);
-        let request = move |client: &SimulatedClient| {
-            let result = effect(client);
-            let sets = watches.filter(|_| result.is_ok());
-            Arrival { take_up: Box::new(move || done.finish(result)), sets, fires: None }
-        };
-        self.push(kind, Box::new(request));
-    }
-
     fn push(&self, kind: Request, request: Sent) {
         self.wire.lock().requests.push_back((kind, request));
         self.move_if_fast();
@@ -142,77 +124,39 @@ impl SteppedClient {
     }
 }
 
-impl PipelinedClient for SteppedClient {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
-        let (path, data, acl) = (path.to_owned(), data.to_owned(), acl.to_owned());
-        self.send(Request::Other, None, done, move |client| {
-            client.create(&path, &data, &acl, mode).map(|path| (path, None))
-        });
-    }
-
-    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
-        let (dir, prefix, data, acl) = (dir.to_owned(), prefix.to_owned(), data.to_owned(), acl.to_owned());
-        self.send(Request::Other, None, done, move |client| {
-            client.create_and_list(&dir, &prefix, &data, &acl)
-        });
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>, done: Done<()>) {
-        let path = path.to_owned();
-        self.send(Request::Other, None, done, move |client| client.delete(&path, version));
-    }
-
-    fn exists(&self, path: &str, watch: bool, done: Done<Option<Stat>>) {
-        let of_call = path.to_owned();
-        let watches = watch.then_some(path);
-        self.send(Request::Other, watches, done, move |client| client.exists(&of_call, watch));
-    }
-
-    fn get_children(&self, path: &str, watch: bool, done: Done<Names>) {
-        let of_call = path.to_owned();
-        let watches = watch.then_some(path);
-        self.send(Request::List, watches, done, move |client| client.get_children(&of_call, watch));
-    }
-
-    fn get_data(&self, path: &str, watch: bool, done: Done<(Vec<u8>, Stat)>) {
-        let of_call = path.to_owned();
-        let watches = watch.then_some(path);
-        self.send(Request::Other, watches, done, move |client| client.get_data(&of_call, watch));
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>, done: Done<Stat>) {
-        let (path, data) = (path.to_owned(), data.to_owned());
-        self.send(Request::Other, None, done, move |client| client.set_data(&path, &data, version));
+impl From<Arc<SteppedClient>> for AnyClient {
+    fn from(client: Arc<SteppedClient>) -> AnyClient {
+        AnyClient::Port(client)
     }
 }
 
 impl ZooKeeperClient for SteppedClient {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        self.client.create(path, data, acl, mode)
+    fn submit(&self, call: Call, done: Done) {
+        let kind = if matches!(call, Call::GetChildren { .. }) { Request::List } else { Request::Other };
+        let request = move |client: &SimulatedClient| {
+            let result = call_blocking(client, &call);
+            let sets = match &call {
+                Call::Exists { path, watch: true }
+                | Call::GetData { path, watch: true }
+                | Call::GetChildren { path, watch: true }
+                    if result.is_ok() =>
+                {
+                    Some(path.to_string())
+                }
+                _ => None,
+            };
+            Arrival { take_up: Box::new(move || done.finish(result)), sets, fires: None }
+        };
+        self.push(kind, Box::new(request));
     }
 
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.client.delete(path, version)
+    /// On the calling thread, whatever is under way.
+    fn call(&self, call: Call) -> ZkResult<Reply> {
+        call_blocking(&*self.client, &call)
     }
 
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.client.exists(path, watch)
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
-        self.client.get_children(path, watch)
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        self.client.get_data(path, watch)
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        self.client.set_data(path, data, version)
-    }
-
-    fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
-        self.client.transact(operations)
+    fn is_ordered(&self) -> bool {
+        true
     }
 
     fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
@@ -229,10 +173,6 @@ impl ZooKeeperClient for SteppedClient {
             Arrival { take_up: Box::new(|| {}), sets: None, fires: None }
         };
         self.push(Request::Other, Box::new(request));
-    }
-
-    fn pipelined(&self) -> Option<&dyn PipelinedClient> {
-        Some(self)
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, CreateMode, Permissions};
+use crate::client::{Acl, CreateMode, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{deadline, eventually, in_background, next, replacing_session};
 use crate::{
     CancelToken, LockDirectory, LockError, LossReason, NodeTracker, RecoverableZooKeeper, RetryPolicy,
-    Session, Wait, ZooKeeperClient,
+    Session, Wait,
 };
 
 const PATH: &str = "/config/limit";

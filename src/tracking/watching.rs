@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Fetched;
-use crate::client::{Stat, ZooKeeperClient};
+use crate::client::{Ask, Call, Stat};
 use crate::error::ZkResult;
 use crate::lock_order::{Mutex, rank::WATCHING};
 use crate::recipe::names::Names;
@@ -40,13 +40,13 @@ impl Watching {
     /// Reads a znode; the watch fires when it changes or goes. None is left where there is no such
     /// znode.
     pub(crate) fn data(&self, path: &ZNodePath) -> ZkResult<(Vec<u8>, Stat)> {
-        self.read(path, |client| client.get_data(path.as_str(), true))
+        self.read(path, Call::get_data(path, true))
     }
 
     /// Looks whether a znode that was not found is still missing, which is seen as `value`; the
     /// watch fires when it comes.
     pub(crate) fn absence<T>(&self, path: &ZNodePath, value: T) -> ZkResult<Fetched<T>> {
-        Ok(match self.read(path, |client| client.exists(path.as_str(), true))? {
+        Ok(match self.read(path, Call::exists(path, true))? {
             None => Fetched::Seen(value),
             Some(_) => Fetched::ChangedMeanwhile,
         })
@@ -55,15 +55,11 @@ impl Watching {
     /// Lists the children of a znode; the watch fires when one comes or goes. None is left where
     /// there is no such znode.
     pub(crate) fn children(&self, path: &ZNodePath) -> ZkResult<Names> {
-        self.read(path, |client| client.get_children(path.as_str(), true))
+        self.read(path, Call::get_children(path, true))
     }
 
-    fn read<T>(
-        &self,
-        path: &ZNodePath,
-        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
-    ) -> ZkResult<T> {
-        self.while_registered(path, || self.core.read(call))
+    fn read<T>(&self, path: &ZNodePath, ask: Ask<T>) -> ZkResult<T> {
+        self.while_registered(path, || self.core.ask(ask))
     }
 
     fn while_registered<T>(&self, path: &ZNodePath, look: impl FnOnce() -> T) -> T {

@@ -12,7 +12,7 @@
 //! - It does not expose a server's grant: the application states it.
 //! - It gives up for good at a disconnect if it has not pinged for a session timeout, and it pings
 //!   only after two thirds of one without any traffic.
-//!   [`min_idle_for_ping`](ZooKeeperClient::min_idle_for_ping) requests that gap.
+//!   [`min_idle_for_ping`](BlockingClient::min_idle_for_ping) requests that gap.
 //! - Within a chroot, it gives a watch on `/` the path "", and calls the application's default
 //!   watcher instead of the closure. There is no remedy here: such a watch never fires.
 //! - Dropping its last handle makes a blocking call, so a dedicated thread drops it.
@@ -36,7 +36,7 @@ use self::connection_state::ConnectionState;
 use self::convert::{from_error, from_stat, to_acl, to_create_mode};
 use self::watches::Watches;
 use super::{
-    Acl, CreateMode, DEFAULT_TICK, EventSink, Granted, Names, Stat, ZkError, ZkResult, ZooKeeperClient,
+    Acl, BlockingClient, Call, CreateMode, DEFAULT_TICK, EventSink, Granted, Reply, ZkError, ZkResult,
 };
 
 /// Added to the crate's idle time before a ping: the crate's timer ticks in tenths of a second.
@@ -54,7 +54,7 @@ pub(crate) struct Adapter {
 
 impl Adapter {
     /// Uses a handle that the application keeps.
-    pub(crate) fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<dyn ZooKeeperClient> {
+    pub(crate) fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<Adapter> {
         let granted = Granted::new(session_timeout).with_tick(DEFAULT_TICK);
         let connection = Arc::new(ConnectionState::new(granted));
         let weak = Arc::downgrade(&connection);
@@ -72,7 +72,7 @@ impl Adapter {
         })
     }
 
-    fn call<T>(&self, call: impl FnOnce(&ZooKeeper) -> zookeeper::ZkResult<T>) -> ZkResult<T> {
+    fn ask<T>(&self, call: impl FnOnce(&ZooKeeper) -> zookeeper::ZkResult<T>) -> ZkResult<T> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
         let before = self.connection.before_call()?;
         let result = call(&zk).map_err(from_error);
@@ -80,8 +80,9 @@ impl Adapter {
     }
 }
 
-impl ZooKeeperClient for Adapter {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
+/// The calls.
+impl Adapter {
+    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<Reply> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
         let before = self.connection.before_call()?;
         let created =
@@ -98,23 +99,19 @@ impl ZooKeeperClient for Adapter {
             // application's handle that session lives on, and nothing else would delete the znode.
             let _ = zk.delete(&path, None);
         }
-        result
+        Ok(Reply::Created { path: result?, stat: None })
     }
 
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.call(|zk| zk.delete(path, version))
-    }
-
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        let stat = self.call(|zk| match watch.then(|| self.watches.arm(path)).flatten() {
+    fn exists(&self, path: &str, watch: bool) -> ZkResult<Reply> {
+        let stat = self.ask(|zk| match watch.then(|| self.watches.arm(path)).flatten() {
             Some(watcher) => zk.exists_w(path, watcher),
             None => zk.exists(path, watch),
         })?;
-        Ok(stat.map(from_stat))
+        Ok(Reply::Found(stat.map(from_stat)))
     }
 
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
-        let names = self.call(|zk| {
+    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Reply> {
+        let names = self.ask(|zk| {
             if !watch {
                 return zk.get_children(path, false);
             }
@@ -126,11 +123,11 @@ impl ZooKeeperClient for Adapter {
                 None => zk.get_children(path, true),
             }
         })?;
-        Ok(names.into())
+        Ok(Reply::Children(names.into()))
     }
 
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        let (data, stat) = self.call(|zk| {
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<Reply> {
+        let (data, stat) = self.ask(|zk| {
             // A closure for a missing znode would stay forever, so this call comes first.
             let read = zk.get_data(path, false)?;
             if !watch {
@@ -141,11 +138,24 @@ impl ZooKeeperClient for Adapter {
                 None => zk.get_data(path, true),
             }
         })?;
-        Ok((data, from_stat(stat)))
+        Ok(Reply::Data(data, from_stat(stat)))
     }
+}
 
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        self.call(|zk| zk.set_data(path, data.to_vec(), version)).map(from_stat)
+impl BlockingClient for Adapter {
+    fn call(&self, call: &Call) -> ZkResult<Reply> {
+        match call {
+            Call::Create { path, data, acl, mode } => self.create(path, data, acl, *mode),
+            Call::Delete { path, version } => self.ask(|zk| zk.delete(path, *version)).map(|()| Reply::Done),
+            Call::Exists { path, watch } => self.exists(path, *watch),
+            Call::GetData { path, watch } => self.get_data(path, *watch),
+            Call::GetChildren { path, watch } => self.get_children(path, *watch),
+            Call::SetData { path, data, version } => {
+                let stat = self.ask(|zk| zk.set_data(path, data.to_vec(), *version))?;
+                Ok(Reply::Stat(from_stat(stat)))
+            }
+            _ => Err(ZkError::Unimplemented),
+        }
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

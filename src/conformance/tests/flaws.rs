@@ -3,9 +3,10 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::client::{Acl, ClientEvent, CreateMode, Enqueued, EventSink, Granted, Op, Stat, Transacted};
+use crate::client::{
+    Ask, BlockingClient, Call, ClientEvent, CreateMode, EventSink, Granted, Op, Reply, Transacted, Verbs,
+};
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::names::Names;
 
 /// A violation, by clients that otherwise are the fake server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +18,6 @@ pub(super) enum Flaw {
     MissingIsAnError,
     ChildrenAreFullPaths,
     NoAuthIsNoNode,
-    ListsBeforeTheCreate,
-    FailedCreateIsListed,
     DataAreCut,
     LongRequestHangs,
     TransactionIsPartial,
@@ -57,8 +56,6 @@ const NOTICED: &[(Flaw, &str)] = &[
     (MissingIsAnError, "missing_znode_is_an_error_except_for_exists"),
     (ChildrenAreFullPaths, "children_are_names_without_paths"),
     (NoAuthIsNoNode, "permissions_are_enforced"),
-    (ListsBeforeTheCreate, "create_and_list_includes_the_new_znode"),
-    (FailedCreateIsListed, "create_and_list_fails_as_create_does"),
     (DataAreCut, "data_of_nearly_a_mebibyte_are_kept"),
     (LongRequestHangs, "request_that_is_too_long_fails"),
     (TransactionIsPartial, "failed_transaction_changes_nothing"),
@@ -87,15 +84,15 @@ const NOTICED: &[(Flaw, &str)] = &[
 ];
 
 impl Flaw {
-    pub(super) fn wrap(self) -> impl Fn(Arc<SimulatedClient>) -> Arc<dyn ZooKeeperClient> {
+    pub(super) fn wrap(self) -> impl Fn(Arc<SimulatedClient>) -> AnyClient {
         move |inner| {
-            Arc::new(Flawed {
+            AnyClient::from(Arc::new(Flawed {
                 inner,
                 flaw: self,
                 held: Arc::default(),
                 sink: Mutex::default(),
                 is_closed: Mutex::default(),
-            })
+            }))
         }
     }
 }
@@ -123,69 +120,32 @@ impl Flawed {
     }
 }
 
-impl ZooKeeperClient for Flawed {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        let mode = match mode {
-            CreateMode::Ephemeral if self.has(EphemeralIsPersistent) => CreateMode::Persistent,
-            mode => mode,
-        };
-        let created = self.inner.create(path, data, acl, mode).map_err(|error| self.error(error))?;
-        Ok(if self.has(NoSequenceNumber) { path.to_owned() } else { created })
+impl Flawed {
+    fn ask<T>(&self, ask: Ask<T>) -> ZkResult<T> {
+        self.inner.ask(ask).map_err(|error| self.error(error))
     }
 
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        let version = version.filter(|_| !self.has(DeleteIgnoresVersion));
-        self.inner.delete(path, version).map_err(|error| self.error(error))
-    }
-
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        match self.inner.exists(path, watch).map_err(|error| self.error(error)) {
-            Ok(None) if self.has(MissingIsAnError) => Err(ZkError::NoNode),
-            result => result,
-        }
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
-        let listed = self.inner.get_children(path, watch && !self.has(NoChildWatch));
-        let names = listed.map_err(|error| self.error(error))?;
-        let full = |name| format!("{path}/{name}");
-        Ok(if self.has(ChildrenAreFullPaths) { names.into_iter().map(full).collect() } else { names })
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
+    fn get_data(&self, path: &str, watch: bool) -> ZkResult<Reply> {
         if self.has(WatchStaysAfterAFailedRead) && watch {
             let _ = self.inner.exists(path, true);
         }
         let watch = watch || self.has(WatchWithoutAsking);
-        let (mut data, stat) = self.inner.get_data(path, watch).map_err(|error| self.error(error))?;
+        let (mut data, stat) = self.ask(Call::get_data(path, watch))?;
         if self.has(DataAreCut) {
             data.truncate(1 << 19);
         }
-        Ok((data, stat))
+        Ok(Reply::Data(data, stat))
     }
 
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
+    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Reply> {
         if self.has(LongRequestHangs) && data.len() > 1 << 20 {
             loop {
                 std::thread::park();
             }
         }
         let before = self.inner.exists(path, false);
-        let stat = self.inner.set_data(path, data, version).map_err(|error| self.error(error))?;
-        Ok(if self.has(SetDataReturnsOldStat) { before?.unwrap_or_default() } else { stat })
-    }
-
-    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Enqueued> {
-        let before = self.get_children(dir, false);
-        let mode = CreateMode::EphemeralSequential;
-        let created = match self.create(&format!("{dir}/{prefix}"), data, acl, mode) {
-            Err(error) if self.has(FailedCreateIsListed) => {
-                return Ok(Enqueued::new(String::new(), Err(error)));
-            }
-            created => created?,
-        };
-        let listed = if self.has(ListsBeforeTheCreate) { before } else { self.get_children(dir, false) };
-        Ok(Enqueued::new(created, listed))
+        let stat = self.ask(Call::set_data(path, data, version))?;
+        Ok(Reply::Stat(if self.has(SetDataReturnsOldStat) { before?.unwrap_or_default() } else { stat }))
     }
 
     fn transact(&self, operations: &[Op]) -> ZkResult<Transacted> {
@@ -205,6 +165,40 @@ impl ZooKeeperClient for Flawed {
                 self.inner.transact(&changes.cloned().collect::<Vec<_>>())
             }
             _ => self.inner.transact(operations),
+        }
+    }
+}
+
+impl BlockingClient for Flawed {
+    fn call(&self, call: &Call) -> ZkResult<Reply> {
+        match call {
+            Call::Create { path, data, acl, mode } => {
+                let mode = match *mode {
+                    CreateMode::Ephemeral if self.has(EphemeralIsPersistent) => CreateMode::Persistent,
+                    mode => mode,
+                };
+                let (created, stat) = self.ask(Call::create(&**path, &**data, &**acl, mode))?;
+                let path = if self.has(NoSequenceNumber) { path.to_string() } else { created };
+                Ok(Reply::Created { path, stat })
+            }
+            Call::Delete { path, version } => {
+                let version = version.filter(|_| !self.has(DeleteIgnoresVersion));
+                self.ask(Call::delete(&**path, version)).map(|()| Reply::Done)
+            }
+            Call::Exists { path, watch } => match self.ask(Call::exists(&**path, *watch))? {
+                None if self.has(MissingIsAnError) => Err(ZkError::NoNode),
+                stat => Ok(Reply::Found(stat)),
+            },
+            Call::GetChildren { path, watch } => {
+                let names = self.ask(Call::get_children(&**path, *watch && !self.has(NoChildWatch)))?;
+                let full = |name| format!("{path}/{name}");
+                let is_full = self.has(ChildrenAreFullPaths);
+                Ok(Reply::Children(if is_full { names.into_iter().map(full).collect() } else { names }))
+            }
+            Call::GetData { path, watch } => self.get_data(path, *watch),
+            Call::SetData { path, data, version } => self.set_data(path, data, *version),
+            Call::Multi(operations) => self.transact(operations).map(Reply::Multi),
+            Call::CreateAndList { .. } => Err(ZkError::Unimplemented),
         }
     }
 

@@ -212,9 +212,9 @@ fn blocking_call_on_the_io_thread_fails() {
         let sender = sender.clone();
         let then =
             Box::new(move |result: crate::error::ZkResult<Reply>| sender.send(result.map(drop)).unwrap());
-        connection.submit([(Request::Exists { path: "/a".into(), watch: false }, then)]);
+        connection.send([(Request::Exists { path: "/a".into(), watch: false }, then)]);
     });
-    connection.submit([(Request::Sync { path: "/a".into() }, continuation)]);
+    connection.send([(Request::Sync { path: "/a".into() }, continuation)]);
     let expected = [Err(ZkError::BadArguments), Err(ZkError::BadArguments), Ok(())];
     assert_eq!([next(&results), next(&results), next(&results)], expected);
 }
@@ -232,7 +232,7 @@ fn panics_of_continuations_and_of_the_event_sink_end_nothing() {
     connection.subscribe(Arc::new(|_| panic!("on purpose")));
     for _ in 0..3 {
         let request = Request::Sync { path: "/a".into() };
-        connection.submit([(request, Box::new(|_| panic!("on purpose")))]);
+        connection.send([(request, Box::new(|_| panic!("on purpose")))]);
         connection.exists("/a", true).unwrap();
     }
 }

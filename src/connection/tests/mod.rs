@@ -17,12 +17,18 @@ use crossbeam_channel::{Receiver, unbounded};
 
 use super::{Connection, ConnectionOptions};
 use crate::client::connect_string::ConnectString;
-use crate::client::{ClientEvent, ZooKeeperClient};
-use crate::error::Result;
+use crate::client::{Call, ClientEvent, Reply, Verbs, ZooKeeperClient};
+use crate::error::{Result, ZkResult};
 use crate::wait::Wait;
 
 /// Long enough for nothing to happen by itself within a test.
 const LONG: Duration = Duration::from_secs(300);
+
+impl Verbs for Connection {
+    fn make(&self, call: Call) -> ZkResult<Reply> {
+        self.call(call)
+    }
+}
 
 fn connect_with(servers: &str, options: &ConnectionOptions) -> Result<Arc<Connection>> {
     let wait = Wait::timeout(options.session_timeout);

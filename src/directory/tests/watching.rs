@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Wait;
-use crate::client::ZooKeeperClient;
+use crate::client::Verbs;
 use crate::directory::LeaderWatch;
 
 // ---- the leader

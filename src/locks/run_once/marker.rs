@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::RunOnce;
-use crate::client::{Op, Stat, Transacted};
+use crate::client::{Call, Op, Stat, Transacted};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
@@ -114,9 +114,8 @@ pub(super) fn delete(path: &ZNodePath) -> Op {
 impl RunOnce {
     pub(super) fn read(&self, key: &Key) -> Result<Option<Marker>> {
         let path = key.done.clone();
-        let read = self.call(Operation::READ, &key.done, move |core| {
-            core.read(|client| client.get_data(path.as_str(), false))
-        })?;
+        let read =
+            self.call(Operation::READ, &key.done, move |core| core.ask(Call::get_data(&path, false)))?;
         Ok(read.map(|(data, stat)| Marker::read(&data, &stat)))
     }
 
@@ -128,9 +127,7 @@ impl RunOnce {
 
     pub(super) fn stat(&self, path: &ZNodePath) -> Result<Option<Stat>> {
         let znode = path.clone();
-        let found = self.call(Operation::READ, path, move |core| {
-            core.read(|client| client.exists(znode.as_str(), false))
-        })?;
+        let found = self.call(Operation::READ, path, move |core| core.ask(Call::exists(&znode, false)))?;
         Ok(found.flatten())
     }
 
@@ -141,26 +138,25 @@ impl RunOnce {
     /// The children of a znode; none if it does not exist.
     pub(super) fn children(&self, path: &ZNodePath) -> Result<Names> {
         let dir = path.clone();
-        let listed = self.call(Operation::LIST, path, move |core| {
-            core.read(|client| client.get_children(dir.as_str(), false))
-        })?;
+        let listed =
+            self.call(Operation::LIST, path, move |core| core.ask(Call::get_children(&dir, false)))?;
         Ok(listed.unwrap_or_default())
     }
 
     /// Deletes a znode. Returns `false` if it does not exist.
     pub(super) fn delete(&self, path: &ZNodePath) -> Result<bool> {
         let znode = path.clone();
-        let deleted = self.call(Operation::DELETE, path, move |core| {
-            core.write(|client| client.delete(znode.as_str(), None))
-        })?;
+        let deleted = self.call(Operation::DELETE, path, move |core| core.ask(Call::delete(&znode, None)))?;
         Ok(deleted.is_some())
     }
 
     pub(super) fn transact(&self, key: &Key, operations: &[Op]) -> Result<Transacted> {
         let operations = operations.to_vec();
-        let transacted = self.support.session().core().call(Operation::DELETE, &key.done, move |core| {
-            core.write(|client| client.transact(&operations))
-        })?;
+        let transacted = self
+            .support
+            .session()
+            .core()
+            .call(Operation::DELETE, &key.done, move |core| core.ask(Call::multi(operations)))?;
         transacted.map_err(|error| LockError::client(Operation::DELETE, &key.done, error))
     }
 

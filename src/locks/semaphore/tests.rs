@@ -5,12 +5,13 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use super::*;
+use crate::client::BlockingClient as _;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{
     ManualRuntime, eventually, in_background, next, open_on_manual_runtime, replacing_session,
 };
 use crate::time::Runtime as _;
-use crate::{CancelToken, LossReason, ZooKeeperClient as _};
+use crate::{CancelToken, LossReason};
 
 const DIR: &str = "/app/converters";
 const LOCKS: &str = "/app/converters/locks";

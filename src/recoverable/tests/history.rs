@@ -10,10 +10,9 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::{EFFECTS, LONG};
-use crate::client::{Acl, CreateMode, EventSink, Stat, ZooKeeperClient};
+use crate::client::{self, Acl, BlockingClient, CreateMode, EventSink, Reply, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{Effect, SimulatedClient, SimulatedZooKeeper};
-use crate::recipe::names::Names;
 use crate::recoverable::RecoverableZooKeeper;
 use crate::{LockError, LockResult as Result, RetryPolicy, Session};
 
@@ -231,29 +230,10 @@ impl Scripted {
     }
 }
 
-impl ZooKeeperClient for Scripted {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        self.request(Some(path), |client| client.create(path, data, acl, mode))
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.request(Some(path), |client| client.delete(path, version))
-    }
-
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.request(None, |client| client.exists(path, watch))
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
-        self.request(None, |client| client.get_children(path, watch))
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        self.request(None, |client| client.get_data(path, watch))
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        self.request(Some(path), |client| client.set_data(path, data, version))
+impl BlockingClient for Scripted {
+    fn call(&self, call: &client::Call) -> ZkResult<Reply> {
+        let changes = call.path().filter(|_| call.is_write());
+        self.request(changes, |client| client.call(call))
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

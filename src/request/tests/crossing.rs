@@ -1,7 +1,7 @@
 //! Replies and events that cross requests on their way.
 
 use super::*;
-use crate::client::{Op, ZooKeeperClient};
+use crate::client::{Op, Verbs};
 use crate::testing::{Request, SteppedClient};
 
 /// A waiter on a connection that moves on command, behind some requests of other clients.

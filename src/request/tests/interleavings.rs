@@ -9,7 +9,7 @@ mod oracle;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::client::{CreateMode, ZooKeeperClient};
+use crate::client::{AnyClient, CreateMode};
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
@@ -36,7 +36,7 @@ impl Client {
     fn new(zk: &SimulatedZooKeeper, blocks: bool) -> Client {
         let simulated = zk.connect(LONG);
         let stepped = SteppedClient::new(Arc::clone(&simulated));
-        let client: Arc<dyn ZooKeeperClient> = if blocks { simulated.clone() } else { stepped.clone() };
+        let client = if blocks { AnyClient::from(simulated.clone()) } else { stepped.clone().into() };
         let runtime = Arc::new(ManualRuntime::default());
         let contact = FirstContact::by(runtime.now(), LONG, "the test");
         let session = Session::open(Ok(client), runtime.clone(), None, contact).unwrap();

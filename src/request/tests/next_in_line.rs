@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::ReadWriteLock;
-use crate::testing::{Hold, OnWorkers};
+use crate::testing::{Hold, HoldingClient};
 
 impl Fixture {
-    /// A session on a client that does not block.
-    fn pipelined(zk: &SimulatedZooKeeper) -> Fixture {
+    /// A session on a client that is ordered.
+    fn ordered(zk: &SimulatedZooKeeper) -> Fixture {
         let client = zk.connect(LONG);
-        let session = Session::from_client(OnWorkers::on_the_calling_thread(client.clone())).unwrap();
+        let session = Session::from_client(HoldingClient::new(client.clone())).unwrap();
         Fixture { client, session }
     }
 
@@ -40,7 +40,7 @@ fn server() -> SimulatedZooKeeper {
 #[test]
 fn next_in_line_owns_when_its_predecessor_is_deleted_without_a_listing() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let ahead = other(&zk);
     let (lock, calls) = waiter(&fixture);
     assert_eq!(fixture.calls(&zk, SimOperation::GetData), 2, "the predecessor and its own znode");
@@ -55,7 +55,7 @@ fn next_in_line_owns_when_its_predecessor_is_deleted_without_a_listing() {
 #[test]
 fn third_in_line_lists_when_the_first_leaves_and_owns_without_a_call_when_the_second_does() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let (first, second) = (other(&zk), other(&zk));
     let (lock, _calls) = waiter(&fixture);
     zk.clear_log();
@@ -72,7 +72,7 @@ fn third_in_line_lists_when_the_first_leaves_and_owns_without_a_call_when_the_se
 #[test]
 fn third_in_line_waits_for_the_first_when_the_second_leaves() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let (first, second) = (other(&zk), other(&zk));
     let (lock, _calls) = waiter(&fixture);
     zk.delete(&second);
@@ -84,9 +84,9 @@ fn third_in_line_waits_for_the_first_when_the_second_leaves() {
 #[test]
 fn only_the_next_two_look_at_the_queue_when_an_owner_leaves() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let first = other(&zk);
-    let sessions: Vec<_> = (0..8).map(|_| Fixture::pipelined(&zk)).collect();
+    let sessions: Vec<_> = (0..8).map(|_| Fixture::ordered(&zk)).collect();
     let waiters: Vec<_> = sessions.iter().chain([&fixture]).map(waiter).collect();
     zk.clear_log();
     zk.delete(&first);
@@ -98,7 +98,7 @@ fn only_the_next_two_look_at_the_queue_when_an_owner_leaves() {
 #[test]
 fn write_to_the_only_predecessor_is_no_release() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let ahead = other(&zk);
     let (lock, _calls) = waiter(&fixture);
     zk.set_data(&ahead, b"unlock");
@@ -110,7 +110,7 @@ fn write_to_the_only_predecessor_is_no_release() {
 #[test]
 fn waiter_whose_znode_was_deleted_does_not_own() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let ahead = other(&zk);
     let (lock, calls) = waiter(&fixture);
     zk.delete(&lock.id().unwrap());
@@ -122,7 +122,7 @@ fn waiter_whose_znode_was_deleted_does_not_own() {
 #[test]
 fn waiter_whose_znode_was_deleted_during_an_outage_does_not_own() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let ahead = other(&zk);
     let (lock, calls) = waiter(&fixture);
     fixture.client.disconnect();
@@ -135,7 +135,7 @@ fn waiter_whose_znode_was_deleted_during_an_outage_does_not_own() {
 #[test]
 fn waiter_whose_znode_cannot_be_read_lists_the_queue() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let ahead = other(&zk);
     let options = quick_retries().acl([Acl::new(Permissions::DELETE, "world", "anyone")]);
     let lock = BlockingWriteLock::with_options(&fixture.session, DIR, options).unwrap();
@@ -150,7 +150,7 @@ fn waiter_whose_znode_cannot_be_read_lists_the_queue() {
 #[test]
 fn writer_that_becomes_a_reader_stays_ahead() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let writer = zk.create_sequential(DIR, "write-other-lock-", None);
     let (lock, _calls) = waiter(&fixture);
     let reader = writer.replace("write-other", "read-other");
@@ -164,7 +164,7 @@ fn writer_that_becomes_a_reader_stays_ahead() {
 #[test]
 fn waiter_that_gives_up_leaves_no_watch() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let _others = [other(&zk), other(&zk), other(&zk)];
     let (lock, calls) = waiter(&fixture);
     assert_eq!(zk.watch_count(), 3, "on the two next ahead, and on its own znode");
@@ -176,7 +176,7 @@ fn waiter_that_gives_up_leaves_no_watch() {
 #[test]
 fn znode_of_an_owner_is_watched_from_the_beginning() {
     let zk = server();
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let ahead = other(&zk);
     let (lock, calls) = waiter(&fixture);
     zk.delete(&ahead);
@@ -189,29 +189,29 @@ fn znode_of_an_owner_is_watched_from_the_beginning() {
 fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
     let zk = server();
     let client = zk.connect(LONG);
-    let pipelined = OnWorkers::on_the_calling_thread(client.clone());
-    let fixture = Fixture { client, session: Session::from_client(pipelined.clone()).unwrap() };
+    let ordered = HoldingClient::new(client.clone());
+    let fixture = Fixture { client, session: Session::from_client(ordered.clone()).unwrap() };
     let ahead = other(&zk);
-    pipelined.hold_next(Hold::Reply);
+    ordered.hold_next(Hold::Reply);
     let (lock, calls) = waiter(&fixture);
     let own = lock.id().unwrap();
-    pipelined.hold_next(Hold::Call);
+    ordered.hold_next(Hold::Call);
     zk.set_data(&own, b"changed");
     // The first look at the own znode has set a watch, which has fired. The second look is made
     // later.
-    pipelined.release_first();
+    ordered.release_first();
     zk.delete(&own);
     zk.delete(&ahead);
     assert!(!lock.is_owner());
     assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
-    pipelined.release_first();
+    ordered.release_first();
 }
 
 #[test]
 fn reader_behind_a_deleted_request_of_its_session_acquires_beside_other_readers() {
-    for pipelined in [true, false] {
+    for ordered in [true, false] {
         let zk = server();
-        let fixture = if pipelined { Fixture::pipelined(&zk) } else { Fixture::join(&zk) };
+        let fixture = if ordered { Fixture::ordered(&zk) } else { Fixture::join(&zk) };
         let _reader = zk.create_sequential(DIR, "read-other-", None);
         let (exclusive, calls) = waiter(&fixture);
         let (sender, calls_of_reader) = unbounded();
@@ -230,7 +230,7 @@ fn reader_behind_a_deleted_request_of_its_session_acquires_beside_other_readers(
 fn watch_on_the_predecessor_stands_when_a_reply_shows_that_the_one_before_has_left() {
     let zk = server();
     zk.set_read_checks(ReadChecks::Events);
-    let fixture = Fixture::pipelined(&zk);
+    let fixture = Fixture::ordered(&zk);
     let _first = other(&zk);
     let (second, _calls) = waiter(&fixture);
     let nearest = other(&zk);

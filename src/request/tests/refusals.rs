@@ -169,6 +169,7 @@ fn all_who_wait_for_a_refused_request_get_the_same_error() {
     // The second thread comes while the first one's request is being created.
     fixture.client.before_next(SimOperation::Create, move || {
         let request = other.current().lock().clone().unwrap();
+        eventually("the first one waits", || request.state.lock().awaited.is_some());
         let (holders, waits) = (Arc::strong_count(&request), Arc::clone(&other));
         let waiter = in_background(move || waits.lock().map_err(|error| error.to_string()));
         eventually("it waits for the same request", || Arc::strong_count(&request) > holders);

@@ -3,7 +3,7 @@
 use super::*;
 
 use crate::session::FirstContact;
-use crate::testing::{ManualRuntime, OnWorkers};
+use crate::testing::{HoldingClient, ManualRuntime};
 use crate::time::{Priority, Runtime};
 
 #[test]
@@ -174,8 +174,8 @@ fn deletion_of_a_waiter_seen_after_the_session_ended_is_its_end() {
         let client = zk.connect(timeout);
         let runtime = Arc::new(ManualRuntime::default());
         let contact = FirstContact::by(runtime.now(), timeout, "the simulation");
-        let pipelined = OnWorkers::on_the_calling_thread(client.clone());
-        let session = Session::open(Ok(pipelined), runtime.clone(), None, contact).unwrap();
+        let ordered = HoldingClient::new(client.clone());
+        let session = Session::open(Ok(ordered), runtime.clone(), None, contact).unwrap();
         let fixture = Fixture { client, session };
         let (lock, calls) = fixture.listening();
         assert!(!lock.lock().unwrap());

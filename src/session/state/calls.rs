@@ -1,14 +1,11 @@
 //! The calls that are made to a client on behalf of its session.
 //!
-//! [`Core::read`] and [`Core::write`] wait for the reply, so only workers make them. [`Core::begin`]
-//! does not wait if the client is pipelined.
+//! [`Core::send`] does not wait for the reply. [`Core::ask`] does, so only workers call it.
 
 use std::sync::Arc;
 
-use crossbeam_channel::bounded;
-
 use super::Core;
-use crate::client::{Acl, Blocking, CreateMode, Done, PipelinedClient, Stat, ZooKeeperClient, contain_call};
+use crate::client::{Acl, Ask, Call, CreateMode, Done, Stat, contain_call};
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain;
@@ -16,16 +13,7 @@ use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::session::lease::Sending;
 use crate::session::registry::{Notification, ParticipantId};
-
-/// What the answer to a call proves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallKind {
-    /// Any server may answer: the answer helps to extend the lease.
-    Read,
-    /// It goes through the leader: the answer extends the lease. A denial counts as a read only,
-    /// since any server may have given it.
-    Write,
-}
+use crate::time::Priority;
 
 /// The outcome of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,70 +28,38 @@ pub(crate) enum WatchOutcome {
 }
 
 impl Core {
-    /// Makes a read, and waits for the outcome.
-    pub(crate) fn read<T>(
-        self: &Arc<Self>,
-        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
-    ) -> ZkResult<T> {
-        self.make(CallKind::Read, call)
-    }
-
-    /// Makes a write, and waits for the outcome.
-    pub(crate) fn write<T>(
-        self: &Arc<Self>,
-        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
-    ) -> ZkResult<T> {
-        self.make(CallKind::Write, call)
-    }
-
-    fn make<T>(
-        self: &Arc<Self>,
-        kind: CallKind,
-        call: impl FnOnce(&dyn ZooKeeperClient) -> ZkResult<T>,
-    ) -> ZkResult<T> {
-        let sending = self.sending()?;
-        let result = contain_call("the ZooKeeper client", || call(&*self.client));
-        self.answered(kind, sending, &result);
+    /// Makes a call, and waits for the outcome. For threads that may block.
+    pub(crate) fn ask<T>(self: &Arc<Self>, ask: Ask<T>) -> ZkResult<T> {
+        let Ask { call, read } = ask;
+        let (is_write, sending) = (call.is_write(), self.sending()?);
+        let result = contain_call("the ZooKeeper client", || self.client.call(call)).and_then(read);
+        self.answered(is_write, sending, &result);
         result
     }
 
-    /// Begins a call. The outcome is passed to `done`: before this returns if the client blocks, else
-    /// on any thread, where `done` must not block.
-    pub(crate) fn begin<T: Send + 'static>(
+    /// Makes a call that does not wait. The outcome is passed to `done`, on any thread, where it must
+    /// not block.
+    pub(crate) fn send<T: 'static>(
         self: &Arc<Self>,
-        kind: CallKind,
-        call: impl FnOnce(&dyn PipelinedClient, Done<T>),
+        priority: Priority,
+        ask: Ask<T>,
         done: impl FnOnce(ZkResult<T>) + Send + 'static,
     ) {
-        let Some(client) = self.client.pipelined() else {
-            return done(self.make_blocking(kind, call));
-        };
-        let sending = match self.sending() {
-            Ok(sending) => sending,
+        let Ask { call, read } = ask;
+        let (is_write, sending) = match self.sending() {
+            Ok(sending) => (call.is_write(), sending),
             Err(error) => return done(Err(error)),
         };
         let core = Arc::clone(self);
-        let done = Done::new(move |result| {
-            core.answered(kind, sending, &result);
+        let done = Done::new(move |outcome| {
+            let result = outcome.and_then(read);
+            core.answered(is_write, sending, &result);
             done(result);
         });
         // After a panic the outcome is unknown, as when `done` is dropped.
-        if let Err(message) = contain(|| call(client, done)) {
+        if let Err(message) = contain(|| self.client.submit(call, done.with_priority(priority))) {
             logging::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
         }
-    }
-
-    /// Makes a call of a client that blocks.
-    pub(crate) fn make_blocking<T: Send + 'static>(
-        self: &Arc<Self>,
-        kind: CallKind,
-        call: impl FnOnce(&dyn PipelinedClient, Done<T>),
-    ) -> ZkResult<T> {
-        self.make(kind, |client| {
-            let (sender, outcome) = bounded(1);
-            call(&Blocking(client), Done::new(move |result| drop(sender.send(result))));
-            outcome.try_recv().unwrap_or(Err(ZkError::ConnectionLoss))
-        })
     }
 
     /// Ends a participant's wait for the next event on a path. The watch is removed from the server
@@ -128,12 +84,14 @@ impl Core {
         Ok(self.status.lock().lease.sending(self.runtime.now()))
     }
 
-    /// Takes up the outcome of a call.
-    fn answered<T>(self: &Arc<Self>, kind: CallKind, sending: Sending, result: &ZkResult<T>) {
+    /// Takes up the outcome of a call. An answer to a read helps to extend the lease, one to a write
+    /// extends it.
+    fn answered<T>(self: &Arc<Self>, is_write: bool, sending: Sending, result: &ZkResult<T>) {
         if was_answered(result) {
-            match kind {
-                CallKind::Write if was_answered_by_leader(result) => self.take_proof(sending),
-                _ => self.status.lock().lease.read_answered(sending, self.runtime.now()),
+            // A denial of a write counts as a read, since any server may have given it.
+            match is_write && was_answered_by_leader(result) {
+                true => self.take_proof(sending),
+                false => self.status.lock().lease.read_answered(sending, self.runtime.now()),
             }
         }
         if matches!(result, Err(ZkError::SessionExpired)) {
@@ -145,7 +103,7 @@ impl Core {
     /// connection: a read alone may be answered by a server that lags behind.
     pub(crate) fn list_after_write(self: &Arc<Self>, dir: &ZNodePath) -> ZkResult<Names> {
         self.prove_life()?;
-        self.read(|client| client.get_children(dir.as_str(), false))
+        self.ask(Call::get_children(dir, false))
     }
 
     fn take_proof(self: &Arc<Self>, sending: Sending) {
@@ -172,13 +130,13 @@ impl Core {
     pub(crate) fn ensure_path(
         self: &Arc<Self>,
         path: &ZNodePath,
-        acl: &[Acl],
+        acl: &Arc<[Acl]>,
         mut mode: CreateMode,
     ) -> ZkResult<()> {
         let mut missing = vec![path.clone()];
         while let Some(next) = missing.last() {
             let mode_of_next = if next == path { mode } else { CreateMode::Persistent };
-            match self.write(|client| client.create(next.as_str(), &[], acl, mode_of_next)) {
+            match self.ask(Call::create(next, [], Arc::clone(acl), mode_of_next)) {
                 Ok(_) | Err(ZkError::NodeExists) => drop(missing.pop()),
                 Err(ZkError::Unimplemented) if mode_of_next == CreateMode::Container => {
                     mode = CreateMode::Persistent;
@@ -196,10 +154,8 @@ impl Core {
 
     /// Looks at a znode and leaves a watch there for those who have registered for it.
     pub(crate) fn set_watch(self: &Arc<Self>, path: &ZNodePath) -> ZkResult<WatchOutcome> {
-        match self.read(|client| client.get_data(path.as_str(), true)) {
-            Err(ZkError::NoAuth) => {
-                WatchOutcome::of_exists(self.read(|client| client.exists(path.as_str(), true)))
-            }
+        match self.ask(Call::get_data(path, true)) {
+            Err(ZkError::NoAuth) => WatchOutcome::of_exists(self.ask(Call::exists(path, true))),
             result => WatchOutcome::of_data(result),
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::was_answered_by_leader;
-use super::{CallKind, Core, Status};
-use crate::client::{KEEP_ALIVE_PATH, PipelinedClient};
+use super::{Core, Status};
+use crate::client::{Ask, Call, KEEP_ALIVE_PATH, Stat};
 use crate::error::{LossReason, ZkResult};
 use crate::logging;
 use crate::session::events::Event;
@@ -18,6 +18,11 @@ const OTHER_KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive/none";
 
 /// The delay before a failed proof is repeated in contact.
 const PROOF_RETRY: Duration = Duration::from_millis(100);
+
+/// A write that changes nothing.
+fn keep_alive(path: &'static str) -> Ask<Stat> {
+    Call::set_data(path, [], Some(i32::MAX))
+}
 
 impl Core {
     /// Makes the requests, on the calling worker, that help to prove that the session lives.
@@ -46,9 +51,9 @@ impl Core {
     fn touch_and_write(self: &Arc<Self>) -> ZkResult<()> {
         let needs_pairs = self.status.lock().lease.needs_pairs();
         if needs_pairs && !self.needs_proof() {
-            self.read(|client| client.exists(KEEP_ALIVE_PATH, false))?;
+            self.ask(Call::exists(KEEP_ALIVE_PATH, false))?;
         }
-        let write = |path| self.write(|client| client.set_data(path, &[], Some(i32::MAX)).map(drop));
+        let write = |path| self.ask(keep_alive(path)).map(drop);
         match write(KEEP_ALIVE_PATH) {
             Err(error) if error.is_answer() && !error.is_leaders_answer() => write(OTHER_KEEP_ALIVE_PATH),
             result => result,
@@ -58,12 +63,9 @@ impl Core {
     /// Begins a write beside the look of a request, if its session has waited for so long that the
     /// lock could not be taken without a proof. Both take one round trip together.
     pub(crate) fn prove_beside(self: &Arc<Self>) {
-        if self.is_pipelined() && self.needs_proof() {
-            let write = |client: &dyn PipelinedClient, done| {
-                client.set_data(KEEP_ALIVE_PATH, &[], Some(i32::MAX), done);
-            };
+        if self.is_ordered() && self.needs_proof() {
             // The lease takes up the answer. Without one, the request asks for a proof by itself.
-            self.begin(CallKind::Write, write, drop);
+            self.send(Priority::Session, keep_alive(KEEP_ALIVE_PATH), drop);
         }
     }
 

@@ -26,7 +26,7 @@ use super::lease::{Admission, ConnectionNumber, Lease, LeaseEpoch};
 use super::listings::Listings;
 use super::process::Process;
 use super::registry::{Notification, Registry, ZNodeChange};
-use crate::client::{ClientEvent, Granted, ZooKeeperClient};
+use crate::client::{AnyClient, ClientEvent, Granted, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result, ZkError};
 use crate::lock_order::{
     self, Mutex,
@@ -36,7 +36,7 @@ use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::time::{Moment, Priority, Runtime, Signal};
 
-pub(crate) use calls::{CallKind, WatchOutcome};
+pub(crate) use calls::WatchOutcome;
 use participants::Orphans;
 use status::Status;
 
@@ -68,10 +68,11 @@ impl Core {
     ///
     /// A client whose session was not opened before the given moment brings its first proof along.
     pub(crate) fn start(
-        client: Arc<dyn ZooKeeperClient>,
+        client: AnyClient,
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,
     ) -> Arc<Core> {
+        let client = client.on(&runtime);
         let (end, ended) = bounded(0);
         let (finish, finished) = bounded(0);
         let mut lease = Lease::unproven(granted_by(&*client), runtime.now());
@@ -392,10 +393,9 @@ impl Core {
         );
     }
 
-    /// Whether calls do not wait for their replies. Then their continuations may run on any thread,
-    /// and must not block.
-    pub(crate) fn is_pipelined(&self) -> bool {
-        self.client.pipelined().is_some()
+    /// See [`ZooKeeperClient::is_ordered`].
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.client.is_ordered()
     }
 
     pub(crate) fn submit(self: &Arc<Self>, job: impl FnOnce(&Arc<Core>) + Send + 'static) {

@@ -8,10 +8,9 @@ use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
 use crate::client::KEEP_ALIVE_PATH;
-use crate::client::{Acl, CreateMode, EventSink, Granted, Permissions, Stat, ZooKeeperClient};
+use crate::client::{Acl, BlockingClient, Call, EventSink, Granted, Permissions, Reply};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::session::threads::Threads;
 use crate::session::{Core, FirstContact, MAX_CLOSE_SILENCE};
@@ -24,28 +23,8 @@ use crate::{BlockingWriteLock, Session, SessionState};
 /// The calls of a client that passes them on to the one in this field.
 macro_rules! delegate_calls {
     ($field:tt) => {
-        fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-            self.$field.create(path, data, acl, mode)
-        }
-
-        fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-            self.$field.delete(path, version)
-        }
-
-        fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-            self.$field.exists(path, watch)
-        }
-
-        fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
-            self.$field.get_children(path, watch)
-        }
-
-        fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-            self.$field.get_data(path, watch)
-        }
-
-        fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-            self.$field.set_data(path, data, version)
+        fn call(&self, call: &Call) -> ZkResult<Reply> {
+            self.$field.call(call)
         }
     };
 }
@@ -59,7 +38,7 @@ struct LockedClient {
     was_called_back: AtomicBool,
 }
 
-impl ZooKeeperClient for LockedClient {
+impl BlockingClient for LockedClient {
     delegate_calls!(simulated);
 
     fn subscribe(&self, sink: EventSink) -> bool {
@@ -107,7 +86,7 @@ fn client_is_not_called_back_during_an_event() {
 /// A client that loses contact while a session subscribes to its events.
 struct LosesContact(Arc<SimulatedClient>);
 
-impl ZooKeeperClient for LosesContact {
+impl BlockingClient for LosesContact {
     delegate_calls!(0);
 
     fn subscribe(&self, sink: EventSink) -> bool {
@@ -142,7 +121,7 @@ impl SubscribesSlowly {
     const TIME: Duration = Duration::from_secs(3);
 }
 
-impl ZooKeeperClient for SubscribesSlowly {
+impl BlockingClient for SubscribesSlowly {
     delegate_calls!(simulated);
 
     fn subscribe(&self, sink: EventSink) -> bool {
@@ -238,7 +217,7 @@ fn session_is_suspended_when_writes_fail_although_reads_succeed() {
         client.fail_next(SimOperation::SetData, Effect::Before, ZkError::ConnectionLoss);
     }
     while client.pending_faults() > 0 {
-        session.core().read(|client| client.exists("/", false)).unwrap();
+        session.core().ask(Call::exists("/", false)).unwrap();
         runtime.advance(Duration::from_millis(100));
     }
     let lasted = runtime.elapsed();
@@ -258,9 +237,9 @@ fn denied_write_proves_nothing() {
         runtime.advance(Duration::from_millis(100));
         let end = epoch.end();
         client.fail_next(SimOperation::Delete, Effect::Before, denial);
-        let denied = session.core().write(|client| client.delete("/a", None));
+        let denied = session.core().ask(Call::delete("/a", None));
         assert_eq!((denied, epoch.end()), (Err(denial), end));
-        session.core().write(|client| client.delete("/a", None)).unwrap_err();
+        session.core().ask(Call::delete("/a", None)).unwrap_err();
         assert!(epoch.end() > end, "the leader has answered that the znode is missing");
     }
 }
@@ -382,7 +361,7 @@ fn routine_looks_happen_without_keep_alives_on_a_busy_session() {
     let core = session.core();
     runtime.advance(Duration::from_secs(1));
     let (looks, beside_keep_alives) = looks(&zookeeper, guard.id(), || {
-        core.write(|client| client.set_data("/lock", b"", None).map(drop)).unwrap();
+        core.ask(Call::set_data("/lock", [], None)).unwrap();
         runtime.advance(STEP);
     });
     assert!((1..=4).contains(&looks), "{looks} in {:?}", 1000 * STEP);

@@ -7,19 +7,15 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 
-use super::endpoint::{Contact, Continuation, Endpoint};
+use super::endpoint::{Contact, Endpoint};
 use super::faults;
 use super::session::Wired;
 use crate::LockError;
-use crate::client::{
-    Acl, ClientEvent, CreateMode, Created, Done, Enqueued, EventSink, Granted, PipelinedClient, Stat,
-    ZooKeeperClient,
-};
-use crate::connection::Credential;
-use crate::connection::codec::{DEFAULT_MAX_FRAME, Reply, Request};
+use crate::client::{Call, ClientEvent, Done, EventSink, Granted, Reply, ZooKeeperClient};
+use crate::connection::codec::{DEFAULT_MAX_FRAME, Request};
 use crate::connection::machine::{Config, Machine};
+use crate::connection::{Chroot, Continuation, Credential, Exchange, exchange};
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::names::Names;
 use crate::simulation::baton::{Wait, pause, role};
 use crate::simulation::world::{World, short};
 
@@ -31,16 +27,11 @@ pub(in crate::simulation) struct SimulatedConnection {
     world: Arc<World>,
     client: usize,
     requested: Duration,
-    is_pipelined: bool,
 }
 
 impl SimulatedConnection {
     /// Starts to connect. On the scheduler's thread, the connection opens at once.
-    pub(in crate::simulation) fn new(
-        world: &Arc<World>,
-        number: usize,
-        is_pipelined: bool,
-    ) -> Arc<SimulatedConnection> {
+    pub(in crate::simulation) fn new(world: &Arc<World>, number: usize) -> Arc<SimulatedConnection> {
         let now = world.now();
         if role().is_none() {
             faults::have_a_well_server(world);
@@ -67,8 +58,7 @@ impl SimulatedConnection {
             state.clients[number].wire = Some(wired);
             requested
         };
-        let connection =
-            SimulatedConnection { world: Arc::clone(world), client: number, requested, is_pipelined };
+        let connection = SimulatedConnection { world: Arc::clone(world), client: number, requested };
         if role().is_none() {
             world.run_wire(number);
             let servers = world.state().ensemble.all_servers();
@@ -107,7 +97,7 @@ impl SimulatedConnection {
 
     /// Submits requests, which leave in one write. Their continuations run in the same order; here
     /// with `SessionExpired` once the session has ended.
-    fn submit<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
+    fn send<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
         let now = self.world.now();
         let mut refused = Vec::new();
         let mut state = self.world.state();
@@ -128,33 +118,6 @@ impl SimulatedConnection {
         refused.into_iter().for_each(|refused| refused(Err(ZkError::SessionExpired)));
     }
 
-    /// Submits a request, and passes on what is read from its reply.
-    fn send<T: 'static>(
-        &self,
-        request: Request<'_>,
-        done: Done<T>,
-        read: impl FnOnce(ZkResult<Reply>) -> ZkResult<T> + Send + 'static,
-    ) {
-        self.submit([(request, Box::new(move |outcome| done.finish(read(outcome))))]);
-    }
-
-    /// Makes a call and waits for the outcome.
-    fn wait_for_outcome<T: Send + 'static>(&self, call: impl FnOnce(Done<T>)) -> ZkResult<T> {
-        pause(Wait::Turn);
-        let (sender, outcome) = bounded(1);
-        call(Done::new(move |result| drop(sender.send(result))));
-        if role().is_none() {
-            if !self.world.state().clients[self.client].opening {
-                self.world.fail("a call is made on a thread that must not block");
-            }
-            self.world.run_wire(self.client);
-        } else {
-            let outcome = outcome.clone();
-            pause(Wait::Until(Box::new(move || !outcome.is_empty())));
-        }
-        outcome.try_recv().unwrap_or(Err(ZkError::SessionExpired))
-    }
-
     /// A long listing occupies the worker that receives it.
     fn perhaps_take_a_while(&self) {
         if self.world.profile.is_busy && self.world.in_trouble() && role().is_some() {
@@ -165,119 +128,40 @@ impl SimulatedConnection {
     }
 }
 
-fn names_in(outcome: ZkResult<Reply>) -> ZkResult<Names> {
-    match outcome? {
-        Reply::Children(names) => Ok(names),
-        _ => Err(ZkError::MarshallingError),
-    }
-}
-
-fn created_in(outcome: ZkResult<Reply>) -> ZkResult<(String, Stat)> {
-    match outcome? {
-        Reply::Created { path, stat } => Ok((path, stat)),
-        _ => Err(ZkError::MarshallingError),
-    }
-}
-
-impl PipelinedClient for SimulatedConnection {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, done: Done<Created>) {
-        let request = Request::Create { path: path.into(), data: data.into(), acl: acl.into(), mode };
-        self.send(request, done, |outcome| created_in(outcome).map(|(path, stat)| (path, Some(stat))));
-    }
-
-    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl], done: Done<Enqueued>) {
-        let create = Request::Create {
-            path: format!("{dir}/{prefix}").into(),
-            data: data.into(),
-            acl: acl.into(),
-            mode: CreateMode::EphemeralSequential,
-        };
-        let list = Request::GetChildren { path: dir.into(), watch: false };
-        let (created, creation) = bounded(1);
-        let on_created = move |outcome| drop(created.send(created_in(outcome)));
-        let on_listed = move |outcome| {
-            let created = creation.try_recv().unwrap_or(Err(ZkError::ConnectionLoss));
-            done.finish(created.map(|(path, stat)| Enqueued::new(path, names_in(outcome)).with_stat(stat)));
-        };
-        self.submit([(create, Box::new(on_created)), (list, Box::new(on_listed))]);
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>, done: Done<()>) {
-        let request = Request::Delete { path: path.into(), version: version.unwrap_or(-1) };
-        self.send(request, done, |outcome| outcome.map(drop));
-    }
-
-    fn exists(&self, path: &str, watch: bool, done: Done<Option<Stat>>) {
-        self.send(Request::Exists { path: path.into(), watch }, done, |outcome| match outcome {
-            Ok(Reply::Stat(stat)) => Ok(Some(stat)),
-            Ok(_) => Err(ZkError::MarshallingError),
-            Err(ZkError::NoNode) => Ok(None),
-            Err(error) => Err(error),
-        });
-    }
-
-    fn get_children(&self, path: &str, watch: bool, done: Done<Names>) {
-        self.send(Request::GetChildren { path: path.into(), watch }, done, names_in);
-    }
-
-    fn get_data(&self, path: &str, watch: bool, done: Done<(Vec<u8>, Stat)>) {
-        self.send(Request::GetData { path: path.into(), watch }, done, |outcome| match outcome? {
-            Reply::Data { data, stat } => Ok((data, stat)),
-            _ => Err(ZkError::MarshallingError),
-        });
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>, done: Done<Stat>) {
-        let version = version.unwrap_or(-1);
-        let request = Request::SetData { path: path.into(), data: data.into(), version };
-        self.send(request, done, |outcome| match outcome? {
-            Reply::Stat(stat) => Ok(stat),
-            _ => Err(ZkError::MarshallingError),
-        });
-    }
-}
-
 impl ZooKeeperClient for SimulatedConnection {
-    fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<String> {
-        let request = Request::Create { path: path.into(), data: data.into(), acl: acl.into(), mode };
-        self.wait_for_outcome(|done| self.send(request, done, created_in)).map(|(path, _)| path)
+    fn submit(&self, call: Call, done: Done) {
+        match exchange(&call, &Chroot::default(), done) {
+            Exchange::One(request) => self.send([request]),
+            Exchange::Two(requests) => self.send(requests),
+        }
     }
 
-    fn delete(&self, path: &str, version: Option<i32>) -> ZkResult<()> {
-        self.wait_for_outcome(|done| PipelinedClient::delete(self, path, version, done))
+    fn call(&self, call: Call) -> ZkResult<Reply> {
+        pause(Wait::Turn);
+        let lists = matches!(call, Call::GetChildren { .. } | Call::CreateAndList { .. });
+        let (sender, outcome) = bounded(1);
+        self.submit(call, Done::new(move |result| drop(sender.send(result))));
+        if role().is_none() {
+            if !self.world.state().clients[self.client].opening {
+                self.world.fail("a call is made on a thread that must not block");
+            }
+            self.world.run_wire(self.client);
+        } else {
+            let outcome = outcome.clone();
+            pause(Wait::Until(Box::new(move || !outcome.is_empty())));
+        }
+        if lists {
+            self.perhaps_take_a_while();
+        }
+        outcome.try_recv().unwrap_or(Err(ZkError::SessionExpired))
     }
 
-    fn exists(&self, path: &str, watch: bool) -> ZkResult<Option<Stat>> {
-        self.wait_for_outcome(|done| PipelinedClient::exists(self, path, watch, done))
-    }
-
-    fn get_children(&self, path: &str, watch: bool) -> ZkResult<Names> {
-        let names = self.wait_for_outcome(|done| PipelinedClient::get_children(self, path, watch, done));
-        self.perhaps_take_a_while();
-        names
-    }
-
-    fn get_data(&self, path: &str, watch: bool) -> ZkResult<(Vec<u8>, Stat)> {
-        self.wait_for_outcome(|done| PipelinedClient::get_data(self, path, watch, done))
-    }
-
-    fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Stat> {
-        self.wait_for_outcome(|done| PipelinedClient::set_data(self, path, data, version, done))
-    }
-
-    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Enqueued> {
-        let call = |done| PipelinedClient::create_and_list(self, dir, prefix, data, acl, done);
-        let enqueued = self.wait_for_outcome(call);
-        self.perhaps_take_a_while();
-        enqueued
+    fn is_ordered(&self) -> bool {
+        true
     }
 
     fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
         self.with_endpoint(|endpoint| endpoint.remove_watches(path, is_unwanted));
-    }
-
-    fn pipelined(&self) -> Option<&dyn PipelinedClient> {
-        self.is_pipelined.then_some(self)
     }
 
     fn reports_pings(&self) -> bool {

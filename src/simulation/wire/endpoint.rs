@@ -8,14 +8,11 @@ use super::ledger::{Ledger, Meaning};
 use super::server::Peer;
 use super::stream::Transport;
 use crate::client::{ClientEvent, EventSink, Granted};
+use crate::connection::Continuation;
 use crate::connection::machine::{Action, Event, Machine, Reply};
 use crate::error::ZkResult;
 use crate::simulation::random::Random;
 use crate::time::Moment;
-
-/// What happens with the outcome of a request. Runs on the scheduler's thread, which stands for the
-/// I/O thread: it must not block.
-pub(super) type Continuation = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 
 /// The time between two bytes of a frame that trickles: short, compared to any session timeout.
 const TRICKLE: Duration = Duration::from_millis(100);

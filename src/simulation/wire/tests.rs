@@ -6,13 +6,19 @@ use parking_lot::Mutex;
 
 use super::SimulatedConnection;
 use super::stream::Transport;
-use crate::client::{Acl, ClientEvent, CreateMode, ZooKeeperClient};
-use crate::error::ZkError;
+use crate::client::{Acl, Call, ClientEvent, CreateMode, Reply, Verbs, ZooKeeperClient};
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
 use crate::simulation::clients::open_connection;
 use crate::simulation::profile::Profile;
 use crate::simulation::random::Random;
 use crate::simulation::world::World;
+
+impl Verbs for SimulatedConnection {
+    fn make(&self, call: Call) -> ZkResult<Reply> {
+        self.call(call)
+    }
+}
 
 struct Fixture {
     world: Arc<World>,
@@ -89,8 +95,7 @@ fn calls_are_answered_by_the_tree() {
         assert_eq!(connection.delete("/a", None), Ok(()));
         assert_eq!(connection.delete("/a", None), Err(ZkError::NoNode));
         fixture.world.zookeeper.create("/dir", b"");
-        let listed =
-            ZooKeeperClient::create_and_list(&**connection, "/dir", "x-", b"", &Acl::open_unsafe()).unwrap();
+        let listed = connection.create_and_list("/dir", "x-", b"", &Acl::open_unsafe()).unwrap();
         assert_eq!(listed.path, "/dir/x-0000000000");
         assert_eq!(listed.children, Ok(Names::from_iter(["x-0000000000"])));
     }

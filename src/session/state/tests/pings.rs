@@ -11,7 +11,7 @@ struct PingingClient {
     sink: Mutex<Option<EventSink>>,
 }
 
-impl ZooKeeperClient for PingingClient {
+impl BlockingClient for PingingClient {
     delegate_calls!(simulated);
 
     fn subscribe(&self, sink: EventSink) -> bool {

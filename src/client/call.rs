@@ -1,0 +1,289 @@
+//! The vocabulary of the port: [`Call`], [`Reply`], and [`Done`], which takes the outcome.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Acl, CreateMode, Enqueued, Op, Stat, Transacted};
+use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
+use crate::time::Priority;
+
+/// What a client is asked to do. Paths are as the session spells them, without a chroot.
+///
+/// Each call names the errors by which a server refuses it; any may also fail with one of the
+/// [contract](super::ZooKeeperClient).
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Call {
+    /// Creates a znode, and is answered by [`Reply::Created`]. Fails with `NoNode` if the parent is
+    /// missing, `NodeExists`, `NoAuth`, `InvalidAcl`, and `Unimplemented` for a container on an old
+    /// server.
+    Create {
+        /// The full path, without the sequence number if `mode` is sequential.
+        path: Arc<str>,
+        /// The data of the znode.
+        data: Arc<[u8]>,
+        /// The ACL of the znode.
+        acl: Arc<[Acl]>,
+        /// What kind of znode it is.
+        mode: CreateMode,
+    },
+    /// Creates an ephemeral sequential znode `<dir>/<prefix><sequence>`, then lists `dir`, and is
+    /// answered by [`Reply::Enqueued`]. Fails as the create does; then nothing was listed. A
+    /// connection that is lost between the two replies is an error of the listing.
+    CreateAndList {
+        /// The full path of the directory.
+        dir: Arc<str>,
+        /// The name of the znode up to its sequence number.
+        prefix: Arc<str>,
+        /// The data of the znode.
+        data: Arc<[u8]>,
+        /// The ACL of the znode.
+        acl: Arc<[Acl]>,
+    },
+    /// Deletes a znode, and is answered by [`Reply::Done`]. Fails with `NoNode`, `BadVersion`,
+    /// `NotEmpty`, `NoAuth`.
+    Delete {
+        /// The full path.
+        path: Arc<str>,
+        /// Only at this version of the data.
+        version: Option<i32>,
+    },
+    /// Asks for the metadata, and is answered by [`Reply::Found`]. The watch of a znode that does
+    /// not exist waits for its creation.
+    Exists {
+        /// The full path.
+        path: Arc<str>,
+        /// Whether to set a watch.
+        watch: bool,
+    },
+    /// Asks for the data and the metadata, and is answered by [`Reply::Data`]. Fails with `NoNode`
+    /// (then no watch is set), `NoAuth`.
+    GetData {
+        /// The full path.
+        path: Arc<str>,
+        /// Whether to set a watch.
+        watch: bool,
+    },
+    /// Asks for the names of the children, and is answered by [`Reply::Children`]. Fails with
+    /// `NoNode` (then no watch is set), `NoAuth`.
+    GetChildren {
+        /// The full path.
+        path: Arc<str>,
+        /// Whether to set a watch.
+        watch: bool,
+    },
+    /// Replaces the data, and is answered by [`Reply::Stat`]. Fails with `NoNode`, `BadVersion`,
+    /// `NoAuth`.
+    SetData {
+        /// The full path.
+        path: Arc<str>,
+        /// The new data.
+        data: Arc<[u8]>,
+        /// Only at this version of the data.
+        version: Option<i32>,
+    },
+    /// Executes operations in order, as one transaction: all take effect, or none. Is answered by
+    /// [`Reply::Multi`]. A failed operation is no error but [`Transacted::Failed`]. A client without
+    /// transactions refuses with `Unimplemented`.
+    Multi(Arc<[Op]>),
+}
+
+/// The answer to a [`Call`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// The znode was created.
+    Created {
+        /// Its path, with the sequence number if it has one.
+        path: String,
+        /// Its metadata, if the server has returned them.
+        stat: Option<Stat>,
+    },
+    /// The znode was created, and the directory was listed, or not.
+    Enqueued(Enqueued),
+    /// The znode was deleted.
+    Done,
+    /// The metadata, or `None` if the znode does not exist.
+    Found(Option<Stat>),
+    /// The data and the metadata.
+    Data(Vec<u8>, Stat),
+    /// The names of the children, in no particular order. A `Vec<String>` converts into [`Names`].
+    Children(Names),
+    /// The metadata after the change of the data.
+    Stat(Stat),
+    /// The outcome of the transaction.
+    Multi(Transacted),
+}
+
+/// A call, and how its reply is read: one of another kind cannot be.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask<T> {
+    pub(crate) call: Call,
+    pub(crate) read: fn(Reply) -> ZkResult<T>,
+}
+
+/// Reads replies of one kind.
+macro_rules! reads {
+    ($pattern:pat => $value:expr) => {
+        |reply| match reply {
+            $pattern => Ok($value),
+            _ => Err(ZkError::MarshallingError),
+        }
+    };
+}
+
+impl Call {
+    pub(crate) fn create(
+        path: impl Into<Arc<str>>,
+        data: impl Into<Arc<[u8]>>,
+        acl: impl Into<Arc<[Acl]>>,
+        mode: CreateMode,
+    ) -> Ask<(String, Option<Stat>)> {
+        let call = Call::Create { path: path.into(), data: data.into(), acl: acl.into(), mode };
+        Ask { call, read: reads!(Reply::Created { path, stat } => (path, stat)) }
+    }
+
+    pub(crate) fn create_and_list(
+        dir: impl Into<Arc<str>>,
+        prefix: impl Into<Arc<str>>,
+        data: impl Into<Arc<[u8]>>,
+        acl: impl Into<Arc<[Acl]>>,
+    ) -> Ask<Enqueued> {
+        let (dir, prefix) = (dir.into(), prefix.into());
+        let call = Call::CreateAndList { dir, prefix, data: data.into(), acl: acl.into() };
+        Ask { call, read: reads!(Reply::Enqueued(enqueued) => enqueued) }
+    }
+
+    pub(crate) fn delete(path: impl Into<Arc<str>>, version: Option<i32>) -> Ask<()> {
+        Ask { call: Call::Delete { path: path.into(), version }, read: reads!(Reply::Done => ()) }
+    }
+
+    pub(crate) fn exists(path: impl Into<Arc<str>>, watch: bool) -> Ask<Option<Stat>> {
+        Ask { call: Call::Exists { path: path.into(), watch }, read: reads!(Reply::Found(stat) => stat) }
+    }
+
+    pub(crate) fn get_data(path: impl Into<Arc<str>>, watch: bool) -> Ask<(Vec<u8>, Stat)> {
+        let call = Call::GetData { path: path.into(), watch };
+        Ask { call, read: reads!(Reply::Data(data, stat) => (data, stat)) }
+    }
+
+    pub(crate) fn get_children(path: impl Into<Arc<str>>, watch: bool) -> Ask<Names> {
+        let call = Call::GetChildren { path: path.into(), watch };
+        Ask { call, read: reads!(Reply::Children(names) => names) }
+    }
+
+    pub(crate) fn set_data(
+        path: impl Into<Arc<str>>,
+        data: impl Into<Arc<[u8]>>,
+        version: Option<i32>,
+    ) -> Ask<Stat> {
+        let call = Call::SetData { path: path.into(), data: data.into(), version };
+        Ask { call, read: reads!(Reply::Stat(stat) => stat) }
+    }
+
+    pub(crate) fn multi(operations: impl Into<Arc<[Op]>>) -> Ask<Transacted> {
+        Ask { call: Call::Multi(operations.into()), read: reads!(Reply::Multi(transacted) => transacted) }
+    }
+
+    /// Returns the path of the only znode that the call names, or that of the directory.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Call::Create { path, .. }
+            | Call::CreateAndList { dir: path, .. }
+            | Call::Delete { path, .. }
+            | Call::Exists { path, .. }
+            | Call::GetData { path, .. }
+            | Call::GetChildren { path, .. }
+            | Call::SetData { path, .. } => Some(path),
+            Call::Multi(_) => None,
+        }
+    }
+
+    /// Returns whether the call goes through the leader, whose answer proves the session alive. Any
+    /// server may answer a read.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        match self {
+            Call::Create { .. }
+            | Call::CreateAndList { .. }
+            | Call::Delete { .. }
+            | Call::SetData { .. }
+            | Call::Multi(_) => true,
+            Call::Exists { .. } | Call::GetData { .. } | Call::GetChildren { .. } => false,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Call::Create { .. } => "Create",
+            Call::CreateAndList { .. } => "CreateAndList",
+            Call::Delete { .. } => "Delete",
+            Call::Exists { .. } => "Exists",
+            Call::GetData { .. } => "GetData",
+            Call::GetChildren { .. } => "GetChildren",
+            Call::SetData { .. } => "SetData",
+            Call::Multi(_) => "Multi",
+        }
+    }
+}
+
+impl fmt::Debug for Call {
+    /// The kind and the path: data may be long.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self.path() {
+            Some(path) => write!(f, "({path:?})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What follows from the outcome of a call.
+///
+/// Dropping it unused passes on a [`ConnectionLoss`](ZkError): the outcome is unknown.
+pub struct Done {
+    continuation: Option<Continuation>,
+    /// How urgent it is, for an adapter that has fewer threads than calls.
+    priority: Priority,
+}
+
+type Continuation = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
+
+impl Done {
+    /// Has the outcome passed to a continuation, which must not block.
+    pub fn new(continuation: impl FnOnce(ZkResult<Reply>) + Send + 'static) -> Done {
+        Done { continuation: Some(Box::new(continuation)), priority: Priority::Other }
+    }
+
+    pub(crate) fn with_priority(mut self, priority: Priority) -> Done {
+        self.priority = priority;
+        self
+    }
+
+    pub(crate) fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Passes on the outcome.
+    pub fn finish(mut self, outcome: ZkResult<Reply>) {
+        if let Some(continuation) = self.continuation.take() {
+            continuation(outcome);
+        }
+    }
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        if let Some(continuation) = self.continuation.take() {
+            continuation(Err(ZkError::ConnectionLoss));
+        }
+    }
+}
+
+impl fmt::Debug for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Done").finish_non_exhaustive()
+    }
+}

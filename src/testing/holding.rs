@@ -1,0 +1,115 @@
+//! [`HoldingClient`]: a client that answers at once, but for what a test holds back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::client::{
+    AnyClient, BlockingClient, Call, Done, EventSink, Reply, ZooKeeperClient, call_blocking,
+};
+use crate::error::ZkResult;
+use crate::fake::SimulatedClient;
+use crate::time::Job;
+
+/// Makes the calls on the thread that submits them, and passes on their outcomes there.
+pub(crate) struct HoldingClient {
+    client: Arc<SimulatedClient>,
+    /// What is held back of the next calls of `get_data`.
+    holds: Mutex<VecDeque<Hold>>,
+    held: Mutex<VecDeque<Job>>,
+}
+
+/// What is held back of a call.
+#[derive(Clone, Copy)]
+pub(crate) enum Hold {
+    Call,
+    Reply,
+}
+
+impl HoldingClient {
+    pub(crate) fn new(client: Arc<SimulatedClient>) -> Arc<HoldingClient> {
+        Arc::new(HoldingClient { client, holds: Mutex::default(), held: Mutex::default() })
+    }
+
+    /// Holds something back of the next call of `get_data` for which nothing is held back yet.
+    pub(crate) fn hold_next(&self, hold: Hold) {
+        self.holds.lock().push_back(hold);
+    }
+
+    /// Makes the first call that is held back, or passes on its reply.
+    pub(crate) fn release_first(&self) {
+        let held = self.held.lock().pop_front();
+        held.expect("something is held back")();
+    }
+}
+
+impl From<Arc<HoldingClient>> for AnyClient {
+    fn from(client: Arc<HoldingClient>) -> AnyClient {
+        AnyClient::Port(client)
+    }
+}
+
+impl ZooKeeperClient for HoldingClient {
+    fn submit(&self, call: Call, done: Done) {
+        let is_held = matches!(call, Call::GetData { .. });
+        let hold = is_held.then(|| self.holds.lock().pop_front()).flatten();
+        let held: Job = match hold {
+            None => return done.finish(call_blocking(&*self.client, &call)),
+            Some(Hold::Call) => {
+                let client = Arc::clone(&self.client);
+                Box::new(move || done.finish(call_blocking(&*client, &call)))
+            }
+            Some(Hold::Reply) => {
+                let result = call_blocking(&*self.client, &call);
+                Box::new(move || done.finish(result))
+            }
+        };
+        self.held.lock().push_back(held);
+    }
+
+    fn call(&self, call: Call) -> ZkResult<Reply> {
+        call_blocking(&*self.client, &call)
+    }
+
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+        self.client.remove_watches(path, is_unwanted);
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.client.subscribe(sink)
+    }
+
+    fn session_id(&self) -> Option<i64> {
+        Some(self.client.session_id())
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    fn report_delay(&self) -> Duration {
+        self.client.report_delay()
+    }
+
+    fn min_idle_for_ping(&self) -> Duration {
+        self.client.min_idle_for_ping()
+    }
+
+    fn reports_pings(&self) -> bool {
+        self.client.reports_pings()
+    }
+
+    fn owns_session(&self) -> bool {
+        self.client.owns_session()
+    }
+
+    fn close(&self) {
+        self.client.close();
+    }
+}
