@@ -47,8 +47,10 @@ pub(super) fn refused<T: Debug>(what: &str, result: ZkResult<T>, expected: ZkErr
     }
 }
 
-/// A call of each kind, by its name, at a path.
-pub(super) const CALLS: [(&str, fn(&str) -> Call); 7] = [
+/// The name of a kind of calls, and how to make one at a path.
+type OfPath = (&'static str, fn(&str) -> Call);
+
+pub(super) const CALLS: [OfPath; 7] = [
     ("create", |path| Call::create(path, [], Acl::open_unsafe(), CreateMode::Ephemeral).call),
     ("create_and_list", |path| Call::create_and_list(path, "x-", [], Acl::open_unsafe()).call),
     ("delete", |path| Call::delete(path, None).call),

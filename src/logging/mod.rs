@@ -24,6 +24,21 @@ pub(crate) fn defer_on_this_thread() {
     DEFERS.set(true);
 }
 
+/// Has another thread write what is logged meanwhile.
+#[cfg(feature = "zookeeper")]
+pub(crate) fn deferring(code: impl FnOnce()) {
+    struct Former(bool);
+
+    impl Drop for Former {
+        fn drop(&mut self) {
+            DEFERS.set(self.0);
+        }
+    }
+
+    let _former = Former(DEFERS.replace(true));
+    code();
+}
+
 pub(crate) fn is_enabled(level: Level) -> bool {
     level <= log::STATIC_MAX_LEVEL && level <= log::max_level()
 }

@@ -1,6 +1,6 @@
 //! The looks of a request: at the queue, at the request ahead, at its own znode.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::ahead::LearnedBy;
@@ -14,7 +14,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, count_ahead, find_duplicate};
 use crate::recipe::revocation;
 use crate::session::events::{self, Joined, LockAcquired};
-use crate::session::{Admission, ConnectionNumber, Listing, ListingReader, Listings, Task, WatchOutcome};
+use crate::session::{Admission, ConnectionNumber, Listing, Task, WatchOutcome};
 
 /// About how long, and no longer, a lock must be held before its znode is looked at. This saves a
 /// short hold a round trip. A deletion by another client is noticed after this delay plus one server
@@ -38,8 +38,7 @@ impl Request {
         if let Some(listing) = listing {
             return self.decide(znode, &listing);
         }
-        let reader: Weak<Request> = Arc::downgrade(self);
-        Listings::ask(&self.core, &self.spec.dir, self.id, reader, may_own);
+        self.core.list_for(&self.spec.dir, self.id, may_own);
         Next::Park
     }
 
@@ -108,7 +107,7 @@ impl Request {
             }
             state.watched = Some(dir.clone());
         }
-        self.core.registry().watch(&dir, self.id);
+        self.core.engine().watch(&dir, self.id);
         self.call(Call::get_children(&dir, true), move |request, children| {
             // The request may have ended, or been woken, during the call.
             let is_watched = request.state.lock().watched.as_ref() == Some(&dir);
@@ -145,7 +144,7 @@ impl Request {
         }
         state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
         *self.held_under.lock() = Some(ownership);
-        self.core.registry().owns(znode);
+        self.core.engine().owns(znode);
         self.observer.post(Event::Acquired);
         self.post_acquired(&mut state, znode);
         state.listing = None;
@@ -201,8 +200,7 @@ impl Request {
     /// session. One that shares the lock does: another client may delete that znode, and its request
     /// may wait on for one that does not exclude this one.
     pub(super) fn wait_for(self: &Arc<Self>, ahead: ZNodePath) -> Next {
-        let needs_watch =
-            !self.spec.access.is_exclusive() || !self.core.registry().watch_own(&ahead, self.id);
+        let needs_watch = !self.spec.access.is_exclusive() || !self.core.engine().watch_own(&ahead, self.id);
         if needs_watch {
             self.prepare();
             return self.watch(ahead, Request::waits_for);
@@ -223,7 +221,7 @@ impl Request {
             false => Some(path.clone()),
         };
         if let Some(before) = before {
-            self.core.registry().unwatch(&before, self.id);
+            self.core.engine().unwatch(&before, self.id);
         }
         is_waiting
     }
@@ -238,7 +236,7 @@ impl Request {
     ) -> Next {
         if sight == WatchOutcome::Gone {
             // Deleted between the listing and the watch. The Java recipe waits for ever here.
-            let has_owned = self.core.registry().has_owned(&ahead);
+            let has_owned = self.core.engine().has_owned(&ahead);
             let mut state = self.state.lock();
             self.forget_watch(&mut state);
             if has_owned || state.ahead.is_only_one(&ahead) {
@@ -356,9 +354,9 @@ impl Request {
             state.watched.replace(path.clone())
         };
         if let Some(before) = before.filter(|before| *before != path) {
-            self.core.registry().unwatch(&before, self.id);
+            self.core.engine().unwatch(&before, self.id);
         }
-        self.core.registry().watch(&path, self.id);
+        self.core.engine().watch(&path, self.id);
         self.call(Call::get_data(&path, true), move |request, outcome| match outcome {
             Err(ZkError::NoAuth) => request.watch_unreadable(path, connection, then),
             outcome => request.watched(path, connection, WatchOutcome::of_data(outcome), then),
@@ -398,22 +396,6 @@ impl Request {
                 then(self, path, connection, sight)
             }
             Err(error) => self.look_failed(Operation::WATCH, &path, error),
-        }
-    }
-}
-
-impl ListingReader for Request {
-    fn take(&self, listing: &Arc<Listing>) {
-        let mut state = self.state.lock();
-        if matches!(state.phase, Phase::Queued { .. }) {
-            state.listing = Some(Arc::clone(listing));
-        }
-    }
-
-    fn decide(self: Arc<Self>) {
-        let has_taken_it = self.state.lock().listing.is_some();
-        if has_taken_it {
-            self.wake();
         }
     }
 }

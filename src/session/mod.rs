@@ -38,10 +38,10 @@ use crate::time::{Moment, Runtime, is_disconnected};
 pub use self::builder::SessionBuilder;
 use self::events::{EventHook, Events};
 pub(crate) use self::lease::{Admission, ConnectionNumber, Ownership};
-pub(crate) use self::listings::{Listing, ListingReader, Listings};
+pub(crate) use self::listings::Listing;
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
-pub(crate) use self::registry::{Notification, Participant, ParticipantId, ZNodeChange};
+pub(crate) use self::registry::{Notification, Participant, ZNodeChange};
 pub(crate) use self::removal::Target;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::runner::{Runner, Task};
@@ -160,7 +160,8 @@ impl Session {
         Session::open(client, threads, None, contact)
     }
 
-    /// Uses any other client.
+    /// Uses any other client: a [`BlockingClient`](crate::BlockingClient), or a
+    /// [`ZooKeeperClient`](crate::ZooKeeperClient) as `Arc<dyn ZooKeeperClient>`.
     ///
     /// The age of its session is unknown, so the first lock on it is owned one
     /// [`report_delay`](crate::ZooKeeperClient::report_delay) after this call or later.

@@ -164,11 +164,11 @@ impl State {
         }
     }
 
-    /// The sink never blocks and never calls back. So it may be called under the lock, which keeps
-    /// events in order.
+    /// The sink never blocks, and calls back on other threads only. So it may be called under the
+    /// lock, which keeps events in order. The application's logger may not.
     fn emit(&self, event: ClientEvent) {
         if let Some(sink) = &self.sink {
-            sink(event);
+            logging::deferring(|| sink(event));
         }
     }
 }
@@ -286,6 +286,16 @@ mod tests {
         assert_eq!(received(&events), [ClientEvent::Disconnected]);
         connection.on_state(ZkState::Connected);
         assert_eq!(received(&events), [CONNECTED]);
+    }
+
+    #[test]
+    fn nothing_is_logged_under_the_lock() {
+        let connection = Arc::new(in_use());
+        connection.subscribe(Arc::new(|_| logging::warn!("an event")));
+        let lines = crate::testing::logged(|| connection.on_state(ZkState::Connected));
+        assert_eq!(lines, [""; 0], "on the thread that holds the lock");
+        let after = crate::testing::logged(|| logging::warn!("a line"));
+        assert_eq!(after, ["a line"]);
     }
 
     #[test]
