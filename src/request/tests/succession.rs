@@ -13,7 +13,9 @@ fn waiting(fixture: &Fixture, count: usize) -> Vec<(WriteLock, Receiver<Call>)> 
 #[test]
 fn a_request_behind_another_of_its_session_joins_without_a_listing() {
     let zk = SimulatedZooKeeper::new();
-    let fixture = Fixture::join(&zk);
+    // Time stands still, so the owner does not look at its znode.
+    let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let fixture = Fixture { client, session };
     let _guard = fixture.blocking().lock().unwrap();
     zk.clear_log();
     let _waiting = waiting(&fixture, 10);
