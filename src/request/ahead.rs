@@ -20,10 +20,11 @@ use std::sync::Arc;
 use super::steps::Next;
 use super::{Phase, Request, State};
 use crate::client::PipelinedClient;
+use crate::engine::lease::ConnectionNumber;
 use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::Outlook;
-use crate::session::{CallKind, ConnectionNumber, Listing, Task, WatchOutcome, ZNodeChange};
+use crate::session::{CallKind, Listing, Task, WatchOutcome, ZNodeChange};
 
 /// See the [module](self).
 #[derive(Default)]

@@ -10,12 +10,12 @@ use crossbeam_channel::bounded;
 use super::Core;
 use crate::client::{Acl, Blocking, CreateMode, Done, PipelinedClient, Stat, ZooKeeperClient, contain_call};
 use crate::engine::ParticipantId;
+use crate::engine::lease::Sending;
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
-use crate::session::lease::Sending;
 use crate::session::registry::Notification;
 
 /// What the answer to a call proves.
