@@ -89,8 +89,15 @@ impl SteppedClient {
 
     /// The client takes up the next reply or event, if there is one.
     pub(crate) fn deliver(&self) -> bool {
+        self.deliver_while(|_| true)
+    }
+
+    fn deliver_while(&self, may_move: fn(&Wire) -> bool) -> bool {
         let arrival = {
             let mut wire = self.wire.lock();
+            if !may_move(&wire) {
+                return false;
+            }
             let Some(arrival) = wire.arrivals.pop_front() else { return false };
             wire.watched.extend(arrival.sets.clone());
             wire.forget(arrival.fires.as_deref());
@@ -107,7 +114,17 @@ impl SteppedClient {
 
     /// The server takes up the next request, if there is one.
     pub(crate) fn serve(&self) -> Option<Request> {
-        let (kind, request) = self.wire.lock().requests.pop_front()?;
+        self.serve_while(|_| true)
+    }
+
+    fn serve_while(&self, may_move: fn(&Wire) -> bool) -> Option<Request> {
+        let (kind, request) = {
+            let mut wire = self.wire.lock();
+            if !may_move(&wire) {
+                return None;
+            }
+            wire.requests.pop_front()?
+        };
         let arrival = request(&self.client);
         self.wire.lock().arrivals.push_back(arrival);
         Some(kind)
@@ -134,11 +151,10 @@ impl SteppedClient {
         self.move_if_fast();
     }
 
+    /// Moves everything until the first command. Another thread may be here when that comes.
     fn move_if_fast(&self) {
-        let is_fast = self.wire.lock().is_fast;
-        if is_fast {
-            self.move_all();
-        }
+        let is_fast = |wire: &Wire| wire.is_fast;
+        while self.deliver_while(is_fast) || self.serve_while(is_fast).is_some() {}
     }
 }
 
