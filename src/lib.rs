@@ -116,6 +116,7 @@ mod client;
 pub mod conformance;
 mod connection;
 mod directory;
+mod engine;
 mod error;
 #[cfg(any(test, feature = "test-util"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]

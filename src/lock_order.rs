@@ -59,8 +59,6 @@ ranks! {
     WATCHING,
     /// The attempts to delete a znode.
     REMOVAL,
-    /// The listings in progress on a session.
-    LISTINGS,
     /// The state of a session.
     STATUS,
     /// The state and the transport of a connection. It asks the registry whether a watch is wanted.

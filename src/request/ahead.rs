@@ -208,7 +208,7 @@ impl Request {
         }
         let before = std::mem::replace(&mut state.ahead.second, second.map(|path| (path, false)));
         if let Some((before, true)) = before {
-            self.core.registry().unwatch(&before, self.id);
+            self.core.engine().unwatch(&before, self.id);
         }
     }
 
@@ -221,7 +221,7 @@ impl Request {
         let connection = self.core.connection();
         let missing = self.state.lock().missing_watches();
         for watch in missing {
-            self.core.registry().watch(watch.path(), self.id);
+            self.core.engine().watch(watch.path(), self.id);
             let path = watch.path().clone();
             let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
             let request = Arc::clone(self);
@@ -248,7 +248,7 @@ impl Request {
             // A newer look at the same path may be under way, or another watch there be needed.
             let is_needed = state.needs(watch.path());
             if !is_needed {
-                self.core.registry().unwatch(watch.path(), self.id);
+                self.core.engine().unwatch(watch.path(), self.id);
             }
             (is_wanted, is_needed)
         };
@@ -264,11 +264,11 @@ impl Request {
     pub(super) fn forget_watches(&self, state: &mut State) {
         self.forget_watch(state);
         if let Some((second, true)) = state.ahead.second.take() {
-            self.core.registry().unwatch(&second, self.id);
+            self.core.engine().unwatch(&second, self.id);
         }
         if state.ahead.own.take().is_some() {
             if let Phase::Queued { znode, .. } = &state.phase {
-                self.core.registry().unwatch(znode, self.id);
+                self.core.engine().unwatch(znode, self.id);
             }
         }
     }
@@ -276,16 +276,16 @@ impl Request {
     /// Keeps the watch on the own znode for the owner that the request has become, and forgets the
     /// others.
     pub(super) fn keep_own_watch(&self, state: &mut State, znode: &ZNodePath, connection: ConnectionNumber) {
-        let registry = self.core.registry();
+        let mut engine = self.core.engine();
         if let Some(second) = state.ahead.second() {
-            registry.unwatch(second, self.id);
+            engine.unwatch(second, self.id);
         }
         let was_looked_at = state.watched.as_ref() == Some(znode);
         if was_looked_at || state.ahead.own_watched_on() == Some(connection) {
             let before = state.watched.replace(znode.clone()).filter(|before| before != znode);
-            before.iter().for_each(|before| registry.unwatch(before, self.id));
+            before.iter().for_each(|before| engine.unwatch(before, self.id));
         } else if state.ahead.own.is_some() {
-            registry.unwatch(znode, self.id);
+            engine.unwatch(znode, self.id);
         }
         state.ahead = Ahead::default();
     }

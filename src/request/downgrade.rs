@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Event, Observer, Phase, Request, RequestSpec};
 use crate::client::CreateMode;
+use crate::engine::ParticipantId;
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::session::{Notification, Participant, ParticipantId, Target};
+use crate::session::{Notification, Participant, Target};
 
 /// A downgrade under way. Dropping it before it is complete undoes it.
 pub(crate) struct Downgrade {
@@ -49,7 +50,7 @@ impl Downgrade {
         let prefix = access.prefix(owner.core.new_guid());
         let znode = owner.spec.dir.child(&format!("{prefix}{number}"));
         let spec = RequestSpec { prefix, access, ..owner.spec.clone() };
-        let session_pin = owner.core.registry().new_id();
+        let session_pin = owner.core.engine().new_id();
         owner.core.registry().add(session_pin, Arc::new(SessionPin));
         let (owner, is_complete) = (Arc::clone(owner), AtomicBool::new(false));
         Ok(Arc::new(Downgrade { owner, owners_znode, spec, znode, is_complete, session_pin }))

@@ -141,7 +141,7 @@ impl Request {
         self.forget_watches(state);
         state.phase = Phase::Ended { znode, how };
         state.listing = None;
-        self.core.listings().forget(&self.spec.dir, self.id);
+        self.core.engine().forget_reader(&self.spec.dir, self.id);
         state.awaited = None;
         Some(Cleanup { left_behind, watched, still_moving: state.runner.stop() })
     }

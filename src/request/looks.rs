@@ -1,6 +1,6 @@
 //! The looks of a request: at the queue, at the request ahead, at its own znode.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::ahead::LearnedBy;
@@ -14,9 +14,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, count_ahead, find_duplicate};
 use crate::recipe::revocation;
 use crate::session::events::{self, Joined, LockAcquired};
-use crate::session::{
-    Admission, CallKind, ConnectionNumber, Listing, ListingReader, Listings, Task, WatchOutcome,
-};
+use crate::session::{Admission, CallKind, ConnectionNumber, Listing, Task, WatchOutcome};
 
 /// About how long, and no longer, a lock must be held before its znode is looked at. This saves a
 /// short hold a round trip. A deletion by another client is noticed after this delay plus one server
@@ -40,8 +38,7 @@ impl Request {
         if let Some(listing) = listing {
             return self.decide(znode, &listing);
         }
-        let reader: Weak<Request> = Arc::downgrade(self);
-        Listings::ask(&self.core, &self.spec.dir, self.id, reader, may_own);
+        self.core.list_for(&self.spec.dir, self.id, may_own);
         Next::Park
     }
 
@@ -110,7 +107,7 @@ impl Request {
             }
             state.watched = Some(dir.clone());
         }
-        self.core.registry().watch(&dir, self.id);
+        self.core.engine().watch(&dir, self.id);
         let path = dir.clone();
         let call = |client: &dyn PipelinedClient, done| client.get_children(path.as_str(), true, done);
         self.call(CallKind::Read, call, move |request, children| {
@@ -149,7 +146,7 @@ impl Request {
         }
         state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
         *self.held_under.lock() = Some(ownership);
-        self.core.registry().owns(znode);
+        self.core.engine().owns(znode);
         self.observer.post(Event::Acquired);
         self.post_acquired(&mut state, znode);
         state.listing = None;
@@ -205,8 +202,7 @@ impl Request {
     /// session. One that shares the lock does: another client may delete that znode, and its request
     /// may wait on for one that does not exclude this one.
     pub(super) fn wait_for(self: &Arc<Self>, ahead: ZNodePath) -> Next {
-        let needs_watch =
-            !self.spec.access.is_exclusive() || !self.core.registry().watch_own(&ahead, self.id);
+        let needs_watch = !self.spec.access.is_exclusive() || !self.core.engine().watch_own(&ahead, self.id);
         if needs_watch {
             self.prepare();
             return self.watch(ahead, Request::waits_for);
@@ -227,7 +223,7 @@ impl Request {
             false => Some(path.clone()),
         };
         if let Some(before) = before {
-            self.core.registry().unwatch(&before, self.id);
+            self.core.engine().unwatch(&before, self.id);
         }
         is_waiting
     }
@@ -242,7 +238,7 @@ impl Request {
     ) -> Next {
         if sight == WatchOutcome::Gone {
             // Deleted between the listing and the watch. The Java recipe waits for ever here.
-            let has_owned = self.core.registry().has_owned(&ahead);
+            let has_owned = self.core.engine().has_owned(&ahead);
             let mut state = self.state.lock();
             self.forget_watch(&mut state);
             if has_owned || state.ahead.is_only_one(&ahead) {
@@ -362,9 +358,9 @@ impl Request {
             state.watched.replace(path.clone())
         };
         if let Some(before) = before.filter(|before| *before != path) {
-            self.core.registry().unwatch(&before, self.id);
+            self.core.engine().unwatch(&before, self.id);
         }
-        self.core.registry().watch(&path, self.id);
+        self.core.engine().watch(&path, self.id);
         let of_look = path.clone();
         let call = |client: &dyn PipelinedClient, done| client.get_data(path.as_str(), true, done);
         self.call(CallKind::Read, call, move |request, outcome| match outcome {
@@ -408,22 +404,6 @@ impl Request {
                 then(self, path, connection, sight)
             }
             Err(error) => self.look_failed(Operation::WATCH, &path, error),
-        }
-    }
-}
-
-impl ListingReader for Request {
-    fn take(&self, listing: &Arc<Listing>) {
-        let mut state = self.state.lock();
-        if matches!(state.phase, Phase::Queued { .. }) {
-            state.listing = Some(Arc::clone(listing));
-        }
-    }
-
-    fn decide(self: Arc<Self>) {
-        let has_taken_it = self.state.lock().listing.is_some();
-        if has_taken_it {
-            self.wake();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The engine: one request for a lock, from the creation of its znode to its deletion.
+//! One request for a lock, from the creation of its znode to its deletion.
 //!
 //! Every lock of this crate is a thin shell around requests. A request is a state machine and a
 //! [`Task`]: one thread at a time moves it on. Between two moves, and while a call is under way, it
@@ -22,7 +22,7 @@
 //! From a watch event to the next owner:
 //! 1. `client`: the predecessor's znode is deleted, and the client reports `NodeChanged` to
 //!    `session/state/mod.rs`.
-//! 2. `session/registry.rs` finds the participants that watch this path: one waiter, or the readers
+//! 2. `engine/watchers.rs` knows the participants that watch this path: one waiter, or the readers
 //!    behind a writer. `notify` wakes the task of each (`session/runner.rs`).
 //! 3. `looks.rs`: `evaluate` lists the queue again, together with others of its session
 //!    (`session/listings.rs`); then as above, from step 3 on.
@@ -76,6 +76,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::client::{Acl, CreateMode};
+use crate::engine::ParticipantId;
 use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{
     Mutex,
@@ -87,7 +88,7 @@ use crate::recipe::path::ZNodePath;
 use crate::retry::{RetryCounter, RetryPolicy};
 use crate::session::events::{self, HandedOver, LockOfEvent};
 use crate::session::{
-    Core, Listing, Notification, Ownership, Participant, ParticipantId, Runner, Session, Task, ZNodeChange,
+    Core, Listing, Notification, Ownership, Participant, Runner, Session, Task, ZNodeChange,
 };
 use crate::time::{Moment, is_disconnected};
 
@@ -209,9 +210,9 @@ impl Request {
         spec: RequestSpec,
         observer: Arc<dyn Observer>,
     ) -> Arc<Request> {
-        let since = core.now();
+        let (id, since) = (core.engine().new_id(), core.now());
         Arc::new(Request {
-            id: core.registry().new_id(),
+            id,
             core,
             spec,
             observer,
@@ -406,7 +407,7 @@ impl Request {
 
     fn forget_watch(&self, state: &mut State) {
         if let Some(watched) = state.watched.take() {
-            self.core.registry().unwatch(&watched, self.id);
+            self.core.engine().unwatch(&watched, self.id);
         }
         state.ahead.watched_on = None;
     }
@@ -417,7 +418,7 @@ impl Request {
         let state = self.state.lock();
         let is_waiting = matches!(state.phase, Phase::Queued { .. });
         let ahead = state.watched.as_ref().filter(|_| is_waiting);
-        ahead.is_some_and(|ahead| self.core.registry().watch_leaving(ahead, self.id))
+        ahead.is_some_and(|ahead| self.core.engine().watch_leaving(ahead, self.id))
     }
 
     /// Whether this request owned the lock until its lease ended, and no thread has noticed yet.
@@ -476,6 +477,20 @@ impl Participant for Request {
         match self.take_change(path, change) {
             true => self.wake(),
             false => self.notify(Notification::LookAgain),
+        }
+    }
+
+    fn take_listing(&self, listing: &Arc<Listing>) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Queued { .. }) {
+            state.listing = Some(Arc::clone(listing));
+        }
+    }
+
+    fn decide(self: Arc<Self>) {
+        let has_taken_it = self.state.lock().listing.is_some();
+        if has_taken_it {
+            self.wake();
         }
     }
 }

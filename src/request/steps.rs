@@ -9,7 +9,7 @@
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is `join` and
 //! `evaluate` here.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Phase, Request, RequestSpec};
@@ -206,7 +206,7 @@ impl Request {
     /// Creates the znode, and lists the queue unless a request of this session is ahead.
     fn join(self: &Arc<Self>) -> Next {
         let RequestSpec { dir, prefix, data, acl, access, .. } = &self.spec;
-        if access.is_exclusive() && self.core.registry().is_in_queue(dir) {
+        if access.is_exclusive() && self.core.engine().is_in_queue(dir) {
             let path = dir.child(prefix);
             let call = |client: &dyn PipelinedClient, done| {
                 client.create(path.as_str(), data, acl, CreateMode::EphemeralSequential, done);
@@ -237,13 +237,12 @@ impl Request {
     /// listing.
     fn created(self: &Arc<Self>, path: String, stat: Option<Stat>) -> Next {
         let Some(znode) = self.joined(path, stat) else { return Next::Park };
-        let Some(before) = self.core.registry().watch_before(&znode, self.id) else { return Next::Again };
-        let reader: Weak<Request> = Arc::downgrade(self);
-        self.core.listings().share_next(&self.spec.dir, self.id, reader);
+        let Some(before) = self.core.engine().watch_before(&znode, self.id) else { return Next::Again };
+        self.core.engine().share_next(&self.spec.dir, self.id);
         match self.set_watched(&before) {
             true => self.placed(&before),
             // It has ended meanwhile.
-            false => self.core.listings().forget(&self.spec.dir, self.id),
+            false => self.core.engine().forget_reader(&self.spec.dir, self.id),
         }
         Next::Park
     }
@@ -315,7 +314,7 @@ impl Request {
         }
         state.phase = Phase::Queued { znode: znode.clone(), seen: false };
         if self.spec.access.is_exclusive() {
-            self.core.registry().joined(&znode);
+            self.core.engine().joined(&znode);
         }
         drop(state);
         logging::info!("joined {znode}");

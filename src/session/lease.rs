@@ -19,6 +19,11 @@
 //!   read would prove nothing: a server that has lost its leader answers reads for a while after
 //!   the new leader has ended the session.
 //!
+//! That the report left before the write was answered is a matter of time: where the link from the
+//! leader stalls and then dies, it may not have arrived. While a lock is held, *another write* is to
+//! follow, sent after the first was answered: it travels behind the report. Nobody waits for it. For a
+//! lock to be taken the first one is enough.
+//!
 //! A reconnect alone proves nothing for the same reason. It counts once the first write on that
 //! connection has been answered. The report delay that counts is that of the current connection. The
 //! session timeout that counts is the shortest that any server has granted since the creation: a new
@@ -78,8 +83,10 @@ pub(crate) struct Lease {
     unconfirmed: VecDeque<Exchange>,
     /// When the pair was answered that waits to be confirmed.
     awaiting: Option<Moment>,
-    /// When the last answered write on this connection was sent.
-    last_write: Option<Moment>,
+    /// The last write that was answered on this connection.
+    last_write: Option<Written>,
+    /// When the last write was sent that was answered before another one was sent and answered.
+    followed_write: Option<Moment>,
     /// When there was last a sign of the other side.
     last_contact: Moment,
     over: bool,
@@ -100,14 +107,25 @@ struct Exchange {
     answered: Moment,
 }
 
+/// An answered write.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    sent: Moment,
+    /// The newest pair that was reported to the leader before the answer, unless the link from the
+    /// leader was slow. The leader knows of it when it answers another write that is sent now.
+    reported: Option<Exchange>,
+}
+
 /// When a request was sent, and on which connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
     at: Moment,
     connection: ConnectionNumber,
-    /// The newest pair that the ensemble's leader knew of by then, if there is one. The
+    /// The newest pair that the ensemble's leader should have known of by then, if there is one. The
     /// answer to a write confirms it.
     confirms: Option<Exchange>,
+    /// The last write that was answered by then. The answer to another one proves what it reported.
+    after: Option<Written>,
 }
 
 /// Whether a lock may be taken.
@@ -140,6 +158,7 @@ impl Lease {
             unconfirmed: VecDeque::new(),
             awaiting: None,
             last_write: None,
+            followed_write: None,
             last_contact: now,
             over: false,
             owners: Owners::default(),
@@ -181,7 +200,8 @@ impl Lease {
     /// kept proven, that is a write on the present connection, as a server that has lost its leader
     /// answers reads. A lease needs more than this.
     pub(crate) fn contact_holds_until(&self) -> Moment {
-        let sign = if self.is_kept_proven() { self.last_write } else { Some(self.last_contact) };
+        let last_write = self.last_write.map(|write| write.sent);
+        let sign = if self.is_kept_proven() { last_write } else { Some(self.last_contact) };
         sign.map_or(Moment::from_nanos(0), |sign| self.end_of_proof(sign))
     }
 
@@ -237,7 +257,8 @@ impl Lease {
             answered.after(self.granted.report_delay).max(now).after(reserve) < end
         };
         let mut end = end;
-        for pair in &self.unconfirmed {
+        let reported = self.last_write.and_then(|write| write.reported);
+        for pair in reported.iter().chain(&self.unconfirmed) {
             let extended = self.end_of_proof(pair.sent);
             if extended <= end {
                 continue;
@@ -338,22 +359,24 @@ impl Lease {
         self.taken_up_after = None;
         self.last = None;
         self.last_write = None;
+        self.followed_write = None;
         self.unconfirmed.clear();
         self.awaiting = None;
     }
 
     /// To be called before a request is sent.
     pub(crate) fn sending(&self, now: Moment) -> Sending {
-        Sending { at: now, connection: self.connection, confirms: self.confirmable(now) }
+        let confirms = self.confirmable(now);
+        Sending { at: now, connection: self.connection, confirms, after: self.last_write }
     }
 
-    /// The newest pair that the ensemble's leader knows of.
+    /// The newest pair that the ensemble's leader should know of.
     fn confirmable(&self, now: Moment) -> Option<Exchange> {
         let known = self.unconfirmed.iter().take_while(|pair| self.is_known(pair, now));
         known.last().copied()
     }
 
-    /// Whether the ensemble's leader knows of a pair: the report delay has passed since it was
+    /// Whether the ensemble's leader should know of a pair: the report delay has passed since it was
     /// answered.
     fn is_known(&self, pair: &Exchange, now: Moment) -> bool {
         pair.answered.after(self.granted.report_delay) <= now
@@ -391,10 +414,10 @@ impl Lease {
         if !self.counts(sending) {
             return false;
         }
-        self.last_write = self.last_write.max(Some(sending.at));
         self.was_proven = true;
         let proven = self.proven_by(sending);
         self.taken_up_after = None;
+        self.note_write(sending);
         if let Some(confirmed) = sending.confirms {
             self.awaiting.take_if(|awaiting| *awaiting <= confirmed.answered);
             while self.unconfirmed.front().is_some_and(|pair| pair.sent <= confirmed.sent) {
@@ -405,15 +428,27 @@ impl Lease {
         proven.is_some_and(|proven| self.extend(proven, now))
     }
 
+    fn note_write(&mut self, sending: Sending) {
+        self.followed_write = self.followed_write.max(sending.after.map(|before| before.sent));
+        let before = self.last_write;
+        let sent = before.map_or(sending.at, |before| before.sent.max(sending.at));
+        let reported = newest(before.and_then(|before| before.reported), sending.confirms);
+        self.last_write = Some(Written { sent, reported });
+    }
+
     /// The moment since which the session is proven to be known to the leader by the answer to a
-    /// write on the present connection.
+    /// write on the present connection. Owners rely on what follows without an assumption about the
+    /// links between the servers.
     fn proven_by(&self, sending: Sending) -> Option<Moment> {
-        let confirmed = match self.needs_pairs() {
-            // Once more: the report delay may have changed.
-            true => sending.confirms.filter(|pair| self.is_known(pair, sending.at)).map(|pair| pair.sent),
-            false => Some(sending.at),
-        };
-        self.taken_up_after.max(confirmed)
+        if !self.needs_pairs() {
+            return self.taken_up_after.max(Some(sending.at));
+        }
+        // Once more: the report delay may have changed.
+        let by_time = sending.confirms.filter(|pair| self.is_known(pair, sending.at));
+        let by_cause =
+            sending.after.and_then(|before| before.reported.filter(|pair| self.is_known(pair, before.sent)));
+        let pair = if self.owners.any() { by_cause } else { newest(by_time, by_cause) };
+        self.taken_up_after.max(pair.map(|pair| pair.sent))
     }
 
     /// Ends the lease and every epoch of it at once, for good.
@@ -458,4 +493,9 @@ impl Lease {
         self.current = LeaseEpoch::until(end);
         self.owners.any()
     }
+}
+
+/// The pair that proves more.
+fn newest(first: Option<Exchange>, second: Option<Exchange>) -> Option<Exchange> {
+    first.into_iter().chain(second).max_by_key(|pair| pair.sent)
 }

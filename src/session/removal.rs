@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::registry::{Notification, Participant, ParticipantId, Registry};
+use super::registry::{Notification, Participant, Registry};
 use super::runner::{Runner, Task};
 use super::state::{CallKind, Core};
 use crate::client::{PipelinedClient, contain_call};
+use crate::engine::ParticipantId;
 use crate::error::{ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::REMOVAL};
 use crate::logging;
@@ -57,12 +58,12 @@ struct Attempts {
 
 impl Removal {
     pub(crate) fn start(core: &Arc<Core>, target: Target, first: Option<Sender<ZkResult<()>>>) {
-        let id = core.registry().new_id();
+        let id = core.engine().new_id();
         let attempts = Mutex::new(Attempts { first, ..Attempts::default() });
         let removal = Arc::new(Removal { id, core: Arc::clone(core), target, attempts });
         core.registry().add(id, Arc::<Removal>::clone(&removal));
         if let Target::ZNode(path) = &removal.target {
-            core.registry().leaves(path);
+            core.engine().leaves(path);
         }
         if let Some(reason) = core.end_reason() {
             return removal.notify(Notification::SessionEnded(reason));
@@ -112,7 +113,8 @@ impl Removal {
         match &self.target {
             Target::ZNode(path) => report(registry, path),
             Target::Children { dir, prefix } => {
-                registry.own_with_prefix(dir, prefix).iter().for_each(|path| report(registry, path));
+                let own = registry.engine().own_with_prefix(dir, prefix);
+                own.iter().for_each(|path| report(registry, path));
             }
         }
     }

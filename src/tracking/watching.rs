@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::Fetched;
 use crate::client::{Stat, ZooKeeperClient};
+use crate::engine::ParticipantId;
 use crate::error::ZkResult;
 use crate::lock_order::{Mutex, rank::WATCHING};
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
-use crate::session::{Core, ParticipantId, WatchOutcome};
+use crate::session::{Core, WatchOutcome};
 
 /// The watches of one participant. Its reads may block, so only workers make them.
 pub(crate) struct Watching {
@@ -20,7 +21,7 @@ pub(crate) struct Watching {
 
 impl Watching {
     pub(super) fn new(core: Arc<Core>) -> Watching {
-        let id = core.registry().new_id();
+        let id = core.engine().new_id();
         Watching { core, id, paths: Mutex::new(Some(Vec::new())) }
     }
 
@@ -82,14 +83,14 @@ impl Watching {
         if !paths.contains(path) {
             paths.push(path.clone());
         }
-        self.core.registry().watch(path, self.id);
+        self.core.engine().watch(path, self.id);
     }
 
     /// Begins a new look, which makes the watches of the last one useless.
     pub(super) fn begin(&self) {
         let last = self.paths.lock().as_mut().map(std::mem::take);
         for path in last.into_iter().flatten() {
-            self.core.registry().unwatch(&path, self.id);
+            self.core.engine().unwatch(&path, self.id);
         }
     }
 

@@ -1,17 +1,18 @@
 //! When a lease needs requests to keep it from ending.
 //!
-//! A *keep-alive* is a read and a write after it. Where the client reports its pings, none is due
+//! A *keep-alive* is two writes, one after the other. Where the client reports its pings, none is due
 //! while no lock is held, and none after a reconnect: the lease lapses, and the first write of the
 //! next request proves it again, because it confirms the last pings that are old enough.
 //!
-//! While a lock is held, a keep-alive is due one period P after the last answered write was sent,
-//! and after the older request of the newest pair was sent. So, but for round trips,
-//! - the last answered write was sent less than P ago;
+//! While a lock is held, a keep-alive is due one period P after the last write was sent that was
+//! followed by another one, and after the older request of the newest pair was sent. So, but for round
+//! trips,
+//! - a write was sent less than P ago, and another one has been answered that was sent after it;
 //! - at any time, a pair was answered whose older request was sent less than P before.
 //!
-//! That write confirms the newest pair that was answered a report delay R before. By the second
-//! line, its older request was sent less than R + P before the write. So the proof is never older
-//! than R + 2P, and of its span S (the session timeout T without the margin) remains at least
+//! Those writes prove the newest pair that was answered a report delay R before the first of them. By
+//! the second line, its older request was sent less than R + P before that write. So the proof is never
+//! older than R + 2P, and of its span S (the session timeout T without the margin) remains at least
 //!
 //! > F = S − R − 2P, so P = (S − R − F) / 2.
 //!
@@ -85,21 +86,29 @@ impl Lease {
         self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
     }
 
-    /// When a keep-alive is due that waits for no other: one period after the last write, and after
-    /// the newest pair. A lock that was just taken is held for a period first, if its lease lasts for
+    /// When a keep-alive is due that waits for no other: one period after the last write that proved
+    /// something, and after the newest pair. A lock that was just taken is held for a period first, if its lease lasts for
     /// long enough: so a short hold causes no writes.
     fn next_period(&self) -> Moment {
         let never = Moment::from_nanos(0);
-        let write = self.last_write.unwrap_or(never);
-        let touched = match self.needs_pairs() {
-            true => self.unconfirmed.back().map_or(never, |pair| pair.sent),
-            false => write,
+        let last_write = self.last_write.map_or(never, |write| write.sent);
+        let (write, touched) = match self.needs_pairs() {
+            true => (self.last_proof(), self.unconfirmed.back().map(|pair| pair.sent)),
+            false => (Some(last_write), Some(last_write)),
         };
-        let least = write.after(self.granted.session_timeout / MIN_PERIOD_DIVISOR);
-        let due = write.min(touched).after(self.period()).max(least);
+        let least = last_write.after(self.granted.session_timeout / MIN_PERIOD_DIVISOR);
+        let due = write.min(touched).unwrap_or(never).after(self.period()).max(least);
         let spared = self.owned_since.after(self.period());
         let may_wait = spared.after(self.outage() / 2) <= self.current.end();
         if may_wait { due.max(spared) } else { due }
+    }
+
+    /// When the last write was sent that has proven what was reported before it.
+    fn last_proof(&self) -> Option<Moment> {
+        match self.owners.any() {
+            true => self.followed_write,
+            false => self.last_write.map(|write| write.sent),
+        }
     }
 
     /// The time between two keep-alives, so that an owner's lease always lasts for

@@ -117,6 +117,41 @@ fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
     assert_eq!(epoch.end(), second(10 + 31));
 }
 
+/// The link from the leader stalls, so the report of what was answered leaves together with the answer
+/// to the write, and is lost with the follower.
+#[test]
+fn an_owners_lease_is_extended_only_by_a_write_that_follows_another() {
+    let (mut lease, epoch) = opened();
+    let ownership = lease.take(second(1)).unwrap();
+    lease.read_and_write(second(10), second(11));
+    let beside = lease.sending(second(14));
+    lease.write(second(13), second(15));
+    assert_eq!(epoch.end(), second(31), "the report may not have arrived");
+    lease.write_answered(beside, second(16));
+    assert_eq!(epoch.end(), second(31), "it may have overtaken the report");
+    let follows = lease.sending(second(17));
+    lease.write_answered(follows, second(18));
+    assert_eq!(epoch.end(), second(10 + 31));
+    drop(ownership);
+    lease.read_and_write(second(20), second(21));
+    lease.write(second(23), second(23));
+    assert_eq!(epoch.end(), second(20 + 31), "to take a lock, one is enough");
+}
+
+#[test]
+fn what_one_write_has_confirmed_is_forgotten_with_its_connection() {
+    let (mut lease, epoch) = opened();
+    let mut ownership = lease.take(second(1)).unwrap();
+    lease.read_and_write(second(10), second(11));
+    lease.write(second(13), second(13));
+    lease.disconnected(second(14));
+    lease.connected(granted(TIMEOUT, REPORT), None, second(15));
+    ownership.move_to(&Arc::clone(lease.current()));
+    lease.write(second(16), second(16));
+    assert!(!ownership.covers(second(16)), "that is another server's report");
+    assert_eq!(epoch.end(), second(31));
+}
+
 #[test]
 fn a_single_request_before_the_report_extends_no_lease() {
     let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
@@ -341,6 +376,7 @@ fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
     let (mut lease, _) = opened();
     lease.read_and_write(second(1), second(1));
     let _ownership = lease.take(second(1)).unwrap();
+    lease.write(second(5), second(6));
     assert!(lease.write(second(20), second(31)));
     let late = Arc::clone(lease.current());
     assert!(late.covers(second(31)) && !lease.admits_owners(second(31)));

@@ -9,13 +9,14 @@ use crossbeam_channel::bounded;
 
 use super::Core;
 use crate::client::{Acl, Blocking, CreateMode, Done, PipelinedClient, Stat, ZooKeeperClient, contain_call};
+use crate::engine::ParticipantId;
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::session::lease::Sending;
-use crate::session::registry::{Notification, ParticipantId};
+use crate::session::registry::Notification;
 
 /// What the answer to a call proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +110,7 @@ impl Core {
     /// Ends a participant's wait for the next event on a path. The watch is removed from the server
     /// if nobody else waits for it.
     pub(crate) fn remove_watch(&self, path: &ZNodePath, id: ParticipantId) {
-        self.registry.unwatch(path, id);
+        self.engine().unwatch(path, id);
         self.remove_unwanted_watch(path);
     }
 
@@ -117,7 +118,7 @@ impl Core {
     pub(crate) fn remove_unwanted_watch(&self, path: &ZNodePath) {
         // Participants register before their calls. So one that registers after this check sets its
         // watch after the removal.
-        let is_unwanted = || !self.registry.is_watched(path);
+        let is_unwanted = || !self.engine().is_watched(path);
         if let Err(message) = contain(|| self.client.remove_watches(path.as_str(), &is_unwanted)) {
             logging::error!("the ZooKeeper client panicked, so a watch on {path} is left: {message}");
         }

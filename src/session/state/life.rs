@@ -29,30 +29,42 @@ impl Core {
             let mut status = self.status.lock();
             // An answer from before a disconnect proves nothing about the time after it.
             let is_of_this_contact = status.lease.connection() == connection;
-            was_answered_by_leader(&result) && is_of_this_contact && status.proven()
+            result.is_ok() && is_of_this_contact && status.proven()
         };
         if recheck {
             self.notify_all_participants(Notification::Reconnected);
         }
-        proof.was_answered = was_answered_by_leader(&result);
+        proof.was_answered = result.is_ok();
         if proof.was_answered {
             self.look_if_due();
         }
-        if proof.was_answered { Ok(()) } else { result }
+        result
     }
 
-    /// A write that changes nothing, and where the lease asks for pairs of requests, a read before
-    /// it: unless the write alone proves enough, and something waits for that.
+    /// A write that changes nothing, and where the lease asks for pairs of requests, one before it:
+    /// unless the write alone proves enough, and something waits for that.
     fn touch_and_write(self: &Arc<Self>) -> ZkResult<()> {
-        let needs_pairs = self.status.lock().lease.needs_pairs();
+        let (needs_pairs, has_owners) = {
+            let lease = &self.status.lock().lease;
+            (lease.needs_pairs(), lease.has_owners())
+        };
         if needs_pairs && !self.needs_proof() {
-            self.read(|client| client.exists(KEEP_ALIVE_PATH, false))?;
+            match has_owners {
+                true => self.write_nothing()?,
+                false => drop(self.read(|client| client.exists(KEEP_ALIVE_PATH, false))?),
+            }
         }
+        self.write_nothing()
+    }
+
+    /// Makes a write that the leader refuses.
+    fn write_nothing(self: &Arc<Self>) -> ZkResult<()> {
         let write = |path| self.write(|client| client.set_data(path, &[], Some(i32::MAX)).map(drop));
-        match write(KEEP_ALIVE_PATH) {
+        let result = match write(KEEP_ALIVE_PATH) {
             Err(error) if error.is_answer() && !error.is_leaders_answer() => write(OTHER_KEEP_ALIVE_PATH),
             result => result,
-        }
+        };
+        if was_answered_by_leader(&result) { Ok(()) } else { result }
     }
 
     /// Begins a write beside the look of a request, if its session has waited for so long that the

@@ -23,9 +23,8 @@ use uuid::Uuid;
 use super::SessionState;
 use super::events::{Event, Events};
 use super::lease::{Admission, ConnectionNumber, Lease, LeaseEpoch};
-use super::listings::Listings;
 use super::process::Process;
-use super::registry::{Notification, Registry, ZNodeChange};
+use super::registry::{EngineGuard, Notification, Registry, ZNodeChange};
 use crate::client::{ClientEvent, Granted, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result, ZkError};
 use crate::lock_order::{
@@ -51,7 +50,6 @@ pub(crate) struct Core {
     process: Process,
     status: Mutex<STATUS, Status>,
     registry: Registry,
-    listings: Listings,
     /// Znodes that the log has mentioned, for messages that are logged once.
     mentioned: Mutex<MENTIONED, HashSet<ZNodePath>>,
     /// What could not be deleted before the session ended, for a session that follows.
@@ -86,7 +84,6 @@ impl Core {
             process: Process::current(),
             status: Mutex::new(status),
             registry: Registry::default(),
-            listings: Listings::default(),
             mentioned: Mutex::default(),
             orphans: Mutex::new(Orphans::Kept(Vec::new())),
             events: OnceLock::new(),
@@ -354,8 +351,9 @@ impl Core {
         &self.registry
     }
 
-    pub(crate) fn listings(&self) -> &Listings {
-        &self.listings
+    /// What the requests of this session decide by. Not to be held during a call.
+    pub(crate) fn engine(&self) -> EngineGuard<'_> {
+        self.registry.engine()
     }
 
     pub(crate) fn ended(&self) -> &Receiver<Infallible> {

@@ -6,9 +6,10 @@ use std::sync::{Arc, Weak};
 use crossbeam_channel::Sender;
 
 use super::Core;
+use crate::engine::ParticipantId;
 use crate::error::ZkResult;
 use crate::lock_order;
-use crate::session::registry::{Notification, Participant, ParticipantId};
+use crate::session::registry::{Notification, Participant};
 use crate::session::removal::{Removal, Target};
 
 /// The deletions that a session has left.

@@ -1,0 +1,85 @@
+//! [`Listings`]: one listing of a directory at a time, shared among those who wait for one.
+//!
+//! After a reconnect, all requests of a session in one queue must find their positions. Listing a
+//! long queue is the most expensive call, so they share it. A listing that was sent before a
+//! request asked may be outdated for it, so the request gets the next one. At most one is in
+//! progress, and one waits for it to end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ParticipantId;
+use crate::recipe::path::ZNodePath;
+
+/// The directories that are listed, or in which readers wait for that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Listings {
+    by_dir: BTreeMap<ZNodePath, Dir>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Dir {
+    progress: Progress,
+    /// Those who get the next listing.
+    readers: BTreeSet<ParticipantId>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Progress {
+    #[default]
+    Idle,
+    /// A listing is under way.
+    UnderWay,
+    /// A reader has asked for another one, which follows the one under way.
+    AskedAgain,
+}
+
+impl Listings {
+    pub(super) fn ask(&mut self, dir: &ZNodePath, reader: ParticipantId) -> Vec<ParticipantId> {
+        let entry = self.by_dir.entry(dir.clone()).or_default();
+        entry.readers.insert(reader);
+        if entry.progress == Progress::Idle {
+            return entry.begin();
+        }
+        entry.progress = Progress::AskedAgain;
+        Vec::new()
+    }
+
+    pub(super) fn share_next(&mut self, dir: &ZNodePath, reader: ParticipantId) {
+        self.by_dir.entry(dir.clone()).or_default().readers.insert(reader);
+    }
+
+    pub(super) fn forget(&mut self, dir: &ZNodePath, reader: ParticipantId) {
+        let Some(entry) = self.by_dir.get_mut(dir) else { return };
+        entry.readers.remove(&reader);
+        self.drop_if_done(dir);
+    }
+
+    pub(super) fn ended(&mut self, dir: &ZNodePath) -> Vec<ParticipantId> {
+        let Some(entry) = self.by_dir.get_mut(dir) else { return Vec::new() };
+        if entry.progress == Progress::AskedAgain && !entry.readers.is_empty() {
+            return entry.begin();
+        }
+        entry.progress = Progress::Idle;
+        self.drop_if_done(dir);
+        Vec::new()
+    }
+
+    fn drop_if_done(&mut self, dir: &ZNodePath) {
+        let is_done = |entry: &Dir| entry.progress == Progress::Idle && entry.readers.is_empty();
+        if self.by_dir.get(dir).is_some_and(is_done) {
+            self.by_dir.remove(dir);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn readers(&self, dir: &ZNodePath) -> usize {
+        self.by_dir.get(dir).map_or(0, |entry| entry.readers.len())
+    }
+}
+
+impl Dir {
+    fn begin(&mut self) -> Vec<ParticipantId> {
+        self.progress = Progress::UnderWay;
+        std::mem::take(&mut self.readers).into_iter().collect()
+    }
+}

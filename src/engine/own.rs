@@ -1,0 +1,122 @@
+//! [`OwnQueues`]: the znodes of a session's exclusive requests, until their deletion is confirmed.
+
+use std::collections::BTreeMap;
+
+use crate::recipe::counter::is_ordered;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::znode_name::generated_sequence;
+
+/// The queues by their directories.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct OwnQueues {
+    by_dir: BTreeMap<ZNodePath, Queue>,
+}
+
+type Queue = BTreeMap<Place, OwnZNode>;
+
+/// The place of a request's znode in the queue of its directory. A directory that is created anew
+/// repeats numbers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Place {
+    sequence: i32,
+    path: ZNodePath,
+}
+
+impl Place {
+    /// Returns `None` if the number defines no order.
+    fn of(path: &ZNodePath) -> Option<Place> {
+        let sequence = generated_sequence(path.name()).filter(|sequence| is_ordered(*sequence))?;
+        Some(Place { sequence, path: path.clone() })
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct OwnZNode {
+    /// Its request has owned the lock.
+    has_owned: bool,
+    state: Stay,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Stay {
+    #[default]
+    InQueue,
+    /// It is being deleted.
+    Leaving,
+    /// The server refuses to delete it for now.
+    Refused,
+}
+
+impl OwnQueues {
+    pub(super) fn add(&mut self, path: &ZNodePath) {
+        let (Some(place), Some(dir)) = (Place::of(path), path.parent()) else { return };
+        self.by_dir.entry(dir).or_default().insert(place, OwnZNode::default());
+    }
+
+    pub(super) fn owns(&mut self, path: &ZNodePath) {
+        if let Some(own) = self.get_mut(path) {
+            own.has_owned = true;
+        }
+    }
+
+    pub(super) fn leaves(&mut self, path: &ZNodePath) {
+        if let Some(own) = self.get_mut(path).filter(|own| own.state == Stay::InQueue) {
+            own.state = Stay::Leaving;
+        }
+    }
+
+    /// Returns whether that is news.
+    pub(super) fn refuse(&mut self, path: &ZNodePath) -> bool {
+        self.get_mut(path)
+            .is_some_and(|own| std::mem::replace(&mut own.state, Stay::Refused) != Stay::Refused)
+    }
+
+    /// Returns whether its request has owned the lock.
+    pub(super) fn remove(&mut self, path: &ZNodePath) -> bool {
+        let (Some(dir), Some(place)) = (path.dir(), Place::of(path)) else { return false };
+        let Some(queue) = self.by_dir.get_mut(dir) else { return false };
+        let own = queue.remove(&place);
+        if queue.is_empty() {
+            self.by_dir.remove(dir);
+        }
+        own.is_some_and(|own| own.has_owned)
+    }
+
+    pub(super) fn has_owned(&self, path: &ZNodePath) -> bool {
+        self.get(path).is_some_and(|own| own.has_owned)
+    }
+
+    pub(super) fn stays(&self, path: &ZNodePath) -> bool {
+        self.get(path).is_some_and(|own| own.state == Stay::InQueue)
+    }
+
+    pub(super) fn is_leaving(&self, path: &ZNodePath) -> bool {
+        self.get(path).is_some_and(|own| own.state == Stay::Leaving)
+    }
+
+    /// Whether the last znode of a directory is not being deleted.
+    pub(super) fn last_stays(&self, dir: &ZNodePath) -> bool {
+        let last = self.by_dir.get(dir).and_then(BTreeMap::last_key_value);
+        last.is_some_and(|(_, own)| own.state == Stay::InQueue)
+    }
+
+    /// The nearest znode before this one, unless it is being deleted.
+    pub(super) fn before(&self, path: &ZNodePath) -> Option<ZNodePath> {
+        let queue = self.by_dir.get(path.dir()?)?;
+        let (before, own) = queue.range(..Place::of(path)?).next_back()?;
+        (own.state == Stay::InQueue).then(|| before.path.clone())
+    }
+
+    pub(super) fn with_prefix(&self, dir: &ZNodePath, prefix: &str) -> Vec<ZNodePath> {
+        let queue = self.by_dir.get(dir).into_iter().flat_map(BTreeMap::keys);
+        queue.map(|place| &place.path).filter(|path| path.name().starts_with(prefix)).cloned().collect()
+    }
+
+    fn get(&self, path: &ZNodePath) -> Option<&OwnZNode> {
+        self.by_dir.get(path.dir()?)?.get(&Place::of(path)?)
+    }
+
+    fn get_mut(&mut self, path: &ZNodePath) -> Option<&mut OwnZNode> {
+        self.by_dir.get_mut(path.dir()?)?.get_mut(&Place::of(path)?)
+    }
+}

@@ -1,0 +1,41 @@
+//! [`Watchers`]: who is to be woken by the next event on a path.
+
+use std::collections::BTreeMap;
+
+use super::ParticipantId;
+use crate::recipe::path::ZNodePath;
+
+/// One watch on a path serves all who wait for it. They are woken in the order in which they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Watchers {
+    by_path: BTreeMap<ZNodePath, Vec<ParticipantId>>,
+}
+
+impl Watchers {
+    pub(super) fn add(&mut self, path: &ZNodePath, id: ParticipantId) {
+        let watching = self.by_path.entry(path.clone()).or_default();
+        if !watching.contains(&id) {
+            watching.push(id);
+        }
+    }
+
+    pub(super) fn remove(&mut self, path: &ZNodePath, id: ParticipantId) {
+        let Some(watching) = self.by_path.get_mut(path) else { return };
+        watching.retain(|other| *other != id);
+        if watching.is_empty() {
+            self.by_path.remove(path);
+        }
+    }
+
+    pub(super) fn any(&self, path: &ZNodePath) -> bool {
+        self.by_path.contains_key(path)
+    }
+
+    pub(super) fn take(&mut self, path: &ZNodePath) -> Vec<ParticipantId> {
+        self.by_path.remove(path).unwrap_or_default()
+    }
+
+    pub(super) fn paths(&self) -> usize {
+        self.by_path.len()
+    }
+}
