@@ -106,12 +106,12 @@ impl Rig {
     fn act(&mut self) {
         let client = self.random.index(self.clients.len());
         match self.random.below(100) {
-            0..34 if self.is_late && self.random.one_in(4) => {
+            0..34 if self.is_late && self.random.one_in(3) => {
                 if self.clients[client].stepped.hold_back() {
                     self.note(format!("client {client} holds an outcome back"));
                 }
             }
-            0..34 if self.is_late && self.random.one_in(4) => {
+            0..34 if self.is_late && self.random.one_in(6) => {
                 if self.clients[client].stepped.deliver_late() {
                     self.note(format!("client {client} passes on a late outcome"));
                 }
@@ -121,7 +121,7 @@ impl Rig {
                     self.note(format!("client {client} takes up a reply or an event"));
                 }
             }
-            34..37 if self.is_late => self.other_revokes(client),
+            34..37 if self.is_late => self.other_revokes(),
             34..64 => {
                 if let Some(kind) = self.clients[client].stepped.serve() {
                     self.note(format!("the server takes up a request of client {client}: {kind:?}"));
@@ -258,18 +258,21 @@ impl Rig {
         }
     }
 
-    /// Writes the second one and deletes it with the first, while the server takes up nothing of this
-    /// client but listings, and the client passes on what it has held back.
-    fn other_revokes(&mut self, client: usize) {
+    /// Writes the second one and deletes it with the first, while the server takes up nothing but listings,
+    /// and the clients pass on what they have held back.
+    fn other_revokes(&mut self) {
         let queue = self.queue();
         let Some(second) = queue.get(1).filter(|second| self.is_ours(second)) else { return };
-        self.note(format!("another revokes {second} while client {client} looks late"));
+        self.note(format!("another revokes {second} while looks are late"));
         self.zk.set_data(&format!("{DIR}/{second}"), b"unlock");
-        let stepped = Arc::clone(&self.clients[client].stepped);
-        while stepped.deliver() || stepped.serve_listing() {}
-        while stepped.deliver_late() {}
+        for Client { stepped, .. } in &self.clients {
+            while stepped.deliver() || stepped.serve_listing() {}
+            while stepped.deliver_late() {}
+        }
         self.other_deletes_backwards();
-        while stepped.deliver() {}
+        for Client { stepped, .. } in &self.clients {
+            while stepped.deliver() {}
+        }
     }
 
     fn other_deletes(&mut self, name: &str) {
