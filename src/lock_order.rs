@@ -49,8 +49,6 @@ ranks! {
     REQUEST,
     /// The state of a cohort lock. A request reports its events to it under its own mutex.
     COHORT,
-    /// The lease under which a request owns its lock.
-    OWNERSHIP,
     /// Whether a watch loop is running.
     WATCH_LOOP,
     /// The last value of a watch loop.

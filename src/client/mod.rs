@@ -96,7 +96,7 @@ pub enum ClientEvent {
 /// A server's grant to a session on one connection.
 ///
 /// The lease counts the shortest session timeout of all grants since the session's creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Granted {
     /// How long the server keeps the session without contact. Must not exceed the true value: that

@@ -4,6 +4,7 @@
 //! what has happened, and answers whom to wake and what to ask the server. The session holds it under
 //! one mutex, and does the rest.
 
+pub(crate) mod lease;
 mod listings;
 mod own;
 #[cfg(test)]

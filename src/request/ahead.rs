@@ -20,10 +20,11 @@ use std::sync::Arc;
 use super::steps::Next;
 use super::{Phase, Request, State};
 use crate::client::Call;
+use crate::engine::lease::ConnectionNumber;
 use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::Outlook;
-use crate::session::{ConnectionNumber, Listing, Task, WatchOutcome, ZNodeChange};
+use crate::session::{Listing, Task, WatchOutcome, ZNodeChange};
 use crate::time::Priority;
 
 /// See the [module](self).

@@ -104,13 +104,11 @@ impl Downgrade {
     /// # Errors
     /// `NotOwner`, when the lock was taken away meanwhile.
     pub(crate) fn complete(&self, fencing_token: i64, observer: Arc<dyn Observer>) -> Result<Arc<Request>> {
-        let held_under = self.owner.held_under.lock().clone();
-        let Some(ownership) = held_under.filter(|held| held.covers(self.owner.core.now())) else {
-            return Err(not_owner(&self.owners_znode));
-        };
         let phase = Phase::Owner { znode: self.znode.clone(), revocation_reported: false };
         let request = Request::in_phase(phase, Arc::clone(&self.owner.core), self.spec.clone(), observer);
-        *request.held_under.lock() = Some(ownership);
+        if !request.core.share(self.owner.id, request.id, &request.ownership) {
+            return Err(not_owner(&self.owners_znode));
+        }
         // The new znode is younger than those of waiters, which will own later and must have larger
         // tokens.
         let _ = request.fencing_token.set(fencing_token);

@@ -134,7 +134,7 @@ impl Request {
                 (Some(target), Some(znode.clone()))
             }
         };
-        *self.held_under.lock() = None;
+        self.core.release(self.id);
         // The deletion of the own znode uses up the watch on it.
         let watched = state.watched.iter().chain(state.ahead.second());
         let watched = watched.filter(|watched| Some(*watched) != znode.as_ref()).cloned().collect();

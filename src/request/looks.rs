@@ -7,6 +7,7 @@ use super::ahead::LearnedBy;
 use super::steps::Next;
 use super::{Event, Phase, Request, State};
 use crate::client::Call;
+use crate::engine::lease::{Admission, ConnectionNumber};
 use crate::error::{LockError, Operation, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::names::Names;
@@ -14,7 +15,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, count_ahead, find_duplicate};
 use crate::recipe::revocation;
 use crate::session::events::{self, Joined, LockAcquired};
-use crate::session::{Admission, ConnectionNumber, Listing, Task, WatchOutcome};
+use crate::session::{Listing, Task, WatchOutcome};
 
 /// About how long, and no longer, a lock must be held before its znode is looked at. This saves a
 /// short hold a round trip. A deletion by another client is noticed after this delay plus one server
@@ -132,18 +133,20 @@ impl Request {
 
     /// Takes the lock, which a listing on that connection has shown to be free.
     pub(super) fn acquire(self: &Arc<Self>, znode: &ZNodePath, connection: ConnectionNumber) -> Next {
-        let ownership = match self.core.admit(connection) {
-            Admission::Admitted(ownership) => ownership,
-            Admission::Unproven => return self.block(Request::await_lease),
-            // Contact was lost since: the listing may be older, and the znode gone.
-            Admission::Outdated => return Next::Again,
-        };
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Queued { .. }) {
             return Next::Park;
         }
+        match self.core.admit(self.id, &self.ownership, connection) {
+            Admission::Admitted => {}
+            Admission::Unproven => {
+                drop(state);
+                return self.block(Request::await_lease);
+            }
+            // Contact was lost since: the listing may be older, and the znode gone.
+            Admission::Outdated => return Next::Again,
+        }
         state.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
-        *self.held_under.lock() = Some(ownership);
         self.core.engine().owns(znode);
         self.observer.post(Event::Acquired);
         self.post_acquired(&mut state, znode);
@@ -301,7 +304,7 @@ impl Request {
     ) -> Next {
         match sight {
             WatchOutcome::Gone => self.lose_znode(),
-            _ if !self.renew(connection) => self.lose_lease(),
+            _ if !self.core.renew(self.id, connection) => self.lose_lease(),
             WatchOutcome::Watched { data, version, .. } if revocation::is_requested(&data, version) => {
                 self.report_revocation();
             }
@@ -321,25 +324,6 @@ impl Request {
         let znode = znode.clone();
         drop(state);
         logging::info!("somebody asks to release {znode}");
-    }
-
-    /// Moves an owner whose lease has not ended to the epoch of the connection on which its znode
-    /// was seen; `false` if the lease has ended.
-    fn renew(&self, connection: ConnectionNumber) -> bool {
-        let mut held_under = self.held_under.lock();
-        // Under the mutex: another thread may have seen the lease end before.
-        let now = self.core.now();
-        match &mut *held_under {
-            Some(held) if !held.covers(now) => false,
-            Some(held) => {
-                if let Some(epoch) = self.core.epoch_on(connection).filter(|epoch| epoch.covers(now)) {
-                    held.move_to(&epoch);
-                }
-                true
-            }
-            // Ended meanwhile.
-            None => true,
-        }
     }
 
     /// Looks at a znode and leaves a watch there.

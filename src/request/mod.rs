@@ -16,7 +16,7 @@
 //!    predecessor?
 //! 4. `looks.rs`: `watch` looks at that predecessor and leaves a watch there; the request parks. Or
 //!    `acquire` makes it the owner, under a lease of the session that admits owners
-//!    (`session/lease.rs`): `Event::Acquired`.
+//!    (`engine/lease.rs`): `Event::Acquired`.
 //! 5. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
 //!
 //! From a watch event to the next owner:
@@ -78,10 +78,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::client::{Acl, Call, CreateMode};
 use crate::engine::ParticipantId;
 use crate::error::{LockError, LossReason, Operation, Result};
-use crate::lock_order::{
-    Mutex,
-    rank::{OWNERSHIP, REQUEST},
-};
+use crate::lock_order::{Mutex, rank::REQUEST};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -117,9 +114,7 @@ pub(crate) struct Request {
     spec: RequestSpec,
     observer: Arc<dyn Observer>,
     state: Mutex<REQUEST, State>,
-    /// The lease under which the lock is held. Separate from the state, as owners ask for it before
-    /// every action.
-    held_under: Mutex<OWNERSHIP, Option<Ownership>>,
+    ownership: Ownership,
     fencing_token: OnceLock<i64>,
 }
 
@@ -235,7 +230,7 @@ impl Request {
                 unreadable: 0,
                 awaited: None,
             }),
-            held_under: Mutex::new(None),
+            ownership: Ownership::default(),
             fencing_token: OnceLock::new(),
         })
     }
@@ -259,17 +254,15 @@ impl Request {
 
     /// As [`is_owner`](Request::is_owner), for callers that have checked the process.
     pub(crate) fn holds_lease(&self) -> bool {
-        let held_under = self.held_under.lock();
-        held_under.as_ref().is_some_and(|held| held.covers(self.core.now()))
+        self.ownership.covers(self.core.now())
     }
 
     /// For how long this request owns the lock if nothing more is proven.
     pub(crate) fn lease_remaining(&self) -> Duration {
-        if !self.core.process().is_current() {
-            return Duration::ZERO;
+        match self.core.process().is_current() {
+            true => self.ownership.remaining(self.core.now()),
+            false => Duration::ZERO,
         }
-        let held_under = self.held_under.lock();
-        held_under.as_ref().map_or(Duration::ZERO, |held| held.remaining(self.core.now()))
     }
 
     /// The id of the transaction that created the znode; read from the server once.
@@ -426,8 +419,7 @@ impl Request {
 
     /// Whether this request owned the lock until its lease ended, and no thread has noticed yet.
     fn has_outlived_its_lease(&self) -> bool {
-        let held_under = self.held_under.lock();
-        held_under.as_ref().is_some_and(|held| !held.covers(self.core.now()))
+        self.ownership.has_outlasted(self.core.now())
     }
 
     fn log_suspension(&self) {

@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use super::{Phase, Request, RequestSpec};
 use crate::client::{Ask, Call, CreateMode, Enqueued, Stat};
+use crate::engine::lease::ConnectionNumber;
 use crate::error::{LockError, Operation, ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::find_own;
-use crate::session::{ConnectionNumber, Core, Listing, Runner, Target, Task};
+use crate::session::{Core, Listing, Runner, Target, Task};
 use crate::time::Priority;
 
 /// The least delay before a failed look is repeated, whatever the retry policy.

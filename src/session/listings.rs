@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::lease::ConnectionNumber;
 use super::registry::Participant;
 use super::state::Core;
 use crate::client::Call;
 use crate::engine::ParticipantId;
+use crate::engine::lease::ConnectionNumber;
 use crate::error::ZkResult;
 use crate::recipe::access::Access;
 use crate::recipe::names::Names;

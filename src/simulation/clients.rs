@@ -11,6 +11,7 @@ use super::link::{Heard, Link, Pings};
 use super::locks::new_lock;
 use super::network::Wire;
 use super::profile::session_timeout;
+use super::random::Random;
 use super::runtime::SimulatedRuntime;
 use super::scheduler::DIRS;
 use super::wire::SimulatedConnection;
@@ -132,6 +133,9 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         deposed: false,
         slow_until: Moment::from_nanos(0),
         searches_until: Moment::from_nanos(0),
+        cut_off_until: Moment::from_nanos(0),
+        stall: None,
+        kept_alive: Moment::from_nanos(0),
         over: false,
         // One that reports its pings sends each of them. On the wire they are messages.
         pings: !reports_pings && !world.profile.on_wire && state.random.one_in(2),
@@ -139,8 +143,9 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         heard: Heard::new(
             world.now(),
             timeout,
-            state.random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
-            state.random.one_in(2),
+            draw_tick(world, &mut state.random, timeout),
+            // Their servers do not die after a stall.
+            state.random.one_in(if world.profile.faults.stalls { 8 } else { 2 }),
         ),
     };
     let client = ClientState {
@@ -174,6 +179,14 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     client.simulated.grant(client.granted());
     state.clients.push(client);
     NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping }
+}
+
+/// With a short tick, a stall of a few ticks lasts for longer than a keep-alive period.
+fn draw_tick(world: &World, random: &mut Random, timeout: Duration) -> Duration {
+    match world.profile.faults.stalls {
+        true => random.of(&[timeout / 4, timeout / 10, timeout / 10, timeout / 10]),
+        false => random.of(&[timeout / 2, timeout / 2, timeout / 4, timeout / 10]),
+    }
 }
 
 impl World {

@@ -215,6 +215,7 @@ impl User {
         };
         check();
         faults::perhaps_change_leader_of_owner(&self.world, self.client, &guard.grant().request);
+        faults::perhaps_hold_through_stalls(&self.world, &guard.grant().request);
         let way = self.world.state().random.below(7);
         if !self.world.in_trouble() || way < 3 {
             pause(Pause::Turn);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::baton::{Wait, pause as pause_thread};
+use super::holds::Hold;
 use super::link::Fate;
 use super::scheduler::{ALL_DIRS, DIRS, LEASES};
 use super::world::{State, World, short};
@@ -19,6 +20,7 @@ enum Fault {
     EndPartition,
     Depose,
     ChangeLeader,
+    Stall,
     Pause,
     ClockJump,
     DeleteRequest,
@@ -52,8 +54,15 @@ pub(super) fn inject(world: &Arc<World>) {
     if faults.deposed || faults.regrants {
         possible.extend([Fault::Disconnect, Fault::Reconnect]);
     }
-    if faults.regrants {
+    if faults.regrants && !world.profile.raises {
         possible.extend([Fault::EndPartition, Fault::ChangeLeader, Fault::ChangeLeader]);
+    }
+    if world.profile.raises {
+        // The leader changes when somebody owns.
+        possible.extend([Fault::EndPartition, Fault::Reconnect, Fault::Reconnect, Fault::Reconnect]);
+    }
+    if faults.stalls {
+        possible.extend([Fault::Stall, Fault::EndPartition, Fault::Reconnect]);
     }
     if faults.partitions {
         possible.extend([Fault::Partition, Fault::EndPartition, Fault::Reconnect]);
@@ -103,6 +112,7 @@ pub(super) fn inject(world: &Arc<World>) {
         Fault::EndPartition => end_partition(world, client),
         Fault::Depose => depose(world, client),
         Fault::ChangeLeader => change_leader_at_any_time(world),
+        Fault::Stall => stall(world, client),
         Fault::Pause => pause(world, client),
         Fault::ClockJump => jump_clock(world),
         Fault::DeleteRequest => delete_request(world),
@@ -130,9 +140,11 @@ pub(super) fn disconnect(world: &World, number: usize) {
     let simulated = {
         let mut state = world.state();
         let link = &state.clients[number].link;
-        if !link.connected || link.over {
+        if !link.connected || link.over || world.in_trouble() && link.stays_cut_off(world.now()) {
             return;
         }
+        state.end_stall(number);
+        let link = &state.clients[number].link;
         // What a partition has cut earlier stays cut.
         if !link.partitioned {
             state.cut_stream(number);
@@ -193,7 +205,7 @@ pub(super) fn reconnect(world: &World, number: usize) {
             let client = &state.clients[number];
             let (former, created) = (client.session_timeout, client.created_timeout);
             if regrants {
-                draw_grant(&mut state, number, created);
+                draw_grant(&mut state, number, created, world.profile.raises);
             }
             state.report_connection(number, former, now);
         }
@@ -243,10 +255,13 @@ fn fire_watches(world: &World, number: usize) {
 
 /// Draws the session timeout, of at least two ticks, that a server grants to a client which asks for
 /// this one. The servers differ in their bounds.
-pub(super) fn draw_grant(state: &mut State, number: usize, asked: Duration) {
+pub(super) fn draw_grant(state: &mut State, number: usize, asked: Duration, raises: bool) {
     let shortest = 2 * state.clients[number].link.heard.tick;
     // Most often more: only then does a change of the leader shorten anything.
-    let granted = state.random.of(&[asked, asked / 2, asked / 4, 2 * asked, 2 * asked, 2 * asked]);
+    let granted = match raises && !state.random.one_in(4) {
+        true => 2 * asked,
+        false => state.random.of(&[asked, asked / 2, asked / 4, 2 * asked, 2 * asked, 2 * asked]),
+    };
     // A server grants milliseconds.
     let granted = Duration::from_millis(granted.max(shortest).as_millis() as u64);
     state.clients[number].session_timeout = granted;
@@ -258,6 +273,10 @@ pub(super) fn change_leader_at_any_time(world: &World) {
     let cut_off = {
         let mut state = world.state();
         let cut_off = !state.random.one_in(4);
+        // A change would give those that are to stay cut off more time.
+        if state.clients.iter().any(|client| client.link.stays_cut_off(world.now())) {
+            return;
+        }
         (0..state.clients.len())
             .filter(|client| cut_off && state.clients[*client].has_a_raised_timeout())
             .collect()
@@ -271,15 +290,107 @@ pub(super) fn perhaps_change_leader_of_owner(world: &Arc<World>, client: usize, 
     let strikes = {
         let mut state = world.state();
         // A change gives those that are cut off already more time.
-        let is_cut_off = state.clients[client].link.partitioned;
+        let is_cut_off = state.clients[client].link.partitioned
+            || state.clients.iter().any(|client| client.link.stays_cut_off(world.now()));
         let is_possible = world.in_trouble() && world.profile.faults.regrants && !is_cut_off;
         is_possible && state.clients[client].has_a_raised_timeout() && !state.random.one_in(4)
     };
     if strikes {
         change_leader(world, vec![client]);
-        let (world, owner) = (Arc::clone(world), Arc::clone(owner));
-        pause_thread(Wait::Until(Box::new(move || !owner.is_owner() || !world.in_trouble())));
+        stay_cut_off(world, client);
+        hold_while_owning(world, owner);
     }
+}
+
+/// The client stays cut off until its lease and its session have ended.
+fn stay_cut_off(world: &World, client: usize) {
+    let mut state = world.state();
+    let client = &mut state.clients[client];
+    client.link.cut_off_until = world.now().after(client.session_timeout.max(client.created_timeout));
+}
+
+fn hold_while_owning(world: &Arc<World>, owner: &Arc<Request>) {
+    let (world, owner) = (Arc::clone(world), Arc::clone(owner));
+    pause_thread(Wait::Until(Box::new(move || !owner.is_owner() || !world.in_trouble())));
+}
+
+/// Where links stall, an owner often holds its lock for as long as it may, and a stall comes.
+pub(super) fn perhaps_hold_through_stalls(world: &Arc<World>, owner: &Arc<Request>) {
+    let is_possible = world.in_trouble() && world.profile.faults.stalls && !world.profile.on_wire;
+    if is_possible && !world.state().random.one_in(4) {
+        hold_while_owning(world, owner);
+    }
+}
+
+/// A stall does the most harm if it begins after the second request of a keep-alive, before the marks of
+/// both are reported.
+pub(super) fn perhaps_stall_after_keep_alive(world: &World, client: usize) {
+    let is_second = {
+        let now = world.now();
+        let link = &mut world.state().clients[client].link;
+        let before = std::mem::replace(&mut link.kept_alive, now);
+        now <= before.after(link.heard.tick / 4)
+    };
+    let is_possible = is_second && world.in_trouble() && world.profile.faults.stalls;
+    if is_possible && !world.state().random.one_in(3) && owns(world, client) {
+        stall(world, client);
+    }
+}
+
+/// The link between the leader and a client's server stalls, for one to four ticks.
+fn stall(world: &World, number: usize) {
+    let length = {
+        let mut state = world.state();
+        let link = &state.clients[number].link;
+        let is_served = link.connected && !link.partitioned && !link.deposed && !link.over;
+        if !is_served || link.stall.is_some() {
+            return;
+        }
+        let tick = link.heard.tick;
+        let length = tick + Duration::from_nanos(state.random.below(3 * tick.as_nanos() as u64));
+        let now = world.now();
+        state.begin_stall(number, now.after(length), now);
+        length
+    };
+    world.note(format!("the leader's link to the server of client {number} stalls for {length:?}"));
+}
+
+/// The stall ends. Often the answers that have waited arrive as the server crashes, with all its
+/// reports of that time. That is done to owners only: a lock that is *taken* by a write that has
+/// waited out such a stall is a limit that docs/guarantees.md names, and so is any such stall behind
+/// an observer master.
+pub(super) fn end_stall(world: &World, number: usize) {
+    let crashes = {
+        let mut state = world.state();
+        let link = &state.clients[number].link;
+        if link.stall.is_none() {
+            return;
+        }
+        let may_crash = !link.heard.observer && !link.over && world.in_trouble();
+        may_crash && !state.random.one_in(4)
+    };
+    if crashes && owns(world, number) {
+        world.state().die_after_stall(number);
+        world.note(format!("the stall ends, and the server of client {number} crashes"));
+        world.state().clients[number].link.partitioned = true;
+        return stay_cut_off(world, number);
+    }
+    world.state().end_stall(number);
+    world.note(format!("the link to the server of client {number} stalls no more"));
+}
+
+/// Whether a client owns a lock.
+fn owns(world: &World, client: usize) -> bool {
+    let (holds, locks) = {
+        let state = world.state();
+        let core = state.clients[client].core.as_ptr();
+        let is_its_own = |hold: &&Hold| Arc::as_ptr(hold.request.core()) == core;
+        let holds: Vec<Hold> = state.holds.values().filter(is_its_own).cloned().collect();
+        let locks = state.locks.iter().filter(|record| record.client == client);
+        let locks: Vec<_> = locks.filter_map(|record| record.weak.upgrade()).collect();
+        (holds, locks)
+    };
+    holds.iter().any(Hold::is_owner) || locks.iter().any(|lock| lock.is_owner())
 }
 
 /// The leader changes as these clients are cut off. Every server ends its other connections.
@@ -325,6 +436,7 @@ fn cut_off(world: &World, number: usize, server_dies: bool) {
         if !link.connected || link.partitioned || link.over {
             return;
         }
+        state.end_stall(number);
         state.cut_stream(number);
         state.silence(number, server_dies, world.now());
         state.clients[number].link.partitioned = true;
@@ -341,6 +453,7 @@ fn depose(world: &World, number: usize) {
         if !link.connected || link.partitioned || link.deposed || link.over {
             return;
         }
+        state.end_stall(number);
         state.cut_stream(number);
         let server_dies = state.random.one_in(2);
         state.silence(number, server_dies, world.now());
@@ -358,7 +471,8 @@ pub(super) fn end_partition(world: &World, number: usize) {
     let simulated = {
         let mut state = world.state();
         let client = &mut state.clients[number];
-        if !client.link.partitioned || client.link.over {
+        let stays = world.in_trouble() && client.link.stays_cut_off(world.now());
+        if !client.link.partitioned || client.link.over || stays {
             return;
         }
         client.link.partitioned = false;

@@ -358,6 +358,7 @@ impl User {
         self.check_guards(guards);
         if let Some(guard) = guards.first() {
             faults::perhaps_change_leader_of_owner(&self.world, self.client, &guard.request());
+            faults::perhaps_hold_through_stalls(&self.world, &guard.request());
         }
         let uses_register = self.world.state().random.one_in(2);
         if let Some(guard) = guards.first().filter(|_| uses_register && self.world.in_trouble()) {

@@ -20,6 +20,12 @@ pub(super) struct Link {
     /// The server is a deposed leader that does not know it. It takes up sessions and answers
     /// reads, and the ensemble learns nothing of that.
     pub(super) deposed: bool,
+    /// While faults occur, no partition ends before that moment.
+    pub(super) cut_off_until: Moment,
+    /// The link between the client's server and the leader stalls.
+    pub(super) stall: Option<Stall>,
+    /// When a request of a keep-alive was last answered.
+    pub(super) kept_alive: Moment,
     /// While faults occur, the client library looks for a server until then.
     pub(super) searches_until: Moment,
     /// Replies are slow until then.
@@ -31,6 +37,26 @@ pub(super) struct Link {
     /// The pings of a client library that reports them.
     pub(super) reported_pings: Option<Pings>,
     pub(super) heard: Heard,
+}
+
+/// A stall of the link from the leader to the client's server. The leader's pings are late, so that
+/// server reports nothing, and so are commits: writes take effect, and are not answered. Neither is
+/// what the client has sent after a write. Anything before is, and may be state of before the stall
+/// on a real server; here it never lags behind.
+#[derive(Debug)]
+pub(super) struct Stall {
+    since: Moment,
+    pub(super) until: Moment,
+    /// Whether the client library pinged all the time.
+    was_always_active: bool,
+    /// The first message that waits.
+    waiting_from: Option<u64>,
+}
+
+impl Stall {
+    fn holds_back(&self, arrival: &Arrival) -> bool {
+        arrival.fate == Fate::OnItsWay && self.waiting_from.is_some_and(|first| first <= arrival.stamp)
+    }
 }
 
 /// The pings of one connection, of which one at a time is under way.
@@ -72,7 +98,7 @@ pub(super) struct Heard {
     /// The servers' tick time.
     pub(super) tick: Duration,
     /// The client's server is an observer, which reports to a follower.
-    observer: bool,
+    pub(super) observer: bool,
 }
 
 impl Heard {
@@ -116,22 +142,32 @@ impl Heard {
     }
 
     /// A request marks the session as active, unless the mark is lost in a race.
-    pub(super) fn record_activity(&mut self, now: Moment, granted: Duration, races: bool) {
+    ///
+    /// Behind an observer, that may be the race at the observer, or that at the follower to which it
+    /// reports. There one mark stands for all requests of one report. It is lost here only if a single
+    /// request made it, and not together with that of the request before or after: that two marks of one
+    /// pair are lost behind an observer master is a limit that docs/guarantees.md names.
+    pub(super) fn record_activity(&mut self, now: Moment, races: bool) {
         self.last_mark_lost = races && !self.last_mark_lost;
-        if self.last_mark_lost {
-            return;
+        if !self.last_mark_lost {
+            self.active.push_back(now);
         }
-        self.record_news(now, granted);
-        self.active.push_back(now);
-        while self.active.get(1).is_some_and(|next| next.after(self.max_report_age()) <= now) {
+    }
+
+    /// The leader is to receive news of all activity, unless a report of it is lost.
+    fn report(&mut self, granted: Duration) {
+        let Some(newest) = self.active.back().copied().filter(|newest| *newest >= self.last) else { return };
+        self.record_news(newest, granted);
+        while self.active.get(1).is_some_and(|next| next.after(self.max_report_age()) <= newest) {
             self.active.pop_front();
         }
     }
 
-    /// The client's server crashes. It made its last report this long ago.
+    /// The client's server crashes. It made its last report this long before that moment.
     fn lose_a_report(&mut self, made_before: Duration, now: Moment, was_always_active: bool) {
         let report = now.before(made_before);
-        let reported = self.active.iter().copied().filter(|active| *active <= report).max();
+        self.active.retain(|active| *active <= report);
+        let reported = self.active.back().copied();
         let always = was_always_active.then_some(report);
         self.last = [reported, always].into_iter().flatten().fold(self.connected, Moment::max);
     }
@@ -152,9 +188,18 @@ pub(super) enum Fate {
 }
 
 impl Link {
-    /// Whether messages from the ensemble are delivered.
-    fn delivers(&self) -> bool {
-        !self.partitioned && !self.deposed
+    /// Whether a message from the ensemble is delivered.
+    fn delivers(&self, arrival: &Arrival) -> bool {
+        !self.partitioned && !self.deposed && !self.holds_back(arrival)
+    }
+
+    fn holds_back(&self, arrival: &Arrival) -> bool {
+        self.stall.as_ref().is_some_and(|stall| stall.holds_back(arrival))
+    }
+
+    /// Whether a fault keeps the client cut off.
+    pub(super) fn stays_cut_off(&self, now: Moment) -> bool {
+        self.partitioned && now < self.cut_off_until
     }
 }
 
@@ -205,11 +250,11 @@ impl State {
 
     /// Another leader starts the time of every session anew, with the timeout of its creation.
     pub(super) fn change_leader(&mut self, now: Moment) {
-        for client in 0..self.clients.len() {
-            self.draw_grace(client);
-            let client = &mut self.clients[client];
+        for number in 0..self.clients.len() {
+            let client = &mut self.clients[number];
             client.link.heard.record_connection(now, client.created_timeout);
             client.link.heard.late = None;
+            self.draw_grace(number);
         }
     }
 
@@ -228,7 +273,7 @@ impl State {
     }
 
     pub(super) fn draw_grace(&mut self, client: usize) {
-        let slack = self.clients[client].session_timeout.as_nanos() as u64 / 2;
+        let slack = self.clients[client].link.heard.counts.as_nanos() as u64 / 2;
         let grace = if self.random.one_in(2) { 0 } else { self.random.below(slack) };
         self.clients[client].link.heard.grace = Duration::from_nanos(grace);
     }
@@ -245,6 +290,45 @@ impl State {
         }
         if server_dies && client.link.connected && !client.link.partitioned && !client.link.deposed {
             heard.lose_a_report(made_before, now, is_always_active);
+        }
+    }
+
+    /// The link between the leader and the client's server stalls until that moment.
+    pub(super) fn begin_stall(&mut self, client: usize, until: Moment, now: Moment) {
+        self.silence(client, false, now);
+        let client = &mut self.clients[client];
+        let was_always_active = client.is_in_contact(now);
+        client.link.stall = Some(Stall { since: now, until, was_always_active, waiting_from: None });
+    }
+
+    /// The stall has ended. The server reports, and sends what has waited.
+    pub(super) fn end_stall(&mut self, client: usize) {
+        let client = &mut self.clients[client];
+        if client.link.stall.take().is_some() {
+            client.link.heard.report(client.session_timeout);
+        }
+    }
+
+    /// As the stall ends, what has waited arrives at the client, and the server crashes before it
+    /// reports anything.
+    pub(super) fn die_after_stall(&mut self, client: usize) {
+        self.draw_grace(client);
+        let made_before = self.draw_report_age(client);
+        let client = &mut self.clients[client];
+        let Some(stall) = client.link.stall.take() else { return };
+        client.link.heard.lose_a_report(made_before, stall.since, stall.was_always_active);
+        let events = client.events.iter_mut().map(|(arrival, _)| arrival);
+        for arrival in events.chain(client.replies.values_mut()) {
+            if arrival.fate == Fate::OnItsWay {
+                arrival.fate = Fate::Arrived;
+            }
+        }
+    }
+
+    /// A write has taken effect; its reply is this message.
+    pub(super) fn perhaps_hold_back(&mut self, client: usize, reply: Arrival) {
+        if let Some(stall) = &mut self.clients[client].link.stall {
+            stall.waiting_from.get_or_insert(reply.stamp);
         }
     }
 
@@ -277,7 +361,10 @@ impl State {
 impl ClientState {
     /// A server has received a request.
     pub(super) fn record_activity(&mut self, now: Moment, races: bool) {
-        self.link.heard.record_activity(now, self.session_timeout, races);
+        self.link.heard.record_activity(now, races);
+        if self.link.stall.is_none() {
+            self.link.heard.report(self.session_timeout);
+        }
     }
 
     /// The client learns of a grant.
@@ -299,6 +386,15 @@ impl ClientState {
         Granted::new(self.session_timeout).with_tick(self.link.heard.tick)
     }
 
+    /// The ensemble has ended the session during a stall: what waits for the end of that is lost.
+    pub(super) fn lose_what_waits(&mut self) {
+        let Some(stall) = self.link.stall.take() else { return };
+        self.events.retain(|(arrival, _)| !stall.holds_back(arrival));
+        for reply in self.replies.values_mut().filter(|reply| stall.holds_back(reply)) {
+            reply.fate = Fate::Lost;
+        }
+    }
+
     /// Drops the messages that have not arrived.
     pub(super) fn lose_the_rest(&mut self) {
         self.events.retain(|(arrival, _)| arrival.fate == Fate::Arrived);
@@ -313,7 +409,7 @@ impl ClientState {
     fn is_in_contact(&self, now: Moment) -> bool {
         let link = &self.link;
         let is_served = link.connected && !link.partitioned && !link.deposed && !link.over;
-        link.pings && is_served && self.paused_until <= now
+        link.pings && is_served && link.stall.is_none() && self.paused_until <= now
     }
 
     /// The client library has a new connection, or none.
@@ -361,7 +457,10 @@ impl ClientState {
             Wait::Send => through || !self.link.connected || self.link.over,
             Wait::Reply(number) => {
                 let arrives = through && self.link.slow_until <= now;
-                arrives || self.replies.get(number).is_none_or(|reply| reply.fate != Fate::OnItsWay)
+                self.replies.get(number).is_none_or(|reply| match reply.fate {
+                    Fate::OnItsWay => arrives && !self.link.holds_back(reply),
+                    Fate::Arrived | Fate::Lost => true,
+                })
             }
             Wait::Loss(connection) => {
                 !self.link.connected || self.link.over || self.link.connection != *connection
@@ -376,7 +475,7 @@ impl ClientState {
             && self
                 .events
                 .front()
-                .is_some_and(|(arrival, _)| self.link.delivers() || arrival.fate == Fate::Arrived)
+                .is_some_and(|(arrival, _)| self.link.delivers(arrival) || arrival.fate == Fate::Arrived)
     }
 
     /// Delivers what a partition held back.

@@ -25,8 +25,8 @@
 //!
 //! # Limitations
 //! Threads switch only at the points named above, not between two instructions, so data races are
-//! not found. Without the network of bytes there is one server, which never lags behind. Clocks do
-//! not drift. The first sessions are opened without faults. Locks with a listener are not used on
+//! not found. Without the network of bytes there is one server, which never lags behind. With it, no
+//! link between servers stalls: only the leader does. Clocks do not drift. The first sessions are opened without faults. Locks with a listener are not used on
 //! sessions that are replaced.
 
 #![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]

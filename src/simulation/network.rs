@@ -71,19 +71,22 @@ impl Wire {
             pause(Wait::Loss(connection));
             return self.lose(what, path, ZkError::ConnectionLoss);
         }
-        let result = if self.is_denied(what) { Err(ZkError::NoAuth) } else { effect(&self.simulated) };
+        let result = if self.is_denied(what, path) { Err(ZkError::NoAuth) } else { effect(&self.simulated) };
         let line = format!("{what} {} -> {}", short(path), outcome(&result));
         if path == KEEP_ALIVE_PATH {
             self.world.note_routine(line)
         } else {
             self.world.note(line)
         }
-        let number = self.send_reply();
+        let number = self.send_reply(what);
         pause(Wait::Reply(number));
         if let Err(error) = self.receive(number) {
             return self.lose(what, path, error);
         }
         self.perhaps_lose_the_server(path);
+        if path == KEEP_ALIVE_PATH {
+            faults::perhaps_stall_after_keep_alive(&self.world, self.client);
+        }
         self.perhaps_panic(what, path);
         self.perhaps_take_a_while(what);
         if self.fails_by_itself() {
@@ -126,10 +129,9 @@ impl Wire {
 
     /// The connection of a write that its server cannot commit.
     fn connection_without_a_quorum(&self, what: &str) -> Option<u64> {
-        let is_write = matches!(what, "create" | "delete" | "write" | "transact");
         let state = self.world.state();
         let link = &state.clients[self.client].link;
-        (is_write && link.deposed).then_some(link.connection)
+        (is_write(what) && link.deposed).then_some(link.connection)
     }
 
     fn fails_by_itself(&self) -> bool {
@@ -159,10 +161,13 @@ impl Wire {
         }
     }
 
-    /// Whether the server currently refuses this call.
-    fn is_denied(&self, what: &str) -> bool {
+    /// Whether the server currently refuses this call. It says of a znode that does not exist that it
+    /// does not.
+    fn is_denied(&self, what: &str, path: &str) -> bool {
         let needs_permission = matches!(what, "delete" | "list" | "watch" | "read" | "exists");
-        needs_permission && self.world.now() < self.world.state().clients[self.client].denied_until
+        needs_permission
+            && self.world.zookeeper.exists(path)
+            && self.world.now() < self.world.state().clients[self.client].denied_until
     }
 
     /// A long listing occupies the worker that receives it.
@@ -175,7 +180,7 @@ impl Wire {
     }
 
     /// Records that the server has seen the session, and sends its reply.
-    fn send_reply(&self) -> u64 {
+    fn send_reply(&self, what: &str) -> u64 {
         let now = self.world.now();
         let mut state = self.world.state();
         if !state.clients[self.client].link.deposed {
@@ -190,6 +195,9 @@ impl Wire {
             link.slow_until = link.slow_until.max(now.after(delay));
         }
         let arrival = state.send_off(Fate::OnItsWay);
+        if is_write(what) {
+            state.perhaps_hold_back(self.client, arrival);
+        }
         state.clients[self.client].replies.insert(arrival.stamp, arrival);
         arrival.stamp
     }
@@ -325,6 +333,11 @@ impl World {
             self.record_deletion_by_another(path, owner);
         }
     }
+}
+
+/// Whether a call passes through the leader.
+fn is_write(what: &str) -> bool {
+    matches!(what, "create" | "delete" | "write" | "transact")
 }
 
 fn outcome(result: &ZkResult<Reply>) -> String {

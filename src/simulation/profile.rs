@@ -49,6 +49,8 @@ pub(super) struct Profile {
     pub(super) denies_at_once: bool,
     /// Whether jobs run once, and owners commit. The network of bytes has no transactions.
     pub(super) transacts: bool,
+    /// Whether servers mostly grant more than at the creation, from the beginning on.
+    pub(super) raises: bool,
     pub(super) mostly_jobs: bool,
 }
 
@@ -65,6 +67,8 @@ pub(super) struct Faults {
     pub(super) deaths: bool,
     /// Servers that grant another session timeout at a reconnect.
     pub(super) regrants: bool,
+    /// Links between a server and the leader that stall, and servers that crash as the stall ends.
+    pub(super) stalls: bool,
     /// Leaders that are deposed and do not know it.
     pub(super) deposed: bool,
     /// Calls in which the client panics.
@@ -102,6 +106,7 @@ impl Profile {
             slow_replies: !calm && random.one_in(4),
             deaths: !calm && random.one_in(3),
             regrants: !calm && random.one_in(3),
+            stalls: !calm && random.one_in(6),
             deposed: !calm && random.one_in(3),
             panicking_calls: !calm && random.one_in(4),
             denials: !calm && random.one_in(4),
@@ -145,13 +150,14 @@ impl Profile {
             denies_at_once: false,
             transacts: false,
             mostly_jobs: false,
+            raises: faults.regrants && random.one_in(2),
         };
         if profile.first_sequence == i32::MAX - 2 {
             let ends = [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes, SequenceEnd::Mixes];
             profile.sequence_end = random.of(&ends);
         }
         profile.unreadable = !profile.shares && random.one_in(4);
-        profile.blocks = profile.shares || random.one_in(2);
+        profile.blocks = profile.shares || profile.raises || faults.stalls || random.one_in(2);
         profile.replaces = profile.blocks && random.one_in(2);
         profile.cohorts = profile.blocks && !random.one_in(3);
         if profile.blocks && random.one_in(3) {
@@ -181,7 +187,30 @@ impl Profile {
             profile.faults.failing_calls = !calm;
             profile.locks_per_client = 0;
         }
+        if !profile.on_wire && (profile.raises || faults.stalls) {
+            profile.favor_owners();
+        }
         profile
+    }
+
+    /// Somebody owns for long. Time passes while nothing else happens, and little does.
+    fn favor_owners(&mut self) {
+        self.steps = 800;
+        let often = 100;
+        self.weights = Weights {
+            thread: often,
+            network: often,
+            job: often,
+            event: often,
+            timer: often,
+            time: 1,
+            user: 3,
+            fault: 1,
+            ..self.weights
+        };
+        // They would end most leases before.
+        (self.faults.deaths, self.faults.slow_replies) = (false, false);
+        (self.faults.deposed, self.faults.pauses) = (false, false);
     }
 
     pub(super) fn is_calm(&self) -> bool {
@@ -209,6 +238,7 @@ impl Faults {
             slow_replies: false,
             deaths: false,
             regrants: false,
+            stalls: false,
             deposed: false,
             panicking_calls: false,
             ..self
@@ -224,6 +254,7 @@ impl Faults {
             || self.slow_replies
             || self.deaths
             || self.regrants
+            || self.stalls
             || self.deposed
             || self.panicking_calls
             || self.denials

@@ -71,6 +71,7 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
             state.clients[number].calls_to_panic = 0;
             state.clients[number].denied_until = world.now();
         }
+        faults::end_stall(world, number);
         let cut = {
             let mut state = world.state();
             let chosen = state.random.one_in(2);
@@ -90,6 +91,16 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
     for number in 0..clients {
         faults::reconnect(world, number);
     }
+    settle(scheduler)
+}
+
+/// All clients move to servers that grant other session timeouts, most often longer ones.
+pub(super) fn raise_the_session_timeouts(scheduler: &mut Scheduler<'_>) -> Verdict {
+    let world = &Arc::clone(&scheduler.world);
+    let clients = world.state().clients.len();
+    (0..clients).for_each(|number| faults::disconnect(world, number));
+    settle(scheduler)?;
+    (0..clients).for_each(|number| faults::reconnect(world, number));
     settle(scheduler)
 }
 

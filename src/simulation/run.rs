@@ -57,6 +57,9 @@ fn play(scheduler: &mut Scheduler<'_>) -> Verdict {
     for _ in 0..world.profile.clients {
         clients::open_client(&world);
     }
+    if world.profile.raises && !world.profile.on_wire {
+        quiesce::raise_the_session_timeouts(scheduler)?;
+    }
     let mut steps = 0;
     while steps < world.profile.steps {
         steps += usize::from(scheduler.step());

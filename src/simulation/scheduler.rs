@@ -63,6 +63,7 @@ enum Step {
     AnswerPing(usize),
     Fire(usize),
     Expire(usize),
+    EndStall(usize),
     Wire(usize, wire::Step),
     PassTime,
     Use,
@@ -194,6 +195,9 @@ impl<'a> Scheduler<'a> {
                 {
                     steps.push((weights.expiry, Step::Expire(number)));
                 }
+                if client.link.stall.as_ref().is_some_and(|stall| stall.until <= now) {
+                    steps.push((weights.network, Step::EndStall(number)));
+                }
                 if client.has_ping_to_answer() {
                     steps.push((weights.network, Step::AnswerPing(number)));
                 }
@@ -258,7 +262,8 @@ impl<'a> Scheduler<'a> {
             let end = client.ends_on_the_server_at(now).filter(|_| lives);
             let later = [client.paused_until, client.link.slow_until, client.link.searches_until]
                 .map(|end| Some(end).filter(|end| *end > now));
-            [timer, end, client.next_ping()].into_iter().chain(later).flatten().min()
+            let stall = client.link.stall.as_ref().map(|stall| stall.until).filter(|end| *end > now);
+            [timer, end, client.next_ping(), stall].into_iter().chain(later).flatten().min()
         };
         let of_thread = |thread: &Thread| match thread.wait {
             Wait::Time(moment) | Wait::Signals(_, Some(moment)) => {
@@ -286,6 +291,7 @@ impl<'a> Scheduler<'a> {
             Step::AnswerPing(client) => self.answer_ping(client),
             Step::Fire(client) => self.fire(client),
             Step::Expire(client) => self.expire(client),
+            Step::EndStall(client) => super::faults::end_stall(&self.world, client),
             Step::Wire(client, step) => self.world.take_wire_step(client, step),
             Step::PassTime => self.pass_time(),
             Step::Use => self.use_something(),
@@ -443,6 +449,7 @@ impl<'a> Scheduler<'a> {
         }
         let mut state = self.world.state();
         let notices = state.random.one_in(2);
+        state.clients[number].lose_what_waits();
         let client = &state.clients[number];
         let simulated = Arc::clone(&client.simulated);
         let link = &client.link;

@@ -163,6 +163,7 @@ impl ClientState {
             || self.calls_to_fail > 0
             || self.calls_to_panic > 0
             || self.link.partitioned
+            || self.link.stall.is_some()
             || self.link.slow_until > now;
         if is_disturbed {
             return None;

@@ -23,6 +23,8 @@ struct Wire {
     is_fast: bool,
     requests: VecDeque<(Request, Sent)>,
     arrivals: VecDeque<Arrival>,
+    /// The outcomes that the client has not passed on yet.
+    late: VecDeque<Arrival>,
     /// The paths on which the client knows of a watch.
     watched: BTreeSet<String>,
 }
@@ -39,12 +41,22 @@ type Sent = Box<dyn FnOnce(&SimulatedClient) -> Arrival + Send>;
 /// A reply or an event.
 struct Arrival {
     take_up: Box<dyn FnOnce() + Send>,
+    is_event: bool,
     /// The path on which a watch was set, or has fired.
     sets: Option<String>,
     fires: Option<String>,
 }
 
 impl Wire {
+    /// Takes the next arrival, if it is such a one.
+    fn arrive(&mut self, is_such: impl FnOnce(&Arrival) -> bool) -> Option<Arrival> {
+        is_such(self.arrivals.front()?).then_some(())?;
+        let arrival = self.arrivals.pop_front()?;
+        self.watched.extend(arrival.sets.clone());
+        self.forget(arrival.fires.as_deref());
+        Some(arrival)
+    }
+
     /// The watch on this path has fired.
     fn forget(&mut self, path: Option<&str>) {
         if let Some(path) = path {
@@ -59,6 +71,7 @@ impl SteppedClient {
             is_fast: true,
             requests: VecDeque::new(),
             arrivals: VecDeque::new(),
+            late: VecDeque::new(),
             watched: BTreeSet::new(),
         };
         Arc::new(SteppedClient { client, wire: Arc::new(Mutex::new(wire)) })
@@ -77,7 +90,7 @@ impl SteppedClient {
 
     /// Moves everything that there is, and what follows from it.
     pub(crate) fn move_all(&self) {
-        while self.deliver() || self.serve().is_some() {}
+        while self.deliver_late() || self.deliver() || self.serve().is_some() {}
     }
 
     /// The server takes up requests until it has taken up one of this kind.
@@ -87,15 +100,33 @@ impl SteppedClient {
 
     /// The client takes up the next reply or event, if there is one.
     pub(crate) fn deliver(&self) -> bool {
+        self.deliver_while(|_| true)
+    }
+
+    fn deliver_while(&self, may_move: fn(&Wire) -> bool) -> bool {
         let arrival = {
             let mut wire = self.wire.lock();
-            let Some(arrival) = wire.arrivals.pop_front() else { return false };
-            wire.watched.extend(arrival.sets.clone());
-            wire.forget(arrival.fires.as_deref());
-            arrival
+            if !may_move(&wire) {
+                return false;
+            }
+            wire.arrive(|_| true)
         };
-        (arrival.take_up)();
+        arrival.map(|arrival| (arrival.take_up)()).is_some()
+    }
+
+    /// The client takes up the next reply, but passes the outcome on later. Does nothing if an event
+    /// is next.
+    pub(crate) fn hold_back(&self) -> bool {
+        let mut wire = self.wire.lock();
+        let Some(reply) = wire.arrive(|arrival| !arrival.is_event) else { return false };
+        wire.late.push_back(reply);
         true
+    }
+
+    /// The client passes on the oldest outcome that it has held back, if there is one.
+    pub(crate) fn deliver_late(&self) -> bool {
+        let late = self.wire.lock().late.pop_front();
+        late.map(|late| (late.take_up)()).is_some()
     }
 
     /// How many requests are under way.
@@ -105,7 +136,22 @@ impl SteppedClient {
 
     /// The server takes up the next request, if there is one.
     pub(crate) fn serve(&self) -> Option<Request> {
-        let (kind, request) = self.wire.lock().requests.pop_front()?;
+        self.serve_while(|_| true)
+    }
+
+    /// The server takes up the next request if that is a listing.
+    pub(crate) fn serve_listing(&self) -> bool {
+        self.serve_while(|wire| matches!(wire.requests.front(), Some((Request::List, _)))).is_some()
+    }
+
+    fn serve_while(&self, may_move: fn(&Wire) -> bool) -> Option<Request> {
+        let (kind, request) = {
+            let mut wire = self.wire.lock();
+            if !may_move(&wire) {
+                return None;
+            }
+            wire.requests.pop_front()?
+        };
         let arrival = request(&self.client);
         self.wire.lock().arrivals.push_back(arrival);
         Some(kind)
@@ -116,11 +162,10 @@ impl SteppedClient {
         self.move_if_fast();
     }
 
+    /// Moves everything until the first command. Another thread may be here when that comes.
     fn move_if_fast(&self) {
-        let is_fast = self.wire.lock().is_fast;
-        if is_fast {
-            self.move_all();
-        }
+        let is_fast = |wire: &Wire| wire.is_fast;
+        while self.deliver_while(is_fast) || self.serve_while(is_fast).is_some() {}
     }
 }
 
@@ -145,7 +190,7 @@ impl ZooKeeperClient for SteppedClient {
                 }
                 _ => None,
             };
-            Arrival { take_up: Box::new(move || done.finish(result)), sets, fires: None }
+            Arrival { take_up: Box::new(move || done.finish(result)), is_event: false, sets, fires: None }
         };
         self.push(kind, Box::new(request));
     }
@@ -170,7 +215,7 @@ impl ZooKeeperClient for SteppedClient {
         let path = path.to_owned();
         let request = move |client: &SimulatedClient| {
             client.remove_watches(&path, &|| true);
-            Arrival { take_up: Box::new(|| {}), sets: None, fires: None }
+            Arrival { take_up: Box::new(|| {}), is_event: false, sets: None, fires: None }
         };
         self.push(Request::Other, Box::new(request));
     }
@@ -186,7 +231,7 @@ impl ZooKeeperClient for SteppedClient {
             if !wire.is_fast {
                 let sink = Arc::clone(&sink);
                 let take_up = Box::new(move || sink(event));
-                return wire.arrivals.push_back(Arrival { take_up, sets: None, fires });
+                return wire.arrivals.push_back(Arrival { take_up, is_event: true, sets: None, fires });
             }
             wire.forget(fires.as_deref());
             drop(wire);

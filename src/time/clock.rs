@@ -17,7 +17,7 @@ pub(crate) const MAX_SLEEP: Duration = Duration::from_secs(1);
 /// The clock is monotonic. On Linux and Android it counts the time during which the machine is
 /// suspended; elsewhere it may not. Moments of different processes cannot be compared.
 // In nanoseconds since an origin that the process does not choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
 impl Moment {

@@ -313,9 +313,26 @@ pub(crate) struct CompletionsArgs {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::failure::*;
     use clap::CommandFactory;
+    use std::collections::BTreeSet;
+
+    /// The long help of a subcommand, in one line.
+    pub(crate) fn help_of(subcommand: &str) -> String {
+        let mut command = Cli::command();
+        // Adds the global options to each of them.
+        command.build();
+        let help = command.find_subcommand_mut(subcommand).unwrap().render_long_help().to_string();
+        help.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The numbers at the beginnings of the lines behind this one.
+    fn codes_in(text: &str) -> BTreeSet<u8> {
+        let (_, codes) = text.split_once("Exit codes:").unwrap();
+        codes.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()
+    }
 
     fn parse(args: &[&str]) -> Result<Cli, clap::Error> {
         Cli::try_parse_from([&["zklock"], args].concat())
@@ -340,6 +357,31 @@ mod tests {
                 assert!(help.to_string().contains("Examples:\n  zklock "), "{help}");
             }
         }
+    }
+
+    #[test]
+    fn help_names_every_exit_code() {
+        let all = BTreeSet::from([
+            0,
+            WARNINGS,
+            NOBODY,
+            USAGE,
+            NO_LOCK,
+            NO_DIRECTORY,
+            UNAVAILABLE,
+            SYSTEM,
+            CANNOT_CREATE,
+            OUTPUT,
+            NOT_ACQUIRED,
+            LOST,
+            DENIED,
+            CONFIG,
+            NOT_EXECUTABLE,
+            NOT_FOUND,
+            CLOSED_PIPE,
+        ]);
+        assert_eq!(codes_in(EXIT_CODES), all);
+        assert!(codes_in(RUN_HELP).is_subset(&all));
     }
 
     #[test]

@@ -204,6 +204,34 @@ fn host_and_port(server: &str) -> Result<(String, u16), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::tests::help_of;
+    use crate::spans::show_duration;
+
+    #[test]
+    fn help_names_the_longest_wait_for_a_server() {
+        let wait = show_duration(MAX_CONNECT_WAIT);
+        assert!(help_of("who").contains(&format!("A server is awaited for {wait} at most")));
+        assert!(help_of("run").contains(&format!("for a server for {wait} or the session timeout")));
+    }
+
+    #[test]
+    fn help_names_the_port_that_is_tried_without_one() {
+        let (_, port) = servers_of("zk1").ok().unwrap()[0];
+        assert!(help_of("who").contains(&format!("The servers, port {port} by default")));
+    }
+
+    #[test]
+    fn help_names_the_shortest_and_the_longest_session_timeout() {
+        let help = help_of("who");
+        let (_, limits) = help.split_once("that they do not hear from, from ").unwrap();
+        let (limits, _) = limits.split_once(". ").unwrap();
+        let (shortest, longest) = limits.split_once(" to ").unwrap();
+        let (shortest, longest) = (parse_duration(shortest).unwrap(), parse_duration(longest).unwrap());
+        let is_accepted = |time| Session::builder("zk1").session_timeout(time).check().is_ok();
+        assert!(is_accepted(shortest) && is_accepted(longest));
+        let least = Duration::from_millis(1);
+        assert!(!is_accepted(shortest - least) && !is_accepted(longest + least));
+    }
 
     #[test]
     fn servers_are_parsed() {

@@ -91,6 +91,12 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::tests::help_of;
+
+    #[test]
+    fn help_names_the_longest_data_that_are_shown() {
+        assert!(help_of("who").contains(&format!("of which {MAX_TEXT} characters are shown")));
+    }
 
     #[test]
     fn columns_are_aligned_without_trailing_spaces() {

@@ -1,10 +1,12 @@
 //! Encrypted connections.
 
+use std::fs::{self, File};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
@@ -16,7 +18,7 @@ use super::*;
 use crate::connection::tls::TlsConfig;
 use crate::error::LockError;
 use crate::testing::certificates::{Authority, Files, Identity};
-use crate::testing::{eventually, wait::scaled};
+use crate::testing::{eventually, in_background, next, wait::scaled};
 
 fn roots(authority: &Authority) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
@@ -222,4 +224,25 @@ fn debug_output_has_no_key() {
     let key = identity.key.serialize_der();
     let printed = key.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
     assert!(!text.contains(&printed[..40]) && !text.contains("PRIVATE KEY"), "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn file_that_changes_while_it_is_read_is_read_again() {
+    let (authority, files) = (Authority::new(), Files::new());
+    // A pipe, whose reader waits for a writer. Each write changes its time.
+    let pipe = files.dir.path().join("ca.pem");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    File::options().read(true).write(true).open(&pipe).unwrap().set_modified(long_ago).unwrap();
+    let write = || {
+        let (pipe, certificate) = (pipe.clone(), authority.issuer.pem());
+        in_background(move || fs::write(pipe, certificate))
+    };
+    let first = write();
+    let mut client = TlsConfig::new().ca_file(&pipe).load().unwrap();
+    next(&first).unwrap();
+    let second = write();
+    client.target("zk1").unwrap();
+    next(&second).unwrap();
 }

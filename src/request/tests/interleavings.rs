@@ -71,6 +71,9 @@ struct Rig {
     shares: bool,
     /// Connections are cut.
     cuts: bool,
+    /// Clients pass on some outcomes late: after those of later calls, and after events of the watches that
+    /// those calls set.
+    is_late: bool,
     was_cut: bool,
 }
 
@@ -80,7 +83,7 @@ impl Rig {
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
         let clients = (0..1 + random.index(3)).map(|_| Client::new(&zk, random.one_in(4))).collect();
-        let (shares, cuts) = (random.one_in(3), random.one_in(2));
+        let (shares, cuts, is_late) = (random.one_in(3), random.one_in(2), random.one_in(2));
         Rig {
             random,
             zk,
@@ -91,6 +94,7 @@ impl Rig {
             trace: Vec::new(),
             shares,
             cuts,
+            is_late,
             was_cut: false,
         }
     }
@@ -102,11 +106,22 @@ impl Rig {
     fn act(&mut self) {
         let client = self.random.index(self.clients.len());
         match self.random.below(100) {
+            0..34 if self.is_late && self.random.one_in(3) => {
+                if self.clients[client].stepped.hold_back() {
+                    self.note(format!("client {client} holds an outcome back"));
+                }
+            }
+            0..34 if self.is_late && self.random.one_in(6) => {
+                if self.clients[client].stepped.deliver_late() {
+                    self.note(format!("client {client} passes on a late outcome"));
+                }
+            }
             0..34 => {
                 if self.clients[client].stepped.deliver() {
                     self.note(format!("client {client} takes up a reply or an event"));
                 }
             }
+            34..37 if self.is_late => self.other_revokes(),
             34..64 => {
                 if let Some(kind) = self.clients[client].stepped.serve() {
                     self.note(format!("the server takes up a request of client {client}: {kind:?}"));
@@ -240,6 +255,23 @@ impl Rig {
         if self.is_ours(second) && !self.is_ours(first) {
             self.other_deletes(second);
             self.other_deletes(first);
+        }
+    }
+
+    /// Writes the second one and deletes it with the first, while the server takes up nothing but listings,
+    /// and the clients pass on what they have held back.
+    fn other_revokes(&mut self) {
+        let queue = self.queue();
+        let Some(second) = queue.get(1).filter(|second| self.is_ours(second)) else { return };
+        self.note(format!("another revokes {second} while looks are late"));
+        self.zk.set_data(&format!("{DIR}/{second}"), b"unlock");
+        for Client { stepped, .. } in &self.clients {
+            while stepped.deliver() || stepped.serve_listing() {}
+            while stepped.deliver_late() {}
+        }
+        self.other_deletes_backwards();
+        for Client { stepped, .. } in &self.clients {
+            while stepped.deliver() {}
         }
     }
 

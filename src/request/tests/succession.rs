@@ -1,6 +1,7 @@
 //! Locks that pass from one request of a session to the next.
 
 use super::*;
+use crate::testing::SteppedClient;
 
 fn waiting(fixture: &Fixture, count: usize) -> Vec<(WriteLock, Receiver<Call>)> {
     let locks: Vec<_> = (0..count).map(|_| fixture.listening()).collect();
@@ -111,4 +112,44 @@ fn a_lock_whose_owner_watches_its_znode_passes_without_a_listing() {
     locks[0].0.unlock().unwrap();
     assert_eq!(next(&locks[1].1), Call::Acquired);
     assert_eq!(zk.calls(SimOperation::GetChildren), 0);
+}
+
+#[test]
+fn waiter_behind_its_session_learns_at_once_that_the_directory_was_created_anew() {
+    let zk = SimulatedZooKeeper::new();
+    let client = zk.connect(LONG);
+    let stepped = SteppedClient::new(Arc::clone(&client));
+    let fixture = Fixture { session: Session::from_client(stepped.clone()).unwrap(), client };
+    zk.create(DIR, b"");
+    let first = zk.create_sequential(DIR, "x-other-lock-", None);
+    // It does not watch its own znode, as it may have two.
+    fixture.client.cut_next(SimOperation::Create, Effect::After);
+    let (ahead, calls_ahead) = fixture.listening();
+    let placed = in_background(move || (ahead.lock(), ahead));
+    eventually("contact is lost", || fixture.session.state() == SessionState::Suspended);
+    fixture.client.reconnect();
+    let (_, ahead) = next(&placed);
+    let behind = waiting(&fixture, 1).remove(0);
+    // Both see the queue, so that the next listing is not one for both.
+    zk.set_data(&first, b"changed");
+    stepped.step_by_step();
+    let number = |lock: &WriteLock| lock.id().unwrap().rsplit('-').next().unwrap().to_owned();
+    let number_ahead = number(&ahead);
+    for znode in [behind.0.id().unwrap(), ahead.id().unwrap(), first] {
+        zk.delete(&znode);
+    }
+    zk.delete(DIR);
+    zk.create(DIR, b"");
+    zk.create_sequential(DIR, "x-other-lock-", None);
+    // Has the number of the first one of this session, and joins before that learns of its end.
+    let (again, _calls) = fixture.listening();
+    let joined = in_background(move || (again.lock(), again));
+    eventually("it joins", || stepped.requests() > 0);
+    while stepped.serve().is_some() {}
+    stepped.hurry();
+    assert_eq!(next(&calls_ahead), Call::Dropped(LossReason::NodeDeleted));
+    assert_eq!(next(&behind.1), Call::Dropped(LossReason::NodeDeleted));
+    let (outcome, again) = next(&joined);
+    assert!(!outcome.unwrap());
+    assert_eq!(number(&again), number_ahead);
 }

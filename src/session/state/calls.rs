@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::Core;
 use crate::client::{Acl, Ask, Call, CreateMode, Done, Stat, contain_call};
 use crate::engine::ParticipantId;
+use crate::engine::lease::Sending;
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
-use crate::session::lease::Sending;
 use crate::session::registry::Notification;
 use crate::time::Priority;
 

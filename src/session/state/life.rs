@@ -113,7 +113,7 @@ impl Core {
         status.proof_under_way |= proof;
         status.next_tick.clear_past(now);
         self.schedule_next_tick(status, now);
-        Due::Work { proof, lease_ended: status.lease.has_owners() && status.lease.current().end() <= now }
+        Due::Work { proof, lease_ended: status.lease.has_owners() && status.lease.end() <= now }
     }
 
     fn is_proof_due(&self, status: &mut Status, now: Moment) -> bool {
@@ -123,7 +123,7 @@ impl Core {
     pub(super) fn schedule_next_tick(self: &Arc<Self>, status: &mut Status, now: Moment) {
         let lease = &status.lease;
         let times = [
-            lease.current().end(),
+            lease.end(),
             lease.contact_holds_until(),
             lease.given_up_at(),
             lease.keep_alive_due(self.min_idle_for_ping),

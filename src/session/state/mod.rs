@@ -22,10 +22,12 @@ use uuid::Uuid;
 
 use super::SessionState;
 use super::events::{Event, Events};
-use super::lease::{Admission, ConnectionNumber, Lease, LeaseEpoch};
+use super::ownership::Ownership;
 use super::process::Process;
 use super::registry::{EngineGuard, Notification, Registry, ZNodeChange};
 use crate::client::{AnyClient, ClientEvent, Granted, ZooKeeperClient};
+use crate::engine::ParticipantId;
+use crate::engine::lease::{Admission, ConnectionNumber, Lease};
 use crate::error::{LockError, LossReason, Operation, Result, ZkError};
 use crate::lock_order::{
     self, Mutex,
@@ -183,7 +185,7 @@ impl Core {
         let former = self.update(|status, _now| status.disconnected(at));
         if let Some(former) = former {
             self.report_event(|| Event::Suspended);
-            self.check_leases_at(Some(former.end()));
+            self.check_leases_at(Some(former));
             // Not on the client's thread: each of them writes to the log.
             self.submit(|core| core.notify_all_participants(Notification::Suspended));
         }
@@ -207,14 +209,7 @@ impl Core {
 
     /// Changes the status, and sends the subscribers the state that follows from that.
     fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut Status, Moment) -> T) -> T {
-        let (changed, announced) = {
-            let mut status = self.status.lock();
-            // Under the mutex: a thread that is paused here must not act on a time that others have
-            // left behind.
-            let now = self.runtime.now();
-            let changed = change(&mut status, now);
-            (changed, status.announce(now))
-        };
+        let (changed, announced) = self.change(|status, now| (change(status, now), status.announce(now)));
         match announced {
             Some(SessionState::Connected) => self.log_soon(|| logging::info!("ZooKeeper session connected")),
             Some(SessionState::Suspended) => {
@@ -223,6 +218,17 @@ impl Core {
             // Its end is logged with the reason.
             Some(SessionState::Lost) | None => {}
         }
+        changed
+    }
+
+    /// Changes the status, and until when requests hold their locks.
+    fn change<T>(&self, change: impl FnOnce(&mut Status, Moment) -> T) -> T {
+        let mut status = self.status.lock();
+        // Under the mutex: a thread that is paused here must not act on a time that others have left
+        // behind.
+        let changed = change(&mut status, self.runtime.now());
+        let Status { lease, ownerships, .. } = &mut *status;
+        ownerships.apply(lease);
         changed
     }
 
@@ -282,28 +288,54 @@ impl Core {
         self.status.lock().lease.connection()
     }
 
-    /// The current epoch of the lease; `None` if that connection is no longer the present one. Then
-    /// what was seen on it may be outdated, and the session another at the server.
-    pub(crate) fn epoch_on(&self, connection: ConnectionNumber) -> Option<Arc<LeaseEpoch>> {
-        let status = self.status.lock();
-        (status.lease.connection() == connection).then(|| Arc::clone(status.lease.current()))
+    /// When the present epoch of the lease ends.
+    #[cfg(test)]
+    pub(crate) fn lease_end(&self) -> Moment {
+        self.status.lock().lease.end()
     }
 
     /// Takes a lock that was seen to be free on that connection, if it is still the present one and
-    /// the lease admits owners. From then on the lease is kept proven, until the ownership is
-    /// dropped.
-    pub(crate) fn admit(self: &Arc<Self>, connection: ConnectionNumber) -> Admission {
-        let mut status = self.status.lock();
-        let now = self.runtime.now();
-        let admission = status.lease.admit(connection, now);
-        if matches!(admission, Admission::Admitted(_)) {
-            // A session that owned nothing had nothing due.
-            if !status.proof_under_way && status.lease.keep_alive_due(self.min_idle_for_ping) <= now {
-                self.schedule_tick(&mut status, now);
+    /// the lease admits owners. From then on the lease is kept proven, until the lock is
+    /// [released](Core::release).
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        owner: ParticipantId,
+        ownership: &Ownership,
+        connection: ConnectionNumber,
+    ) -> Admission {
+        self.change(|status, now| {
+            let admission = status.lease.admit(owner, connection, now);
+            if admission == Admission::Admitted {
+                status.ownerships.add(owner, ownership);
+                // A session that owned nothing had nothing due.
+                if !status.proof_under_way && status.lease.keep_alive_due(self.min_idle_for_ping) <= now {
+                    self.schedule_tick(status, now);
+                }
+                self.schedule_next_tick(status, now);
             }
-            self.schedule_next_tick(&mut status, now);
-        }
-        admission
+            admission
+        })
+    }
+
+    /// Has another request hold the lock as its owner does; `false` if that holds it no longer.
+    pub(crate) fn share(&self, owner: ParticipantId, other: ParticipantId, ownership: &Ownership) -> bool {
+        self.change(|status, now| {
+            let is_held = status.lease.share(owner, other, now);
+            if is_held {
+                status.ownerships.add(other, ownership);
+            }
+            is_held
+        })
+    }
+
+    /// Takes up that an owner's znode was seen on that connection; `false` if its lease has ended.
+    pub(crate) fn renew(&self, owner: ParticipantId, connection: ConnectionNumber) -> bool {
+        self.change(|status, now| status.lease.renew(owner, connection, now))
+    }
+
+    /// A request holds its lock no longer.
+    pub(crate) fn release(&self, owner: ParticipantId) {
+        self.change(|status, _now| status.lease.release(owner));
     }
 
     /// Whether a lock may be taken under the current epoch.

@@ -34,15 +34,15 @@
 
 use std::convert::Infallible;
 use std::mem;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
 use crate::client::{ClientEvent, Granted};
+use crate::engine::lease::Lease;
 use crate::error::LossReason;
 use crate::session::SessionState;
-use crate::session::lease::{Lease, LeaseEpoch};
+use crate::session::ownership::Ownerships;
 use crate::session::runner::Alarm;
 use crate::time::Moment;
 
@@ -51,6 +51,7 @@ pub(super) struct Status {
     life: Life,
     contact: Contact,
     pub(super) lease: Lease,
+    pub(super) ownerships: Ownerships,
     /// Events from before the client's first report of contact; `None` after it.
     early: Option<Vec<(ClientEvent, Moment)>>,
     pub(super) proof_under_way: bool,
@@ -113,6 +114,7 @@ impl Status {
             life: Life::Open { end, finish },
             contact: Contact::NotYet { opened_after },
             lease,
+            ownerships: Ownerships::default(),
             early: Some(Vec::new()),
             proof_under_way: false,
             routine_look_due: false,
@@ -185,16 +187,16 @@ impl Status {
         self.lease.taken_up(session_timeout, after, now)
     }
 
-    /// Contact was lost. Returns the lease that was current until now; `None` when there was no
-    /// contact before either.
-    pub(super) fn disconnected(&mut self, now: Moment) -> Option<Arc<LeaseEpoch>> {
+    /// Contact was lost. Returns when the lease ends that was the present one until now; `None` when
+    /// there was no contact before either.
+    pub(super) fn disconnected(&mut self, now: Moment) -> Option<Moment> {
         if !self.in_contact() {
             return None;
         }
         self.contact = Contact::Lost { at: now };
-        let former = Arc::clone(self.lease.current());
+        let former_end = self.lease.end();
         self.lease.disconnected(now);
-        Some(former)
+        Some(former_end)
     }
 
     /// The session is proven alive on the present connection. Returns whether the participants must

@@ -151,7 +151,7 @@ fn a_reconnect_during_subscription_counts_from_its_own_disconnect() {
     let contact = FirstContact::by(opened, TIMEOUT, "the simulation");
     let session = Session::open(Ok(client), runtime, None, contact).unwrap();
     let core = session.core();
-    let end = core.epoch_on(core.connection()).unwrap().end();
+    let end = core.lease_end();
     assert!(opened < end && end <= opened.after(TIMEOUT), "{:?} after it", end.since(opened));
 }
 
@@ -203,7 +203,7 @@ fn grant_of_a_reconnect_shortens_the_leases_after_it_and_lengthens_none() {
         }
         assert_eq!(session.session_timeout(), counts);
         let core = session.core();
-        let lease = core.epoch_on(core.connection()).unwrap().end().since(runtime.now());
+        let lease = core.lease_end().since(runtime.now());
         assert!(counts / 2 < lease && lease <= counts, "{lease:?} of {counts:?}");
     }
 }
@@ -232,15 +232,14 @@ fn session_is_suspended_when_writes_fail_although_reads_succeed() {
 fn denied_write_proves_nothing() {
     let zookeeper = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
-    let epoch = session.core().epoch_on(session.core().connection()).unwrap();
     for denial in [ZkError::NoAuth, ZkError::InvalidAcl] {
         runtime.advance(Duration::from_millis(100));
-        let end = epoch.end();
+        let end = session.core().lease_end();
         client.fail_next(SimOperation::Delete, Effect::Before, denial);
         let denied = session.core().ask(Call::delete("/a", None));
-        assert_eq!((denied, epoch.end()), (Err(denial), end));
+        assert_eq!((denied, session.core().lease_end()), (Err(denial), end));
         session.core().ask(Call::delete("/a", None)).unwrap_err();
-        assert!(epoch.end() > end, "the leader has answered that the znode is missing");
+        assert!(session.core().lease_end() > end, "the leader has answered that the znode is missing");
     }
 }
 

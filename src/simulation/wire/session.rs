@@ -151,7 +151,7 @@ impl World {
     fn grant(&self, state: &mut State, number: usize, asked: Duration) -> Duration {
         let former = state.clients[number].session_timeout;
         if self.in_trouble() && self.profile.faults.regrants {
-            draw_grant(state, number, asked);
+            draw_grant(state, number, asked, self.profile.raises);
         } else {
             state.clients[number].session_timeout = asked;
         }

@@ -133,3 +133,16 @@ impl Target {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::tests::help_of;
+    use crate::spans::show_duration;
+
+    #[test]
+    fn help_names_the_longest_wait_for_an_address() {
+        let wait = show_duration(CONNECT_TIMEOUT);
+        assert!(help_of("doctor").contains(&format!("every server, for {wait} at most")));
+    }
+}

@@ -60,11 +60,13 @@ impl EndTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::tests::help_of;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn grace_is_at_most_a_quarter_of_the_session_timeout() {
+        assert!(help_of("run").contains("it has a quarter of the session timeout at most"));
         let times = EndTimes::new(60 * SECOND, 16 * SECOND);
         assert_eq!(times.verdict(5 * SECOND, false, true), Verdict::RunsOn(SECOND));
         assert_eq!(times.verdict(4 * SECOND, false, true), Verdict::MustEnd);

@@ -117,7 +117,7 @@ fn owner_writes_at_its_period_and_never_after_its_release() {
     fixture.pass(TIMEOUT, |_| {});
     let writes = fixture.pass(10 * TIMEOUT, |now| {
         assert!(lock.is_owner());
-        let left = core.epoch_on(core.connection()).unwrap().end().since(now);
+        let left = core.lease_end().since(now);
         assert!(left >= TIMEOUT / 2, "{left:?} left");
     });
     // The report delay is 0.275 T, so the period is 0.087 T, with two writes in each.

@@ -14,10 +14,6 @@ impl Lease {
     fn ping(&mut self, at: u64) {
         self.ping_answered(second(at), second(at));
     }
-
-    fn end(&self) -> Moment {
-        self.current().end()
-    }
 }
 
 #[test]
@@ -35,7 +31,7 @@ fn pings_younger_than_the_report_delay_are_not_confirmed() {
     lease.ping(5);
     lease.ping_answered(second(10), second(11));
     lease.write(second(12), second(20));
-    assert!(!lease.current().covers(second(20)), "their follower may have died before it reported them");
+    assert!(!lease.covers(second(20)), "their follower may have died before it reported them");
 }
 
 #[test]
@@ -43,7 +39,7 @@ fn a_single_ping_is_no_pair() {
     let mut lease = of_pings(REPORT);
     lease.ping(1);
     lease.write(second(9), second(9));
-    assert!(!lease.current().covers(second(9)), "its mark may be lost");
+    assert!(!lease.covers(second(9)), "its mark may be lost");
 }
 
 #[test]
@@ -53,7 +49,7 @@ fn pings_alone_prove_nothing() {
     lease.connected(granted, Some(second(0)), second(0));
     for at in 1..30 {
         lease.ping(at);
-        assert!(!lease.current().covers(second(at)), "a leader that was deposed answers pings");
+        assert!(!lease.covers(second(at)), "a leader that was deposed answers pings");
         assert!(lease.contact_holds_until() < second(at));
     }
     lease.write(second(30), second(30));
@@ -67,7 +63,7 @@ fn pings_outside_of_a_connection_are_ignored() {
     lease.ping(2);
     lease.connected(granted(TIMEOUT, REPORT), None, second(3));
     lease.write(second(6), second(6));
-    assert!(!lease.current().covers(second(6)));
+    assert!(!lease.covers(second(6)));
     lease.ping(7);
     lease.disconnected(second(8));
     lease.ping(8);
@@ -122,7 +118,7 @@ fn a_report_delay_that_proves_longer_counts_for_a_write_that_is_under_way() {
     let sending = lease.sending(second(4));
     lease.set_report_delay(2 * REPORT);
     lease.write_answered(sending, second(4));
-    assert!(!lease.current().covers(second(4)));
+    assert!(!lease.covers(second(4)));
 }
 
 #[test]
@@ -137,10 +133,11 @@ fn no_keep_alive_is_due_while_no_lock_is_held() {
         }
         lease.write(second(100), second(100));
         let first = lease.take(second(100)).unwrap();
-        let second_one = first.clone();
-        drop(first);
+        let other = ParticipantId(100);
+        assert!(lease.share(first, other, second(100)));
+        lease.release(first);
         assert!(lease.keep_alive_due(quiet) < lease.end().before(REPORT));
-        drop(second_one);
+        lease.release(other);
         assert!(!lease.is_keep_alive_due(quiet, second(200)));
         lease.disconnected(second(201));
         lease.connected(granted(TIMEOUT, REPORT), Some(second(201)), second(202));
@@ -163,9 +160,9 @@ fn an_idle_session_is_in_contact_by_its_pings_and_an_owner_by_its_writes() {
     lease.write(second(5), second(5));
     lease.ping(8);
     assert_eq!(lease.contact_holds_until(), second(8 + 31));
-    let ownership = lease.take(second(8)).unwrap();
+    let owner = lease.take(second(8)).unwrap();
     assert_eq!(lease.contact_holds_until(), second(5 + 31));
-    drop(ownership);
+    lease.release(owner);
     assert_eq!(lease.contact_holds_until(), second(8 + 31));
 }
 
@@ -176,24 +173,23 @@ fn only_an_epoch_with_an_owner_is_checked_when_its_proof_came_too_late() {
         lease.ping(1);
         lease.ping(2);
         lease.write(second(5), second(5));
-        let old = Arc::clone(lease.current());
-        let ownership = is_owned.then(|| lease.take(second(5)).unwrap());
+        let owner = is_owned.then(|| lease.take(second(5)).unwrap());
         lease.ping(35);
         lease.ping(36);
         let came_too_late = [40, 40].map(|at| lease.write(second(at), second(at)));
         assert_eq!(came_too_late, [is_owned; 2]);
-        assert!(!old.covers(second(40)) && lease.current().covers(second(40)));
-        assert!(ownership.is_none_or(|ownership| !ownership.covers(second(40))), "a lapse is final");
+        assert!(lease.covers(second(40)));
+        assert!(owner.is_none_or(|owner| lease.held_until(owner) < second(40)), "a lapse is final");
     }
 }
 
 #[test]
 fn a_lock_that_is_taken_under_an_epoch_that_was_closed_is_refused() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     let connection = lease.connection();
+    assert!(lease.covers(second(2)));
     lease.disconnected(second(2));
-    assert!(epoch.covers(second(2)));
-    assert!(matches!(lease.admit(connection, second(2)), Admission::Outdated));
+    assert_eq!(lease.admit(ParticipantId(1), connection, second(2)), Admission::Outdated);
 }
 
 #[test]
@@ -220,16 +216,17 @@ fn a_proof_is_needed_when_a_write_would_admit_owners() {
 
 #[test]
 fn a_shorter_timeout_counts_from_the_disconnect_even_if_its_connection_never_serves() {
-    let (mut lease, old) = opened();
+    let mut lease = opened();
+    let old = lease.take(second(0)).unwrap();
     lease.disconnected(second(10));
     let end = second(10).after(Duration::from_millis(7750));
     assert_eq!(lease.taken_up(Duration::from_secs(8), second(10), second(11)), Some(end));
-    assert_eq!(old.end(), end);
+    assert_eq!(lease.held_until(old), end);
     assert_eq!(lease.given_up_at(), second(11 + 8), "that server counts from then on");
     // The next server grants more again.
     assert_eq!(lease.taken_up(TIMEOUT, second(10), second(12)), None);
     assert_eq!(lease.connected(granted(TIMEOUT, REPORT), Some(second(10)), second(12)), None);
-    assert_eq!(old.end(), end);
+    assert_eq!(lease.held_until(old), end);
     lease.write(second(13), second(13));
     assert_eq!(lease.end(), end, "it counts for the rest of the session");
 }
@@ -282,7 +279,7 @@ impl Run {
             keep_alive_under_way: false,
             under_way: VecDeque::new(),
         };
-        while !run.lease.current().covers(run.now) {
+        while !run.lease.covers(run.now) {
             run.step();
         }
         run
@@ -384,10 +381,10 @@ fn an_idle_sessions_first_write_admits_an_owner_whose_lease_lasts() {
             while run.now < second(0).after(idle) {
                 run.step();
             }
-            assert!(!run.lease.current().covers(run.now), "it has lapsed");
+            assert!(!run.lease.covers(run.now), "it has lapsed");
             assert!(run.lease.needs_proof(run.now));
             run.send(Kind::Write);
-            while !run.lease.current().covers(run.now) {
+            while !run.lease.covers(run.now) {
                 run.step();
             }
             let ownership = run.lease.take(run.now);
@@ -411,7 +408,7 @@ fn an_idle_sessions_first_write_admits_an_owner_whose_lease_lasts() {
 fn an_owner_keeps_its_lock_when_a_reconnect_brings_a_much_longer_timeout() {
     for random in 0..20 {
         let mut run = Run::new(5, false, random);
-        let mut ownership = run.lease.take(run.now).unwrap();
+        let owner = run.lease.take(run.now).unwrap();
         run.least_left(run.timeout);
         run.under_way.clear();
         run.keep_alive_under_way = false;
@@ -419,12 +416,12 @@ fn an_owner_keeps_its_lock_when_a_reconnect_brings_a_much_longer_timeout() {
         run.lease.disconnected(lost_at);
         run.now = run.now.after(run.timeout / 10);
         run.lease.connected(Granted::new(longer).with_tick(TICK), Some(lost_at), run.now);
-        while !run.lease.current().covers(run.now) {
+        while !run.lease.covers(run.now) {
             run.step();
         }
-        ownership.move_to(&Arc::clone(run.lease.current()));
+        assert!(run.lease.renew(owner, run.lease.connection(), run.now));
         run.least_left(longer);
-        assert!(ownership.covers(run.now));
+        assert!(run.now < run.lease.held_until(owner));
         assert!(run.lease.end() < run.now.after(run.timeout), "a new leader would not know the longer one");
     }
 }

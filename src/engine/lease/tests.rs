@@ -24,12 +24,11 @@ fn of_the_leader() -> Lease {
 }
 
 /// A lease of a session that was opened at second 0, where a write was answered.
-fn opened() -> (Lease, Arc<LeaseEpoch>) {
+fn opened() -> Lease {
     let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
     lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(0));
     lease.write(second(0), second(0));
-    let epoch = Arc::clone(lease.current());
-    (lease, epoch)
+    lease
 }
 
 impl Lease {
@@ -45,11 +44,18 @@ impl Lease {
     }
 
     /// Takes a lock under the current epoch.
-    fn take(&mut self, now: Moment) -> Option<Ownership> {
-        match self.admit(self.connection(), now) {
-            Admission::Admitted(ownership) => Some(ownership),
-            Admission::Unproven | Admission::Outdated => None,
-        }
+    fn take(&mut self, now: Moment) -> Option<ParticipantId> {
+        let owner = ParticipantId(self.owners.len() as u64);
+        (self.admit(owner, self.connection(), now) == Admission::Admitted).then_some(owner)
+    }
+
+    /// Whether the present epoch lasts.
+    fn covers(&self, now: Moment) -> bool {
+        now < self.end()
+    }
+
+    fn held_until(&self, owner: ParticipantId) -> Moment {
+        self.owners[&owner].until
     }
 
     /// What a session does to prove that it lives.
@@ -62,15 +68,15 @@ impl Lease {
 #[test]
 fn nothing_is_owned_before_the_first_proof() {
     let lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
-    assert!(!lease.current().covers(second(0)));
+    assert!(!lease.covers(second(0)));
     assert!(lease.keep_alive_due(QUIET) <= second(0));
 }
 
 #[test]
 fn a_lease_ends_a_margin_before_the_session_timeout() {
-    let (lease, epoch) = opened();
-    assert!(epoch.covers(second(30)));
-    assert!(!epoch.covers(second(31)));
+    let lease = opened();
+    assert!(lease.covers(second(30)));
+    assert!(!lease.covers(second(31)));
     assert_eq!(lease.given_up_at(), second(32));
 }
 
@@ -79,77 +85,76 @@ fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
     let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
     lease.connected(granted(TIMEOUT, REPORT), Some(second(0)), second(1));
     lease.read(second(2), second(2));
-    assert!(!lease.current().covers(second(2)), "a leader that was deposed answers reads");
+    assert!(!lease.covers(second(2)), "a leader that was deposed answers reads");
     let sent_before = lease.sending(second(2));
     lease.disconnected(second(3));
     lease.connected(granted(TIMEOUT, REPORT), Some(second(3)), second(4));
     lease.write_answered(sent_before, second(5));
-    assert!(!lease.current().covers(second(5)), "that write was on the connection before");
+    assert!(!lease.covers(second(5)), "that write was on the connection before");
     lease.write(second(6), second(7));
-    assert_eq!(lease.current().end(), second(3 + 31));
+    assert_eq!(lease.end(), second(3 + 31));
 }
 
 #[test]
 fn answers_before_the_grant_of_a_reconnect_is_known_prove_nothing() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     lease.disconnected(second(10));
     // The client has a connection already, and does not report it yet.
     lease.read_and_write(second(11), second(11));
     lease.read_and_write(second(20), second(20));
-    assert!(!lease.current().covers(second(20)), "the server may grant much less than the last one");
+    assert!(!lease.covers(second(20)), "the server may grant much less than the last one");
     lease.connected(granted(TIMEOUT / 8, REPORT), Some(second(10)), second(21));
-    assert!(epoch.end() <= second(10).after(TIMEOUT / 8));
+    assert!(lease.end() <= second(10).after(TIMEOUT / 8));
     lease.write(second(22), second(22));
-    assert!(!lease.current().covers(second(22)), "the shorter timeout counts from the disconnect");
+    assert!(!lease.covers(second(22)), "the shorter timeout counts from the disconnect");
 }
 
 #[test]
 fn a_pair_of_requests_extends_the_lease_only_when_a_later_write_confirms_it() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     lease.read_and_write(second(10), second(11));
-    assert_eq!(epoch.end(), second(31), "a follower may die before it reports this");
+    assert_eq!(lease.end(), second(31), "a follower may die before it reports this");
     lease.write(second(12), second(12));
-    assert_eq!(epoch.end(), second(31), "too soon to know of the report");
+    assert_eq!(lease.end(), second(31), "too soon to know of the report");
     let sending = lease.sending(second(13));
     lease.read(second(15), second(15));
-    assert_eq!(epoch.end(), second(31), "a read confirms nothing");
+    assert_eq!(lease.end(), second(31), "a read confirms nothing");
     lease.write_answered(sending, second(20));
-    assert_eq!(epoch.end(), second(10 + 31));
+    assert_eq!(lease.end(), second(10 + 31));
 }
 
 /// The link from the leader stalls, so the report of what was answered leaves together with the answer
 /// to the write, and is lost with the follower.
 #[test]
 fn an_owners_lease_is_extended_only_by_a_write_that_follows_another() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     let ownership = lease.take(second(1)).unwrap();
     lease.read_and_write(second(10), second(11));
     let beside = lease.sending(second(14));
     lease.write(second(13), second(15));
-    assert_eq!(epoch.end(), second(31), "the report may not have arrived");
+    assert_eq!(lease.end(), second(31), "the report may not have arrived");
     lease.write_answered(beside, second(16));
-    assert_eq!(epoch.end(), second(31), "it may have overtaken the report");
+    assert_eq!(lease.end(), second(31), "it may have overtaken the report");
     let follows = lease.sending(second(17));
     lease.write_answered(follows, second(18));
-    assert_eq!(epoch.end(), second(10 + 31));
-    drop(ownership);
+    assert_eq!(lease.end(), second(10 + 31));
+    lease.release(ownership);
     lease.read_and_write(second(20), second(21));
     lease.write(second(23), second(23));
-    assert_eq!(epoch.end(), second(20 + 31), "to take a lock, one is enough");
+    assert_eq!(lease.end(), second(20 + 31), "to take a lock, one is enough");
 }
 
 #[test]
 fn what_one_write_has_confirmed_is_forgotten_with_its_connection() {
-    let (mut lease, epoch) = opened();
-    let mut ownership = lease.take(second(1)).unwrap();
+    let mut lease = opened();
+    let owner = lease.take(second(1)).unwrap();
     lease.read_and_write(second(10), second(11));
     lease.write(second(13), second(13));
     lease.disconnected(second(14));
     lease.connected(granted(TIMEOUT, REPORT), None, second(15));
-    ownership.move_to(&Arc::clone(lease.current()));
     lease.write(second(16), second(16));
-    assert!(!ownership.covers(second(16)), "that is another server's report");
-    assert_eq!(epoch.end(), second(31));
+    assert!(!lease.covers(second(16)), "that is another server's report");
+    assert_eq!(lease.held_until(owner), second(31));
 }
 
 #[test]
@@ -158,62 +163,59 @@ fn a_single_request_before_the_report_extends_no_lease() {
     lease.connected(granted(TIMEOUT, REPORT), None, second(0));
     lease.write(second(1), second(1));
     lease.write(second(9), second(9));
-    assert!(!lease.current().covers(second(9)), "the mark that the first one left may be lost");
+    assert!(!lease.covers(second(9)), "the mark that the first one left may be lost");
     lease.write(second(12), second(12));
-    assert_eq!(lease.current().end(), second(1 + 31), "of two requests one is reported");
+    assert_eq!(lease.end(), second(1 + 31), "of two requests one is reported");
 }
 
 #[test]
 fn a_request_counts_from_its_sending_not_from_its_answer() {
     let mut lease = of_the_leader();
-    let epoch = Arc::clone(lease.current());
     lease.write(second(1), second(9));
-    assert_eq!(epoch.end(), second(32));
+    assert_eq!(lease.end(), second(32));
 }
 
 #[test]
 fn an_older_proof_never_shortens_an_epoch() {
     let mut lease = of_the_leader();
-    let epoch = Arc::clone(lease.current());
     lease.write(second(4), second(5));
     lease.write(second(1), second(6));
-    assert_eq!(epoch.end(), second(4 + 31));
+    assert_eq!(lease.end(), second(4 + 31));
 }
 
 #[test]
 fn a_keep_alive_is_due_after_the_quiet_time_and_its_confirmation_after_the_report() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     assert_eq!(lease.keep_alive_due(QUIET), second(20));
     lease.read_and_write(second(20), second(21));
     assert!(lease.await_confirmation(second(21)));
     assert_eq!(lease.keep_alive_due(QUIET), second(23));
     lease.read_and_write(second(23), second(24));
-    assert_eq!(epoch.end(), second(20 + 31));
+    assert_eq!(lease.end(), second(20 + 31));
     assert_eq!(lease.keep_alive_due(QUIET), second(24 + 20), "quiet counts from the answer");
 }
 
 #[test]
 fn a_confirmation_that_is_awaited_is_not_put_off_by_later_requests() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     lease.read_and_write(second(20), second(21));
     assert!(lease.await_confirmation(second(21)));
     lease.write(second(22), second(22));
     assert_eq!(lease.keep_alive_due(QUIET), second(23));
     assert!(!lease.await_confirmation(second(23)), "it is due");
-    drop(epoch);
 }
 
 #[test]
 fn a_confirmation_that_would_come_after_the_end_of_the_lease_is_not_awaited() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     [25, 26, 29].into_iter().for_each(|at| lease.read(second(at), second(at)));
-    assert_eq!(epoch.end(), second(31), "the last pair is confirmed at that moment at the earliest");
+    assert_eq!(lease.end(), second(31), "the last pair is confirmed at that moment at the earliest");
     assert!(lease.is_keep_alive_due(QUIET, second(29)), "a write confirms an older pair");
 }
 
 #[test]
 fn the_newest_pair_that_can_be_confirmed_in_time_is_awaited() {
-    let (mut lease, _epoch) = opened();
+    let mut lease = opened();
     [26, 27, 28].into_iter().for_each(|at| lease.read(second(at), second(at)));
     assert!(!lease.is_keep_alive_due(QUIET, second(28)));
     assert_eq!(lease.keep_alive_due(QUIET), second(27 + 2), "the pair of 26 and 27");
@@ -221,24 +223,24 @@ fn the_newest_pair_that_can_be_confirmed_in_time_is_awaited() {
 
 #[test]
 fn a_keep_alive_comes_in_time_even_if_that_breaks_the_quiet() {
-    let (lease, _) = opened();
+    let lease = opened();
     assert_eq!(lease.keep_alive_due(Duration::from_secs(100)), second(31 - 2 - 2));
 }
 
 #[test]
 fn writes_need_no_keep_alive() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     for now in 1..100 {
         lease.write(second(now), second(now));
         assert!(lease.keep_alive_due(QUIET) > second(now));
     }
-    assert_eq!(epoch.end(), second(96 + 31), "a pair, and a report delay before the last write");
+    assert_eq!(lease.end(), second(96 + 31), "a pair, and a report delay before the last write");
     assert!(lease.unconfirmed.len() <= 5, "{:?}", lease.unconfirmed);
 }
 
 #[test]
 fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     lease.write(second(26), second(26));
     // It makes a pair with the request that opened the session, which a confirmation would not
     // extend.
@@ -247,7 +249,7 @@ fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
     lease.read_and_write(second(27), second(27));
     assert!(lease.await_confirmation(second(28)));
     lease.read_and_write(second(29), second(29));
-    assert_eq!(epoch.end(), second(27 + 31));
+    assert_eq!(lease.end(), second(27 + 31));
 }
 
 #[test]
@@ -256,7 +258,7 @@ fn single_writes_do_not_put_a_keep_alive_off_where_the_report_delay_is_long() {
     let mut lease = Lease::unproven(half, second(0));
     lease.connected(half, Some(second(0)), second(0));
     lease.read_and_write(second(0), second(0));
-    let epoch = Arc::clone(lease.current());
+    let epoch = lease.epoch;
     for now in 1..100 {
         if now % 5 == 0 {
             lease.write(second(now), second(now));
@@ -264,7 +266,7 @@ fn single_writes_do_not_put_a_keep_alive_off_where_the_report_delay_is_long() {
         if lease.keep_alive_due(QUIET) <= second(now) && !lease.await_confirmation(second(now)) {
             lease.read_and_write(second(now), second(now));
         }
-        assert!(Arc::ptr_eq(&epoch, lease.current()), "second {now}: {lease:?}");
+        assert_eq!(epoch, lease.epoch, "second {now}: {lease:?}");
         assert!(lease.admits_owners(second(now)), "second {now}: {lease:?}");
     }
 }
@@ -287,51 +289,52 @@ fn reads_alone_do_not_put_a_keep_alive_off() {
 #[test]
 fn an_epoch_that_has_ended_is_final_and_a_late_proof_starts_another() {
     let mut lease = of_the_leader();
-    let old = Arc::clone(lease.current());
     lease.write(second(0), second(0));
-    let _ownership = lease.take(second(0)).unwrap();
+    let old = lease.take(second(0)).unwrap();
     assert!(lease.write(second(6), second(40)));
-    assert!(!old.covers(second(33)));
-    assert!(lease.current().covers(second(33)));
+    assert_eq!(lease.held_until(old), second(31));
+    assert!(lease.covers(second(33)));
 }
 
 #[test]
 fn after_a_disconnect_the_old_epoch_runs_on_and_proof_goes_to_the_new_one() {
-    let (mut lease, old) = opened();
+    let mut lease = opened();
+    let old = lease.take(second(0)).unwrap();
     lease.read_and_write(second(1), second(1));
     lease.disconnected(second(2));
-    let new = Arc::clone(lease.current());
-    assert!(old.covers(second(30)) && !new.covers(second(2)));
+    assert!(second(30) < lease.held_until(old) && !lease.covers(second(2)));
     lease.connected(granted(TIMEOUT, REPORT), Some(second(2)), second(8));
     lease.write(second(9), second(9));
-    assert_eq!(new.end(), second(2 + 31));
-    assert_eq!(old.end(), second(31));
+    assert_eq!(lease.end(), second(2 + 31));
+    assert_eq!(lease.held_until(old), second(31));
     assert_eq!(lease.given_up_at(), second(9 + 32));
     // What was sent on the old connection is confirmed by nothing on the new one.
     lease.write(second(10), second(10));
-    assert_eq!(new.end(), second(2 + 31));
+    assert_eq!(lease.end(), second(2 + 31));
 }
 
 #[test]
 fn a_shorter_timeout_that_a_reconnect_brings_ends_the_old_epochs_sooner() {
-    let (mut lease, old) = opened();
+    let mut lease = opened();
+    let old = lease.take(second(0)).unwrap();
     lease.disconnected(second(10));
     let shorter = granted(Duration::from_secs(8), REPORT);
     let end = second(10).after(Duration::from_millis(7750));
     assert_eq!(lease.connected(shorter, Some(second(10)), second(12)), Some(end));
-    assert_eq!(old.end(), end);
+    assert_eq!(lease.held_until(old), end);
     lease.write(second(13), second(13));
-    assert_eq!(lease.current().end(), end);
+    assert_eq!(lease.end(), end);
     assert_eq!(lease.given_up_at(), second(13 + 8));
 }
 
 #[test]
 fn a_longer_timeout_that_a_reconnect_brings_never_counts() {
-    let (mut lease, old) = opened();
+    let mut lease = opened();
+    let old = lease.take(second(0)).unwrap();
     lease.disconnected(second(10));
     let longer = granted(2 * TIMEOUT, REPORT);
     assert_eq!(lease.connected(longer, Some(second(10)), second(12)), None);
-    assert_eq!(old.end(), second(31));
+    assert_eq!(lease.held_until(old), second(31));
     assert_eq!(lease.session_timeout(), TIMEOUT);
     for at in 13..30 {
         lease.read_and_write(second(at), second(at));
@@ -339,20 +342,20 @@ fn a_longer_timeout_that_a_reconnect_brings_never_counts() {
     // The leader dies at 30. A new one serves at 31, and keeps the session for the timeout of its
     // creation.
     let new_leader_ends_it = second(31).after(TIMEOUT);
-    assert!(lease.current().end() <= new_leader_ends_it, "{:?}", lease.current().end().since(second(0)));
+    assert!(lease.end() <= new_leader_ends_it, "{:?}", lease.end().since(second(0)));
     assert_eq!(lease.given_up_at(), second(29).after(TIMEOUT));
 }
 
 #[test]
 fn the_shortest_timeout_counts_whatever_is_granted_after_it() {
-    let (mut lease, _) = opened();
+    let mut lease = opened();
     let (longer, end) = (granted(4 * TIMEOUT, REPORT), |from: u64| second(from).after(TIMEOUT / 64 * 31));
     lease.disconnected(second(10));
     lease.taken_up(TIMEOUT / 2, second(10), second(10));
     for at in [11, 20, 29] {
         lease.connected(longer, Some(second(at - 1)), second(at));
         lease.write(second(at), second(at));
-        assert_eq!(lease.current().end(), end(at - 1));
+        assert_eq!(lease.end(), end(at - 1));
         assert_eq!(lease.given_up_at(), second(at).after(TIMEOUT / 2));
         lease.disconnected(second(at));
     }
@@ -360,26 +363,25 @@ fn the_shortest_timeout_counts_whatever_is_granted_after_it() {
 
 #[test]
 fn an_epoch_that_ends_before_it_can_be_extended_admits_no_owners() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     lease.write(second(0), second(0));
     assert!(lease.admits_owners(second(27)));
     lease.unconfirmed.clear();
-    assert!(epoch.covers(second(29)) && !lease.admits_owners(second(28)));
+    assert!(lease.covers(second(29)) && !lease.admits_owners(second(28)));
     lease.read_and_write(second(26), second(27));
     assert!(lease.admits_owners(second(28)), "a write sent at second 29 confirms it in time");
     assert!(lease.admits_owners(second(29)));
-    assert!(epoch.covers(second(30)) && !lease.admits_owners(second(30)), "a write takes time");
+    assert!(lease.covers(second(30)) && !lease.admits_owners(second(30)), "a write takes time");
 }
 
 #[test]
 fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
-    let (mut lease, _) = opened();
+    let mut lease = opened();
     lease.read_and_write(second(1), second(1));
     let _ownership = lease.take(second(1)).unwrap();
     lease.write(second(5), second(6));
     assert!(lease.write(second(20), second(31)));
-    let late = Arc::clone(lease.current());
-    assert!(late.covers(second(31)) && !lease.admits_owners(second(31)));
+    assert!(lease.covers(second(31)) && !lease.admits_owners(second(31)));
 }
 
 /// Keeps the lease of an idle session as its core does, on a network with these round trips.
@@ -389,7 +391,6 @@ fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_tr
     lease.connected(granted(timeout, report), Some(second(0)), second(0));
     let mut now = second(0).after(round_trip);
     lease.read_and_write(second(0), now);
-    let epoch = Arc::clone(lease.current());
     let mut least = timeout;
     while now < second(0).after(10 * timeout) {
         now = lease.keep_alive_due(quiet).max(now);
@@ -397,8 +398,8 @@ fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_tr
             lease.read(now, now.after(round_trip));
             let sent = now.after(round_trip);
             now = sent.after(round_trip);
-            let left = epoch.end().since(now);
-            assert!(epoch.covers(now), "{left:?} left, {lease:?}");
+            let left = lease.end().since(now);
+            assert!(lease.covers(now), "{left:?} left, {lease:?}");
             least = least.min(left);
             lease.write(sent, now);
         }
@@ -428,30 +429,32 @@ fn a_report_that_never_comes_is_waited_for_without_an_overflow() {
 
 #[test]
 fn a_finished_lease_takes_no_more_proof() {
-    let (mut lease, epoch) = opened();
+    let mut lease = opened();
     lease.finish();
-    assert!(!epoch.covers(second(1)));
+    assert!(!lease.covers(second(1)));
     assert!(!lease.write(second(1), second(4)));
     lease.connected(granted(TIMEOUT, REPORT), Some(second(5)), second(5));
     lease.write(second(5), second(5));
-    assert!(!lease.current().covers(second(5)));
+    assert!(!lease.covers(second(5)));
 }
 
 #[test]
 fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
-    let (mut lease, first) = opened();
+    let mut lease = opened();
+    let first = lease.take(second(0)).unwrap();
     lease.disconnected(second(1));
     lease.connected(granted(TIMEOUT, REPORT), Some(second(1)), second(2));
     lease.write(second(2), second(2));
-    let second_epoch = Arc::clone(lease.current());
+    let other = lease.take(second(2)).unwrap();
     lease.disconnected(second(3));
+    assert!([first, other].iter().all(|owner| second(4) < lease.held_until(*owner)));
     lease.finish();
-    assert!(!first.covers(second(4)) && !second_epoch.covers(second(4)));
+    assert!([first, other].iter().all(|owner| lease.held_until(*owner) == ENDED));
 }
 
 #[test]
 fn silence_before_a_disconnect_is_no_contact() {
-    let mut lease = opened().0.proven_for_owners_only();
+    let mut lease = opened().proven_for_owners_only();
     // The last sign of the server was at 0; the connection was left for its silence at 12.
     lease.disconnected(second(12));
     assert_eq!(lease.given_up_at(), second(0).after(TIMEOUT));

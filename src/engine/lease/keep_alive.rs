@@ -70,11 +70,8 @@ impl Lease {
         if let Some(awaiting) = self.awaiting {
             return awaiting.after(self.granted.report_delay);
         }
-        let must = if self.has_room_to_wait() {
-            self.next_due_before(self.current.end())
-        } else {
-            self.next_period()
-        };
+        let must =
+            if self.has_room_to_wait() { self.next_due_before(self.end()) } else { self.next_period() };
         must.min(self.last_contact.after(quiet.max(self.granted.session_timeout / 3)))
     }
 
@@ -99,13 +96,13 @@ impl Lease {
         let least = last_write.after(self.granted.session_timeout / MIN_PERIOD_DIVISOR);
         let due = write.min(touched).unwrap_or(never).after(self.period()).max(least);
         let spared = self.owned_since.after(self.period());
-        let may_wait = spared.after(self.outage() / 2) <= self.current.end();
+        let may_wait = spared.after(self.outage() / 2) <= self.end();
         if may_wait { due.max(spared) } else { due }
     }
 
     /// When the last write was sent that has proven what was reported before it.
     fn last_proof(&self) -> Option<Moment> {
-        match self.owners.any() {
+        match self.has_owners() {
             true => self.followed_write,
             false => self.last_write.map(|write| write.sent),
         }
@@ -153,7 +150,7 @@ impl Lease {
             // lease.
             return false;
         }
-        let end = self.current.end();
+        let end = self.end();
         let confirmed_at = |pair: &Exchange| pair.answered.after(self.granted.report_delay);
         let is_worthwhile = |pair: &&Exchange| {
             let confirmed = confirmed_at(pair);

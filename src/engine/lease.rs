@@ -34,22 +34,22 @@
 //! before. So a pair can be forgotten once a newer one is as old, and a session that never writes
 //! keeps a handful of them.
 //!
-//! The lease of a session that owns nothing may lapse: the next epoch begins with the next write.
+//! It consists of *epochs*: a disconnect closes the present one for extension, an owner keeps the one
+//! under which it acquired until its znode was seen on the next connection, and an epoch that has ended
+//! stays ended. The lease of a session that owns nothing may lapse: the next epoch begins with the next
+//! write.
 //! [`keep_alive`] says when requests are due to prevent that.
 //!
 //! A margin covers clock drift.
 
-mod epoch;
 mod keep_alive;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use self::epoch::Owners;
-pub(crate) use self::epoch::{LeaseEpoch, Ownership};
+use super::ParticipantId;
 use crate::client::Granted;
 use crate::time::Moment;
 
@@ -61,15 +61,18 @@ const MARGIN_DIVISOR: u32 = 32;
 /// taken.
 const RESERVE_DIVISOR: u32 = 32;
 
-/// The session's lease: its current epoch, what is to prove the next, and whether there can be one.
-#[derive(Debug)]
+/// The session's lease: its present epoch, the owners, and what is to prove the next epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lease {
     /// The shortest session timeout that a server has granted since the creation, and the report
     /// delay of the current connection.
     granted: Granted,
-    current: Arc<LeaseEpoch>,
-    /// Epochs that a disconnect has closed, while a lock may be held under one.
-    broken_off: Vec<Weak<LeaseEpoch>>,
+    epoch: EpochNumber,
+    /// When the present epoch ends; `None` while nothing is proven under it.
+    end: Option<Moment>,
+    owners: BTreeMap<ParticipantId, Held>,
+    /// The owners whose time has changed, in that order.
+    changes: VecDeque<ParticipantId>,
     connection: ConnectionNumber,
     /// Whether it is known what the server of the present connection grants. Until then answers
     /// prove nothing: it may grant less than the last one.
@@ -90,7 +93,6 @@ pub(crate) struct Lease {
     /// When there was last a sign of the other side.
     last_contact: Moment,
     over: bool,
-    owners: Owners,
     /// When the first of the present owners took its lock.
     owned_since: Moment,
     /// Whether the lease is kept proven even while no lock is held.
@@ -99,16 +101,27 @@ pub(crate) struct Lease {
     was_proven: bool,
 }
 
+/// Numbers the epochs of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct EpochNumber(u64);
+
+/// What an owner holds its lock by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Held {
+    epoch: EpochNumber,
+    until: Moment,
+}
+
 /// A request and its answer, or two: the first sending and the last answer. The ensemble had it in
 /// between, so what is proven counts from the sending, and the report delay from the answer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Exchange {
     sent: Moment,
     answered: Moment,
 }
 
 /// An answered write.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Written {
     sent: Moment,
     /// The newest pair that was reported to the leader before the answer, unless the link from the
@@ -117,7 +130,7 @@ struct Written {
 }
 
 /// When a request was sent, and on which connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sending {
     at: Moment,
     connection: ConnectionNumber,
@@ -129,9 +142,9 @@ pub(crate) struct Sending {
 }
 
 /// Whether a lock may be taken.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    Admitted(Ownership),
+    Admitted,
     /// The session is not proven alive for long enough.
     Unproven,
     /// The connection is not the present one any more.
@@ -140,8 +153,11 @@ pub(crate) enum Admission {
 
 /// Counts the times at which contact began or ended. Answers of different counts prove nothing
 /// together: a server that lags behind may have given the later one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionNumber(u64);
+
+/// Before the beginning of the clock: a lease that ended ahead of its time ends here.
+pub(crate) const ENDED: Moment = Moment::from_nanos(1);
 
 impl Lease {
     /// A lease without proof and without a connection; the contact counts from now. It is always
@@ -149,8 +165,10 @@ impl Lease {
     pub(crate) fn unproven(granted: Granted, now: Moment) -> Lease {
         Lease {
             granted,
-            current: LeaseEpoch::unproven(),
-            broken_off: Vec::new(),
+            epoch: EpochNumber(0),
+            end: None,
+            owners: BTreeMap::new(),
+            changes: VecDeque::new(),
             connection: ConnectionNumber(0),
             is_connected: false,
             taken_up_after: None,
@@ -161,7 +179,6 @@ impl Lease {
             followed_write: None,
             last_contact: now,
             over: false,
-            owners: Owners::default(),
             owned_since: Moment::from_nanos(0),
             is_always_proven: true,
             was_proven: false,
@@ -173,8 +190,9 @@ impl Lease {
         Lease { is_always_proven: false, ..self }
     }
 
-    pub(crate) fn current(&self) -> &Arc<LeaseEpoch> {
-        &self.current
+    /// When the present epoch ends, or has ended; the beginning of the clock while nothing is proven.
+    pub(crate) fn end(&self) -> Moment {
+        self.end.unwrap_or(Moment::from_nanos(0))
     }
 
     pub(crate) fn connection(&self) -> ConnectionNumber {
@@ -207,47 +225,103 @@ impl Lease {
 
     /// Whether a lock is held.
     pub(crate) fn has_owners(&self) -> bool {
-        self.owners.any()
+        !self.owners.is_empty()
     }
 
     /// Whether writes keep the lease from ending, the first of them as soon as there is contact.
     /// Otherwise it lapses, until a request writes. The first write of a session shows that a server
     /// really serves it.
     pub(crate) fn is_kept_proven(&self) -> bool {
-        self.is_always_proven || self.owners.any() || !self.was_proven
+        self.is_always_proven || self.has_owners() || !self.was_proven
     }
 
     pub(crate) fn last_contact(&self) -> Moment {
         self.last_contact
     }
 
-    /// Takes a lock under the epoch, if that is the current one and [admits](Lease::admits_owners)
-    /// owners. To be called under the mutex of the session's status.
-    pub(crate) fn admit(&mut self, connection: ConnectionNumber, now: Moment) -> Admission {
+    // ---- owners
+
+    /// Takes a lock that was seen to be free on that connection, if it is the present one and the epoch
+    /// [admits](Lease::admits_owners) owners.
+    pub(crate) fn admit(
+        &mut self,
+        owner: ParticipantId,
+        connection: ConnectionNumber,
+        now: Moment,
+    ) -> Admission {
         if connection != self.connection {
             return Admission::Outdated;
         }
         if !self.admits_owners(now) {
             return Admission::Unproven;
         }
-        if !self.owners.any() {
+        if !self.has_owners() {
             self.owned_since = now;
         }
-        Admission::Admitted(Ownership::new(Arc::clone(&self.current), &self.owners))
+        self.hold(owner, Held { epoch: self.epoch, until: self.end() });
+        Admission::Admitted
+    }
+
+    /// Has another request hold the lock as its owner does. Returns `false` if it does so no longer.
+    pub(crate) fn share(&mut self, owner: ParticipantId, other: ParticipantId, now: Moment) -> bool {
+        let held = self.owners.get(&owner).copied().filter(|held| now < held.until);
+        held.map(|held| self.hold(other, held)).is_some()
+    }
+
+    /// Takes up that an owner's znode was seen on that connection: if it is the present one, the owner
+    /// holds its lock under the present epoch from now on. Returns `false` if its lease has ended.
+    pub(crate) fn renew(&mut self, owner: ParticipantId, connection: ConnectionNumber, now: Moment) -> bool {
+        let Some(held) = self.owners.get(&owner) else { return true };
+        if held.until <= now {
+            return false;
+        }
+        if connection == self.connection && now < self.end() {
+            self.hold(owner, Held { epoch: self.epoch, until: self.end() });
+        }
+        true
+    }
+
+    pub(crate) fn release(&mut self, owner: ParticipantId) {
+        if self.owners.remove(&owner).is_some() {
+            self.changes.push_back(owner);
+        }
+    }
+
+    /// The next owner whose time has changed, and until when it owns now; `None` for one that has
+    /// released its lock.
+    pub(crate) fn next_change(&mut self) -> Option<(ParticipantId, Option<Moment>)> {
+        let owner = self.changes.pop_front()?;
+        Some((owner, self.owners.get(&owner).map(|held| held.until)))
+    }
+
+    fn hold(&mut self, owner: ParticipantId, held: Held) {
+        if self.owners.insert(owner, held) != Some(held) {
+            self.changes.push_back(owner);
+        }
+    }
+
+    /// Changes until when owners hold their locks.
+    fn change_owners(&mut self, until: impl Fn(&Held) -> Moment) {
+        for (owner, held) in &mut self.owners {
+            let until = until(held);
+            if std::mem::replace(&mut held.until, until) != until {
+                self.changes.push_back(*owner);
+            }
+        }
     }
 
     /// Whether a lock may be taken under the current epoch: it lasts, and can be extended before it
     /// ends, by each pair that waits to be confirmed and later by the first one that is made under
     /// the lock. Otherwise an owner would lose the lock in perfect contact.
     pub(crate) fn admits_owners(&self, now: Moment) -> bool {
-        self.admits_owners_until(self.current.end(), now)
+        self.admits_owners_until(self.end(), now)
     }
 
     /// Whether no lock may be taken now, although one might be if a write were answered that is
     /// sent now.
     pub(crate) fn needs_proof(&self, now: Moment) -> bool {
         let proven = self.proven_by(self.sending(now)).filter(|_| self.is_connected && !self.over);
-        let extended = proven.map(|proven| self.end_of_proof(proven).max(self.current.end()));
+        let extended = proven.map(|proven| self.end_of_proof(proven).max(self.end()));
         !self.admits_owners(now) && extended.is_some_and(|end| self.admits_owners_until(end, now))
     }
 
@@ -322,8 +396,8 @@ impl Lease {
         }
         self.granted.session_timeout = session_timeout;
         let end = self.end_of_proof(after);
-        self.current.cap(end);
-        self.broken_off.iter().filter_map(Weak::upgrade).for_each(|epoch| epoch.cap(end));
+        self.end = self.end.map(|before| before.min(end));
+        self.change_owners(|held| held.until.min(end));
         Some(end)
     }
 
@@ -348,10 +422,13 @@ impl Lease {
         self.begin_connection();
         self.is_connected = false;
         if !self.over {
-            self.broken_off.retain(|epoch| epoch.strong_count() > 0);
-            self.broken_off.push(Arc::downgrade(&self.current));
-            self.current = LeaseEpoch::unproven();
+            self.begin_epoch(None);
         }
+    }
+
+    fn begin_epoch(&mut self, end: Option<Moment>) {
+        self.epoch.0 += 1;
+        self.end = end;
     }
 
     fn begin_connection(&mut self) {
@@ -447,17 +524,15 @@ impl Lease {
         let by_time = sending.confirms.filter(|pair| self.is_known(pair, sending.at));
         let by_cause =
             sending.after.and_then(|before| before.reported.filter(|pair| self.is_known(pair, before.sent)));
-        let pair = if self.owners.any() { by_cause } else { newest(by_time, by_cause) };
+        let pair = if self.has_owners() { by_cause } else { newest(by_time, by_cause) };
         self.taken_up_after.max(pair.map(|pair| pair.sent))
     }
 
     /// Ends the lease and every epoch of it at once, for good.
     pub(crate) fn finish(&mut self) {
         self.over = true;
-        self.current.finish();
-        for epoch in self.broken_off.drain(..).filter_map(|epoch| epoch.upgrade()) {
-            epoch.finish();
-        }
+        self.end = Some(ENDED);
+        self.change_owners(|_| ENDED);
     }
 
     /// Remembers a request, as a pair with another one. Few pairs suffice: each is to stand for those
@@ -486,12 +561,19 @@ impl Lease {
     }
 
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {
-        let end = self.end_of_proof(proven);
-        if self.over || self.current.extend(now, end) {
+        let proven_until = self.end_of_proof(proven);
+        if self.over {
             return false;
         }
-        self.current = LeaseEpoch::until(end);
-        self.owners.any()
+        if self.end.is_some_and(|end| end <= now) {
+            self.begin_epoch(Some(proven_until));
+            return self.has_owners();
+        }
+        let (epoch, end) = (self.epoch, self.end().max(proven_until));
+        if self.end.replace(end) != Some(end) {
+            self.change_owners(|held| if held.epoch == epoch { end } else { held.until });
+        }
+        false
     }
 }
 
