@@ -49,6 +49,10 @@ impl View {
     pub(crate) fn has_session(&self, session: i64) -> bool {
         self.sessions.contains(&session)
     }
+
+    pub(crate) fn exists(&self, path: &str) -> bool {
+        self.tree.acl(path).is_some()
+    }
 }
 
 impl SimulatedZooKeeper {

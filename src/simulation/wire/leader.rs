@@ -51,7 +51,7 @@ impl World {
         let (_, request) = Request::decode(frame).expect("it was decoded before");
         let is_denied = self.now() < self.state().clients[*client].denied_until;
         let result = match &request {
-            Request::Delete { .. } if is_denied => Err(ZkError::NoAuth),
+            Request::Delete { path, .. } if is_denied && self.zookeeper.exists(path) => Err(ZkError::NoAuth),
             Request::Delete { path, .. } => {
                 let owner = self.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
                 let result = connection.write(&request);

@@ -260,10 +260,13 @@ impl Front<'_> {
     /// it owes.
     fn deny_at_once(&mut self, frame: &[u8]) -> bool {
         let is_serving = matches!(self.transport.peer.stage, Stage::Serving(_));
-        if !is_serving || !self.world.profile.denies_at_once || !self.is_denied() {
+        if !is_serving || !self.world.profile.denies_at_once {
             return false;
         }
         let Ok((xid, request @ Request::Delete { .. })) = Request::decode(frame) else { return false };
+        if !self.is_denied(&request) {
+            return false;
+        }
         self.touch();
         let denial = Err(ZkError::NoAuth);
         note_result(self.world, self.client, &request, &denial);
@@ -369,7 +372,7 @@ impl Front<'_> {
     }
 
     fn read(&mut self, connection: &Connection, xid: i32, request: &Request<'_>) {
-        let is_denied = self.is_denied();
+        let is_denied = self.is_denied(request);
         let result = match is_denied {
             true => Err(ZkError::NoAuth),
             false => connection.read(request, self.view().as_deref()),
@@ -420,8 +423,15 @@ impl Front<'_> {
         self.world.touch(self.client, self.transport.server, is_deposed);
     }
 
-    fn is_denied(&self) -> bool {
-        self.world.now() < self.world.state().clients[self.client].denied_until
+    /// Whether the server currently refuses this. It says of a znode that does not exist that it does
+    /// not.
+    fn is_denied(&self, request: &Request<'_>) -> bool {
+        let path = request.path().unwrap_or_default();
+        let exists = match self.view() {
+            Some(view) => view.exists(path),
+            None => self.world.zookeeper.exists(path),
+        };
+        exists && self.world.now() < self.world.state().clients[self.client].denied_until
     }
 
     // ---- what it sends
