@@ -14,6 +14,7 @@ use super::world::{ClientState, World, short};
 use crate::LockGuard;
 use crate::client::Call;
 use crate::recipe::znode_name::generated_sequence;
+use crate::request::Request;
 use crate::time::Moment;
 
 /// What the owners of each directory read and write.
@@ -136,7 +137,10 @@ impl World {
             locks.filter_map(|(number, record)| Some((number, record.weak.upgrade()?))).collect()
         };
         for (number, lock) in waiting {
-            let waits = lock.current().lock().as_ref().is_some_and(|request| !request.has_ended());
+            let current = lock.current().lock().clone();
+            // A session that has ended takes its requests along, as soon as a worker is free.
+            let lives = |request: &Arc<Request>| request.core().end_reason().is_none();
+            let waits = current.is_some_and(|request| lives(&request) && !request.has_ended());
             let Some(id) = lock.id().filter(|_| waits && !lock.is_owner()) else { continue };
             let mut state = self.state();
             let client = state.locks[number].client;
