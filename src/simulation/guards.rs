@@ -14,8 +14,8 @@ use crate::error::Result;
 use crate::locks::locking::Released;
 use crate::time::Moment;
 use crate::{
-    BlockingWriteLock, CancelToken, LockError, LockGuard, MultiGuard, MultiLock, ReadGuard, ReadWriteLock,
-    ReentrantLock, Session, Wait, WriteGuard,
+    BlockingWriteLock, CancelToken, LockError, LockGuard, LossReason, MultiGuard, MultiLock, ReadGuard,
+    ReadWriteLock, ReentrantLock, Session, Wait, WriteGuard,
 };
 
 /// A call with a deadline or a token.
@@ -388,9 +388,15 @@ impl User {
         }
     }
 
-    /// Without faults, a request is only refused by a closed lock and at the end of the counter.
+    /// Without faults, a request is only refused by a closed lock or session, and at the end of the
+    /// counter.
     pub(super) fn check_error(&self, error: &LockError) {
+        // A closed session has lost its locks. To commit under one then changes nothing, which is what
+        // this error says.
+        let was_closed = matches!(error, LockError::NotOwner { .. })
+            && self.session.core().end_reason() == Some(LossReason::SessionClosed);
         let is_expected = error.is_closed()
+            || was_closed
             || matches!(error, LockError::SequenceExhausted { .. } | LockError::Cancelled { .. });
         if self.world.profile.is_calm() && !is_expected {
             self.world.fail(format!("a blocking lock fails without cause: {error}"));
