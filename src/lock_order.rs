@@ -45,30 +45,22 @@ ranks! {
     REPLACEMENT,
     /// The current watch loop.
     TRACKER,
-    /// The state of a request.
-    REQUEST,
-    /// The state of a cohort lock. A request reports its events to it under its own mutex.
-    COHORT,
     /// Whether a watch loop is running.
     WATCH_LOOP,
     /// The last value of a watch loop.
     WATCH_CELL,
     /// The paths that a watch loop watches.
     WATCHING,
-    /// The attempts to delete a znode.
-    REMOVAL,
-    /// The state of a session.
-    STATUS,
-    /// The state and the transport of a connection. It asks the registry whether a watch is wanted.
+    /// The state and the transport of a connection. It asks the engine whether a watch is wanted.
     CONNECTION,
-    /// The registry of a session.
-    REGISTRY,
+    /// The engine of a session.
+    ENGINE,
+    /// The state of a cohort lock. The engine's driver reports events to it under its own mutex.
+    COHORT,
     /// The pending callbacks of a lock.
     MAILBOX,
     /// The listener of a lock.
     LISTENER,
-    /// The znodes that were logged.
-    MENTIONED,
     /// The znodes that a session could not delete.
     ORPHANS,
     /// The jobs of the workers.
@@ -243,7 +235,7 @@ mod checked {
 
 #[cfg(all(test, debug_assertions))]
 mod tests {
-    use super::rank::{REGISTRY, REQUEST, STATUS};
+    use super::rank::{ENGINE, LOCK, MAILBOX};
     use super::*;
     use std::sync::Arc;
 
@@ -251,8 +243,8 @@ mod tests {
 
     #[test]
     fn mutexes_are_taken_in_order_and_released_in_any_order() {
-        let first: Mutex<REQUEST, u8> = Mutex::default();
-        let second: Mutex<REGISTRY, u8> = Mutex::new(1);
+        let first: Mutex<LOCK, u8> = Mutex::default();
+        let second: Mutex<MAILBOX, u8> = Mutex::new(1);
         for _ in 0..2 {
             let mut held = first.lock();
             let then = second.lock();
@@ -264,47 +256,47 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "REQUEST is taken while REGISTRY is held")]
+    #[should_panic(expected = "LOCK is taken while MAILBOX is held")]
     fn taking_an_earlier_mutex_panics() {
-        let first: Mutex<REQUEST, u8> = Mutex::default();
-        let second: Mutex<REGISTRY, u8> = Mutex::default();
+        let first: Mutex<LOCK, u8> = Mutex::default();
+        let second: Mutex<MAILBOX, u8> = Mutex::default();
         let _second = second.lock();
         let _first = first.lock();
     }
 
     #[test]
-    #[should_panic(expected = "STATUS is taken while STATUS is held")]
+    #[should_panic(expected = "ENGINE is taken while ENGINE is held")]
     fn taking_a_mutex_of_the_same_rank_panics() {
-        let (one, other): (Mutex<STATUS, u8>, Mutex<STATUS, u8>) = Default::default();
+        let (one, other): (Mutex<ENGINE, u8>, Mutex<ENGINE, u8>) = Default::default();
         let _one = one.lock();
         let _other = other.lock();
     }
 
     #[test]
-    #[should_panic(expected = "while STATUS is held")]
+    #[should_panic(expected = "while ENGINE is held")]
     fn blocking_code_under_a_mutex_panics() {
-        let status: Mutex<STATUS, u8> = Mutex::default();
-        let _status = status.lock();
+        let engine: Mutex<ENGINE, u8> = Mutex::default();
+        let _engine = engine.lock();
         assert_none_held();
     }
 
     #[test]
     fn unlocked_guard_holds_nothing_meanwhile() {
-        let status: Mutex<STATUS, u8> = Mutex::default();
-        let mut guard = status.lock();
+        let engine: Mutex<ENGINE, u8> = Mutex::default();
+        let mut guard = engine.lock();
         guard.unlocked(|| {
             assert_none_held();
-            *status.lock() += 1;
+            *engine.lock() += 1;
         });
         assert_eq!(*guard, 1);
     }
 
     #[test]
     fn mutexes_of_other_threads_do_not_count() {
-        let status: Arc<Mutex<STATUS, u8>> = Arc::default();
-        let _guard = status.lock();
-        let request: Mutex<REQUEST, u8> = Mutex::default();
-        let background = in_background(move || *request.lock());
+        let engine: Arc<Mutex<ENGINE, u8>> = Arc::default();
+        let _guard = engine.lock();
+        let lock: Mutex<LOCK, u8> = Mutex::default();
+        let background = in_background(move || *lock.lock());
         assert_eq!(crate::testing::next(&background), 0);
     }
 }

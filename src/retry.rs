@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::error::{LockError, Result};
+use crate::error::LockError;
 use crate::time::Moment;
 
 /// The number of attempts in the Java recipe.
@@ -38,7 +38,7 @@ const DELAY: Duration = Duration::from_millis(500);
 /// ```
 ///
 /// [`LockOptions::retry`](crate::LockOptions::retry) sets a lock's policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RetryPolicy {
     backoff: Backoff,
     delay: Duration,
@@ -48,7 +48,7 @@ pub struct RetryPolicy {
 }
 
 /// How the delay grows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Backoff {
     Linear,
     Constant,
@@ -149,13 +149,19 @@ fn shortened(delay: Duration, chance: f64) -> Duration {
 }
 
 /// The failed attempts at one operation.
-#[derive(Debug, Default)]
-pub(crate) struct RetryCounter {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RetryCounter<E = LockError> {
     failures: u32,
-    first: Option<(Moment, LockError)>,
+    first: Option<(Moment, E)>,
 }
 
-impl RetryCounter {
+impl<E> Default for RetryCounter<E> {
+    fn default() -> RetryCounter<E> {
+        RetryCounter { failures: 0, first: None }
+    }
+}
+
+impl<E> RetryCounter<E> {
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
@@ -167,11 +173,11 @@ impl RetryCounter {
     /// The error of the first attempt, if no further attempt follows.
     pub(crate) fn failed(
         &mut self,
-        error: LockError,
+        error: E,
         policy: &RetryPolicy,
         now: Moment,
         chance: impl FnOnce() -> f64,
-    ) -> Result<Duration> {
+    ) -> std::result::Result<Duration, E> {
         self.failures = self.failures.saturating_add(1);
         let (begun, first_error) = self.first.take().unwrap_or((now, error));
         match policy.delay_after(self.failures, now.since(begun), chance) {

@@ -12,7 +12,7 @@ use crate::time::Priority;
 ///
 /// Each call names the errors by which a server refuses it; any may also fail with one of the
 /// [contract](super::ZooKeeperClient).
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Call {
     /// Creates a znode, and is answered by [`Reply::Created`]. Fails with `NoNode` if the parent is
@@ -123,14 +123,29 @@ pub(crate) struct Ask<T> {
     pub(crate) read: fn(Reply) -> ZkResult<T>,
 }
 
-/// Reads replies of one kind.
-macro_rules! reads {
-    ($pattern:pat => $value:expr) => {
-        |reply| match reply {
-            $pattern => Ok($value),
-            _ => Err(ZkError::MarshallingError),
+/// Makes a method for each kind of reply, which refuses any other.
+macro_rules! readers {
+    ($($name:ident: $pattern:pat => $value:expr, $type:ty;)*) => {
+        impl Reply {
+            $(pub(crate) fn $name(self) -> ZkResult<$type> {
+                match self {
+                    $pattern => Ok($value),
+                    _ => Err(ZkError::MarshallingError),
+                }
+            })*
         }
     };
+}
+
+readers! {
+    created: Reply::Created { path, stat } => (path, stat), (String, Option<Stat>);
+    enqueued: Reply::Enqueued(enqueued) => enqueued, Enqueued;
+    done: Reply::Done => (), ();
+    found: Reply::Found(stat) => stat, Option<Stat>;
+    data: Reply::Data(data, stat) => (data, stat), (Vec<u8>, Stat);
+    children: Reply::Children(names) => names, Names;
+    stat: Reply::Stat(stat) => stat, Stat;
+    multi: Reply::Multi(transacted) => transacted, Transacted;
 }
 
 impl Call {
@@ -141,7 +156,7 @@ impl Call {
         mode: CreateMode,
     ) -> Ask<(String, Option<Stat>)> {
         let call = Call::Create { path: path.into(), data: data.into(), acl: acl.into(), mode };
-        Ask { call, read: reads!(Reply::Created { path, stat } => (path, stat)) }
+        Ask { call, read: Reply::created }
     }
 
     pub(crate) fn create_and_list(
@@ -152,25 +167,25 @@ impl Call {
     ) -> Ask<Enqueued> {
         let (dir, prefix) = (dir.into(), prefix.into());
         let call = Call::CreateAndList { dir, prefix, data: data.into(), acl: acl.into() };
-        Ask { call, read: reads!(Reply::Enqueued(enqueued) => enqueued) }
+        Ask { call, read: Reply::enqueued }
     }
 
     pub(crate) fn delete(path: impl Into<Arc<str>>, version: Option<i32>) -> Ask<()> {
-        Ask { call: Call::Delete { path: path.into(), version }, read: reads!(Reply::Done => ()) }
+        Ask { call: Call::Delete { path: path.into(), version }, read: Reply::done }
     }
 
     pub(crate) fn exists(path: impl Into<Arc<str>>, watch: bool) -> Ask<Option<Stat>> {
-        Ask { call: Call::Exists { path: path.into(), watch }, read: reads!(Reply::Found(stat) => stat) }
+        Ask { call: Call::Exists { path: path.into(), watch }, read: Reply::found }
     }
 
     pub(crate) fn get_data(path: impl Into<Arc<str>>, watch: bool) -> Ask<(Vec<u8>, Stat)> {
         let call = Call::GetData { path: path.into(), watch };
-        Ask { call, read: reads!(Reply::Data(data, stat) => (data, stat)) }
+        Ask { call, read: Reply::data }
     }
 
     pub(crate) fn get_children(path: impl Into<Arc<str>>, watch: bool) -> Ask<Names> {
         let call = Call::GetChildren { path: path.into(), watch };
-        Ask { call, read: reads!(Reply::Children(names) => names) }
+        Ask { call, read: Reply::children }
     }
 
     pub(crate) fn set_data(
@@ -179,11 +194,11 @@ impl Call {
         version: Option<i32>,
     ) -> Ask<Stat> {
         let call = Call::SetData { path: path.into(), data: data.into(), version };
-        Ask { call, read: reads!(Reply::Stat(stat) => stat) }
+        Ask { call, read: Reply::stat }
     }
 
     pub(crate) fn multi(operations: impl Into<Arc<[Op]>>) -> Ask<Transacted> {
-        Ask { call: Call::Multi(operations.into()), read: reads!(Reply::Multi(transacted) => transacted) }
+        Ask { call: Call::Multi(operations.into()), read: Reply::multi }
     }
 
     /// Returns the path of the only znode that the call names, or that of the directory.

@@ -4,7 +4,7 @@ use super::{Acl, CreateMode, Stat};
 use crate::error::ZkError;
 
 /// An operation of a [transaction](super::Call::Multi).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
     /// Creates a znode.
@@ -61,7 +61,7 @@ impl Op {
 }
 
 /// What an operation of a successful transaction has done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OpOutcome {
     /// The full path of the new znode.
@@ -75,7 +75,7 @@ pub enum OpOutcome {
 }
 
 /// The server's answer to a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Transacted {
     /// All operations took effect, with these outcomes in order.
     Committed(Vec<OpOutcome>),

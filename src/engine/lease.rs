@@ -195,6 +195,11 @@ impl Lease {
         self.end.unwrap_or(Moment::from_nanos(0))
     }
 
+    /// Whether the present epoch has ended. While nothing is proven under it, it has not begun.
+    pub(super) fn has_ended(&self, now: Moment) -> bool {
+        self.end.is_some_and(|end| end <= now)
+    }
+
     pub(crate) fn connection(&self) -> ConnectionNumber {
         self.connection
     }
@@ -279,6 +284,17 @@ impl Lease {
             self.hold(owner, Held { epoch: self.epoch, until: self.end() });
         }
         true
+    }
+
+    /// Whether an owner's lease has ended.
+    pub(crate) fn has_outlasted(&self, owner: ParticipantId, now: Moment) -> bool {
+        self.owners.get(&owner).is_some_and(|held| held.until <= now)
+    }
+
+    /// The owners whose lease has ended.
+    pub(super) fn outlasted(&self, now: Moment) -> Vec<ParticipantId> {
+        let outlasted = self.owners.iter().filter(|(_, held)| held.until <= now);
+        outlasted.map(|(owner, _)| *owner).collect()
     }
 
     pub(crate) fn release(&mut self, owner: ParticipantId) {
@@ -478,7 +494,7 @@ impl Lease {
 
     /// Whether the answer to a request proves something: it was sent on the present connection, and
     /// it is known what the server of that grants.
-    fn counts(&self, sending: Sending) -> bool {
+    pub(super) fn counts(&self, sending: Sending) -> bool {
         self.is_connected && sending.connection == self.connection
     }
 

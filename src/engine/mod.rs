@@ -1,50 +1,261 @@
-//! The engine: what a session's requests decide by, as plain data.
+//! The engine: one state machine for a session and all that lives on it, as plain data.
 //!
-//! Nothing here starts a thread, makes a call, reads a clock or takes a mutex. The [`Engine`] learns
-//! what has happened, and answers whom to wake and what to ask the server. The session holds it under
-//! one mutex, and does the rest.
+//! Nothing here starts a thread, makes a call, reads a clock or takes a mutex. The driver
+//! (`session/driver.rs`) holds the [`Engine`] under one mutex. It passes in what has happened, one
+//! thing after the other, and does what the [`Effect`]s ask for. So every input is handled to its end
+//! before the next, and a crossing of a late reply, an event and a withdrawal is an order of inputs.
+//!
+//! # A walk through the files
+//! From `lock()` to the owner:
+//! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
+//!    events. (`locks/listening_lock.rs` does not wait.)
+//! 2. [`join`]: [`Engine::start`] submits the creation of the znode and the listing of the directory.
+//!    Behind a request of the same session, no listing is needed.
+//! 3. [`calls`]: the reply comes back as [`Engine::replied`], and finds what was [pending](calls::Pending).
+//! 4. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which predecessor?
+//! 5. [`look`]: a look at that predecessor leaves a watch there. Or `acquire` makes the request the
+//!    owner, under a [`lease`] of the session that admits owners: [`Report::Acquired`].
+//! 6. `locks/blocking_lock.rs`: the event wakes the caller, which gets a `LockGuard`.
+//!
+//! From a watch event to the next owner:
+//! 1. [`contact`]: the client reports `NodeChanged`, and [`watchers`] knows who waits for this path.
+//! 2. [`ahead`]: the next in line owns with the event itself, by what it has found out before its
+//!    turn. Otherwise it lists the queue again, together with others of its session ([`listings`]).
+//! 3. Behind an exclusive owner of the same session, a waiter sets no watch: [`removal`] deletes the
+//!    znode, the reply wakes the waiter, and it looks only at its own znode.
+//!
+//! From a disconnect to the loss:
+//! 1. [`contact`]: the lease begins no new epoch without contact. The owner keeps the one under which
+//!    it acquired.
+//! 2. After a reconnect, [`proof`] writes, and then everybody looks again: an owner renews its lease
+//!    when it has seen its znode.
+//! 3. If none comes in time, the clock ends the lease, and [`ending`] reports the loss. `is_owner()` has
+//!    been false since that moment, whether or not a thread has noticed.
+//!
+//! Why that is safe: only sequence numbers decide, and a listing that contains the own znode
+//! contains every older request that still exists. `is_owner()` asks the lease, which ends before
+//! the server can end the session. `docs/design.md` has the proofs.
 
+mod ahead;
+mod alarms;
+pub(crate) mod calls;
+mod contact;
+mod contender;
+mod ending;
+mod join;
 pub(crate) mod lease;
+mod life;
+mod listing;
 mod listings;
+mod look;
 mod own;
+mod parents;
+mod proof;
+mod removal;
+mod report;
+mod sight;
 #[cfg(test)]
 mod tests;
 mod watchers;
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use self::alarms::Alarms;
+pub(crate) use self::calls::CallId;
+use self::calls::{Pending, UnderWay};
+pub(crate) use self::contender::RequestSpec;
+use self::contender::{Contender, Phase};
+use self::lease::Lease;
+use self::life::{Contact, Life};
 use self::listings::Listings;
 use self::own::OwnQueues;
+pub(crate) use self::parents::MissingParents;
+use self::proof::Proof;
+use self::removal::Removal;
+pub(crate) use self::removal::Target;
+pub(crate) use self::report::{Effect, Ending, Line, Notification, Report};
+pub(crate) use self::sight::WatchOutcome;
 use self::watchers::Watchers;
+use crate::error::{LossReason, ZkError};
 use crate::recipe::path::ZNodePath;
+use crate::time::Moment;
 
 /// The number of a participant on its session; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ParticipantId(u64);
 
-/// What the participants of one session wait for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// Where a request is in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Its znode does not exist yet, or no listing has shown it.
+    Unknown,
+    /// Known to be behind another.
+    Queued,
+    Owner,
+}
+
+/// What a session learns once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Settings {
+    /// See [`ZooKeeperClient::is_ordered`](crate::client::ZooKeeperClient::is_ordered).
+    pub(crate) is_ordered: bool,
+    /// See [`ZooKeeperClient::owns_session`](crate::client::ZooKeeperClient::owns_session).
+    pub(crate) owns_session: bool,
+    /// See [`ZooKeeperClient::min_idle_for_ping`](crate::client::ZooKeeperClient::min_idle_for_ping).
+    pub(crate) min_idle_for_ping: Duration,
+    /// The longest time for which a session relies on its watches, without a routine look.
+    pub(crate) routine_pause: Duration,
+    /// The session was opened after this moment, if that is known.
+    pub(crate) opened_after: Option<Moment>,
+    /// The seed of what is drawn at random: the delays of retries and of routine looks.
+    pub(crate) seed: u64,
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Engine {
+    settings: Settings,
+    /// The moment of the present input.
+    now: Moment,
+    /// Whether somebody asks how many requests are ahead of one.
+    counts_ahead: bool,
+    /// The last number that was given to a participant or to a call.
     last: u64,
+    random: u64,
+
+    life: Life,
+    lease: Lease,
+    proof: Proof,
+    routine: Routine,
+    /// When leases of former epochs end.
+    lease_checks: BTreeSet<Moment>,
+
+    calls: BTreeMap<CallId, UnderWay>,
+    /// Calls that cannot be made.
+    unsent: VecDeque<(CallId, Pending, ZkError)>,
+    contenders: BTreeMap<ParticipantId, Contender>,
+    removals: BTreeMap<ParticipantId, Removal>,
+    /// Those who watch znodes for users, and those who keep the session from being finished.
+    others: BTreeSet<ParticipantId>,
+    alarms: Alarms,
     watchers: Watchers,
     own: OwnQueues,
     listings: Listings,
+    /// Znodes that the log has mentioned, for lines that are written once.
+    mentioned: BTreeSet<ZNodePath>,
+
+    effects: VecDeque<Effect>,
 }
 
-/// A deletion of this session that is done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Deleted {
-    /// Whether the znode was that of an exclusive owner.
-    pub(crate) has_owned: bool,
-    /// Those who have registered for it.
-    pub(crate) wakes: Vec<ParticipantId>,
+/// The routine looks: every participant looks again now and then, without an event.
+///
+/// A client may want its connection to be left alone for a while, to check its own health. Its
+/// looks come together with the next keep-alive, at most a session timeout later.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Routine {
+    next: Moment,
+    /// One waits for the next keep-alive, but not beyond this moment.
+    due_by: Option<Moment>,
 }
 
 impl Engine {
-    pub(crate) fn new_id(&mut self) -> ParticipantId {
-        self.last += 1;
-        ParticipantId(self.last)
+    pub(crate) fn new(now: Moment, settings: Settings, lease: Lease) -> Engine {
+        let mut engine = Engine {
+            now,
+            counts_ahead: false,
+            last: 0,
+            random: settings.seed,
+            life: Life::Open(Contact::NotYet { opened_after: settings.opened_after }),
+            lease,
+            proof: Proof::default(),
+            routine: Routine { next: now, due_by: None },
+            lease_checks: BTreeSet::new(),
+            calls: BTreeMap::new(),
+            unsent: VecDeque::new(),
+            contenders: BTreeMap::new(),
+            removals: BTreeMap::new(),
+            others: BTreeSet::new(),
+            alarms: Alarms::default(),
+            watchers: Watchers::default(),
+            own: OwnQueues::default(),
+            listings: Listings::default(),
+            mentioned: BTreeSet::new(),
+            effects: VecDeque::new(),
+            settings,
+        };
+        engine.routine.next = engine.next_routine();
+        engine
     }
 
-    // ---- watches
+    /// The next thing to do.
+    pub(crate) fn poll(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Begins an input, at this moment. Any number of methods may follow, and then [`Engine::settle`].
+    pub(crate) fn begin(&mut self, now: Moment) {
+        self.now = now;
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// The time has come for which [`Engine::deadline`] has asked.
+    pub(crate) fn wake_up(&mut self) {
+        self.check_life();
+    }
+
+    /// Ends the handling of an input: does what follows at once, and what the clock asks for.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            self.tick();
+            if let Some((call, pending, error)) = self.unsent.pop_front() {
+                self.take_up(call, pending, Err(error));
+            } else if let Some(id) = self.alarms.take_due(self.now) {
+                self.wake(id);
+                self.wake_removal(id);
+            } else {
+                return self.finish_if_idle();
+            }
+        }
+    }
+
+    pub(crate) fn new_id(&mut self) -> ParticipantId {
+        ParticipantId(self.next_number())
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// A number between 0 and 1, by the generator SplitMix64.
+    fn chance(&mut self) -> f64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let top = u32::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap_or(u32::MAX);
+        f64::from(top) / f64::from(u32::MAX)
+    }
+
+    pub(crate) fn count_ahead(&mut self) {
+        self.counts_ahead = true;
+    }
+
+    // ---- others than requests
+
+    /// Adds somebody who is notified. Returns why the session has ended, if it has.
+    pub(crate) fn join_others(&mut self, id: ParticipantId) -> Option<LossReason> {
+        self.others.insert(id);
+        self.life.end_reason()
+    }
+
+    pub(crate) fn leave_others(&mut self, id: ParticipantId) {
+        self.others.remove(&id);
+    }
 
     /// Registers for the next event on the path; to be called before the watch is set, so that none
     /// is missed.
@@ -60,113 +271,69 @@ impl Engine {
         self.watchers.any(path)
     }
 
-    /// The watch on the path has fired: those who have registered for it are to be woken.
-    pub(crate) fn fired(&mut self, path: &ZNodePath) -> Vec<ParticipantId> {
-        self.watchers.take(path)
+    // ---- queries
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
     }
 
-    /// The number of paths for which somebody has registered.
-    pub(crate) fn watched_paths(&self) -> usize {
-        self.watchers.paths()
+    /// The next owner whose time has changed: see [`Lease::next_change`].
+    pub(crate) fn next_change(&mut self) -> Option<(ParticipantId, Option<Moment>)> {
+        self.lease.next_change()
     }
 
-    // ---- own znodes, whose deletion needs no watch
-
-    /// An exclusive request has this znode.
-    pub(crate) fn joined(&mut self, path: &ZNodePath) {
-        self.own.add(path);
+    pub(crate) fn end_reason(&self) -> Option<LossReason> {
+        self.life.end_reason()
     }
 
-    /// An exclusive request owns the lock.
-    pub(crate) fn owns(&mut self, path: &ZNodePath) {
-        self.own.owns(path);
+    pub(crate) fn in_contact(&self) -> bool {
+        self.life.in_contact()
     }
 
-    /// A znode is being deleted.
-    pub(crate) fn leaves(&mut self, path: &ZNodePath) {
-        self.own.leaves(path);
+    /// Whether the session is open, in contact, and the last sign of the server is young enough.
+    pub(crate) fn is_connected(&self) -> bool {
+        !self.life.has_ended() && self.life.in_contact() && self.now < self.lease.contact_holds_until()
     }
 
-    /// Whether the znode is, until its deletion is confirmed, that of an exclusive request of this
-    /// session that has owned the lock.
-    pub(crate) fn has_owned(&self, path: &ZNodePath) -> bool {
-        self.own.has_owned(path)
+    /// Where a request is in the queue; `None` if it has ended.
+    pub(crate) fn place(&self, id: ParticipantId) -> Option<Place> {
+        self.contenders.get(&id).map(|contender| match contender.phase {
+            Phase::Owner { .. } => Place::Owner,
+            Phase::Queued { seen: true, .. } => Place::Queued,
+            Phase::Queued { seen: false, .. } | Phase::Joining { .. } => Place::Unknown,
+        })
     }
 
-    /// Whether the last exclusive request of this session is still in the queue.
-    pub(crate) fn is_in_queue(&self, dir: &ZNodePath) -> bool {
-        self.own.last_stays(dir)
+    /// Whether all participants were notified of the end.
+    pub(crate) fn has_completed_end(&self) -> bool {
+        matches!(self.life, Life::Lingering(..) | Life::Finished(..))
     }
 
-    /// The znodes of the exclusive requests with this prefix.
-    pub(crate) fn own_with_prefix(&self, dir: &ZNodePath, prefix: &str) -> Vec<ZNodePath> {
-        self.own.with_prefix(dir, prefix)
+    /// Whether nobody is left whom a change concerns, and nothing that may have to be deleted.
+    pub(crate) fn is_idle(&self) -> bool {
+        let is_create = |under_way: &UnderWay| under_way.may_create();
+        self.contenders.is_empty()
+            && self.removals.is_empty()
+            && self.others.is_empty()
+            && !self.calls.values().any(is_create)
     }
 
-    /// Registers for the deletion of the nearest own znode before this one. Returns its path.
-    pub(crate) fn watch_before(&mut self, path: &ZNodePath, id: ParticipantId) -> Option<ZNodePath> {
-        let before = self.own.before(path)?;
-        self.watchers.add(&before, id);
-        Some(before)
+    /// The number of participants, and of the paths for which somebody has registered.
+    pub(crate) fn census(&self) -> (usize, usize) {
+        let participants = self.contenders.len() + self.removals.len() + self.others.len();
+        (participants, self.watchers.paths())
     }
 
-    /// Registers for the deletion of a znode if this session is the one to delete it. Otherwise,
-    /// or if that is under way and may fail, it needs a watch.
-    pub(crate) fn watch_own(&mut self, path: &ZNodePath, id: ParticipantId) -> bool {
-        let stays = self.own.stays(path);
-        if stays {
-            self.watchers.add(path, id);
-        }
-        stays
+    #[cfg(test)]
+    pub(crate) fn admits_owners(&self) -> bool {
+        self.lease.admits_owners(self.now)
     }
 
-    /// Registers for the deletion of a znode if that is under way and was not refused.
-    pub(crate) fn watch_leaving(&mut self, path: &ZNodePath, id: ParticipantId) -> bool {
-        let is_leaving = self.own.is_leaving(path);
-        if is_leaving {
-            self.watchers.add(path, id);
-        }
-        is_leaving
+    #[cfg(test)]
+    pub(crate) fn watched_by(&self, id: ParticipantId) -> Option<ZNodePath> {
+        self.contenders.get(&id)?.watched.clone()
     }
 
-    /// A reply has shown that this session has deleted the znode.
-    pub(crate) fn deleted(&mut self, path: &ZNodePath) -> Deleted {
-        Deleted { has_owned: self.own.remove(path), wakes: self.watchers.take(path) }
-    }
-
-    /// The server refuses to delete the znode. Those who wait for its deletion look again, and set a
-    /// watch: another client may delete it.
-    pub(crate) fn deletion_refused(&mut self, path: &ZNodePath) -> Vec<ParticipantId> {
-        match self.own.refuse(path) {
-            true => self.watchers.take(path),
-            false => Vec::new(),
-        }
-    }
-
-    // ---- listings
-
-    /// A reader asks for a listing. Returns the readers of the one to be sent now, or nobody: one is
-    /// under way that was sent before, and the reader gets the next.
-    pub(crate) fn ask(&mut self, dir: &ZNodePath, reader: ParticipantId) -> Vec<ParticipantId> {
-        self.listings.ask(dir, reader)
-    }
-
-    /// Has a reader get the next listing that another one asks for.
-    pub(crate) fn share_next(&mut self, dir: &ZNodePath, reader: ParticipantId) {
-        self.listings.share_next(dir, reader);
-    }
-
-    /// Forgets a reader that needs no listing any more.
-    pub(crate) fn forget_reader(&mut self, dir: &ZNodePath, reader: ParticipantId) {
-        self.listings.forget(dir, reader);
-    }
-
-    /// A listing has ended. Returns the readers of the one to be sent next, if anybody has asked since.
-    pub(crate) fn listed(&mut self, dir: &ZNodePath) -> Vec<ParticipantId> {
-        self.listings.ended(dir)
-    }
-
-    /// How many wait for the next listing of a directory.
     #[cfg(test)]
     pub(crate) fn readers(&self, dir: &ZNodePath) -> usize {
         self.listings.readers(dir)

@@ -1,101 +1,229 @@
-//! The engine, input by input.
+//! The parts of the engine, and the engine itself, input by input.
+
+use std::sync::Arc;
 
 use super::*;
+use crate::client::{Call, ClientEvent, CreateMode, Granted, Reply};
+use crate::recipe::access::Access;
+use crate::recipe::names::Names;
+use crate::recipe::naming_scheme::NamingScheme;
+use crate::retry::RetryPolicy;
 
 fn path(text: &str) -> ZNodePath {
     ZNodePath::parse(text).unwrap()
 }
 
-fn ids<const N: usize>(engine: &mut Engine) -> [ParticipantId; N] {
-    std::array::from_fn(|_| engine.new_id())
-}
+const A: ParticipantId = ParticipantId(1);
+const B: ParticipantId = ParticipantId(2);
+const C: ParticipantId = ParticipantId(3);
+const D: ParticipantId = ParticipantId(4);
 
 #[test]
 fn those_who_watch_a_path_are_woken_once_in_the_order_in_which_they_came() {
-    let mut engine = Engine::default();
-    let [a, b, c] = ids(&mut engine);
+    let mut watchers = Watchers::default();
     let znode = path("/lock/x-0000000001");
-    [b, a, b, c].into_iter().for_each(|id| engine.watch(&znode, id));
-    engine.unwatch(&znode, c);
-    assert_eq!(engine.fired(&znode), [b, a]);
-    assert_eq!(engine.fired(&znode), []);
-    assert!(!engine.is_watched(&znode) && engine.watched_paths() == 0);
+    [B, A, B, C].into_iter().for_each(|id| watchers.add(&znode, id));
+    watchers.remove(&znode, C);
+    assert_eq!(watchers.take(&znode), [B, A]);
+    assert_eq!(watchers.take(&znode), []);
+    assert_eq!(watchers, Watchers::default());
 }
 
 #[test]
-fn request_waits_without_a_watch_for_the_nearest_of_its_session_that_stays() {
-    let mut engine = Engine::default();
-    let [waiter] = ids(&mut engine);
+fn the_nearest_request_of_a_session_is_known_until_it_leaves() {
+    let mut own = OwnQueues::default();
     let [first, second, third] = [1, 2, 3].map(|number| path(&format!("/lock/x-000000000{number}")));
-    [&first, &second, &third].into_iter().for_each(|znode| engine.joined(znode));
-    assert!(engine.is_in_queue(&path("/lock")));
-    assert_eq!(engine.watch_before(&third, waiter), Some(second.clone()));
-    engine.leaves(&second);
-    assert_eq!(engine.watch_before(&third, waiter), None, "its deletion may fail");
-    assert!(engine.watch_leaving(&second, waiter) && !engine.watch_own(&second, waiter));
-    engine.owns(&first);
-    let deleted = engine.deleted(&second);
-    assert_eq!(deleted, Deleted { has_owned: false, wakes: vec![waiter] });
-    assert!(engine.watch_own(&first, waiter) && engine.has_owned(&first));
-    assert_eq!(engine.deleted(&first), Deleted { has_owned: true, wakes: vec![waiter] });
-    engine.leaves(&third);
-    assert!(!engine.is_in_queue(&path("/lock")));
+    [&first, &second, &third].into_iter().for_each(|znode| own.add(znode));
+    assert!(own.last_stays(&path("/lock")));
+    assert_eq!(own.before(&third), Some(second.clone()));
+    own.leaves(&second);
+    assert_eq!(own.before(&third), None, "its deletion may fail");
+    assert!(own.is_leaving(&second) && !own.stays(&second));
+    own.owns(&first);
+    assert!(!own.remove(&second));
+    assert!(own.stays(&first) && own.has_owned(&first));
+    assert!(own.remove(&first), "it has owned");
+    own.leaves(&third);
+    assert!(!own.last_stays(&path("/lock")));
 }
 
 #[test]
-fn those_who_wait_for_a_refused_deletion_are_woken_once() {
-    let mut engine = Engine::default();
-    let [waiter] = ids(&mut engine);
+fn refusal_of_a_deletion_is_news_once() {
+    let mut own = OwnQueues::default();
     let znode = path("/lock/x-0000000001");
-    engine.joined(&znode);
-    engine.leaves(&znode);
-    assert!(engine.watch_leaving(&znode, waiter));
-    assert_eq!(engine.deletion_refused(&znode), [waiter]);
-    assert!(!engine.watch_leaving(&znode, waiter), "it needs a watch");
-    engine.watch(&znode, waiter);
-    assert_eq!(engine.deletion_refused(&znode), [], "it has one");
-    assert_eq!(engine.deleted(&znode).wakes, [waiter]);
+    own.add(&znode);
+    own.leaves(&znode);
+    assert!(own.refuse(&znode));
+    assert!(!own.is_leaving(&znode), "it needs a watch");
+    assert!(!own.refuse(&znode));
 }
 
 #[test]
 fn numbers_of_a_directory_that_was_created_anew_do_not_hide_the_old_ones() {
-    let mut engine = Engine::default();
-    let [waiter] = ids(&mut engine);
+    let mut own = OwnQueues::default();
     let [old, new] = ["a", "b"].map(|guid| path(&format!("/lock/x-{guid}-lock-0000000000")));
-    engine.joined(&old);
-    engine.leaves(&old);
-    engine.joined(&new);
-    assert!(engine.watch_own(&new, waiter));
-    assert!(!engine.deleted(&old).has_owned && engine.is_in_queue(&path("/lock")));
-    assert_eq!(engine.own_with_prefix(&path("/lock"), "x-b"), [new]);
+    own.add(&old);
+    own.leaves(&old);
+    own.add(&new);
+    assert!(own.stays(&new));
+    assert!(!own.remove(&old) && own.last_stays(&path("/lock")));
+    assert_eq!(own.with_prefix(&path("/lock"), "x-b"), [new]);
 }
 
 #[test]
 fn numbers_without_an_order_are_left_to_watches() {
-    let mut engine = Engine::default();
-    let [waiter] = ids(&mut engine);
+    let mut own = OwnQueues::default();
     let last = path("/lock/x-2147483647");
-    engine.joined(&last);
-    assert!(!engine.watch_own(&last, waiter) && !engine.is_in_queue(&path("/lock")));
+    own.add(&last);
+    assert!(!own.stays(&last) && !own.last_stays(&path("/lock")));
 }
 
 #[test]
 fn one_listing_at_a_time_serves_all_who_had_asked_when_it_was_sent() {
-    let mut engine = Engine::default();
-    let [a, b, c, d] = ids(&mut engine);
+    let mut listings = Listings::default();
     let dir = path("/lock");
-    engine.share_next(&dir, a);
-    assert_eq!(engine.ask(&dir, b), [a, b]);
-    assert_eq!(engine.ask(&dir, c), [], "it may be outdated for this one");
-    engine.share_next(&dir, d);
-    assert_eq!(engine.listed(&dir), [c, d]);
-    assert_eq!(engine.ask(&dir, a), []);
-    engine.forget_reader(&dir, a);
-    assert_eq!(engine.listed(&dir), [], "nobody needs another one");
-    assert_eq!(engine.ask(&dir, a), [a]);
-    assert_eq!(engine.listed(&dir), []);
-    engine.share_next(&dir, b);
-    assert_eq!(engine.readers(&dir), 1);
-    engine.forget_reader(&dir, b);
-    assert_eq!(engine, Engine { last: 4, ..Engine::default() }, "nothing is left");
+    listings.share_next(&dir, A);
+    assert_eq!(listings.ask(&dir, B), [A, B]);
+    assert_eq!(listings.ask(&dir, C), [], "it may be outdated for this one");
+    listings.share_next(&dir, D);
+    assert_eq!(listings.ended(&dir), [C, D]);
+    assert_eq!(listings.ask(&dir, A), []);
+    listings.forget(&dir, A);
+    assert_eq!(listings.ended(&dir), [], "nobody needs another one");
+    assert_eq!(listings.ask(&dir, A), [A]);
+    assert_eq!(listings.ended(&dir), []);
+    listings.share_next(&dir, B);
+    assert_eq!(listings.readers(&dir), 1);
+    listings.forget(&dir, B);
+    assert_eq!(listings, Listings::default(), "nothing is left");
+}
+
+#[test]
+fn earlier_alarm_replaces_a_later_one_and_each_rings_once() {
+    let moment = Moment::from_nanos;
+    let mut alarms = Alarms::default();
+    [(A, 5), (A, 6), (B, 4), (A, 4), (C, 9)].into_iter().for_each(|(id, at)| alarms.set(id, moment(at)));
+    assert_eq!(alarms.next(), Some(moment(4)));
+    assert_eq!(alarms.take_due(moment(3)), None);
+    assert_eq!([alarms.take_due(moment(8)), alarms.take_due(moment(8))], [Some(A), Some(B)]);
+    assert_eq!(alarms.take_due(moment(8)), None);
+    alarms.clear(C);
+    assert_eq!(alarms, Alarms::default(), "nothing is left");
+}
+
+fn seconds(seconds: u64) -> Moment {
+    Moment::from_nanos(0).after(Duration::from_secs(seconds))
+}
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A session that a server has served since the first second.
+fn served() -> Engine {
+    let settings = Settings {
+        is_ordered: true,
+        owns_session: true,
+        min_idle_for_ping: Duration::ZERO,
+        routine_pause: Duration::from_secs(3600),
+        opened_after: None,
+        seed: 1,
+    };
+    let granted = Granted::new(TIMEOUT).with_report_delay(Duration::ZERO);
+    let lease = Lease::unproven(granted, seconds(1)).proven_for_owners_only();
+    let mut engine = Engine::new(seconds(1), settings, lease);
+    engine.input(seconds(1), |engine| engine.client_reports(seconds(1), ClientEvent::Connected(granted)));
+    engine
+}
+
+impl Engine {
+    fn input<T>(&mut self, now: Moment, input: impl FnOnce(&mut Engine) -> T) -> T {
+        self.begin(now);
+        let result = input(self);
+        self.settle();
+        result
+    }
+}
+
+#[test]
+fn session_that_was_silent_for_too_long_is_given_up_by_the_clock_whatever_comes_first() {
+    let mut engine = served();
+    let late = seconds(1).after(TIMEOUT);
+    engine.input(late, |engine| engine.client_reports(late, ClientEvent::Disconnected));
+    assert_eq!(engine.end_reason(), None, "answers may have come that nobody has taken up yet");
+    assert!(engine.deadline().is_some_and(|due| due <= late), "{:?}", engine.deadline());
+    engine.input(late, Engine::wake_up);
+    assert_eq!(engine.end_reason(), Some(LossReason::LeaseExpired));
+}
+
+const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
+
+/// An engine in contact, which one write proves.
+fn connected_engine() -> Engine {
+    let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
+    let settings = Settings {
+        is_ordered: true,
+        owns_session: true,
+        min_idle_for_ping: Duration::ZERO,
+        routine_pause: Duration::from_secs(3600),
+        opened_after: Some(NOW),
+        seed: 1,
+    };
+    let mut engine = Engine::new(NOW, settings, Lease::unproven(granted, NOW));
+    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Connected(granted)));
+    let (proof, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(proof, Err(ZkError::NoNode)));
+    engine
+}
+
+/// Takes the effects, of which one is a call.
+fn submitted(engine: &mut Engine) -> (CallId, Call) {
+    let call = |effect| match effect {
+        Effect::Submit(id, call, _) => Some((id, call)),
+        _ => None,
+    };
+    let mut calls = std::iter::from_fn(|| engine.poll()).filter_map(call);
+    let first = calls.next().expect("a call");
+    assert_eq!(calls.next(), None);
+    first
+}
+
+fn reports(engine: &mut Engine) -> Vec<Report> {
+    let report = |effect| match effect {
+        Effect::Report(_, report) => Some(report),
+        _ => None,
+    };
+    std::iter::from_fn(|| engine.poll()).filter_map(report).collect()
+}
+
+#[test]
+fn request_whose_znode_was_deleted_since_it_was_found_again_does_not_own() {
+    let mut engine = connected_engine();
+    let spec = RequestSpec {
+        dir: path("/lock"),
+        prefix: "x-a-lock-".to_owned(),
+        data: Arc::from([]),
+        acl: Arc::from([]),
+        retry: RetryPolicy::constant(Duration::ZERO),
+        access: Access::Exclusive(NamingScheme::Recipe),
+        directory_mode: CreateMode::Persistent,
+    };
+    let id = engine.new_id();
+    engine.input(NOW, |engine| engine.start(id, Arc::new(spec), NOW));
+    let (create, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
+    let (write, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+    let (list, _) = submitted(&mut engine);
+    let listed = Names::from_iter(["x-a-lock-0000000000"]);
+    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(listed))));
+    let (look, call) = submitted(&mut engine);
+    assert!(matches!(call, Call::Exists { .. }), "{call:?}");
+    engine.input(NOW, |engine| engine.replied(look, Ok(Reply::Found(None))));
+    let znode = path("/lock/x-a-lock-0000000000");
+    let how = Ending::Dropped(LossReason::NodeDeleted, None);
+    let expected = [
+        Report::Joined { znode, token: None },
+        Report::Ended { was_owner: false, how, time: Duration::ZERO },
+    ];
+    assert_eq!(reports(&mut engine), expected);
+    assert_eq!(engine.place(id), None);
 }

@@ -390,7 +390,7 @@ impl LockError {
 }
 
 /// An operation: its name in error messages, and the permission that it needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
     pub(crate) permission: &'static str,

@@ -8,7 +8,7 @@ use super::kind::LockKind;
 use super::naming_scheme::{NamingScheme, around};
 
 /// The requested lock mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
     /// Excludes all other requests, readers and writers, in a queue without readers of this crate.
     Exclusive(NamingScheme),

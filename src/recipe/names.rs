@@ -18,7 +18,7 @@ use std::slice;
 ///     println!("{name}");
 /// }
 /// ```
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Names {
     text: String,
     /// Where each name ends in the text. The next one begins there.

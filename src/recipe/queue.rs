@@ -136,7 +136,7 @@ fn is_irreplaceable(name: &str) -> bool {
 }
 
 /// A listing in order, for many exclusive requests that decide by it.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ordered {
     /// The numbers of the requests, each with the position of its name in the listing.
     requests: Vec<(i32, usize)>,

@@ -56,7 +56,7 @@ impl<C: Change> Attempts<C> {
     fn probe_outcome(&self, core: &Arc<Core>, before: &Landmark) -> ZkResult<(Verdict<C::Output>, Landmark)> {
         // An answered write comes after everything that this session sent before it. Attempts
         // without an effect until then will never have one.
-        core.prove_life()?;
+        core.write_nothing()?;
         let found = self.call.find(core, &self.path)?;
         let now = Landmark::find(core, &self.subject())?;
         let verdict = self.call.judge(&self.path, found, before, &now);

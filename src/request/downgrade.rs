@@ -8,14 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Event, Observer, Phase, Request, RequestSpec};
+use super::{Observer, Request, RequestSpec, Target};
 use crate::client::{Call, CreateMode};
-use crate::engine::ParticipantId;
+use crate::engine::{Notification, ParticipantId, Place};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::session::{Notification, Participant, Target};
+use crate::session::Participant;
 
 /// A downgrade under way. Dropping it before it is complete undoes it.
 pub(crate) struct Downgrade {
@@ -40,18 +40,17 @@ impl Downgrade {
     /// # Errors
     /// `NotOwner`.
     pub(crate) fn begin(owner: &Arc<Request>, access: Access) -> Result<Arc<Downgrade>> {
-        let owners_znode = match &owner.state.lock().phase {
-            Phase::Owner { znode, .. } => znode.clone(),
-            _ => return Err(not_owner(&owner.spec.dir)),
-        };
-        let Some(number) = owners_znode.name().strip_prefix(owner.spec.prefix.as_str()) else {
+        let spec = &*owner.seat.spec;
+        let znode = owner.znode().filter(|_| owner.core.place(&owner.seat) == Some(Place::Owner));
+        let Some(owners_znode) = znode else { return Err(not_owner(&spec.dir)) };
+        let Some(number) = owners_znode.name().strip_prefix(spec.prefix.as_str()) else {
             return Err(not_owner(&owners_znode));
         };
         let prefix = access.prefix(owner.core.new_guid());
-        let znode = owner.spec.dir.child(&format!("{prefix}{number}"));
-        let spec = RequestSpec { prefix, access, ..owner.spec.clone() };
-        let session_pin = owner.core.engine().new_id();
-        owner.core.registry().add(session_pin, Arc::new(SessionPin));
+        let znode = spec.dir.child(&format!("{prefix}{number}"));
+        let spec = RequestSpec { prefix, access, ..spec.clone() };
+        let session_pin = owner.core.new_id();
+        owner.core.join(session_pin, Arc::new(SessionPin));
         let (owner, is_complete) = (Arc::clone(owner), AtomicBool::new(false));
         Ok(Arc::new(Downgrade { owner, owners_znode, spec, znode, is_complete, session_pin }))
     }
@@ -73,7 +72,7 @@ impl Downgrade {
             Ok(Some(fencing_token)) => Ok(fencing_token),
             // The znode is gone, perhaps with its directory; the owner has not noticed yet.
             Ok(None) | Err(ZkError::NoNode) => {
-                self.owner.lose_znode();
+                self.owner.core.znode_is_gone(&self.owner.seat);
                 Err(not_owner(&self.owners_znode))
             }
             Err(error) => Err(LockError::client(Operation::DOWNGRADE, &self.owners_znode, error)),
@@ -104,20 +103,16 @@ impl Downgrade {
     /// # Errors
     /// `NotOwner`, when the lock was taken away meanwhile.
     pub(crate) fn complete(&self, fencing_token: i64, observer: Arc<dyn Observer>) -> Result<Arc<Request>> {
-        let phase = Phase::Owner { znode: self.znode.clone(), revocation_reported: false };
-        let request = Request::in_phase(phase, Arc::clone(&self.owner.core), self.spec.clone(), observer);
-        if !request.core.share(self.owner.id, request.id, &request.ownership) {
-            return Err(not_owner(&self.owners_znode));
-        }
+        let core = Arc::clone(&self.owner.core);
+        let request = Request::on(core, Arc::new(self.spec.clone()), observer);
         // The new znode is younger than those of waiters, which will own later and must have larger
         // tokens.
-        let _ = request.fencing_token.set(fencing_token);
-        request.observer.post(Event::Acquired);
-        request.post_acquired(&mut request.state.lock(), &self.znode);
-        request.core.deliver_events();
+        let _ = request.seat.fencing_token.set(fencing_token);
+        if !request.core.start_as_owner(&request.seat, &self.znode, self.owner.seat.id) {
+            return Err(not_owner(&self.owners_znode));
+        }
         self.is_complete.store(true, Ordering::Relaxed);
         logging::info!("downgraded {} to {}", self.owners_znode, self.znode);
-        request.start();
         Ok(request)
     }
 }
@@ -126,7 +121,7 @@ impl Drop for Downgrade {
     fn drop(&mut self) {
         let core = &self.owner.core;
         if !*self.is_complete.get_mut() {
-            core.remove(Target::ZNode(self.znode.clone()), None);
+            core.remove(Target::ZNode(self.znode.clone()));
         }
         core.leave(self.session_pin);
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::driver::Core;
 use super::mailbox::Mailbox;
-use super::state::Core;
 use crate::error::LossReason;
 use crate::logging;
 use crate::panics::contain;

@@ -6,6 +6,7 @@
 
 use crate::lock_order::{Mutex, MutexGuard, rank::MAILBOX};
 use std::collections::VecDeque;
+use std::thread::{self, ThreadId};
 
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
@@ -15,12 +16,13 @@ pub(crate) struct Mailbox<T> {
 #[derive(Debug)]
 struct State<T> {
     items: VecDeque<T>,
-    is_delivering: bool,
+    /// The thread that delivers.
+    deliverer: Option<ThreadId>,
 }
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> Mailbox<T> {
-        Mailbox { state: Mutex::new(State { items: VecDeque::new(), is_delivering: false }) }
+        Mailbox { state: Mutex::new(State { items: VecDeque::new(), deliverer: None }) }
     }
 
     pub(crate) fn post(&self, item: T) {
@@ -30,7 +32,12 @@ impl<T> Mailbox<T> {
     /// Whether an item was posted that no thread is about to deliver.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state.lock();
-        !state.is_delivering && !state.items.is_empty()
+        state.deliverer.is_none() && !state.items.is_empty()
+    }
+
+    /// Whether a delivery on this thread is the caller.
+    pub(crate) fn delivers_here(&self) -> bool {
+        self.state.lock().deliverer == Some(thread::current().id())
     }
 
     /// Delivers everything posted; returns at once when another thread, or a caller further up on
@@ -39,10 +46,10 @@ impl<T> Mailbox<T> {
     /// After a panic of `handle`, the items that are left wait for the next call.
     pub(crate) fn deliver(&self, mut handle: impl FnMut(T)) {
         let mut state = self.state.lock();
-        if state.is_delivering {
+        if state.deliverer.is_some() {
             return;
         }
-        state.is_delivering = true;
+        state.deliverer = Some(thread::current().id());
         let mut turn = Turn(state);
         while let Some(item) = turn.0.items.pop_front() {
             turn.0.unlocked(|| handle(item));
@@ -55,7 +62,7 @@ struct Turn<'a, T>(MutexGuard<'a, MAILBOX, State<T>>);
 
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
-        self.0.is_delivering = false;
+        self.0.deliverer = None;
     }
 }
 
@@ -78,6 +85,18 @@ mod tests {
             seen.push(item);
         });
         assert_eq!(seen, [1, 2, 3]);
+    }
+
+    #[test]
+    fn mailbox_knows_whether_a_delivery_on_this_thread_is_the_caller() {
+        let mailbox = Mailbox::new();
+        mailbox.post(());
+        assert!(!mailbox.delivers_here());
+        mailbox.deliver(|()| {
+            assert!(mailbox.delivers_here());
+            thread::scope(|scope| scope.spawn(|| assert!(!mailbox.delivers_here())).join().unwrap());
+        });
+        assert!(!mailbox.delivers_here());
     }
 
     #[test]

@@ -3,19 +3,19 @@
 //! It knows the state of the session and its lease, runs the few threads that react to events, and
 //! keeps the registry of those to notify.
 
+mod alarm;
 mod builder;
 mod callbacks;
+mod driver;
 pub mod events;
 mod job;
-mod listings;
+mod lines;
 mod mailbox;
 mod ownership;
 mod process;
-mod registry;
-mod removal;
 mod replacement;
 mod runner;
-mod state;
+mod seat;
 mod threads;
 mod timer;
 mod workers;
@@ -36,16 +36,13 @@ use crate::lock_order::{Mutex, rank::SESSION};
 use crate::time::{Moment, Runtime, is_disconnected};
 
 pub use self::builder::SessionBuilder;
+pub(crate) use self::driver::{Core, Participant};
 use self::events::{EventHook, Events};
-pub(crate) use self::listings::Listing;
 pub(crate) use self::mailbox::Mailbox;
-pub(crate) use self::ownership::Ownership;
 pub(crate) use self::process::Process;
-pub(crate) use self::registry::{Notification, Participant, ZNodeChange};
-pub(crate) use self::removal::Target;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::runner::{Runner, Task};
-pub(crate) use self::state::{Core, WatchOutcome};
+pub(crate) use self::seat::{Event, Observer, Outcome, Seat};
 pub(crate) use self::threads::Threads;
 
 /// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.
@@ -427,7 +424,7 @@ fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
         if tries {
             let attempt = attempt.clone();
             core.submit(move |core| {
-                let _ = attempt.send(core.prove_life());
+                let _ = attempt.send(core.write_nothing());
             });
             core.wait(&[&states, &attempts, &contact.cancelled], contact.deadline);
             if let Ok(Err(error)) = attempts.try_recv() {

@@ -1,21 +1,18 @@
-//! [`Ownership`]: until when a request holds its lock. [`Ownerships`]: those of a session.
+//! [`Ownership`]: until when a request holds its lock.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::engine::ParticipantId;
-use crate::engine::lease::Lease;
 use crate::time::Moment;
 
 /// Until when a request holds its lock, for any thread to read without a mutex.
 ///
-/// Only [`Ownerships::apply`] changes it, under the mutex of the session's status.
-#[derive(Clone, Debug, Default)]
+/// Only the driver changes it, under its mutex: it is shortened before anything is sent that lets
+/// others in.
+#[derive(Debug, Default)]
 pub(crate) struct Ownership {
     /// Nanoseconds of the [`Moment`]; zero for a request that holds none.
-    until: Arc<AtomicU64>,
+    until: AtomicU64,
 }
 
 impl Ownership {
@@ -34,33 +31,12 @@ impl Ownership {
         self.until().since(now)
     }
 
+    /// `None` for a request that holds its lock no longer.
+    pub(super) fn set(&self, until: Option<Moment>) {
+        self.until.store(until.map_or(0, Moment::as_nanos), Ordering::Release);
+    }
+
     fn until(&self) -> Moment {
         Moment::from_nanos(self.until.load(Ordering::Acquire))
-    }
-}
-
-/// The ownerships of a session's requests.
-#[derive(Debug, Default)]
-pub(super) struct Ownerships {
-    all: BTreeMap<ParticipantId, Ownership>,
-}
-
-impl Ownerships {
-    /// Notes that a request holds its lock, or is about to.
-    pub(super) fn add(&mut self, owner: ParticipantId, ownership: &Ownership) {
-        self.all.insert(owner, ownership.clone());
-    }
-
-    /// Applies what has changed in the lease.
-    pub(super) fn apply(&mut self, lease: &mut Lease) {
-        while let Some((owner, until)) = lease.next_change() {
-            let nanos = until.map_or(0, Moment::as_nanos);
-            if let Some(ownership) = self.all.get(&owner) {
-                ownership.until.store(nanos, Ordering::Release);
-            }
-            if until.is_none() {
-                self.all.remove(&owner);
-            }
-        }
     }
 }

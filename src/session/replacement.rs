@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use super::driver::Core;
 use super::events::Event;
-use super::state::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
 use crate::client::AnyClient;
 use crate::error::{LockError, LossReason, Result};

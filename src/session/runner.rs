@@ -10,11 +10,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::Core;
-use crate::time::{Moment, Priority};
-
-/// The interval between the times that tasks share.
-const SHARED_STEP: Duration = Duration::from_millis(10);
+use super::alarm::Alarm;
+use super::driver::Core;
+use crate::time::Priority;
 
 /// Whether a worker is at work on a task, and when the task is to be woken by the clock.
 ///
@@ -83,33 +81,6 @@ impl Runner {
     }
 }
 
-/// When something is to be done by the clock. One time is enough: an earlier one replaces it, a
-/// later one is ignored.
-#[derive(Debug, Default)]
-pub(super) struct Alarm(Option<Moment>);
-
-impl Alarm {
-    /// Sets the alarm. Returns whether the caller must start a timer for that moment.
-    pub(super) fn set(&mut self, at: Moment) -> bool {
-        let is_earlier = self.0.is_none_or(|set| at < set);
-        if is_earlier {
-            self.0 = Some(at);
-        }
-        is_earlier
-    }
-
-    /// To be called by the timer for that moment. Returns `false` if an earlier time has replaced
-    /// it.
-    pub(super) fn rings(&mut self, at: Moment) -> bool {
-        self.0.take_if(|set| *set == at).is_some()
-    }
-
-    /// Removes a time that has passed, whose timer has nothing left to do then.
-    pub(super) fn clear_past(&mut self, now: Moment) {
-        self.0.take_if(|set| *set <= now);
-    }
-}
-
 /// A part of a session that runs when it is woken, on one worker at a time.
 pub(crate) trait Task: Send + Sync + Sized + 'static {
     fn core(&self) -> &Arc<Core>;
@@ -143,16 +114,7 @@ pub(crate) trait Task: Send + Sync + Sized + 'static {
 
     /// Wakes the task after this time, or earlier if an earlier time was set.
     fn wake_after(self: &Arc<Self>, delay: Duration) {
-        self.wake_at(self.core().now().after(delay));
-    }
-
-    /// As [`wake_after`](Task::wake_after), but up to [`SHARED_STEP`] earlier. Thousands of tasks a
-    /// second that end before their time cost the timer thread few wake-ups.
-    fn wake_after_about(self: &Arc<Self>, delay: Duration) {
-        self.wake_at(self.core().now().after(delay).rounded_down(SHARED_STEP));
-    }
-
-    fn wake_at(self: &Arc<Self>, at: Moment) {
+        let at = self.core().now().after(delay);
         if !self.with_runner(|runner| runner.alarm.set(at)) {
             return;
         }
@@ -175,10 +137,6 @@ pub(crate) trait Task: Send + Sync + Sized + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn moment(nanos: u64) -> Moment {
-        Moment::from_nanos(nanos)
-    }
 
     #[test]
     fn one_claim_at_a_time_succeeds() {
@@ -226,29 +184,5 @@ mod tests {
             assert!(!runner.is_running());
             assert!(!runner.stop());
         }
-    }
-
-    #[test]
-    fn an_earlier_alarm_replaces_a_later_one() {
-        let mut alarm = Alarm::default();
-        assert!(alarm.set(moment(5)));
-        assert!(!alarm.set(moment(5)));
-        assert!(!alarm.set(moment(6)));
-        assert!(alarm.set(moment(4)));
-        assert!(!alarm.rings(moment(5)), "it was replaced");
-        assert!(alarm.rings(moment(4)));
-        assert!(!alarm.rings(moment(4)), "it rings once");
-        assert!(alarm.set(moment(7)));
-    }
-
-    #[test]
-    fn an_alarm_that_was_cleared_does_not_ring() {
-        let mut alarm = Alarm::default();
-        alarm.set(moment(5));
-        alarm.clear_past(moment(4));
-        assert!(!alarm.set(moment(6)));
-        alarm.clear_past(moment(5));
-        assert!(!alarm.rings(moment(5)));
-        assert!(alarm.set(moment(6)));
     }
 }

@@ -70,11 +70,14 @@ impl World {
             .then(|| format!("several locks own {dir} (true: a reader): {undisturbed:?}"))
     }
 
-    /// Records that requests exclude each other but their numbers do not define an order.
+    /// Records that requests exclude each other but their numbers do not define an order. One of them
+    /// may have gone in the step in which the other came.
     fn record_end_of_counter(&self, dir: &str, children: &[String]) {
-        let in_doubt = || children.iter().filter(|child| has_number_in_doubt(child));
-        if in_doubt().count() > 1 && !in_doubt().all(|child| is_readers(child)) {
-            self.state().exhausted.insert(dir.to_owned());
+        let mut state = self.state();
+        let in_doubt = state.in_doubt.entry(dir.to_owned()).or_default();
+        in_doubt.extend(children.iter().filter(|child| has_number_in_doubt(child)).cloned());
+        if in_doubt.len() > 1 && !in_doubt.iter().all(|child| is_readers(child)) {
+            state.exhausted.insert(dir.to_owned());
         }
     }
 

@@ -303,9 +303,9 @@ fn watches_left(world: &World) -> Option<String> {
 fn registration_left(world: &World) -> Option<String> {
     let cores: Vec<_> = world.state().clients.iter().map(|client| client.core.upgrade()).collect();
     let left = |(number, core): (usize, Option<Arc<Core>>)| {
-        let left = format!("{:?}", core?.registry());
-        let is_left = left != "Registry { all: 0, watched_paths: 0 }";
-        is_left.then(|| format!("client {number} is left with {left}"))
+        let left = core?.census();
+        let is_left = left != (0, 0);
+        is_left.then(|| format!("client {number} is left with {left:?}"))
     };
     cores.into_iter().enumerate().find_map(left)
 }

@@ -72,6 +72,8 @@ pub(super) struct State {
     pub(super) other_requests_so_far: usize,
     /// Directories whose counter has reached its end, with requests that exclude each other.
     pub(super) exhausted: BTreeSet<String>,
+    /// The requests of each directory with numbers from the end of the counter.
+    pub(super) in_doubt: BTreeMap<String, BTreeSet<String>>,
     /// Numbers messages from the server in the order in which they happened there.
     pub(super) last_stamp: u64,
     /// What is held by blocking locks and candidates, and how much there has been in total.
@@ -172,6 +174,7 @@ impl World {
             other_requests: Vec::new(),
             other_requests_so_far: 0,
             exhausted: BTreeSet::new(),
+            in_doubt: BTreeMap::new(),
             last_stamp: 0,
             holds: BTreeMap::new(),
             holds_so_far: 0,

@@ -16,7 +16,7 @@ use super::clock::{Clock, MAX_SLEEP, Moment};
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// Which of the jobs that wait for a worker comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Priority {
     /// What the session lives by: its proof, and its end. Such a job never waits for jobs of
     /// another kind to end.

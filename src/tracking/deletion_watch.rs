@@ -8,9 +8,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::watch_cell::WatchCell;
 use super::watch_loop::WatchLoop;
 use super::{Fetched, Subject, Watching};
+use crate::engine::WatchOutcome;
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
-use crate::session::{Core, WatchOutcome};
+use crate::session::Core;
 
 /// Ends when it is dropped.
 pub(crate) struct DeletionWatch {
@@ -159,8 +160,6 @@ mod tests {
         drop(deletion_watch);
         watch_loop.run();
         // The first look may be under way still.
-        eventually("no registration is left", || {
-            format!("{:?}", core.registry()) == "Registry { all: 0, watched_paths: 0 }"
-        });
+        eventually("no registration is left", || core.census() == (0, 0));
     }
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use super::watch_cell::{View, WatchCell};
 use super::{Fetched, Subject, Watching};
 use crate::client::contain_call;
+use crate::engine::Notification;
 use crate::error::{ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::WATCH_LOOP};
 use crate::logging;
-use crate::session::{Core, Notification, Participant, Runner, Task};
+use crate::session::{Core, Participant, Runner, Task};
 use crate::time::Priority;
 
 /// The delay before a failed look is repeated in contact.
@@ -106,8 +107,6 @@ impl<S: Subject> Participant for WatchLoop<S> {
     fn notify(self: Arc<Self>, why: Notification) {
         match why {
             Notification::LookAgain | Notification::Routine | Notification::Reconnected => self.wake(),
-            // The last value stays the best that is known.
-            Notification::Suspended | Notification::CheckLease => {}
             Notification::SessionEnded(reason) => {
                 self.stop();
                 self.cell.end(reason);

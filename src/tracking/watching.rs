@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::Fetched;
 use crate::client::{Ask, Call, Stat};
-use crate::engine::ParticipantId;
+use crate::engine::{ParticipantId, WatchOutcome};
 use crate::error::ZkResult;
 use crate::lock_order::{Mutex, rank::WATCHING};
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
-use crate::session::{Core, WatchOutcome};
+use crate::session::Core;
 
 /// The watches of one participant. Its reads may block, so only workers make them.
 pub(crate) struct Watching {
@@ -21,7 +21,7 @@ pub(crate) struct Watching {
 
 impl Watching {
     pub(super) fn new(core: Arc<Core>) -> Watching {
-        let id = core.engine().new_id();
+        let id = core.new_id();
         Watching { core, id, paths: Mutex::new(Some(Vec::new())) }
     }
 
@@ -79,14 +79,14 @@ impl Watching {
         if !paths.contains(path) {
             paths.push(path.clone());
         }
-        self.core.engine().watch(path, self.id);
+        self.core.watch(path, self.id);
     }
 
     /// Begins a new look, which makes the watches of the last one useless.
     pub(super) fn begin(&self) {
         let last = self.paths.lock().as_mut().map(std::mem::take);
         for path in last.into_iter().flatten() {
-            self.core.engine().unwatch(&path, self.id);
+            self.core.unwatch(&path, self.id);
         }
     }
 

@@ -74,8 +74,8 @@ impl Fixture {
         let Fixture { server, session, lock, .. } = self;
         drop(lock);
         assert!(server.children(DIR).is_empty(), "{:?}", server.children(DIR));
-        let left = format!("{:?}", session.core().registry());
-        assert_eq!(left, "Registry { all: 0, watched_paths: 0 }");
+        let left = session.core().census();
+        assert_eq!(left, (0, 0));
     }
 }
 

@@ -83,8 +83,8 @@ impl Fixture {
 
 /// Waits until no request is registered with the session.
 fn await_no_registration(session: &Session) {
-    let registry = || format!("{:?}", session.core().registry());
-    eventually("no registration is left", || registry() == "Registry { all: 0, watched_paths: 0 }");
+    let registry = || session.core().census();
+    eventually("no registration is left", || registry() == (0, 0));
 }
 
 fn connect(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session) {

@@ -281,6 +281,6 @@ fn downgrades_leave_no_registration() {
         lock.write().unwrap().downgrade().unwrap().unlock().unwrap();
     }
     eventually("no znode is left", || zk.children(DIR).is_empty());
-    eventually("no registration is left", || fixture.session.core().registry().is_empty());
-    assert_eq!(format!("{:?}", fixture.session.core().registry()), "Registry { all: 0, watched_paths: 0 }");
+    eventually("no registration is left", || fixture.session.core().census().0 == 0);
+    assert_eq!(fixture.session.core().census(), (0, 0));
 }

@@ -7,7 +7,7 @@ use crate::locks::locking;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Event, Observer, Request};
+use crate::request::{Event, Observer, QueuePosition, Request};
 
 /// Makes one call fail in one way while a lock is acquired behind another and released, and checks
 /// that the outcome is the same as without the fault.
@@ -88,7 +88,26 @@ fn request_continues_after_a_step_that_panics() {
     eventually("it owns", || request.is_owner());
     zk.delete(request.znode().unwrap().as_str());
     eventually("the owner looks at its znode", || request.has_ended());
-    eventually("no registration is left", || fixture.session.core().registry().is_empty());
+    eventually("no registration is left", || fixture.session.core().census().0 == 0);
+}
+
+/// As between the moment at which one thread installs the request of a lock, and its start.
+#[test]
+fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let support = ProtocolSupport::with_options(&fixture.session, quick_retries()).unwrap();
+    let dir = ZNodePath::parse(DIR).unwrap();
+    let spec = locking::spec(&dir, &support, Access::Exclusive(NamingScheme::Recipe));
+    let request = Request::new(&fixture.session, spec, Arc::new(PanicsOnce(AtomicBool::new(false))));
+    let of_waiter = Arc::clone(&request);
+    let placed = in_background(move || {
+        of_waiter.wait_until_placed([&crossbeam_channel::never(), &crossbeam_channel::never()]).unwrap()
+    });
+    eventually("it waits", || request.is_awaited());
+    request.start();
+    assert_eq!(next(&placed), Some(QueuePosition::Owner));
+    request.withdraw(None);
 }
 
 #[test]

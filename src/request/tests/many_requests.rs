@@ -46,10 +46,10 @@ fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
     // From then on only those who ask wait: the others are the readers of this listing.
     assert!(begun.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
     let (core, dir) = (fixture.session.core(), ZNodePath::parse(DIR).unwrap());
-    eventually("the others have asked", || core.engine().readers(&dir) == WAITERS - 1);
+    eventually("the others have asked", || core.readers(&dir) == WAITERS - 1);
     drop(release);
     eventually("every waiter has a listing", || {
-        zk.calls(SimOperation::GetChildren) == 2 && core.engine().readers(&dir) == 0
+        zk.calls(SimOperation::GetChildren) == 2 && core.readers(&dir) == 0
     });
     eventually("the first waiter watches its predecessor", || zk.calls(SimOperation::GetData) == 1);
     zk.delete(&ahead);

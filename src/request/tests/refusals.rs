@@ -40,7 +40,7 @@ fn refused_deletion_is_returned_and_retried_until_it_succeeds() {
         let others = Fixture::join(&zk).blocking();
         assert!(others.try_lock_for(deadline()).unwrap().is_some(), "{refusal:?}");
         assert_eq!(fixture.client.pending_faults(), 0, "{refusal:?}");
-        eventually("no deletion is pending", || fixture.session.core().registry().is_empty());
+        eventually("no deletion is pending", || fixture.session.core().census().0 == 0);
     }
 }
 
@@ -169,7 +169,7 @@ fn all_who_wait_for_a_refused_request_get_the_same_error() {
     // The second thread comes while the first one's request is being created.
     fixture.client.before_next(SimOperation::Create, move || {
         let request = other.current().lock().clone().unwrap();
-        eventually("the first one waits", || request.state.lock().awaited.is_some());
+        eventually("the first one waits", || request.is_awaited());
         let (holders, waits) = (Arc::strong_count(&request), Arc::clone(&other));
         let waiter = in_background(move || waits.lock().map_err(|error| error.to_string()));
         eventually("it waits for the same request", || Arc::strong_count(&request) > holders);

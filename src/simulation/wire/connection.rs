@@ -134,6 +134,10 @@ impl ZooKeeperClient for SimulatedConnection {
             Exchange::One(request) => self.send([request]),
             Exchange::Two(requests) => self.send(requests),
         }
+        // Opening a session waits on a real thread for what it submits.
+        if role().is_none() && self.is_opening() {
+            self.world.run_wire(self.client);
+        }
     }
 
     fn call(&self, call: Call) -> ZkResult<Reply> {
@@ -142,7 +146,7 @@ impl ZooKeeperClient for SimulatedConnection {
         let (sender, outcome) = bounded(1);
         self.submit(call, Done::new(move |result| drop(sender.send(result))));
         if role().is_none() {
-            if !self.world.state().clients[self.client].opening {
+            if !self.is_opening() {
                 self.world.fail("a call is made on a thread that must not block");
             }
             self.world.run_wire(self.client);
@@ -200,6 +204,10 @@ impl ZooKeeperClient for SimulatedConnection {
 }
 
 impl SimulatedConnection {
+    fn is_opening(&self) -> bool {
+        self.world.state().clients[self.client].opening
+    }
+
     fn begin_to_close(&self) {
         let now = self.world.now();
         self.with_endpoint(|endpoint| {

@@ -256,6 +256,11 @@ impl World {
                 continue;
             }
             let Some(wired) = &mut client.wire else { continue };
+            let transport = wired.endpoint.as_ref().and_then(|endpoint| endpoint.transport.as_ref());
+            if transport.is_some_and(|transport| transport.trickles_at.is_some()) {
+                // Answers come, but byte by byte, one behind the other.
+                wired.disturb(now);
+            }
             if let Some(what) = wired.overdue_call(granted, now) {
                 return Some(format!("{what} of client {number} does not return"));
             }

@@ -71,7 +71,7 @@ impl Rig {
     /// A waiter need not know of the deletion of its znode before the one that it watches has left.
     fn check_deleted(&self, number: usize) -> Result<(), String> {
         let request = &self.ours[number].request;
-        let watched = request.state.lock().watched.clone();
+        let watched = request.watched();
         let waits = !request.is_owner() && watched.is_some_and(|path| self.zk.exists(path.as_str()));
         let own = request.znode();
         let queue = self.queue();

@@ -229,5 +229,5 @@ fn waiters_do_not_look_when_the_lease_of_their_session_lapses() {
     let log = fixture.zookeeper.log();
     // Routine looks only, at most one in fifteen seconds.
     assert!(log.len() <= 2, "{log:?}");
-    assert!(!fixture.session.core().needs_proof() || !fixture.session.core().admits_owners());
+    assert!(!fixture.session.core().admits_owners());
 }

@@ -1,0 +1,296 @@
+//! [`Ahead`]: what a waiting request knows of those ahead of it, and what it does about them before
+//! its turn comes.
+//!
+//! The requests ahead of one can only become fewer: a new one gets a larger number. So a listing in
+//! which only one request was ahead is as good later, and the deletion of that request ends the wait.
+//! The request has then two things left to find out: that its session lives, which the lease says,
+//! and that its own znode exists. A watch that was set on that before, on the same connection,
+//! would have fired first if it did not. So the next request in line owns with the event of the
+//! deletion, after one round trip, where a listing would take another.
+//!
+//! To learn that it is the next one, a request also watches the one ahead of its predecessor. When
+//! that is deleted, it lists the queue, while its predecessor holds the lock.
+//!
+//! A request that shares the lock, or that may have two znodes, does none of this. Neither does one
+//! behind a request of the same session, which needs no watch. One whose client is not ordered sets no
+//! watches in advance: it looks at its own znode after the event.
+
+use super::calls::{CallId, Pending};
+use super::contender::{Next, Phase};
+use super::lease::ConnectionNumber;
+use super::{Engine, ParticipantId, WatchOutcome};
+use crate::client::{Call, Stat};
+use crate::error::ZkResult;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::queue::Outlook;
+use crate::time::Priority;
+
+/// See the [module](self).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Ahead {
+    /// The nearest request in a listing that has shown this one.
+    nearest: Option<ZNodePath>,
+    /// No other request was ahead in that listing.
+    is_only_one: bool,
+    /// The nearest request, which has left: it was the only one, or an exclusive owner.
+    left: Option<(ZNodePath, LearnedBy)>,
+    /// The connection on which the nearest one was seen and is watched since.
+    pub(super) watched_on: Option<ConnectionNumber>,
+    /// The request ahead of the nearest, with `true` once it is registered for.
+    second: Option<(ZNodePath, bool)>,
+    /// The watch on the own znode.
+    own: Option<OwnWatch>,
+    /// The second one has left since the last listing.
+    pub(super) is_outdated: bool,
+}
+
+/// How a request learned that another has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum LearnedBy {
+    /// Events come in the order of the changes: if the own znode had been deleted before, that event
+    /// would have come first.
+    Event,
+    /// A client may deliver it before the events of earlier changes.
+    Reply,
+}
+
+/// A watch on the own znode. An event ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum OwnWatch {
+    /// The look that sets it is under way. The reply to an earlier one may come after the event that
+    /// ended its watch.
+    Setting(CallId),
+    /// The znode was seen on this connection, and is watched since.
+    Set(ConnectionNumber),
+}
+
+/// What is known of a change of a znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ZNodeChange {
+    /// An event, of a deletion or anything else.
+    Unknown,
+    /// An event of its deletion.
+    Deleted,
+    /// A reply showed that this session has deleted it.
+    Removed {
+        /// It was that of an exclusive owner.
+        has_owned: bool,
+    },
+}
+
+impl Ahead {
+    /// Whether nobody is ahead: no request can get there, so this stays true while the own znode
+    /// exists.
+    pub(super) fn is_nobody(&self) -> bool {
+        self.left.as_ref().is_some_and(|(left, _)| self.nearest.as_ref() == Some(left))
+    }
+
+    /// Whether nobody else was ahead in the last listing.
+    pub(super) fn is_only_one(&self, path: &ZNodePath) -> bool {
+        self.is_only_one && self.nearest.as_ref() == Some(path)
+    }
+
+    /// The request ahead of the nearest, if it is watched.
+    pub(super) fn second(&self) -> Option<&ZNodePath> {
+        self.second.as_ref().filter(|(_, is_registered)| *is_registered).map(|(path, _)| path)
+    }
+
+    pub(super) fn has_own_watch(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// The connection on which the own znode is watched.
+    pub(super) fn own_watched_on(&self) -> Option<ConnectionNumber> {
+        match self.own? {
+            OwnWatch::Set(on) => Some(on),
+            OwnWatch::Setting(_) => None,
+        }
+    }
+
+    /// The present connection, if all that decides is known from its events: the own znode was seen
+    /// and is watched there since, and an event has shown that the last request ahead has left.
+    pub(super) fn owns_by_event_on(&self, present: ConnectionNumber) -> Option<ConnectionNumber> {
+        let by_event = matches!(self.left, Some((_, LearnedBy::Event)));
+        self.own_watched_on().filter(|connection| by_event && *connection == present)
+    }
+
+    /// Notes that a request has left that owned the lock exclusively, or that nobody else was
+    /// ahead. Then no other is between it and this one.
+    pub(super) fn left(&mut self, path: &ZNodePath, by: LearnedBy) {
+        self.left = Some((path.clone(), by));
+    }
+
+    /// Forgets the watch on the second request, which is returned if it was registered for, and that
+    /// on the own znode, with whether there was one.
+    pub(super) fn take_watches(&mut self) -> (Option<ZNodePath>, bool) {
+        let second = self.second.take().filter(|(_, is_registered)| *is_registered);
+        (second.map(|(path, _)| path), self.own.take().is_some())
+    }
+}
+
+impl Engine {
+    /// Notes the requests ahead in a listing, and goes on waiting.
+    pub(super) fn wait_behind(
+        &mut self,
+        id: ParticipantId,
+        nearest: ZNodePath,
+        outlook: Outlook<'_>,
+        connection: ConnectionNumber,
+    ) -> Next {
+        let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
+        // A request that may have two znodes, or that shares the lock, decides by listings alone.
+        let may_know = contender.spec.access.is_exclusive() && !contender.reply_lost;
+        let second = match outlook {
+            Outlook::Behind(second) if may_know => Some(contender.spec.dir.child(second)),
+            _ => None,
+        };
+        let ahead = &mut contender.ahead;
+        ahead.nearest = may_know.then(|| nearest.clone());
+        ahead.is_only_one = may_know && outlook == Outlook::Next;
+        ahead.is_outdated = false;
+        let is_same = ahead.second.as_ref().map(|(path, _)| path) == second.as_ref();
+        let replaced = match is_same {
+            true => None,
+            false => std::mem::replace(&mut ahead.second, second.map(|path| (path, false))),
+        };
+        let still_watches =
+            contender.watched.as_ref() == Some(&nearest) && ahead.watched_on == Some(connection);
+        let is_nobody = ahead.is_nobody();
+        if let Some((replaced, true)) = replaced {
+            self.watchers.remove(&replaced, id);
+        }
+        if is_nobody {
+            return Next::Again;
+        }
+        if still_watches {
+            self.prepare(id);
+            return Next::Park;
+        }
+        self.wait_for(id, nearest)
+    }
+
+    /// Sets the watches that are to shorten the wait and are missing: on the own znode, and on the
+    /// second request. Nothing waits for the replies.
+    pub(super) fn prepare(&mut self, id: ParticipantId) {
+        if !self.settings.is_ordered {
+            return;
+        }
+        let Some(contender) = self.contenders.get_mut(&id) else { return };
+        let Phase::Queued { znode, .. } = &contender.phase else { return };
+        let connection = self.lease.connection();
+        let ahead = &mut contender.ahead;
+        let own =
+            ((ahead.is_only_one || ahead.second.is_some()) && ahead.own.is_none()).then(|| znode.clone());
+        let second = match &mut ahead.second {
+            Some((second, is_registered @ false)) => {
+                *is_registered = true;
+                Some(second.clone())
+            }
+            _ => None,
+        };
+        if let Some(own) = own {
+            self.watchers.add(&own, id);
+            let look = Call::get_data(&own, true);
+            let call = self.submit(look, Priority::Other, Pending::PreparedOwn(id, own, connection));
+            if let Some(contender) = self.contenders.get_mut(&id) {
+                contender.ahead.own = Some(OwnWatch::Setting(call));
+            }
+        }
+        if let Some(second) = second {
+            self.watchers.add(&second, id);
+            let look = Call::get_data(&second, true);
+            self.submit(look, Priority::Other, Pending::PreparedSecond(id, second));
+        }
+    }
+
+    /// Takes up a look at the own znode. It only shortens the wait: after an error the request waits
+    /// without.
+    pub(super) fn prepared_own(
+        &mut self,
+        id: ParticipantId,
+        path: &ZNodePath,
+        call: CallId,
+        connection: ConnectionNumber,
+        outcome: ZkResult<(Vec<u8>, Stat)>,
+    ) {
+        let sight = WatchOutcome::of_data(outcome);
+        let waiting = self.contenders.get_mut(&id).filter(|contender| contender.is_queued());
+        let wanted = waiting.filter(|contender| contender.ahead.own == Some(OwnWatch::Setting(call)));
+        if let Some(contender) = wanted {
+            let is_watched = matches!(sight, Ok(WatchOutcome::Watched { .. }));
+            contender.ahead.own = is_watched.then_some(OwnWatch::Set(connection));
+            if sight == Ok(WatchOutcome::Gone) {
+                contender.ahead.is_outdated = true;
+                self.wake(id);
+            }
+        }
+        self.forget_if_unneeded(id, path);
+    }
+
+    /// Takes up a look at the second request, as one at the own znode.
+    pub(super) fn prepared_second(
+        &mut self,
+        id: ParticipantId,
+        path: &ZNodePath,
+        outcome: ZkResult<(Vec<u8>, Stat)>,
+    ) {
+        let sight = WatchOutcome::of_data(outcome);
+        let waiting = self.contenders.get_mut(&id).filter(|contender| contender.is_queued());
+        let wanted = waiting.filter(|contender| contender.ahead.second() == Some(path));
+        if let Some(contender) = wanted {
+            if !matches!(sight, Ok(WatchOutcome::Watched { .. })) {
+                contender.ahead.second = None;
+            }
+            if sight == Ok(WatchOutcome::Gone) {
+                contender.ahead.is_outdated = true;
+                self.wake(id);
+            }
+        }
+        self.forget_if_unneeded(id, path);
+    }
+
+    /// Forgets a watch that a look has left, unless another look at the same path, or another watch
+    /// there, is needed.
+    fn forget_if_unneeded(&mut self, id: ParticipantId, path: &ZNodePath) {
+        let is_needed = self.contenders.get(&id).is_some_and(|contender| {
+            let has_own = contender.is_queued() && contender.ahead.own.is_some();
+            contender.watched.as_ref() == Some(path)
+                || contender.ahead.second() == Some(path)
+                || (has_own && contender.znode() == Some(path))
+        });
+        if !is_needed {
+            self.remove_watch(path, id);
+        }
+    }
+
+    /// Takes up a change of a znode for which a request had registered.
+    pub(super) fn znode_changed(&mut self, id: ParticipantId, path: &ZNodePath, change: ZNodeChange) {
+        let Some(contender) = self.contenders.get_mut(&id) else { return };
+        let is_own = contender.znode() == Some(path);
+        let is_deleted = change != ZNodeChange::Unknown;
+        if is_own && is_deleted {
+            // No other znode will ever have its name, so this is final.
+            return self.lose_znode(id);
+        }
+        if !contender.is_queued() {
+            return self.look_again(id);
+        }
+        let ahead = &mut contender.ahead;
+        let is_last = ahead.is_only_one(path) || change == (ZNodeChange::Removed { has_owned: true });
+        if is_own {
+            ahead.own = None;
+            ahead.is_outdated = true;
+        } else if ahead.second() == Some(path) {
+            ahead.second = None;
+            ahead.is_outdated = true;
+        } else if contender.watched.as_ref() == Some(path) && is_deleted && is_last {
+            contender.watched = None;
+            ahead.watched_on = None;
+            let by = if change == ZNodeChange::Deleted { LearnedBy::Event } else { LearnedBy::Reply };
+            ahead.left(path, by);
+        } else {
+            return self.look_again(id);
+        }
+        self.wake(id);
+    }
+}

@@ -1,0 +1,41 @@
+//! [`Alarms`]: when participants are to be woken by the clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ParticipantId;
+use crate::time::Moment;
+
+/// One time for each participant: an earlier one replaces it, a later one is ignored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Alarms {
+    by_id: BTreeMap<ParticipantId, Moment>,
+    by_time: BTreeSet<(Moment, ParticipantId)>,
+}
+
+impl Alarms {
+    pub(super) fn set(&mut self, id: ParticipantId, at: Moment) {
+        if self.by_id.get(&id).is_some_and(|set| *set <= at) {
+            return;
+        }
+        self.clear(id);
+        self.by_id.insert(id, at);
+        self.by_time.insert((at, id));
+    }
+
+    pub(super) fn clear(&mut self, id: ParticipantId) {
+        if let Some(at) = self.by_id.remove(&id) {
+            self.by_time.remove(&(at, id));
+        }
+    }
+
+    /// Takes out the first participant whose time has come.
+    pub(super) fn take_due(&mut self, now: Moment) -> Option<ParticipantId> {
+        let (_, id) = self.by_time.first().copied().filter(|(at, _)| *at <= now)?;
+        self.clear(id);
+        Some(id)
+    }
+
+    pub(super) fn next(&self) -> Option<Moment> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,297 @@
+//! The calls that are under way, and what follows from each: [`Pending`].
+
+use std::sync::Arc;
+
+use super::contender::{Purpose, RequestSpec};
+use super::lease::{ConnectionNumber, Sending};
+use super::life::Contact;
+use super::listing::Listing;
+use super::parents::MissingParents;
+use super::{Effect, Engine, ParticipantId};
+use crate::client::{Ask, Call, KEEP_ALIVE_PATH, Reply, Stat};
+use crate::error::{LossReason, ZkError, ZkResult};
+use crate::recipe::names::Names;
+use crate::recipe::path::ZNodePath;
+use crate::time::Priority;
+
+/// The path used instead if the other one exists and its ACL denies the write: a denial proves
+/// nothing.
+const OTHER_KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive/none";
+
+/// The number of a call on its session; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct CallId(pub(super) u64);
+
+/// A call that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct UnderWay {
+    is_write: bool,
+    sending: Sending,
+    pending: Pending,
+}
+
+/// What follows from the outcome of a call. Those who have asked for it may have ended meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Pending {
+    /// The lease takes up the answer, and nobody else.
+    Nothing,
+    /// The first request of a proof.
+    Touched,
+    Wrote(AfterWrite, KeepAlivePath),
+    Created(ParticipantId, Arc<RequestSpec>),
+    Enqueued(ParticipantId, Arc<RequestSpec>, ConnectionNumber),
+    MadeParent(ParticipantId, MissingParents),
+    ListedAfterWrite(ParticipantId, ConnectionNumber),
+    FoundAgain(ParticipantId, ZNodePath, ConnectionNumber, Names),
+    Listed {
+        dir: ZNodePath,
+        connection: ConnectionNumber,
+        readers: Vec<ParticipantId>,
+    },
+    Counted(ParticipantId, ZNodePath, ConnectionNumber),
+    ListedPeers(ParticipantId),
+    Looked {
+        id: ParticipantId,
+        path: ZNodePath,
+        connection: ConnectionNumber,
+        purpose: Purpose,
+    },
+    LookedAtUnreadable {
+        id: ParticipantId,
+        path: ZNodePath,
+        connection: ConnectionNumber,
+        purpose: Purpose,
+    },
+    PreparedOwn(ParticipantId, ZNodePath, ConnectionNumber),
+    PreparedSecond(ParticipantId, ZNodePath),
+    DeletedDuplicate(ParticipantId, ZNodePath),
+    Removed(ParticipantId),
+    ListedLeftovers(ParticipantId),
+    RemovedLeftover(ParticipantId, Vec<ZNodePath>),
+}
+
+/// What follows from a write that changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum AfterWrite {
+    /// It was the first of the two requests of a proof.
+    ProofTouched,
+    Proof,
+    FindAgain(ParticipantId, ConnectionNumber),
+    ListLeftovers(ParticipantId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum KeepAlivePath {
+    Usual,
+    Other,
+}
+
+/// A write that changes nothing.
+pub(crate) fn keep_alive(path: &'static str) -> Ask<Stat> {
+    Call::set_data(path, [], Some(i32::MAX))
+}
+
+/// The paths to which such a write goes, until one is not denied.
+pub(crate) const KEEP_ALIVE_PATHS: [&str; 2] = [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH];
+
+/// Whether a write that changes nothing was denied, perhaps by another server than the leader.
+pub(crate) fn was_denied<T>(result: &ZkResult<T>) -> bool {
+    was_answered(result) && !was_answered_by_leader(result)
+}
+
+/// Whether the request was handled, even if only to refuse it.
+fn was_answered<T>(result: &ZkResult<T>) -> bool {
+    result.as_ref().err().is_none_or(|error| error.is_answer())
+}
+
+/// Whether the leader has handled the write.
+pub(crate) fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
+    result.as_ref().err().is_none_or(|error| error.is_leaders_answer())
+}
+
+impl Engine {
+    /// The outcome of a call that an effect has asked for. One that comes a second time is ignored.
+    pub(crate) fn replied(&mut self, id: CallId, outcome: ZkResult<Reply>) {
+        let Some(UnderWay { is_write, sending, pending }) = self.calls.remove(&id) else { return };
+        // A reply of another kind cannot be read.
+        let outcome = pending.check(outcome);
+        self.answered(is_write, sending, outcome.as_ref().map(drop).map_err(|error| *error));
+        self.take_up(id, pending, outcome);
+    }
+
+    /// To be called before a call is made by others than the engine. [`Engine::answered`]
+    /// follows.
+    ///
+    /// # Errors
+    /// `SessionExpired` on a session that has ended.
+    pub(crate) fn sending(&self) -> ZkResult<Sending> {
+        match self.life.has_ended() && !self.outlives_us() {
+            true => Err(ZkError::SessionExpired),
+            false => Ok(self.lease.sending(self.now)),
+        }
+    }
+
+    /// Makes a call. On a session that has ended, the only calls left are deletions of znodes that
+    /// outlive it here.
+    pub(super) fn submit<T>(&mut self, ask: Ask<T>, priority: Priority, pending: Pending) -> CallId {
+        let id = CallId(self.next_number());
+        match self.sending() {
+            Ok(sending) => {
+                let is_write = ask.call.is_write();
+                self.calls.insert(id, UnderWay { is_write, sending, pending });
+                self.effects.push_back(Effect::Submit(id, ask.call, priority));
+            }
+            Err(error) => self.unsent.push_back((id, pending, error)),
+        }
+        id
+    }
+
+    /// Writes what changes nothing.
+    pub(super) fn write_nothing(&mut self, after: AfterWrite) {
+        self.write_to(after, KeepAlivePath::Usual);
+    }
+
+    fn write_to(&mut self, after: AfterWrite, path: KeepAlivePath) {
+        let write = keep_alive(KEEP_ALIVE_PATHS[usize::from(path == KeepAlivePath::Other)]);
+        let priority = match after {
+            AfterWrite::ProofTouched | AfterWrite::Proof => Priority::Session,
+            AfterWrite::FindAgain(..) | AfterWrite::ListLeftovers(_) => Priority::Other,
+        };
+        self.submit(write, priority, Pending::Wrote(after, path));
+    }
+
+    /// Takes up the outcome of a call. An answer to a read helps to extend the lease, one to a write
+    /// extends it.
+    pub(crate) fn answered(&mut self, is_write: bool, sending: Sending, result: ZkResult<()>) {
+        // A denial of a write counts as a read, since any server may have given it.
+        if is_write && was_answered_by_leader(&result) {
+            let is_of_this_contact = self.lease.counts(sending);
+            if self.lease.write_answered(sending, self.now) {
+                self.check_owners();
+            }
+            if is_of_this_contact && self.life.contact() == Contact::Regained {
+                self.life.set_contact(Contact::Present);
+                self.everybody_looks_again();
+            }
+        } else if was_answered(&result) {
+            self.lease.read_answered(sending, self.now);
+        }
+        if result == Err(ZkError::SessionExpired) {
+            self.end(LossReason::SessionExpired);
+        }
+    }
+
+    /// Continues with what waits for the outcome of a call.
+    pub(super) fn take_up(&mut self, call: CallId, pending: Pending, outcome: ZkResult<Reply>) {
+        match pending {
+            Pending::Nothing => {}
+            Pending::Touched => self.touched(outcome.map(drop)),
+            Pending::Wrote(after, path) => self.wrote(after, path, outcome.map(drop)),
+            Pending::Created(id, spec) => {
+                let created = outcome.and_then(Reply::created);
+                self.go_on_with(id, |engine| engine.created(id, &spec, created));
+            }
+            Pending::Enqueued(id, spec, connection) => {
+                let enqueued = outcome.and_then(Reply::enqueued);
+                self.go_on_with(id, |engine| engine.enqueued(id, &spec, connection, enqueued));
+            }
+            Pending::MadeParent(id, missing) => {
+                self.go_on_with(id, |engine| engine.made_parent(id, missing, outcome));
+            }
+            Pending::ListedAfterWrite(id, connection) => {
+                let listed = outcome.and_then(Reply::children);
+                self.go_on_with(id, |engine| engine.listed_after_write(id, connection, listed));
+            }
+            Pending::FoundAgain(id, znode, connection, listed) => {
+                let found = outcome.and_then(Reply::found);
+                self.go_on_with(id, |engine| engine.found_again(id, znode, connection, listed, found));
+            }
+            Pending::Listed { dir, connection, readers } => {
+                let listing = Listing::new(connection, outcome.and_then(Reply::children));
+                self.listed(&dir, listing, &readers);
+            }
+            Pending::Counted(id, dir, connection) => {
+                let listing = Listing::new(connection, outcome.and_then(Reply::children));
+                self.go_on_with(id, |engine| engine.counted(id, &dir, &listing));
+            }
+            Pending::ListedPeers(id) => {
+                let children = outcome.and_then(Reply::children).unwrap_or_default();
+                self.warn_of_peers(id, &children);
+            }
+            Pending::Looked { id, path, connection, purpose } => {
+                let outcome = outcome.and_then(Reply::data);
+                self.go_on_with(id, |engine| engine.looked(id, path, connection, purpose, outcome));
+            }
+            Pending::LookedAtUnreadable { id, path, connection, purpose } => {
+                let sight = super::WatchOutcome::of_exists(outcome.and_then(Reply::found));
+                self.go_on_with(id, |engine| engine.watched(id, &path, connection, purpose, sight));
+            }
+            Pending::PreparedOwn(id, path, connection) => {
+                self.prepared_own(id, &path, call, connection, outcome.and_then(Reply::data));
+            }
+            Pending::PreparedSecond(id, path) => {
+                self.prepared_second(id, &path, outcome.and_then(Reply::data));
+            }
+            Pending::DeletedDuplicate(id, path) => {
+                let deleted = outcome.and_then(Reply::done);
+                self.go_on_with(id, |engine| engine.deleted_duplicate(id, &path, deleted));
+            }
+            Pending::Removed(id) => self.removal_attempted(id, outcome.and_then(Reply::done)),
+            Pending::ListedLeftovers(id) => {
+                self.listed_leftovers(id, outcome.and_then(Reply::children));
+            }
+            Pending::RemovedLeftover(id, left) => {
+                self.removed_leftover(id, left, outcome.and_then(Reply::done));
+            }
+        }
+    }
+
+    fn wrote(&mut self, after: AfterWrite, path: KeepAlivePath, result: ZkResult<()>) {
+        if was_denied(&result) && path == KeepAlivePath::Usual {
+            return self.write_to(after, KeepAlivePath::Other);
+        }
+        let result = if was_answered_by_leader(&result) { Ok(()) } else { result };
+        match after {
+            AfterWrite::ProofTouched => self.touched(result),
+            AfterWrite::Proof => self.end_proof(result),
+            AfterWrite::FindAgain(id, connection) => {
+                self.go_on_with(id, |engine| engine.list_after_write(id, connection, result));
+            }
+            AfterWrite::ListLeftovers(id) => self.list_leftovers(id, result),
+        }
+    }
+}
+
+impl UnderWay {
+    /// Whether it may leave a znode.
+    pub(super) fn may_create(&self) -> bool {
+        matches!(self.pending, Pending::Created(..) | Pending::Enqueued(..))
+    }
+}
+
+impl Pending {
+    /// Checks that a reply is of the kind that the call asks for.
+    fn check(&self, outcome: ZkResult<Reply>) -> ZkResult<Reply> {
+        let reply = outcome?;
+        let fits = match self {
+            Pending::Nothing | Pending::Wrote(..) => matches!(reply, Reply::Stat(_)),
+            Pending::Touched | Pending::FoundAgain(..) | Pending::LookedAtUnreadable { .. } => {
+                matches!(reply, Reply::Found(_))
+            }
+            Pending::Created(..) | Pending::MadeParent(..) => matches!(reply, Reply::Created { .. }),
+            Pending::Enqueued(..) => matches!(reply, Reply::Enqueued(_)),
+            Pending::ListedAfterWrite(..)
+            | Pending::Listed { .. }
+            | Pending::Counted(..)
+            | Pending::ListedPeers(_)
+            | Pending::ListedLeftovers(_) => matches!(reply, Reply::Children(_)),
+            Pending::Looked { .. } | Pending::PreparedOwn(..) | Pending::PreparedSecond(..) => {
+                matches!(reply, Reply::Data(..))
+            }
+            Pending::DeletedDuplicate(..) | Pending::Removed(_) | Pending::RemovedLeftover(..) => {
+                matches!(reply, Reply::Done)
+            }
+        };
+        if fits { Ok(reply) } else { Err(ZkError::MarshallingError) }
+    }
+}

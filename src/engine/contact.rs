@@ -1,0 +1,178 @@
+//! What the client reports, and the end of the session.
+
+use super::ahead::ZNodeChange;
+use super::life::{Contact, Life};
+use super::report::Line;
+use super::{Effect, Engine, Notification, ParticipantId};
+use crate::client::ClientEvent;
+use crate::error::LossReason;
+use crate::recipe::path::ZNodePath;
+use crate::time::Moment;
+use std::time::Duration;
+
+use crate::client::Granted;
+
+impl Engine {
+    /// Takes up an event of the client. It counts when it happened, at `at`: a server may take the
+    /// session up again right after a disconnect.
+    pub(crate) fn client_reports(&mut self, at: Moment, event: ClientEvent) {
+        match event {
+            ClientEvent::Connected(granted) => self.connected(at, granted),
+            ClientEvent::ReportDelay(report_delay) => self.lease.set_report_delay(report_delay),
+            ClientEvent::TakenUp { session_timeout } => self.taken_up(at, session_timeout),
+            ClientEvent::PingAnswered { sent } => self.lease.ping_answered(sent, self.now),
+            ClientEvent::Disconnected => self.disconnected(at),
+            ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
+            ClientEvent::NodeChanged { path, is_deleted } => {
+                let path = ZNodePath::from_server(path);
+                let change = if is_deleted { ZNodeChange::Deleted } else { ZNodeChange::Unknown };
+                for id in self.watchers.take(&path) {
+                    self.notice(id, &path, change);
+                }
+            }
+        }
+    }
+
+    /// Contact has begun.
+    ///
+    /// Owners need a proof before they look. Nobody else does: so a session that owns nothing writes
+    /// nothing because of a reconnect.
+    fn connected(&mut self, at: Moment, granted: Granted) {
+        let contact = self.life.contact();
+        let (next, taken_up_after) = match contact {
+            Contact::NotYet { opened_after } => (Contact::Present, opened_after),
+            Contact::Present => (Contact::Present, None),
+            Contact::Lost { at } if self.lease.is_kept_proven() => (Contact::Regained, Some(at)),
+            Contact::Lost { at } => (Contact::Present, Some(at)),
+            Contact::Regained => (Contact::Regained, None),
+        };
+        let must_look =
+            self.life.has_ended() || (matches!(contact, Contact::Lost { .. }) && next == Contact::Present);
+        self.life.set_contact(next);
+        self.lease_checks.extend(self.lease.connected(granted, taken_up_after, at));
+        self.proof.forget_failure();
+        if !self.life.has_ended() {
+            self.effects.push_back(Effect::Connected);
+        }
+        if must_look {
+            self.everybody_looks_again();
+        }
+    }
+
+    /// A server has taken up the session again, and does not serve it yet.
+    fn taken_up(&mut self, at: Moment, session_timeout: Duration) {
+        let after = if let Contact::Lost { at } = self.life.contact() { at } else { at };
+        self.lease_checks.extend(self.lease.taken_up(session_timeout, after, at));
+    }
+
+    fn disconnected(&mut self, at: Moment) {
+        if !self.life.in_contact() {
+            return;
+        }
+        self.life.set_contact(Contact::Lost { at });
+        self.lease_checks.insert(self.lease.end());
+        self.lease.disconnected(at);
+        self.effects.push_back(Effect::Suspended);
+        let lines: Vec<Line> = match self.life {
+            Life::Open(_) => self
+                .contenders
+                .iter()
+                .filter_map(|(id, contender)| {
+                    // The log is about to name the loss of one that has lost its lease.
+                    let znode =
+                        contender.znode().filter(|_| !self.lease.has_outlasted(*id, self.now))?.clone();
+                    Some(Line::Suspended { znode, is_owner: contender.is_owner() })
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        lines.into_iter().for_each(|line| self.log(line));
+        let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
+        for id in removals {
+            self.report_removal(id, Err(crate::error::ZkError::ConnectionLoss));
+        }
+    }
+
+    /// Contact was lost and is back: every watch is gone and must be set again.
+    pub(super) fn everybody_looks_again(&mut self) {
+        let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
+        for id in requests {
+            self.forget_watches(id);
+            if let Some(contender) = self.contenders.get_mut(&id) {
+                contender.has_reconnected = true;
+                self.wake(id);
+            }
+        }
+        let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
+        for id in removals {
+            self.removal_reconnected(id);
+        }
+        self.effects.push_back(Effect::NotifyOthers(Notification::Reconnected));
+    }
+
+    /// Something has happened to a znode for which somebody had registered.
+    pub(super) fn notice(&mut self, id: ParticipantId, path: &ZNodePath, change: ZNodeChange) {
+        match self.contenders.contains_key(&id) {
+            true => self.znode_changed(id, path, change),
+            false => self.effects.push_back(Effect::Notify(id, Notification::LookAgain)),
+        }
+    }
+
+    pub(super) fn look_again_or_notify(&mut self, id: ParticipantId) {
+        match self.contenders.contains_key(&id) {
+            true => self.look_again(id),
+            false => self.effects.push_back(Effect::Notify(id, Notification::LookAgain)),
+        }
+    }
+
+    // ---- the end
+
+    /// Ends the session for good, and every lease with it. [`Engine::complete_end`] follows.
+    pub(crate) fn end(&mut self, reason: LossReason) {
+        if let Life::Open(contact) = self.life {
+            self.life = Life::Ending(reason, contact);
+            self.lease.finish();
+            self.effects.push_back(Effect::Ending);
+        }
+    }
+
+    /// Ends all requests: owners and waiters are notified. Deletions go on if the session outlives us.
+    pub(crate) fn complete_end(&mut self) {
+        let Life::Ending(reason, contact) = self.life else { return };
+        // The last deletion finishes the session, or the time by which the server has ended it.
+        if self.outlives_us() {
+            self.life = Life::Lingering(reason, contact, self.now.after(self.lease.session_timeout()));
+        }
+        let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
+        for id in requests {
+            self.lose(id, reason);
+        }
+        let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
+        for id in removals {
+            self.removal_outlives(id);
+        }
+        self.effects.push_back(Effect::NotifyOthers(Notification::SessionEnded(reason)));
+        if matches!(self.life, Life::Ending(..)) {
+            self.finish();
+        }
+    }
+
+    /// Whether the session may live on at the server without us, with the znodes that we leave.
+    pub(super) fn outlives_us(&self) -> bool {
+        self.life.end_reason() != Some(LossReason::SessionExpired) && !self.settings.owns_session
+    }
+
+    /// A session that lingers is finished when it has nothing left to delete.
+    pub(super) fn finish_if_idle(&mut self) {
+        if matches!(self.life, Life::Lingering(..)) && self.is_idle() {
+            self.finish();
+        }
+    }
+
+    pub(super) fn finish(&mut self) {
+        if let Some(reason) = self.life.end_reason().filter(|_| !matches!(self.life, Life::Finished(..))) {
+            self.life = Life::Finished(reason, self.life.contact());
+            self.effects.push_back(Effect::Finished);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! [`Contender`]: a request for a lock, as the engine keeps it from its start to its end.
+//!
+//! | phase | means | leaves it by |
+//! |---|---|---|
+//! | `Joining` | the znode is being created, or the reply was lost | created, or out of retries |
+//! | `Queued` | the znode exists; its turn has not come, or is unknown | its turn has come and the lease admits it; znode gone; numbers exhausted |
+//! | `Owner` | the lock is held, while the lease lasts | lease over, or znode gone |
+//!
+//! Each phase also ends when the request is withdrawn, when the server refuses a call that the
+//! request needs, and with the session. The engine then forgets the request. What it has asked for may
+//! still be answered: the outcome finds nobody, and what it has left on the server is taken back.
+//!
+//! A request makes one call after the other. What wakes it meanwhile may be newer than the outcome, so
+//! it makes another step before it rests.
+
+use std::sync::Arc;
+
+use super::ahead::Ahead;
+use super::listing::Listing;
+use super::report::Failure;
+use super::{Engine, ParticipantId};
+use crate::client::{Acl, CreateMode};
+use crate::recipe::access::Access;
+use crate::recipe::path::ZNodePath;
+use crate::retry::{RetryCounter, RetryPolicy};
+use crate::time::{Moment, Priority};
+
+/// The parameters of one request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RequestSpec {
+    pub(crate) dir: ZNodePath,
+    /// The name of the znode up to its sequence number, with a GUID: no other request has it.
+    pub(crate) prefix: String,
+    pub(crate) data: Arc<[u8]>,
+    pub(crate) acl: Arc<[Acl]>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) access: Access,
+    /// How a missing directory is created.
+    pub(crate) directory_mode: CreateMode,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Contender {
+    pub(super) spec: Arc<RequestSpec>,
+    pub(super) phase: Phase,
+    pub(super) turn: Turn,
+    /// The znode whose watch wakes the request. `None` for a request that must first list the queue
+    /// or look at its own znode.
+    pub(super) watched: Option<ZNodePath>,
+    pub(super) ahead: Ahead,
+    /// A listing that another request has made.
+    pub(super) listing: Option<Arc<Listing>>,
+    /// The next look is due to a reconnect, which is no reason to expect the lock.
+    pub(super) has_reconnected: bool,
+    /// The reply to a create was lost once.
+    pub(super) reply_lost: bool,
+    /// When the request was made, and later when it acquired the lock.
+    pub(super) since: Moment,
+    /// How many requests were ahead in the first listing; counted only if somebody asks for it.
+    pub(super) number_ahead: Option<usize>,
+    /// The replies in a row that could not be read.
+    pub(super) unreadable: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    Joining {
+        /// The reply to a create was lost: the znode may exist, so it is searched for before another
+        /// is created.
+        unconfirmed: bool,
+        /// `None` until an attempt has failed.
+        failed: Option<Box<RetryCounter<Failure>>>,
+    },
+    Queued {
+        znode: ZNodePath,
+        /// Whether a listing has shown a request ahead of it.
+        seen: bool,
+    },
+    Owner {
+        znode: ZNodePath,
+        /// Whether a revocation was reported to the holder.
+        revocation_reported: bool,
+    },
+}
+
+/// Whether a call of a request is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Turn {
+    Idle,
+    UnderWay,
+    /// Under way, and one more step after that.
+    Woken,
+}
+
+/// The action after a step.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Again,
+    Park,
+    /// A call is under way.
+    Pending,
+}
+
+/// What a look at a znode is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Purpose {
+    /// To wait for the deletion of the request ahead.
+    WaitFor,
+    /// To own the lock, as nobody is ahead.
+    TakeOver,
+    /// To keep the lock.
+    Verify,
+}
+
+impl Contender {
+    pub(super) fn new(spec: Arc<RequestSpec>, phase: Phase, since: Moment) -> Contender {
+        Contender {
+            spec,
+            phase,
+            turn: Turn::Idle,
+            watched: None,
+            ahead: Ahead::default(),
+            listing: None,
+            has_reconnected: false,
+            reply_lost: false,
+            since,
+            number_ahead: None,
+            unreadable: 0,
+        }
+    }
+
+    /// How urgent the next step is.
+    pub(super) fn priority(&self) -> Priority {
+        if self.is_owner() { Priority::Owner } else { Priority::Other }
+    }
+
+    pub(super) fn is_owner(&self) -> bool {
+        matches!(self.phase, Phase::Owner { .. })
+    }
+
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(self.phase, Phase::Queued { .. })
+    }
+
+    pub(super) fn znode(&self) -> Option<&ZNodePath> {
+        match &self.phase {
+            Phase::Joining { .. } => None,
+            Phase::Queued { znode, .. } | Phase::Owner { znode, .. } => Some(znode),
+        }
+    }
+
+    /// The znode's path for a message; the directory's until the znode is known.
+    pub(super) fn name(&self) -> &ZNodePath {
+        self.znode().unwrap_or(&self.spec.dir)
+    }
+
+    /// Whether the request owns the lock, or is known to be behind another.
+    pub(super) fn is_placed(&self) -> bool {
+        matches!(self.phase, Phase::Queued { seen: true, .. } | Phase::Owner { .. })
+    }
+}
+
+impl Engine {
+    /// Has a request make a step, or one more after the call that is under way.
+    pub(super) fn wake(&mut self, id: ParticipantId) {
+        let Some(contender) = self.contenders.get_mut(&id) else { return };
+        match contender.turn {
+            Turn::Idle => {
+                contender.turn = Turn::UnderWay;
+                self.go_on(id, Next::Again);
+            }
+            Turn::UnderWay | Turn::Woken => contender.turn = Turn::Woken,
+        }
+    }
+
+    /// Takes up an outcome for a request, and goes on with it.
+    pub(super) fn go_on_with(&mut self, id: ParticipantId, take_up: impl FnOnce(&mut Engine) -> Next) {
+        let next = take_up(self);
+        self.go_on(id, next);
+    }
+
+    /// Makes steps until the request rests, or waits for an outcome.
+    fn go_on(&mut self, id: ParticipantId, mut next: Next) {
+        loop {
+            let Some(contender) = self.contenders.get_mut(&id) else { return };
+            match (&next, contender.turn) {
+                (Next::Pending, _) => return,
+                (Next::Park, Turn::Idle | Turn::UnderWay) => {
+                    contender.turn = Turn::Idle;
+                    return;
+                }
+                (Next::Park, Turn::Woken) => contender.turn = Turn::UnderWay,
+                (Next::Again, _) => {}
+            }
+            next = self.step(id);
+        }
+    }
+
+    fn step(&mut self, id: ParticipantId) -> Next {
+        let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
+        let may_own = !std::mem::take(&mut contender.has_reconnected);
+        let present = self.lease.connection();
+        match &contender.phase {
+            Phase::Joining { unconfirmed: true, .. } => self.find_again(id),
+            Phase::Joining { unconfirmed: false, .. } => self.join(id),
+            Phase::Owner { znode, .. } => {
+                let znode = znode.clone();
+                self.look(id, znode, Purpose::Verify)
+            }
+            Phase::Queued { znode, .. } if contender.ahead.is_nobody() => {
+                let znode = znode.clone();
+                match contender.ahead.owns_by_event_on(present) {
+                    Some(watched_on) if self.lease.admits_owners(self.now) => {
+                        self.acquire(id, &znode, watched_on)
+                    }
+                    _ => {
+                        // The reply to this write comes before that to the look.
+                        self.prove_beside();
+                        self.look(id, znode, Purpose::TakeOver)
+                    }
+                }
+            }
+            Phase::Queued { .. } if contender.spec.access.permits().is_some() => self.count(id),
+            Phase::Queued { .. } => match &contender.watched {
+                Some(ahead) if contender.listing.is_none() && !contender.ahead.is_outdated => {
+                    let ahead = ahead.clone();
+                    self.wait_for(id, ahead)
+                }
+                _ => self.evaluate(id, may_own),
+            },
+        }
+    }
+}

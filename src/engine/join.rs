@@ -1,0 +1,354 @@
+//! The first steps of a request: to join the queue.
+//!
+//! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is [`Engine::join`]
+//! and [`Engine::evaluate`] here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::calls::{AfterWrite, Pending};
+use super::contender::{Contender, Next, Phase, RequestSpec};
+use super::lease::ConnectionNumber;
+use super::listing::Listing;
+use super::parents::MissingParents;
+use super::removal::Target;
+use super::report::{Ending, Failure, Line, Report};
+use super::{Effect, Engine, ParticipantId};
+use crate::client::{Call, CreateMode, Enqueued, Reply, Stat};
+use crate::error::{LossReason, Operation, ZkError, ZkResult};
+use crate::recipe::names::Names;
+use crate::recipe::path::ZNodePath;
+use crate::recipe::queue::find_own;
+use crate::time::{Moment, Priority};
+
+/// The least delay before a failed look is repeated, whatever the retry policy.
+const MIN_RETRY: Duration = Duration::from_millis(10);
+
+/// The number of replies in a row that cannot be read after which a request gives up.
+const MAX_UNREADABLE: u8 = 3;
+
+impl Engine {
+    /// Starts a request, with a number that was not used before. It needs no further inputs;
+    /// [`Engine::withdraw`] ends it.
+    pub(crate) fn start(&mut self, id: ParticipantId, spec: Arc<RequestSpec>, since: Moment) {
+        let phase = Phase::Joining { unconfirmed: false, failed: None };
+        self.contenders.insert(id, Contender::new(spec, phase, since));
+        self.wake_or_lose(id);
+    }
+
+    /// Makes a request that holds the lock as its owner does, under the lease of that, with a znode
+    /// that exists. Returns `false` if the owner holds it no longer.
+    pub(crate) fn start_as_owner(
+        &mut self,
+        id: ParticipantId,
+        spec: Arc<RequestSpec>,
+        znode: ZNodePath,
+        owner: ParticipantId,
+    ) -> bool {
+        if !self.lease.share(owner, id, self.now) {
+            return false;
+        }
+        let phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
+        self.contenders.insert(id, Contender::new(spec, phase, self.now));
+        self.report(id, Report::Joined { znode, token: None });
+        self.report(id, Report::Acquired { waited: Duration::ZERO });
+        self.wake_or_lose(id);
+        true
+    }
+
+    fn wake_or_lose(&mut self, id: ParticipantId) {
+        match self.life.end_reason() {
+            None => self.wake(id),
+            Some(reason) => self.lose(id, reason),
+        }
+    }
+
+    /// Creates the znode, and lists the queue unless a request of this session is ahead.
+    pub(super) fn join(&mut self, id: ParticipantId) -> Next {
+        let Some(contender) = self.contenders.get(&id) else { return Next::Park };
+        let spec = Arc::clone(&contender.spec);
+        let RequestSpec { dir, prefix, data, acl, access, .. } = &*spec;
+        let (data, acl) = (Arc::clone(data), Arc::clone(acl));
+        if access.is_exclusive() && self.own.last_stays(dir) {
+            let create = Call::create(&dir.child(prefix), data, acl, CreateMode::EphemeralSequential);
+            let pending = Pending::Created(id, spec);
+            self.submit(create, Priority::Other, pending);
+        } else {
+            let enqueue = Call::create_and_list(dir, prefix.as_str(), data, acl);
+            let pending = Pending::Enqueued(id, spec, self.lease.connection());
+            self.submit(enqueue, Priority::Other, pending);
+        }
+        Next::Pending
+    }
+
+    /// Waits for the nearest request of this session. What else is ahead is known from the next
+    /// listing.
+    pub(super) fn created(
+        &mut self,
+        id: ParticipantId,
+        spec: &Arc<RequestSpec>,
+        created: ZkResult<(String, Option<Stat>)>,
+    ) -> Next {
+        let (path, stat) = match created {
+            Ok(created) => created,
+            Err(error) => return self.not_created(id, spec, error),
+        };
+        let Some(znode) = self.joined(id, path, stat) else { return Next::Park };
+        let Some(before) = self.own.before(&znode) else { return Next::Again };
+        self.watchers.add(&before, id);
+        self.listings.share_next(&spec.dir, id);
+        self.set_watched(id, &before);
+        self.placed(id, &before);
+        Next::Park
+    }
+
+    pub(super) fn enqueued(
+        &mut self,
+        id: ParticipantId,
+        spec: &Arc<RequestSpec>,
+        connection: ConnectionNumber,
+        enqueued: ZkResult<Enqueued>,
+    ) -> Next {
+        let Enqueued { path, stat, children } = match enqueued {
+            Ok(enqueued) => enqueued,
+            Err(error) => return self.not_created(id, spec, error),
+        };
+        if self.joined(id, path, stat).is_none() {
+            return Next::Park;
+        }
+        if let Ok(children) = &children {
+            self.warn_of_peers(id, children);
+        }
+        self.decide(id, &Listing::new(connection, children))
+    }
+
+    fn not_created(&mut self, id: ParticipantId, spec: &Arc<RequestSpec>, error: ZkError) -> Next {
+        if !self.contenders.contains_key(&id) {
+            // Withdrawn meanwhile. The znode may exist.
+            if is_reply_lost(error) {
+                self.remove(all_znodes(spec));
+            }
+            return Next::Park;
+        }
+        match error {
+            ZkError::NoNode => {
+                let RequestSpec { dir, acl, directory_mode, .. } = &**spec;
+                self.make_next_parent(id, MissingParents::of(dir, acl, *directory_mode))
+            }
+            error => self.join_failed(id, Operation::CREATE, error),
+        }
+    }
+
+    /// Creates the directory and its missing parents.
+    fn make_next_parent(&mut self, id: ParticipantId, missing: MissingParents) -> Next {
+        let create = missing.call();
+        self.submit(create, Priority::Other, Pending::MadeParent(id, missing));
+        Next::Pending
+    }
+
+    pub(super) fn made_parent(
+        &mut self,
+        id: ParticipantId,
+        mut missing: MissingParents,
+        outcome: ZkResult<Reply>,
+    ) -> Next {
+        let Some(contender) = self.contenders.get(&id) else { return Next::Park };
+        match missing.answered(outcome) {
+            Ok(true) => Next::Again,
+            Ok(false) => self.make_next_parent(id, missing),
+            Err(ZkError::NoNode) => {
+                let path = contender.spec.dir.clone();
+                self.fail(id, Failure::NoChroot { path });
+                Next::Park
+            }
+            Err(error) => self.join_failed(id, Operation::CREATE, error),
+        }
+    }
+
+    /// Searches for the znode of a create whose reply was lost, so that a request never has two. A
+    /// read alone may be answered by a server that lags behind, so a write goes before it.
+    pub(super) fn find_again(&mut self, id: ParticipantId) -> Next {
+        self.write_nothing(AfterWrite::FindAgain(id, self.lease.connection()));
+        Next::Pending
+    }
+
+    pub(super) fn list_after_write(
+        &mut self,
+        id: ParticipantId,
+        connection: ConnectionNumber,
+        written: ZkResult<()>,
+    ) -> Next {
+        let Some(contender) = self.contenders.get(&id) else { return Next::Park };
+        if let Err(error) = written {
+            return self.join_failed(id, Operation::LIST, error);
+        }
+        let list = Call::get_children(&contender.spec.dir, false);
+        self.submit(list, Priority::Other, Pending::ListedAfterWrite(id, connection));
+        Next::Pending
+    }
+
+    pub(super) fn listed_after_write(
+        &mut self,
+        id: ParticipantId,
+        connection: ConnectionNumber,
+        listed: ZkResult<Names>,
+    ) -> Next {
+        let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
+        let listed = match listed {
+            Ok(children) => children,
+            Err(ZkError::NoNode) => Names::default(),
+            Err(error) => return self.join_failed(id, Operation::LIST, error),
+        };
+        let Some(name) = find_own(&contender.spec.prefix, &listed) else {
+            if let Phase::Joining { unconfirmed, .. } = &mut contender.phase {
+                *unconfirmed = false;
+            }
+            return Next::Again;
+        };
+        let znode = contender.spec.dir.child(name);
+        self.log(Line::FoundAgain(znode.clone()));
+        let pending = Pending::FoundAgain(id, znode.clone(), connection, listed);
+        self.submit(Call::exists(&znode, false), Priority::Other, pending);
+        Next::Pending
+    }
+
+    pub(super) fn found_again(
+        &mut self,
+        id: ParticipantId,
+        znode: ZNodePath,
+        connection: ConnectionNumber,
+        listed: Names,
+        found: ZkResult<Option<Stat>>,
+    ) -> Next {
+        // One that was withdrawn meanwhile has left every znode with its prefix to a deletion.
+        if !self.contenders.contains_key(&id) {
+            return Next::Park;
+        }
+        if self.joined(id, znode.to_string(), found.unwrap_or_default()).is_none() {
+            return Next::Park;
+        }
+        if found == Ok(None) {
+            // Deleted since it was listed.
+            self.lose_znode(id);
+            return Next::Park;
+        }
+        self.decide(id, &Listing::new(connection, Ok(listed)))
+    }
+
+    /// Notes the znode; `None` when the request was withdrawn meanwhile, and the znode is deleted
+    /// again.
+    fn joined(&mut self, id: ParticipantId, path: String, stat: Option<Stat>) -> Option<ZNodePath> {
+        let znode = ZNodePath::from_server(path);
+        let Some(contender) = self.contenders.get_mut(&id) else {
+            self.remove(Target::ZNode(znode));
+            return None;
+        };
+        contender.phase = Phase::Queued { znode: znode.clone(), seen: false };
+        if contender.spec.access.is_exclusive() {
+            self.own.add(&znode);
+        }
+        self.report(id, Report::Joined { znode: znode.clone(), token: stat.map(|stat| stat.czxid) });
+        self.log(Line::Joined(znode.clone()));
+        Some(znode)
+    }
+
+    fn join_failed(&mut self, id: ParticipantId, operation: Operation, error: ZkError) -> Next {
+        let chance = self.chance();
+        let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
+        let is_final = is_refused && !self.tolerates(id, error);
+        let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
+        contender.reply_lost |= is_reply_lost(error);
+        let failure = Failure::Call { operation, path: contender.spec.dir.clone(), error };
+        let Phase::Joining { unconfirmed, failed } = &mut contender.phase else { return Next::Park };
+        if is_final {
+            self.fail(id, failure);
+            return Next::Park;
+        }
+        *unconfirmed = true;
+        if error == ZkError::SessionExpired {
+            // The end of the session ends the request, and gives the reason. It may have ended for
+            // this process alone, with the znode left on the server.
+            return Next::Park;
+        }
+        let failed = failed.get_or_insert_default();
+        let next = failed.failed(failure.clone(), &contender.spec.retry, self.now, || chance);
+        let attempts = failed.failures();
+        let dir = contender.spec.dir.clone();
+        self.log(Line::JoinFailed { dir, attempts, failure });
+        match next {
+            Ok(delay) => self.alarms.set(id, self.now.after(delay)),
+            Err(first) => self.fail(id, first),
+        }
+        Next::Park
+    }
+
+    /// A look at the queue failed. The request looks again later, by the reconnect if contact was
+    /// lost, or ends if the error is final.
+    pub(super) fn look_failed(
+        &mut self,
+        id: ParticipantId,
+        operation: Operation,
+        path: &ZNodePath,
+        error: ZkError,
+    ) -> Next {
+        let Some(contender) = self.contenders.get(&id) else { return Next::Park };
+        let retry = contender.spec.retry.delay().max(MIN_RETRY);
+        match error {
+            // The end of the session ends the request, and gives the reason.
+            ZkError::SessionExpired => {}
+            error if !error.is_transient() && !self.tolerates(id, error) => {
+                self.fail(id, Failure::Call { operation, path: path.clone(), error });
+            }
+            _ if self.life.in_contact() => self.alarms.set(id, self.now.after(retry)),
+            _ => {}
+        }
+        Next::Park
+    }
+
+    /// Whether to look again after an error that is no outage. An owner does: its lease, not the
+    /// look, says that it owns. A waiter does where a reply cannot be read, which it counts: the next
+    /// one may be readable.
+    fn tolerates(&mut self, id: ParticipantId, error: ZkError) -> bool {
+        let Some(contender) = self.contenders.get_mut(&id) else { return false };
+        if contender.is_owner() {
+            return true;
+        }
+        if error != ZkError::MarshallingError {
+            return false;
+        }
+        contender.unreadable = contender.unreadable.saturating_add(1);
+        contender.unreadable < MAX_UNREADABLE
+    }
+
+    pub(super) fn fail(&mut self, id: ParticipantId, failure: Failure) {
+        self.end_unasked(id, LossReason::Refused, Some(failure));
+    }
+
+    pub(super) fn report(&mut self, id: ParticipantId, report: Report) {
+        self.effects.push_back(Effect::Report(id, report));
+    }
+
+    pub(super) fn log(&mut self, line: Line) {
+        self.effects.push_back(Effect::Log(line));
+    }
+}
+
+/// Whether a create may have taken effect. A reply that cannot be read counts as lost. So does the
+/// end of the session: it may have ended for this process alone.
+fn is_reply_lost(error: ZkError) -> bool {
+    error.is_transient() || matches!(error, ZkError::SessionExpired | ZkError::MarshallingError)
+}
+
+/// Every znode that a request has created, whether or not a reply named it.
+pub(super) fn all_znodes(spec: &RequestSpec) -> Target {
+    Target::Children { dir: spec.dir.clone(), prefix: spec.prefix.clone() }
+}
+
+impl Ending {
+    pub(crate) fn reason(&self) -> Option<LossReason> {
+        match self {
+            Ending::Withdrawn => None,
+            Ending::Lost(reason) | Ending::Dropped(reason, _) => Some(*reason),
+        }
+    }
+}

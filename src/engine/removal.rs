@@ -1,0 +1,286 @@
+//! [`Removal`]: deletes a znode, in the background if need be: after an unlock, a timeout, or a
+//! create whose reply was lost.
+//!
+//! An unlock during an outage must not leave a znode that blocks others while the session lives,
+//! so a deletion is repeated until it is done or the session has ended: after every reconnect, and
+//! now and then in contact. This holds even if the server refuses it, as an ACL can be changed back.
+//! A reconnect changes nothing of a refusal, so the next attempt after one comes in its time.
+
+use std::time::Duration;
+
+use super::ahead::ZNodeChange;
+use super::calls::{AfterWrite, Pending};
+use super::contender::Turn;
+use super::life::Life;
+use super::report::Line;
+use super::{Effect, Engine, ParticipantId};
+use crate::client::Call;
+use crate::error::{ZkError, ZkResult};
+use crate::recipe::names::Names;
+use crate::recipe::path::ZNodePath;
+use crate::time::Priority;
+
+/// The delay before a failed deletion is repeated in contact. It doubles with each failure, up to
+/// the second.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const MAX_RETRY: Duration = Duration::from_secs(30);
+
+/// What is to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Target {
+    /// The znode at this path.
+    ZNode(ZNodePath),
+    /// Every child of this directory with this prefix: the reply that would have named it was lost.
+    Children { dir: ZNodePath, prefix: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Removal {
+    target: Target,
+    /// Serializes the attempts: a concurrent second one would report `NoNode`.
+    turn: Turn,
+    /// Nobody has heard of the outcome of the first, nor of the loss of contact.
+    is_unreported: bool,
+    /// How the last one failed, which is logged when it changes.
+    failure: Option<ZkError>,
+    /// How many have failed: on this connection, or in all once the server has refused one.
+    failures: u32,
+    was_refused: bool,
+}
+
+impl Removal {
+    fn new(target: Target) -> Removal {
+        Removal {
+            target,
+            turn: Turn::Idle,
+            is_unreported: true,
+            failure: None,
+            failures: 0,
+            was_refused: false,
+        }
+    }
+
+    /// Counts an attempt that has failed, and returns when to make the next one.
+    fn next_delay(&mut self) -> Duration {
+        let delay = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_RETRY);
+        self.failures = self.failures.saturating_add(1);
+        delay
+    }
+}
+
+impl Engine {
+    /// Deletes a znode of this session, trying again until it is gone or the session has ended.
+    pub(crate) fn remove(&mut self, target: Target) -> ParticipantId {
+        let id = self.new_id();
+        if let Target::ZNode(path) = &target {
+            self.own.leaves(path);
+        }
+        self.removals.insert(id, Removal::new(target));
+        if self.life.has_ended() {
+            self.removal_outlives(id);
+            return id;
+        }
+        if !self.life.in_contact() {
+            // None can come soon, and the client may keep the deletion for the next connection.
+            self.report_removal(id, Err(ZkError::ConnectionLoss));
+        }
+        self.wake_removal(id);
+        id
+    }
+
+    /// Reports the first outcome.
+    pub(super) fn report_removal(&mut self, id: ParticipantId, outcome: ZkResult<()>) {
+        let Some(removal) = self.removals.get_mut(&id) else { return };
+        if std::mem::take(&mut removal.is_unreported) {
+            self.effects.push_back(Effect::Removed(id, outcome));
+        }
+    }
+
+    pub(super) fn wake_removal(&mut self, id: ParticipantId) {
+        let Some(removal) = self.removals.get_mut(&id) else { return };
+        match removal.turn {
+            Turn::Idle => {
+                removal.turn = Turn::UnderWay;
+                self.attempt_removal(id);
+            }
+            Turn::UnderWay | Turn::Woken => removal.turn = Turn::Woken,
+        }
+    }
+
+    fn attempt_removal(&mut self, id: ParticipantId) {
+        let Some(removal) = self.removals.get(&id) else { return };
+        match &removal.target {
+            Target::ZNode(path) => {
+                let delete = Call::delete(path, None);
+                self.submit(delete, Priority::Other, Pending::Removed(id));
+            }
+            Target::Children { .. } => self.write_nothing(AfterWrite::ListLeftovers(id)),
+        }
+    }
+
+    pub(super) fn list_leftovers(&mut self, id: ParticipantId, written: ZkResult<()>) {
+        let Some(removal) = self.removals.get(&id) else { return };
+        let Target::Children { dir, .. } = &removal.target else { return };
+        match written {
+            Ok(()) => {
+                let list = Call::get_children(dir, false);
+                self.submit(list, Priority::Other, Pending::ListedLeftovers(id));
+            }
+            Err(_) => self.removal_attempted(id, written),
+        }
+    }
+
+    pub(super) fn listed_leftovers(&mut self, id: ParticipantId, listed: ZkResult<Names>) {
+        let Some(removal) = self.removals.get(&id) else { return };
+        let Target::Children { dir, prefix } = &removal.target else { return };
+        match listed {
+            Ok(children) => {
+                let left =
+                    children.iter().filter(|name| name.starts_with(prefix)).map(|name| dir.child(name));
+                let left = left.collect();
+                self.remove_next_leftover(id, left);
+            }
+            Err(error) => self.removal_attempted(id, Err(error)),
+        }
+    }
+
+    fn remove_next_leftover(&mut self, id: ParticipantId, mut left: Vec<ZNodePath>) {
+        match left.pop() {
+            Some(path) => {
+                let delete = Call::delete(&path, None);
+                self.submit(delete, Priority::Other, Pending::RemovedLeftover(id, left));
+            }
+            None => self.removal_attempted(id, Ok(())),
+        }
+    }
+
+    pub(super) fn removed_leftover(
+        &mut self,
+        id: ParticipantId,
+        left: Vec<ZNodePath>,
+        outcome: ZkResult<()>,
+    ) {
+        match outcome {
+            Ok(()) | Err(ZkError::NoNode) => self.remove_next_leftover(id, left),
+            Err(_) => self.removal_attempted(id, outcome),
+        }
+    }
+
+    /// Takes up the outcome of an attempt.
+    pub(super) fn removal_attempted(&mut self, id: ParticipantId, outcome: ZkResult<()>) {
+        self.report_removal(id, outcome);
+        let Some(removal) = self.removals.get(&id) else { return };
+        match outcome {
+            Ok(()) | Err(ZkError::NoNode) => {
+                let (target, has_failed) = (removal.target.clone(), removal.failure.is_some());
+                let own = self.own_of(&target);
+                self.end_removal(id);
+                self.log(Line::Removed { target, has_failed });
+                for path in own {
+                    let has_owned = self.own.remove(&path);
+                    for waiter in self.watchers.take(&path) {
+                        self.notice(waiter, &path, ZNodeChange::Removed { has_owned });
+                    }
+                }
+            }
+            // The session may have ended for this process alone, with the znode left on the server.
+            Err(ZkError::SessionExpired) => self.leave_behind(id),
+            Err(error) => self.removal_failed(id, error),
+        }
+    }
+
+    fn removal_failed(&mut self, id: ParticipantId, error: ZkError) {
+        let in_contact = self.life.in_contact();
+        let Some(removal) = self.removals.get_mut(&id) else { return };
+        let is_news = removal.failure.replace(error) != Some(error);
+        removal.was_refused |= !error.is_reply_lost();
+        let again = std::mem::replace(&mut removal.turn, Turn::Idle) == Turn::Woken;
+        let target = removal.target.clone();
+        if again {
+            self.wake_removal(id);
+        } else {
+            let delay = removal.next_delay();
+            // Without contact there is nothing to try: the reconnect wakes everybody.
+            if in_contact || !error.is_reply_lost() {
+                self.alarms.set(id, self.now.after(delay));
+            }
+        }
+        if is_news {
+            self.log(Line::CannotRemove { target: target.clone(), error });
+        }
+        if !error.is_reply_lost() {
+            // Those who wait for the deletion look again, and set a watch: another client may delete it.
+            for path in self.own_of(&target) {
+                let waiting = if self.own.refuse(&path) { self.watchers.take(&path) } else { Vec::new() };
+                for waiter in waiting {
+                    self.look_again_or_notify(waiter);
+                }
+            }
+        }
+    }
+
+    /// The znodes of a target for which others of this session may wait.
+    fn own_of(&self, target: &Target) -> Vec<ZNodePath> {
+        match target {
+            Target::ZNode(path) => vec![path.clone()],
+            Target::Children { dir, prefix } => self.own.with_prefix(dir, prefix),
+        }
+    }
+
+    /// Prepares for a new connection, and tries again on it at once unless the server has refused.
+    pub(super) fn removal_reconnected(&mut self, id: ParticipantId) {
+        let Some(removal) = self.removals.get_mut(&id) else { return };
+        if !removal.was_refused {
+            removal.failures = 0;
+        }
+        if removal.failure.is_none_or(ZkError::is_reply_lost) {
+            self.wake_removal(id);
+        }
+    }
+
+    /// The session has ended. It may live on at the server without us.
+    pub(super) fn removal_outlives(&mut self, id: ParticipantId) {
+        match self.outlives_us() && !matches!(self.life, Life::Finished(..)) {
+            true => self.wake_removal(id),
+            false => self.leave_behind(id),
+        }
+    }
+
+    /// Ends: the server deletes the znode with the session. If that lives on there, the session that
+    /// follows does.
+    fn leave_behind(&mut self, id: ParticipantId) {
+        if let Some(removal) = self.end_removal(id) {
+            if removal.failure.is_some() {
+                self.log(Line::RemovedWithSession(removal.target.clone()));
+            }
+            self.effects.push_back(Effect::LeftBehind(id, removal.target));
+        }
+    }
+
+    fn end_removal(&mut self, id: ParticipantId) -> Option<Removal> {
+        self.alarms.clear(id);
+        self.removals.remove(&id)
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Target::ZNode(path) => write!(f, "{path}"),
+            Target::Children { dir, prefix } => write!(f, "{dir}/{prefix}*"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_doubles_with_each_failure_up_to_half_a_minute() {
+        let mut removal = Removal::new(Target::ZNode(ZNodePath::parse("/a").unwrap()));
+        let delays: Vec<Duration> = (0..9).map(|_| removal.next_delay()).collect();
+        let millis = [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
+        assert_eq!(delays, millis.map(Duration::from_millis));
+    }
+}

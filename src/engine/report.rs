@@ -1,0 +1,139 @@
+//! What the engine asks of its driver: [`Effect`].
+
+use std::time::Duration;
+
+use super::ParticipantId;
+use super::calls::CallId;
+use super::removal::Target;
+use crate::client::Call;
+use crate::error::{LockError, LossReason, Operation, ZkError, ZkResult};
+use crate::recipe::path::ZNodePath;
+use crate::time::Priority;
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Effect {
+    /// Make this call, and pass its outcome to [`Engine::replied`](super::Engine::replied).
+    Submit(CallId, Call, Priority),
+    /// Remove the watch on this path from the server, unless somebody has registered for it again.
+    RemoveWatch(ZNodePath),
+    /// Something has happened to a request.
+    Report(ParticipantId, Report),
+    /// The first outcome of a deletion.
+    Removed(ParticipantId, ZkResult<()>),
+    /// Could not be deleted before the session ended: for a session that follows.
+    LeftBehind(ParticipantId, Target),
+    Notify(ParticipantId, Notification),
+    /// Notify everybody but the requests and deletions.
+    NotifyOthers(Notification),
+    /// A server serves the session.
+    Connected,
+    Suspended,
+    /// Notify the participants of the end, by [`Engine::complete_end`](super::Engine::complete_end).
+    Ending,
+    /// Nothing is left to do: close the client.
+    Finished,
+    Log(Line),
+}
+
+/// Why an observer is notified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Notification {
+    /// A watch that it registered fired.
+    LookAgain,
+    /// Some time has passed: a watch may be gone without an event.
+    Routine,
+    /// Contact was lost and is back: every watch is gone and must be set again.
+    Reconnected,
+    /// The session has ended; nothing further comes.
+    SessionEnded(LossReason),
+}
+
+/// What happens to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Report {
+    /// Its znode exists; with the fencing token, if the server has returned it.
+    Joined { znode: ZNodePath, token: Option<i64> },
+    /// It is behind another.
+    Placed { ahead: ZNodePath, number_ahead: Option<usize> },
+    /// It owns the lock.
+    Acquired { waited: Duration },
+    /// Another client asks for the lock.
+    RevocationRequested,
+    /// It has ended, so long after it was made, or has acquired the lock.
+    Ended { was_owner: bool, how: Ending, time: Duration },
+}
+
+/// How a request has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Ending {
+    Withdrawn,
+    /// Taken away while it held the lock.
+    Lost(LossReason),
+    /// Taken out of the queue; by a failure if there is one.
+    Dropped(LossReason, Option<Failure>),
+}
+
+/// Why a request cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Failure {
+    Call { operation: Operation, path: ZNodePath, error: ZkError },
+    NoChroot { path: ZNodePath },
+    SequenceExhausted { path: ZNodePath },
+}
+
+impl From<Failure> for LockError {
+    fn from(failure: Failure) -> LockError {
+        match failure {
+            Failure::Call { operation, path, error } => LockError::client(operation, path, error),
+            Failure::NoChroot { path } => {
+                LockError::NoChroot { operation: Operation::CREATE.name, path: path.to_string() }
+            }
+            Failure::SequenceExhausted { path } => LockError::SequenceExhausted { path: path.to_string() },
+        }
+    }
+}
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Line {
+    Joined(ZNodePath),
+    FoundAgain(ZNodePath),
+    JoinFailed {
+        dir: ZNodePath,
+        attempts: u32,
+        failure: Failure,
+    },
+    WaitsFor {
+        znode: ZNodePath,
+        ahead: ZNodePath,
+    },
+    Persistent(ZNodePath),
+    Peers {
+        dir: ZNodePath,
+        mismatch: String,
+    },
+    Duplicate(ZNodePath),
+    Acquired(ZNodePath),
+    RevocationRequested(ZNodePath),
+    Released(ZNodePath),
+    /// A request has ended that was not withdrawn.
+    Ended {
+        name: ZNodePath,
+        was_placed: bool,
+        how: Ending,
+    },
+    Suspended {
+        znode: ZNodePath,
+        is_owner: bool,
+    },
+    CannotRemove {
+        target: Target,
+        error: ZkError,
+    },
+    Removed {
+        target: Target,
+        has_failed: bool,
+    },
+    RemovedWithSession(Target),
+}

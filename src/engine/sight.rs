@@ -1,0 +1,40 @@
+//! [`WatchOutcome`]: what a look at a znode has shown.
+
+use crate::client::Stat;
+use crate::error::{ZkError, ZkResult};
+
+/// The outcome of an attempt to watch a znode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WatchOutcome {
+    /// It exists with these data, which were written `version` times since its creation. A
+    /// persistent one stays when its creator's session ends.
+    Watched { data: Vec<u8>, version: i32, is_persistent: bool },
+    /// It exists, but READ is denied: servers since 3.8.4 set the watch and never report its event.
+    Unreadable,
+    /// It does not exist, and no watch was left where READ is granted.
+    Gone,
+}
+
+impl WatchOutcome {
+    /// The outcome of a look at the data of a znode that may be read.
+    pub(crate) fn of_data(result: ZkResult<(Vec<u8>, Stat)>) -> ZkResult<WatchOutcome> {
+        match result {
+            Ok((data, stat)) => {
+                let is_persistent = stat.ephemeral_owner == 0;
+                Ok(WatchOutcome::Watched { data, version: stat.version, is_persistent })
+            }
+            Err(ZkError::NoNode) => Ok(WatchOutcome::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The outcome of a look at a znode whose data may not be read. Servers since 3.8.4 refuse this
+    /// too if it exists.
+    pub(crate) fn of_exists(result: ZkResult<Option<Stat>>) -> ZkResult<WatchOutcome> {
+        match result {
+            Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(WatchOutcome::Unreadable),
+            Ok(None) => Ok(WatchOutcome::Gone),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,669 @@
+//! The driver of a session: it passes to the [`Engine`] what happens, and does what that asks for.
+//!
+//! One mutex is around the engine. Under it, an input is handled, the ownerships are set, and events
+//! are posted to their observers, which is short and calls nobody. What may call others happens after
+//! it: calls leave through the outbox, in their order; then come notifications, log lines and callbacks.
+//!
+//! Events of the client come in on the client's own threads, so everything done there is short and
+//! makes no call; what may block is submitted to the runtime.
+
+mod calls;
+mod orphans;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use uuid::Uuid;
+
+use self::calls::Outgoing;
+use self::orphans::Orphans;
+use self::requests::Seated;
+use super::SessionState;
+use super::alarm::Alarm;
+use super::events::{Event, Events};
+use super::lines;
+use super::mailbox::Mailbox;
+use super::process::Process;
+use super::seat::Seat;
+use crate::client::{AnyClient, ClientEvent, Granted, ZooKeeperClient};
+use crate::engine::lease::{ConnectionNumber, Lease};
+use crate::engine::{Effect, Engine, Line, Notification, ParticipantId, Settings, Target};
+use crate::error::{LockError, LossReason, Operation, Result, ZkError, ZkResult};
+use crate::lock_order::{
+    self, Mutex, MutexGuard,
+    rank::{ENGINE, ORPHANS},
+};
+use crate::logging;
+use crate::recipe::path::ZNodePath;
+use crate::time::{Moment, Priority, Runtime, Signal};
+
+/// Somebody on a session, beside its requests, who is notified of its changes.
+pub(crate) trait Participant: Send + Sync {
+    /// Must return at once: work that blocks goes to the session's workers.
+    fn notify(self: Arc<Self>, why: Notification);
+}
+
+pub(crate) struct Core {
+    client: Arc<dyn ZooKeeperClient>,
+    runtime: Arc<dyn Runtime>,
+    process: Process,
+    driver: Mutex<ENGINE, Driver>,
+    /// The calls on their way to the client.
+    outbox: Mailbox<Outgoing>,
+    /// What could not be deleted before the session ended, for a session that follows.
+    orphans: Mutex<ORPHANS, Orphans>,
+    events: OnceLock<Arc<Events>>,
+    /// Disconnected when the session has ended, for those who wait for something else meanwhile.
+    ended: Receiver<Infallible>,
+    /// Disconnected when the client has been dropped and the threads are ending.
+    finished: Receiver<Infallible>,
+}
+
+/// What the mutex guards.
+struct Driver {
+    engine: Engine,
+    seats: BTreeMap<ParticipantId, Seated>,
+    others: BTreeMap<ParticipantId, Arc<dyn Participant>>,
+    /// Who waits for the first outcome of a deletion.
+    first_outcomes: BTreeMap<ParticipantId, Sender<ZkResult<()>>>,
+    /// Events from before the client's first report of contact; `None` after it.
+    early: Option<Vec<(ClientEvent, Moment)>>,
+    /// What the subscribers know.
+    announced: SessionState,
+    subscribers: Vec<Sender<SessionState>>,
+    alarm: Alarm,
+    /// Dropped to signal [`Core::ended`] and [`Core::finished`].
+    end: Option<Sender<Infallible>>,
+    finish: Option<Sender<Infallible>>,
+}
+
+/// What is done when the mutex is free again.
+#[derive(Default)]
+struct Afterwards {
+    notices: Vec<(Arc<dyn Participant>, Notification)>,
+    announced: Vec<SessionState>,
+    lines: Vec<Line>,
+    /// Those whose observers have callbacks to make.
+    callbacks: Vec<Arc<Seat>>,
+    left_behind: Vec<Target>,
+    is_ending: bool,
+    finish: Option<Sender<Infallible>>,
+    /// Handles that may be the last ones.
+    dropped: Vec<Seated>,
+}
+
+/// On whose thread an input comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The client's, which may hold the client's locks.
+    ClientEvent,
+    Other,
+}
+
+impl Core {
+    /// Takes a client and listens to its events. A write proves then that a server serves it.
+    ///
+    /// A client whose session was not opened before the given moment brings its first proof along.
+    pub(crate) fn start(
+        client: AnyClient,
+        runtime: Arc<dyn Runtime>,
+        opened_after: Option<Moment>,
+    ) -> Arc<Core> {
+        let client = client.on(&runtime);
+        let (end, ended) = bounded(0);
+        let (finish, finished) = bounded(0);
+        let now = runtime.now();
+        let mut lease = Lease::unproven(granted_by(&*client), now);
+        if client.reports_pings() {
+            lease = lease.proven_for_owners_only();
+        }
+        // The client's answers when it was taken: it is not called back from its events.
+        let settings = Settings {
+            is_ordered: client.is_ordered(),
+            owns_session: client.owns_session(),
+            min_idle_for_ping: client.min_idle_for_ping(),
+            routine_pause: runtime.routine_pause(),
+            opened_after,
+            seed: runtime.new_guid().as_u64_pair().0,
+        };
+        let core = Arc::new(Core {
+            client,
+            runtime,
+            process: Process::current(),
+            driver: Mutex::new(Driver {
+                engine: Engine::new(now, settings, lease),
+                seats: BTreeMap::new(),
+                others: BTreeMap::new(),
+                first_outcomes: BTreeMap::new(),
+                early: Some(Vec::new()),
+                announced: SessionState::Suspended,
+                subscribers: Vec::new(),
+                alarm: Alarm::default(),
+                end: Some(end),
+                finish: Some(finish),
+            }),
+            outbox: Mailbox::new(),
+            orphans: Mutex::new(Orphans::Kept(Vec::new())),
+            events: OnceLock::new(),
+            ended,
+            finished,
+        });
+        core.listen();
+        core
+    }
+
+    fn listen(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        let before = self.runtime.now();
+        let in_contact = self.client.subscribe(Arc::new(move |event| {
+            if let Some(core) = weak.upgrade() {
+                core.on_event(event);
+            }
+        }));
+        if in_contact {
+            let connected = ClientEvent::Connected(granted_by(&*self.client));
+            self.feed(Origin::Other, |driver| driver.engine.client_reports(before, connected));
+        }
+        // Events that arrive meanwhile queue behind it.
+        while self.feed(Origin::Other, Driver::take_early) {}
+    }
+
+    fn on_event(self: &Arc<Self>, event: ClientEvent) {
+        let at = self.runtime.now();
+        self.feed(Origin::ClientEvent, |driver| match &mut driver.early {
+            Some(early) => early.push((event, at)),
+            None => driver.engine.client_reports(at, event),
+        });
+    }
+
+    /// Passes an input to the engine, and does what that asks for.
+    fn feed<T>(self: &Arc<Self>, origin: Origin, input: impl FnOnce(&mut Driver) -> T) -> T {
+        let mut afterwards = Afterwards::default();
+        let result = {
+            let mut driver = self.driver_now();
+            // What the clock alone has changed is seen, even if this input changes it back.
+            afterwards.announced.extend(driver.announce());
+            let result = input(&mut driver);
+            driver.engine.settle();
+            driver.carry_out(self, &mut afterwards);
+            result
+        };
+        self.send_all();
+        self.complete(origin, afterwards);
+        result
+    }
+
+    /// The driver, with the present time.
+    fn driver_now(&self) -> MutexGuard<'_, ENGINE, Driver> {
+        let mut driver = self.driver.lock();
+        // Under the mutex: a thread that is paused here must not act on a time that others have left
+        // behind.
+        driver.engine.begin(self.runtime.now());
+        driver
+    }
+
+    fn complete(self: &Arc<Self>, origin: Origin, afterwards: Afterwards) {
+        let Afterwards { notices, announced, lines, callbacks, left_behind, is_ending, finish, dropped } =
+            afterwards;
+        for (participant, why) in notices {
+            participant.notify(why);
+        }
+        for seat in callbacks {
+            self.submit_callback(move || seat.observer.deliver());
+        }
+        self.deliver_events();
+        for target in left_behind {
+            self.leave_behind(target);
+        }
+        if is_ending {
+            self.runtime.abandon();
+            // On a worker: this may be a thread of the client's, with its locks held, and a
+            // notification may drop what is the application's.
+            self.submit_as(Priority::Session, Core::complete_end);
+        }
+        // Nothing but the log is left: its logger is the application's, and may block, or call in here.
+        let is_of_contact = !announced.is_empty() || lines.iter().any(is_suspension);
+        if origin == Origin::ClientEvent && is_of_contact {
+            self.submit_as(Priority::Session, move |core| core.write_to_log(&announced, &lines));
+            self.shut_down_if(finish);
+        } else {
+            self.shut_down_if(finish);
+            self.write_to_log(&announced, &lines);
+        }
+        drop(dropped);
+    }
+
+    fn shut_down_if(self: &Arc<Self>, finish: Option<Sender<Infallible>>) {
+        let Some(finish) = finish else { return };
+        self.submit(move |core| {
+            core.client.close();
+            drop(finish);
+        });
+        self.runtime.shut_down();
+    }
+
+    fn write_to_log(&self, announced: &[SessionState], lines: &[Line]) {
+        for state in announced {
+            match state {
+                SessionState::Connected => logging::info!("ZooKeeper session connected"),
+                SessionState::Suspended => logging::warn!("ZooKeeper session suspended: no contact"),
+                // Its end is logged with the reason.
+                SessionState::Lost => {}
+            }
+        }
+        // The log is about to name, or has named, the loss.
+        let is_news = |line: &&Line| !is_suspension(line) || self.end_reason().is_none();
+        lines.iter().filter(is_news).for_each(lines::write);
+    }
+
+    fn ring(self: &Arc<Self>, at: Moment) {
+        self.feed(Origin::Other, |driver| {
+            if driver.alarm.rings(at) {
+                driver.engine.wake_up();
+            }
+        });
+    }
+
+    // ---- the end
+
+    /// Ends the session for good: owners are notified, waiters get an error, threads end.
+    pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
+        self.feed(Origin::Other, |driver| driver.engine.end(reason));
+    }
+
+    fn complete_end(self: &Arc<Self>) {
+        match self.end_reason() {
+            Some(LossReason::SessionClosed) => logging::info!("ZooKeeper session closed"),
+            Some(reason) => {
+                self.report_event(|| Event::SessionLost(reason));
+                logging::warn!("ZooKeeper session lost: {reason}");
+            }
+            None => {}
+        }
+        self.feed(Origin::Other, |driver| driver.engine.complete_end());
+    }
+
+    // ---- participants
+
+    pub(crate) fn new_id(&self) -> ParticipantId {
+        self.driver.lock().engine.new_id()
+    }
+
+    /// Adds a participant, which is notified at once if the session has ended meanwhile.
+    pub(crate) fn join(self: &Arc<Self>, id: ParticipantId, participant: Arc<dyn Participant>) {
+        let reason = self.feed(Origin::Other, |driver| {
+            driver.others.insert(id, Arc::clone(&participant));
+            driver.engine.join_others(id)
+        });
+        if let Some(reason) = reason {
+            participant.notify(Notification::SessionEnded(reason));
+        }
+    }
+
+    pub(crate) fn leave(self: &Arc<Self>, id: ParticipantId) {
+        let left = self.feed(Origin::Other, |driver| {
+            driver.engine.leave_others(id);
+            driver.others.remove(&id)
+        });
+        // Outside the mutex: it may be the last handle.
+        drop(left);
+    }
+
+    /// Registers for the next event on the path; to be called before the watch is set, so that none
+    /// is missed.
+    pub(crate) fn watch(&self, path: &ZNodePath, id: ParticipantId) {
+        self.driver.lock().engine.watch(path, id);
+    }
+
+    pub(crate) fn unwatch(&self, path: &ZNodePath, id: ParticipantId) {
+        self.driver.lock().engine.unwatch(path, id);
+    }
+
+    /// Ends a participant's wait for the next event on a path. The watch is removed from the server
+    /// if nobody else waits for it.
+    pub(crate) fn remove_watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) {
+        self.feed(Origin::Other, |driver| driver.engine.remove_watch(path, id));
+    }
+
+    /// Has everybody look. Without contact it does nothing: the reconnect wakes them.
+    #[cfg(test)]
+    pub(crate) fn look_routinely(self: &Arc<Self>) {
+        self.feed(Origin::Other, |driver| driver.engine.look_routinely());
+    }
+
+    // ---- what others ask
+
+    pub(crate) fn state(&self) -> SessionState {
+        self.driver_now().state()
+    }
+
+    pub(crate) fn end_reason(&self) -> Option<LossReason> {
+        self.driver.lock().engine.end_reason()
+    }
+
+    pub(crate) fn in_contact(&self) -> bool {
+        self.driver.lock().engine.in_contact()
+    }
+
+    /// The time of the last contact with the server.
+    pub(crate) fn last_contact(&self) -> Moment {
+        self.driver.lock().engine.lease().last_contact()
+    }
+
+    pub(crate) fn events(&self) -> Option<&Arc<Events>> {
+        self.events.get()
+    }
+
+    /// Sets the events of the session; those set before stay. Returns whether there were none.
+    pub(crate) fn keep_events(&self, events: Arc<Events>) -> bool {
+        self.driver.lock().engine.count_ahead();
+        self.events.set(events).is_ok()
+    }
+
+    pub(crate) fn report_present_contact(self: &Arc<Self>) {
+        if self.in_contact() {
+            self.report_event(|| Event::Connected(Arc::downgrade(self)));
+        }
+    }
+
+    pub(crate) fn client(&self) -> &dyn ZooKeeperClient {
+        &*self.client
+    }
+
+    pub(crate) fn session_timeout(&self) -> Duration {
+        self.driver.lock().engine.lease().session_timeout()
+    }
+
+    pub(crate) fn connection(&self) -> ConnectionNumber {
+        self.driver.lock().engine.lease().connection()
+    }
+
+    /// The process that opened the session.
+    pub(crate) fn process(&self) -> Process {
+        self.process
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.runtime.now()
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
+    }
+
+    /// Blocks until one of the signals is ready, or until the deadline. Returns `false` at the
+    /// deadline if none is ready.
+    pub(crate) fn wait(&self, signals: &[&dyn Signal], deadline: Option<Moment>) -> bool {
+        lock_order::assert_none_held();
+        self.runtime.wait(signals, deadline)
+    }
+
+    pub(crate) fn new_guid(&self) -> Uuid {
+        self.runtime.new_guid()
+    }
+
+    /// A random number between 0 and 1.
+    pub(crate) fn random_unit(&self) -> f64 {
+        // The first 32 bits of a GUID are random and do not depend on its version.
+        let (drawn, ..) = self.new_guid().as_fields();
+        f64::from(drawn) / f64::from(u32::MAX)
+    }
+
+    pub(crate) fn ended(&self) -> &Receiver<Infallible> {
+        &self.ended
+    }
+
+    pub(crate) fn finished(&self) -> &Receiver<Infallible> {
+        &self.finished
+    }
+
+    pub(crate) fn subscribe(&self, subscriber: Sender<SessionState>) {
+        self.driver.lock().subscribe(subscriber);
+    }
+
+    /// Sends the present state to a new subscriber; `false` if the receiver is gone.
+    pub(super) fn announce_and_subscribe(&self, subscriber: Sender<SessionState>) -> bool {
+        let mut driver = self.driver.lock();
+        let listens = subscriber.send(driver.announced).is_ok();
+        driver.subscribe(subscriber);
+        listens
+    }
+
+    // ---- threads
+
+    /// Runs a job, if the session still lives at that moment, on the timer's thread: it must not
+    /// block.
+    pub(crate) fn at(self: &Arc<Self>, moment: Moment, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
+        let weak = Arc::downgrade(self);
+        self.runtime.at(
+            moment,
+            Box::new(move || {
+                if let Some(core) = weak.upgrade() {
+                    job(&core);
+                }
+            }),
+        );
+    }
+
+    pub(crate) fn submit(self: &Arc<Self>, job: impl FnOnce(&Arc<Core>) + Send + 'static) {
+        self.submit_as(Priority::Other, job);
+    }
+
+    pub(crate) fn submit_as(
+        self: &Arc<Self>,
+        priority: Priority,
+        job: impl FnOnce(&Arc<Core>) + Send + 'static,
+    ) {
+        let core = Arc::clone(self);
+        self.runtime.submit(priority, Box::new(move || job(&core)));
+    }
+
+    /// Runs a callback of the application's, which may block, even after the end of the session.
+    pub(crate) fn submit_callback(&self, callback: impl FnOnce() + Send + 'static) {
+        self.runtime.submit_callback(Box::new(callback));
+    }
+
+    /// Runs a call on a worker and waits for what it returns, but not beyond the end of the
+    /// session.
+    ///
+    /// # Errors
+    /// `SessionLost` or `Closed` if the session has ended, or ends meanwhile, whatever the outcome
+    /// of the call.
+    pub(crate) fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        operation: Operation,
+        path: &ZNodePath,
+        call: impl FnOnce(&Arc<Core>) -> T + Send + 'static,
+    ) -> Result<T> {
+        self.check_open(operation, path)?;
+        let (answer, answered) = bounded(1);
+        self.submit(move |core| drop(answer.send(call(core))));
+        self.receive(operation, path, &answered)
+    }
+
+    /// Waits for the next answer of jobs that were submitted, but not beyond the end of the
+    /// session.
+    ///
+    /// # Errors
+    /// `SessionLost` or `Closed` when the session ends meanwhile.
+    pub(crate) fn receive<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        path: &ZNodePath,
+        answers: &Receiver<T>,
+    ) -> Result<T> {
+        self.wait(&[answers, &self.ended], None);
+        answers.try_recv().map_err(|_| self.end_error(operation, path))
+    }
+
+    /// Fails if the session has ended, with the reason.
+    pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
+        if self.end_reason().is_some() { Err(self.end_error(operation, path)) } else { Ok(()) }
+    }
+
+    fn end_error(&self, operation: Operation, path: &ZNodePath) -> LockError {
+        match self.end_reason() {
+            Some(reason) => LockError::ended(operation, path, reason),
+            // The job panicked before it answered, so its effect is unknown.
+            None => LockError::client(operation, path, ZkError::ConnectionLoss),
+        }
+    }
+}
+
+impl Driver {
+    /// Takes up the next event that came too early. Returns `false` when there is none, and no later
+    /// one is kept.
+    fn take_early(&mut self) -> bool {
+        match &mut self.early {
+            Some(early) if !early.is_empty() => {
+                let (event, at) = early.remove(0);
+                self.engine.client_reports(at, event);
+                true
+            }
+            _ => {
+                self.early = None;
+                false
+            }
+        }
+    }
+
+    /// Does what the engine asks for, as far as that is possible under the mutex.
+    fn carry_out(&mut self, core: &Arc<Core>, afterwards: &mut Afterwards) {
+        // First: a call that lets others in is yet to be sent.
+        while let Some((owner, until)) = self.engine.next_change() {
+            if let Some(seated) = self.seats.get(&owner) {
+                seated.seat.ownership.set(until);
+            }
+        }
+        afterwards.announced.extend(self.announce());
+        self.alarm.clear_past(self.engine.now());
+        if let Some(at) = self.engine.deadline().filter(|next| self.alarm.set(*next)) {
+            core.at(at, move |core| core.ring(at));
+        }
+        // Last: a thread that is woken by a report may be about to take the mutex.
+        while let Some(effect) = self.engine.poll() {
+            self.carry_out_one(core, effect, afterwards);
+        }
+        if self.engine.has_completed_end() {
+            self.end = None;
+        }
+    }
+
+    fn carry_out_one(&mut self, core: &Arc<Core>, effect: Effect, afterwards: &mut Afterwards) {
+        match effect {
+            Effect::Submit(id, call, priority) => core.outbox.post(Outgoing::Call(id, call, priority)),
+            Effect::RemoveWatch(path) => core.outbox.post(Outgoing::RemoveWatch(path)),
+            Effect::Report(id, report) => self.take_report(core, id, report, afterwards),
+            Effect::Removed(id, outcome) => {
+                if let Some(first) = self.first_outcomes.remove(&id) {
+                    // The receiver may be gone.
+                    let _ = first.send(outcome);
+                }
+            }
+            Effect::LeftBehind(id, target) => {
+                self.first_outcomes.remove(&id);
+                afterwards.left_behind.push(target);
+            }
+            Effect::Notify(id, why) => {
+                afterwards.notices.extend(self.others.get(&id).map(|other| (Arc::clone(other), why)));
+            }
+            Effect::NotifyOthers(why) => {
+                afterwards.notices.extend(self.others.values().map(|other| (Arc::clone(other), why)));
+            }
+            Effect::Connected => core.post_event(|| Event::Connected(Arc::downgrade(core))),
+            Effect::Suspended => core.post_event(|| Event::Suspended),
+            Effect::Ending => afterwards.is_ending = true,
+            Effect::Finished => afterwards.finish = self.finish.take(),
+            Effect::Log(line) if lines::is_wanted(&line) => afterwards.lines.push(line),
+            Effect::Log(_) => {}
+        }
+    }
+
+    // ---- what subscribers see
+
+    fn state(&self) -> SessionState {
+        if self.engine.end_reason().is_some() {
+            SessionState::Lost
+        } else if self.engine.is_connected() {
+            SessionState::Connected
+        } else {
+            SessionState::Suspended
+        }
+    }
+
+    /// Sends the subscribers the state if it has changed, and returns it then.
+    fn announce(&mut self) -> Option<SessionState> {
+        let state = self.state();
+        if state == self.announced {
+            return None;
+        }
+        self.announced = state;
+        // An unbounded channel: this never waits. A subscriber whose receiver is gone is forgotten.
+        self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
+        Some(state)
+    }
+
+    /// Does nothing for a subscriber that has subscribed before, as two threads may do it when a
+    /// session is replaced.
+    fn subscribe(&mut self, subscriber: Sender<SessionState>) {
+        if !self.subscribers.iter().any(|other| other.same_channel(&subscriber)) {
+            self.subscribers.push(subscriber);
+        }
+    }
+}
+
+fn is_suspension(line: &Line) -> bool {
+    matches!(line, Line::Suspended { .. })
+}
+
+/// What the client reports of its current connection.
+fn granted_by(client: &dyn ZooKeeperClient) -> Granted {
+    Granted::new(client.session_timeout()).with_report_delay(client.report_delay())
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (participants, watched_paths) = self.census();
+        f.debug_struct("Core")
+            .field("state", &self.state())
+            .field("participants", &participants)
+            .field("watched_paths", &watched_paths)
+            .field("runtime", &self.runtime)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// The number of participants, and of the paths for which somebody has registered.
+    pub(crate) fn census(&self) -> (usize, usize) {
+        self.driver.lock().engine.census()
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// When the present epoch of the lease ends.
+    pub(crate) fn lease_end(&self) -> Moment {
+        self.driver.lock().engine.lease().end()
+    }
+
+    /// How many wait for the next listing of a directory.
+    pub(crate) fn readers(&self, dir: &ZNodePath) -> usize {
+        self.driver.lock().engine.readers(dir)
+    }
+
+    pub(crate) fn admits_owners(&self) -> bool {
+        self.driver_now().engine.admits_owners()
+    }
+
+    pub(crate) fn mentions_first(&self, path: &ZNodePath) -> bool {
+        self.driver.lock().engine.mentions_first(path)
+    }
+}

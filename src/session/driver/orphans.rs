@@ -1,0 +1,40 @@
+//! The deletions that a session has left, for the one that follows.
+
+use std::sync::{Arc, Weak};
+
+use super::{Core, Origin};
+use crate::engine::Target;
+
+pub(super) enum Orphans {
+    Kept(Vec<Target>),
+    PassedOn(Weak<Core>),
+}
+
+impl Core {
+    /// Deletes a znode, trying again until it is gone or the session has ended.
+    pub(crate) fn remove(self: &Arc<Self>, target: Target) {
+        self.feed(Origin::Other, |driver| driver.engine.remove(target));
+    }
+
+    /// Leaves a deletion to the session that follows, if there is one. A call that was under way at
+    /// the end of this session may return after the next has begun.
+    pub(super) fn leave_behind(&self, target: Target) {
+        let successor = match &mut *self.orphans.lock() {
+            Orphans::Kept(targets) => return targets.push(target),
+            Orphans::PassedOn(successor) => successor.upgrade(),
+        };
+        if let Some(successor) = successor {
+            successor.remove(target);
+        }
+    }
+
+    /// Passes the deletions that are left to the session that follows, and those to come.
+    pub(in crate::session) fn pass_orphans_to(&self, successor: &Arc<Core>) {
+        let passed_on = Orphans::PassedOn(Arc::downgrade(successor));
+        let former = std::mem::replace(&mut *self.orphans.lock(), passed_on);
+        let Orphans::Kept(targets) = former else { return };
+        for target in targets {
+            successor.remove(target);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How the engine's [`Line`]s read in the log.
+
+use std::fmt;
+
+use log::Level;
+
+use crate::engine::{Ending, Line};
+use crate::error::{LockError, LossReason};
+use crate::logging;
+
+/// Writes a line to the log. The logger is the application's: the caller holds no mutex.
+pub(super) fn write(line: &Line) {
+    logging::log!(level(line), "{}", Text(line));
+}
+
+/// Whether the log takes the line at all.
+pub(super) fn is_wanted(line: &Line) -> bool {
+    level(line) <= log::max_level()
+}
+
+fn level(line: &Line) -> Level {
+    match line {
+        Line::Joined(_) | Line::Acquired(_) | Line::RevocationRequested(_) | Line::Released(_) => Level::Info,
+        Line::Removed { has_failed: true, .. } | Line::RemovedWithSession(_) => Level::Info,
+        Line::FoundAgain(_) | Line::JoinFailed { .. } | Line::WaitsFor { .. } => Level::Debug,
+        Line::Removed { has_failed: false, .. } | Line::Suspended { is_owner: false, .. } => Level::Debug,
+        Line::Persistent(_) | Line::Peers { .. } | Line::Duplicate(_) | Line::CannotRemove { .. } => {
+            Level::Warn
+        }
+        Line::Suspended { is_owner: true, .. } => Level::Warn,
+        // The caller of one that was not placed gets the error.
+        Line::Ended { was_placed: false, .. } => Level::Debug,
+        Line::Ended { how, .. } if how.reason() == Some(LossReason::SessionClosed) => Level::Info,
+        Line::Ended { .. } => Level::Warn,
+    }
+}
+
+struct Text<'a>(&'a Line);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Line::Joined(znode) => write!(f, "joined {znode}"),
+            Line::FoundAgain(znode) => write!(f, "found {znode} again, whose creation was not confirmed"),
+            Line::JoinFailed { dir, attempts, failure } => {
+                write!(f, "attempt {attempts} to join {dir} failed: {}", LockError::from(failure.clone()))
+            }
+            Line::WaitsFor { znode, ahead } => write!(f, "{znode} waits for {ahead}"),
+            Line::Persistent(ahead) => {
+                write!(f, "requests wait for {ahead}, which is persistent: no session's end deletes it")
+            }
+            Line::Peers { dir, mismatch } => write!(f, "in {dir}, {mismatch}"),
+            Line::Duplicate(path) => write!(f, "deleting {path}, a second znode of one request"),
+            Line::Acquired(znode) => write!(f, "acquired {znode}"),
+            Line::RevocationRequested(znode) => write!(f, "somebody asks to release {znode}"),
+            Line::Released(name) => write!(f, "released {name}"),
+            Line::Ended { name, how, .. } => {
+                let (what, reason, failure) = match how {
+                    Ending::Withdrawn => return write!(f, "withdrew {name}"),
+                    Ending::Lost(reason) => ("lost", reason, None),
+                    Ending::Dropped(reason, failure) => ("dropped from the queue:", reason, failure.as_ref()),
+                };
+                write!(f, "{what} {name}: {reason}")?;
+                match failure {
+                    Some(failure) => write!(f, ": {}", LockError::from(failure.clone())),
+                    None => Ok(()),
+                }
+            }
+            Line::Suspended { znode, is_owner: true } => {
+                write!(f, "suspended {znode}: no contact, owned until the lease ends")
+            }
+            Line::Suspended { znode, is_owner: false } => {
+                write!(f, "suspended {znode}: no contact, waiting for it")
+            }
+            Line::CannotRemove { target, error } => {
+                write!(f, "cannot remove {target} ({error:?}): it blocks others until a retry succeeds")
+            }
+            Line::Removed { target, has_failed: true } => write!(f, "removed {target} after all"),
+            Line::Removed { target, has_failed: false } => write!(f, "removed {target}"),
+            Line::RemovedWithSession(target) => write!(f, "{target} is removed with its session"),
+        }
+    }
+}
