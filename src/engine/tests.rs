@@ -1,5 +1,7 @@
 //! The parts of the engine, and the engine itself, input by input.
 
+mod explore;
+
 use std::sync::Arc;
 
 use super::*;

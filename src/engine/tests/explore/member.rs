@@ -1,0 +1,360 @@
+//! [`Member`]: a session with its client and its driver, as plain data.
+//!
+//! It passes inputs to the engine and carries out the effects as `session/driver` does: ownerships
+//! first, then the alarm, then calls and reports.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::server::{Answer, Item, Watch, Wire, name_of, watch_at};
+use crate::client::{ClientEvent, Granted, Reply};
+use crate::engine::lease::Lease;
+use crate::engine::{CallId, Effect, Engine, ParticipantId, Report, RequestSpec, Settings};
+use crate::error::{LossReason, ZkError};
+use crate::recipe::path::ZNodePath;
+use crate::time::Moment;
+
+/// So long that no lease ends unless a session is to expire.
+pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Longer than what requests and deletions wait for, shorter than the time to the next keep-alive: the
+/// clock stops here, as the rest goes on for ever.
+const HORIZON: Duration = Duration::from_secs(300);
+
+const BEGIN: Moment = Moment::from_nanos(1_000_000_000_000_000);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Member {
+    pub(super) engine: Engine,
+    /// Every session has a clock, as none of what they do depends on the other's.
+    pub(super) now: Moment,
+    /// When the ensemble last had news of the session.
+    pub(super) heard: Moment,
+    alarm: Option<Moment>,
+    pub(super) contact: Contact,
+    /// [`Engine::complete_end`] is due.
+    pub(super) is_ending: bool,
+    /// Under way to the server, or held until there is contact.
+    pub(super) calls: VecDeque<Wire>,
+    /// Under way from the server.
+    pub(super) inbox: VecDeque<Item>,
+    /// Sent on a former connection; the server may take them up yet.
+    pub(super) late: VecDeque<Wire>,
+    /// What the client sets again after a reconnect.
+    pub(super) watches: BTreeSet<Watch>,
+    /// The last transaction that the client has seen, and the last one in a reply.
+    pub(super) seen: i64,
+    pub(super) replied: i64,
+    pub(super) seats: Vec<Seat>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Contact {
+    Connected,
+    CutOff,
+    /// A server has refused the session.
+    Lost,
+    /// The client was closed.
+    Closed,
+}
+
+/// A request, as its lock sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Seat {
+    /// Its number among all requests.
+    pub(super) request: usize,
+    prefix: String,
+    id: Option<ParticipantId>,
+    pub(super) stage: Stage,
+    /// The name of its znode.
+    pub(super) znode: Option<String>,
+    owns_until: Option<Moment>,
+    /// It has searched for its znode, which was gone.
+    pub(super) is_gone: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Stage {
+    NotStarted,
+    Live,
+    Withdrawn,
+    /// It was taken away, or has failed.
+    Ended(LossReason),
+}
+
+impl Member {
+    /// A session in contact, which owns these requests.
+    pub(super) fn new(requests: impl Iterator<Item = (usize, String)>, is_kept_proven: bool) -> Member {
+        let settings = Settings {
+            is_ordered: true,
+            owns_session: true,
+            min_idle_for_ping: Duration::ZERO,
+            routine_pause: SESSION_TIMEOUT * 100,
+            opened_after: Some(BEGIN),
+            seed: 1,
+        };
+        let lease = Lease::unproven(granted(), BEGIN);
+        let lease = if is_kept_proven { lease } else { lease.proven_for_owners_only() };
+        let seat = |(request, prefix)| Seat {
+            request,
+            prefix,
+            id: None,
+            stage: Stage::NotStarted,
+            znode: None,
+            owns_until: None,
+            is_gone: false,
+        };
+        let mut member = Member {
+            engine: Engine::new(BEGIN, settings, lease),
+            now: BEGIN,
+            heard: BEGIN,
+            alarm: None,
+            contact: Contact::Connected,
+            is_ending: false,
+            calls: VecDeque::new(),
+            inbox: VecDeque::new(),
+            late: VecDeque::new(),
+            watches: BTreeSet::new(),
+            seen: 0,
+            replied: 0,
+            seats: requests.map(seat).collect(),
+        };
+        member.client_reports(ClientEvent::Connected(granted()));
+        member
+    }
+
+    // ---- inputs
+
+    pub(super) fn start(&mut self, seat: usize, spec: &Arc<RequestSpec>) {
+        let id = self.engine.new_id();
+        self.seats[seat].id = Some(id);
+        self.seats[seat].stage = Stage::Live;
+        let now = self.now;
+        self.feed(|engine| engine.start(id, Arc::clone(spec), now));
+    }
+
+    pub(super) fn withdraw(&mut self, seat: usize) {
+        let Some(id) = self.seats[seat].id else { return };
+        self.seats[seat].stage = Stage::Withdrawn;
+        self.feed(|engine| {
+            engine.withdraw(id);
+        });
+    }
+
+    pub(super) fn receive(&mut self, item: Item) {
+        self.seen = self.seen.max(item.zxid());
+        if let Some(name) = item.shows_as_gone() {
+            let searching = self.seats.iter_mut().filter(|seat| name.starts_with(&seat.prefix));
+            searching.for_each(|seat| seat.is_gone = true);
+        }
+        match item {
+            Item::Reply { call, answer, watch, zxid, .. } => {
+                self.replied = self.replied.max(zxid);
+                self.watches.extend(watch);
+                self.feed(|engine| engine.replied(call, answer.map(Reply::from)));
+            }
+            Item::Event { watch, is_deleted, .. } => {
+                let path = watch.path();
+                self.watches.remove(&watch);
+                self.client_reports(ClientEvent::NodeChanged { path, is_deleted });
+            }
+        }
+    }
+
+    /// The connection is lost. A call whose reply may still come is answered by an error. `is_listing_lost`:
+    /// of a znode's creation and the listing behind it, the reply to the first has come.
+    pub(super) fn disconnect(&mut self, is_listing_lost: bool, may_be_late: bool) {
+        self.contact = Contact::CutOff;
+        let answered: Vec<CallId> = self.inbox.drain(..).filter_map(|item| item.call()).collect();
+        let calls: Vec<Wire> = self.calls.drain(..).collect();
+        self.client_reports(ClientEvent::Disconnected);
+        for call in answered {
+            self.fail(call, ZkError::ConnectionLoss);
+        }
+        for wire in calls {
+            match wire {
+                Wire::List(call, path, stat) if is_listing_lost => {
+                    let children = Err(ZkError::ConnectionLoss);
+                    let answer = Answer::Enqueued(path, stat, children);
+                    self.replied = self.replied.max(stat.czxid);
+                    self.seen = self.seen.max(stat.czxid);
+                    self.feed(|engine| engine.replied(call, Ok(answer.into())));
+                }
+                wire => {
+                    wire.call().into_iter().for_each(|call| self.fail(call, ZkError::ConnectionLoss));
+                    if may_be_late && matches!(&wire, Wire::Call(_, made) if made.is_write()) {
+                        self.late.push_back(wire);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn reconnect(&mut self) {
+        self.contact = Contact::Connected;
+        self.heard = self.now;
+        self.client_reports(ClientEvent::Connected(granted()));
+    }
+
+    /// A server refuses the session, as it has ended.
+    pub(super) fn lose(&mut self) {
+        self.contact = Contact::Lost;
+        let calls: Vec<Wire> = self.calls.drain(..).collect();
+        self.client_reports(ClientEvent::SessionLost);
+        for call in calls.iter().filter_map(Wire::call) {
+            self.fail(call, ZkError::SessionExpired);
+        }
+    }
+
+    pub(super) fn complete_end(&mut self) {
+        self.is_ending = false;
+        self.feed(Engine::complete_end);
+    }
+
+    pub(super) fn close(&mut self) {
+        self.feed(|engine| engine.end(LossReason::SessionClosed));
+    }
+
+    /// Whether the alarm rings, now or when nothing else happens.
+    pub(super) fn has_alarm(&self) -> bool {
+        self.alarm.is_some_and(|alarm| alarm <= self.now.max(BEGIN.after(HORIZON)))
+    }
+
+    pub(super) fn is_overdue(&self) -> bool {
+        self.alarm.is_some_and(|alarm| alarm <= self.now)
+    }
+
+    pub(super) fn ring(&mut self) {
+        let Some(alarm) = self.alarm.take() else { return };
+        self.now = self.now.max(alarm);
+        self.feed(Engine::wake_up);
+    }
+
+    fn client_reports(&mut self, event: ClientEvent) {
+        let now = self.now;
+        self.feed(|engine| engine.client_reports(now, event));
+    }
+
+    fn fail(&mut self, call: CallId, error: ZkError) {
+        self.feed(|engine| engine.replied(call, Err(error)));
+    }
+
+    // ---- effects
+
+    fn feed(&mut self, input: impl FnOnce(&mut Engine)) {
+        let now = self.now;
+        self.engine.begin(now);
+        input(&mut self.engine);
+        self.engine.settle();
+        while let Some((owner, until)) = self.engine.next_change() {
+            if let Some(seat) = self.seat(owner) {
+                seat.owns_until = until;
+            }
+        }
+        self.alarm = self.alarm.filter(|alarm| *alarm > now);
+        let next = self.engine.deadline();
+        self.alarm = self.alarm.into_iter().chain(next).min();
+        while let Some(effect) = self.engine.poll() {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Submit(call, made, _) => match self.contact {
+                Contact::Connected | Contact::CutOff => self.calls.push_back(Wire::Call(call, made)),
+                Contact::Lost | Contact::Closed => self.inbox.push_back(Item::Reply {
+                    call,
+                    name: String::new(),
+                    answer: Err(ZkError::SessionExpired),
+                    watch: None,
+                    zxid: 0,
+                }),
+            },
+            Effect::RemoveWatch(path) => self.remove_watch(&path),
+            Effect::Report(id, report) => self.take_report(id, report),
+            Effect::Ending => self.is_ending = true,
+            Effect::Finished => {
+                self.contact = Contact::Closed;
+                self.calls.clear();
+                self.inbox.clear();
+            }
+            Effect::Removed(..)
+            | Effect::LeftBehind(..)
+            | Effect::Notify(..)
+            | Effect::NotifyOthers(_)
+            | Effect::Connected
+            | Effect::Suspended
+            | Effect::Log(_) => {}
+        }
+    }
+
+    fn remove_watch(&mut self, path: &ZNodePath) {
+        if self.engine.is_watched(path) {
+            return;
+        }
+        if self.contact == Contact::Connected {
+            self.calls.push_back(Wire::RemoveWatch(path.to_string()));
+        }
+        self.watches.remove(&watch_at(&path.to_string()));
+    }
+
+    fn take_report(&mut self, id: ParticipantId, report: Report) {
+        let Some(seat) = self.seat(id) else { return };
+        match report {
+            Report::Joined { znode, .. } => seat.znode = Some(name_of(&znode.to_string()).to_owned()),
+            Report::Ended { how, .. } => {
+                if let Some(reason) = how.reason() {
+                    seat.stage = Stage::Ended(reason);
+                }
+            }
+            Report::Placed { .. } | Report::Acquired { .. } | Report::RevocationRequested => {}
+        }
+    }
+
+    fn seat(&mut self, id: ParticipantId) -> Option<&mut Seat> {
+        self.seats.iter_mut().find(|seat| seat.id == Some(id))
+    }
+
+    // ---- what is to be checked
+
+    pub(super) fn owns(&self, seat: &Seat) -> bool {
+        seat.owns_until.is_some_and(|until| until > self.now)
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.seats.iter().any(|seat| seat.stage == Stage::Live)
+    }
+}
+
+impl Wire {
+    pub(super) fn call(&self) -> Option<CallId> {
+        match self {
+            Wire::Call(call, _) | Wire::List(call, ..) => Some(*call),
+            Wire::RemoveWatch(_) => None,
+        }
+    }
+}
+
+impl Item {
+    /// The znode that a request has searched for, and that does not exist.
+    fn shows_as_gone(&self) -> Option<&str> {
+        match self {
+            Item::Reply { name, answer: Ok(Answer::Found(None)), .. } => Some(name),
+            Item::Reply { .. } | Item::Event { .. } => None,
+        }
+    }
+
+    fn call(&self) -> Option<CallId> {
+        match self {
+            Item::Reply { call, .. } => Some(*call),
+            Item::Event { .. } => None,
+        }
+    }
+}
+
+/// One write proves the session.
+fn granted() -> Granted {
+    Granted::new(SESSION_TIMEOUT).with_report_delay(Duration::ZERO)
+}

@@ -1,0 +1,85 @@
+//! The engine explored exhaustively: every order of steps of small systems, with a model checker.
+//!
+//! A system is one to three sessions, each with an [`Engine`](crate::engine::Engine), up to three
+//! requests, and a [model](server) of the server. After each step the promises must hold, see
+//! [`system::Exploration::violation`]. The shortest way to a broken one is printed.
+//!
+//! What is modelled, and what is not:
+//! - One write proves a session: its server reports to the leader without delay. The tests of the lease
+//!   have the rest. A session expires when the ensemble has not heard of it for a session timeout; its
+//!   own clock has gone on for as long, so an owner's lease must have ended.
+//! - A server takes up no write of a former connection after one of the next.
+//! - A connection loses what is under way, in both directions. What a session asks for without
+//!   contact waits for the next connection.
+//! - The clock stands still while something is under way, but for as many alarms as the case permits. It
+//!   stops before the first keep-alive and the first routine look.
+//! - No denial by an ACL, no persistent znodes, no numbers near the end of the counter, no downgrade, no
+//!   observers.
+
+// A test prints what it has explored.
+#![allow(clippy::print_stdout)]
+
+mod cases;
+mod member;
+mod server;
+mod system;
+mod trace;
+
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use self::cases::{large_cases, small_cases};
+use self::system::{Case, Exploration};
+
+/// Explores a case until about so many states were seen, and returns whether all is well.
+fn explore(case: &Case, limit: usize) -> bool {
+    let begun = Instant::now();
+    let exploration = Exploration::new(case.clone()).checker().finish_when(HasDiscoveries::AnyFailures);
+    let checker = exploration.target_state_count(limit).spawn_bfs().join();
+    let failure = checker.discovery(system::ALWAYS);
+    let outcome = match failure {
+        Some(_) => "VIOLATED",
+        None if checker.state_count() >= limit => "in part ",
+        None => "explored",
+    };
+    println!(
+        "{:<38} {outcome} {:>8} states, {:>8} unique, depth {:>3}, {:>5.1} s",
+        case.name,
+        checker.state_count(),
+        checker.unique_state_count(),
+        checker.max_depth(),
+        begun.elapsed().as_secs_f64(),
+    );
+    let is_vacuous = failure.is_none() && checker.discovery(system::SOMETIMES).is_none();
+    if is_vacuous {
+        println!("    never: {}", system::SOMETIMES);
+    }
+    if let Some(path) = &failure {
+        trace::print(checker.model(), path.clone().into_vec());
+    }
+    failure.is_none() && !is_vacuous
+}
+
+/// Stops after the first case that fails.
+fn explore_all(cases: &[Case], limit: usize) {
+    for case in cases {
+        assert!(explore(case, limit), "{}", case.name);
+    }
+}
+
+#[test]
+fn default_cases() {
+    explore_all(&small_cases(), usize::MAX);
+}
+
+/// `EXPLORE_CASES` selects cases by a part of their names, `EXPLORE_STATES` limits each.
+#[test]
+#[ignore = "takes minutes: scripts/explore runs it"]
+fn all_cases() {
+    let part = std::env::var("EXPLORE_CASES").unwrap_or_default();
+    let limit = std::env::var("EXPLORE_STATES").map_or(usize::MAX, |limit| limit.parse().unwrap());
+    let mut cases: Vec<Case> = small_cases().into_iter().chain(large_cases()).collect();
+    cases.retain(|case| case.name.contains(&part));
+    explore_all(&cases, limit);
+}
