@@ -229,8 +229,10 @@ impl Core {
             self.submit_as(Priority::Session, Core::complete_end);
         }
         // Nothing but the log is left: its logger is the application's, and may block, or call in here.
-        let is_of_contact = !announced.is_empty() || lines.iter().any(is_suspension);
-        if origin == Origin::ClientEvent && is_of_contact {
+        // A thread of the client's writes only what is no warning.
+        let is_warning = |line: &Line| matches!(line, Line::Suspended { .. } | Line::Ended { .. });
+        let warns = !announced.is_empty() || lines.iter().any(is_warning);
+        if origin == Origin::ClientEvent && warns {
             self.submit_as(Priority::Session, move |core| core.write_to_log(&announced, &lines));
             self.shut_down_if(finish);
         } else {
