@@ -214,7 +214,9 @@ impl Endpoint {
         };
         transport.received += segment.len() as u64;
         let (mut must_leave, mut events) = (false, 0);
-        while let Some(meaning) = transport.peer.next_meaning(transport.received) {
+        // What comes behind garbage in the same segment goes with the connection.
+        while !must_leave {
+            let Some(meaning) = transport.peer.next_meaning(transport.received) else { break };
             let begins = matches!(meaning, Meaning::Served { .. });
             events += usize::from(matches!(meaning, Meaning::Event { .. }));
             must_leave |= self.ledger.take_up(meaning);
