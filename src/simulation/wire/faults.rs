@@ -188,7 +188,7 @@ fn recover(world: &World, server: usize) {
     world.note(format!("server {server} recovers"));
     if former == Mode::Deposed {
         // It joins the new leader.
-        end_connections(&mut world.state(), server, false);
+        end_connections(&mut world.state(), server, false, now);
     }
     let mut state = world.state();
     state.ensemble.servers[server].recover(now);
@@ -242,7 +242,7 @@ pub(in crate::simulation) fn perhaps_strike_at_hand_over(world: &World, client: 
 fn lose_server(world: &World, server: usize) {
     let now = world.now();
     let mut state = world.state();
-    end_connections(&mut state, server, true);
+    end_connections(&mut state, server, true, now);
     let mut random = state.random.clone();
     // The leader may not have received them.
     state.ensemble.proposals.retain(|proposal| proposal.server != server || random.one_in(2));
@@ -263,27 +263,26 @@ pub(in crate::simulation) fn end_all_connections(world: &World) {
     let now = world.now();
     let mut state = world.state();
     for server in 0..state.ensemble.servers.len() {
-        end_connections(&mut state, server, false);
+        end_connections(&mut state, server, false, now);
         let server = &mut state.ensemble.servers[server];
         server.well_since = server.well_since.map(|_| now);
     }
 }
 
-fn end_connections(state: &mut State, server: usize, crashes: bool) {
+fn end_connections(state: &mut State, server: usize, crashes: bool, now: Moment) {
     let State { clients, random, .. } = state;
-    for endpoint in clients.iter_mut().filter_map(|client| client.endpoint()) {
-        let Endpoint { transport, late, .. } = endpoint;
-        let on_server = transport.iter_mut().filter(|transport| transport.server == server);
-        for transport in on_server {
-            match crashes {
-                true => transport.lose_server(random),
-                false => {
-                    transport.peer.close();
-                    transport.end_down();
-                }
-            }
-        }
+    for wired in clients.iter_mut().filter_map(|client| client.wire.as_mut()) {
+        let Some(Endpoint { transport, late, .. }) = wired.endpoint.as_deref_mut() else { continue };
         late.retain(|transport| transport.server != server);
+        let Some(transport) = transport.as_mut().filter(|transport| transport.server == server) else {
+            continue;
+        };
+        if !crashes {
+            transport.peer.close();
+            transport.end_down();
+        } else if !transport.lose_server(random) {
+            wired.swallow(now);
+        }
     }
 }
 
@@ -301,7 +300,8 @@ fn send_all_events(world: &World, server: usize) {
     }
 }
 
-/// Ends all faults. Connections whose packets are swallowed stay so.
+/// Ends all faults. Connections whose packets are swallowed stay so. What trickles arrives: replies that
+/// come byte by byte are answers, each in time, and keep a client on its connection for long.
 pub(in crate::simulation) fn stop(world: &World) {
     let (servers, clients) = {
         let state = world.state();
@@ -313,7 +313,12 @@ pub(in crate::simulation) fn stop(world: &World) {
             change_transport(world, client, "is disconnected", Transport::cut);
         }
     }
-    world.state().ensemble.is_stalled = false;
+    let mut state = world.state();
+    state.ensemble.is_stalled = false;
+    for endpoint in state.clients.iter_mut().filter_map(|client| client.endpoint()) {
+        endpoint.transport.iter_mut().for_each(|transport| transport.trickles_at = None);
+    }
+    drop(state);
     for server in 0..servers {
         recover(world, server);
     }

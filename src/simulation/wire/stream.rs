@@ -86,16 +86,18 @@ impl Transport {
         self.end_down();
     }
 
-    /// The server is gone. The client notices, unless nobody is left to answer it.
-    pub(super) fn lose_server(&mut self, random: &mut Random) {
+    /// The server is gone. Returns whether the client notices: perhaps nobody is left to answer it.
+    pub(super) fn lose_server(&mut self, random: &mut Random) -> bool {
         self.up.clear();
         self.up.has_ended = true;
         self.down.cut(random);
         self.peer.close();
-        match random.one_in(2) {
+        let is_noticed = random.one_in(2);
+        match is_noticed {
             true => self.end_down(),
             false => self.peer.is_mute = true,
         }
+        is_noticed
     }
 
     /// The server ends the connection after what it has sent.
