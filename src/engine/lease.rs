@@ -465,8 +465,7 @@ impl Lease {
 
     /// The newest pair that the ensemble's leader should know of.
     fn confirmable(&self, now: Moment) -> Option<Exchange> {
-        let known = self.unconfirmed.iter().take_while(|pair| self.is_known(pair, now));
-        known.last().copied()
+        self.unconfirmed.iter().rfind(|pair| self.is_known(pair, now)).copied()
     }
 
     /// Whether the ensemble's leader should know of a pair: the report delay has passed since it was
@@ -512,7 +511,6 @@ impl Lease {
         self.taken_up_after = None;
         self.note_write(sending);
         if let Some(confirmed) = sending.confirms {
-            self.awaiting.take_if(|awaiting| *awaiting <= confirmed.answered);
             while self.unconfirmed.front().is_some_and(|pair| pair.sent <= confirmed.sent) {
                 self.unconfirmed.pop_front();
             }
@@ -574,6 +572,9 @@ impl Lease {
         while self.unconfirmed.get(1).is_some_and(|next| self.is_known(next, exchange.answered)) {
             self.unconfirmed.pop_front();
         }
+        // No write could confirm a pair that is forgotten.
+        let unconfirmed = &self.unconfirmed;
+        self.awaiting.take_if(|awaiting| !unconfirmed.iter().any(|pair| pair.answered == *awaiting));
     }
 
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {

@@ -222,6 +222,24 @@ fn the_newest_pair_that_can_be_confirmed_in_time_is_awaited() {
 }
 
 #[test]
+fn a_pair_that_a_second_write_has_confirmed_is_not_waited_for() {
+    let mut lease = opened();
+    lease.read_and_write(second(24), second(24));
+    lease.take(second(24)).unwrap();
+    // On two threads: both confirm the pair of second 24.
+    let (first, other) = (lease.sending(second(26)), lease.sending(second(26)));
+    lease.write_answered(first, second(26));
+    assert!(!lease.is_keep_alive_due(QUIET, second(27)), "the newest pair can be confirmed a moment later");
+    lease.write_answered(other, second(27));
+    let mut writes = 0;
+    while writes < 10 && lease.is_keep_alive_due(QUIET, second(28)) {
+        lease.write(second(28), second(28));
+        writes += 1;
+    }
+    assert!(writes <= 2, "one keep-alive is enough");
+}
+
+#[test]
 fn a_keep_alive_comes_in_time_even_if_that_breaks_the_quiet() {
     let lease = opened();
     assert_eq!(lease.keep_alive_due(Duration::from_secs(100)), second(31 - 2 - 2));
