@@ -36,7 +36,7 @@ pub(super) struct Ahead {
     left: Option<(ZNodePath, LearnedBy)>,
     /// The connection on which the nearest one was seen and is watched since.
     pub(super) watched_on: Option<ConnectionNumber>,
-    /// The request ahead of the nearest, with `true` once it is registered for.
+    /// The request ahead of the nearest, with `true` once a look has been sent there on this connection.
     second: Option<(ZNodePath, bool)>,
     /// The watch on the own znode.
     own: Option<OwnWatch>,
@@ -90,13 +90,9 @@ impl Ahead {
         self.is_only_one && self.nearest.as_ref() == Some(path)
     }
 
-    /// The request ahead of the nearest, if it is watched.
+    /// The request ahead of the nearest.
     pub(super) fn second(&self) -> Option<&ZNodePath> {
-        self.second.as_ref().filter(|(_, is_registered)| *is_registered).map(|(path, _)| path)
-    }
-
-    pub(super) fn has_own_watch(&self) -> bool {
-        self.own.is_some()
+        self.second.as_ref().map(|(path, _)| path)
     }
 
     /// The connection on which the own znode is watched.
@@ -120,11 +116,14 @@ impl Ahead {
         self.left = Some((path.clone(), by));
     }
 
-    /// Forgets the watch on the second request, which is returned if it was registered for, and that
-    /// on the own znode, with whether there was one.
-    pub(super) fn take_watches(&mut self) -> (Option<ZNodePath>, bool) {
-        let second = self.second.take().filter(|(_, is_registered)| *is_registered);
-        (second.map(|(path, _)| path), self.own.take().is_some())
+    /// Nothing that was seen on the last connection counts any more.
+    pub(super) fn reconnected(&mut self) {
+        self.watched_on = None;
+        self.own = None;
+        self.is_outdated = true;
+        if let Some((_, is_looked_at)) = &mut self.second {
+            *is_looked_at = false;
+        }
     }
 }
 
@@ -148,7 +147,7 @@ impl Engine {
         ahead.nearest = may_know.then(|| nearest.clone());
         ahead.is_only_one = may_know && outlook == Outlook::Next;
         ahead.is_outdated = false;
-        let is_same = ahead.second.as_ref().map(|(path, _)| path) == second.as_ref();
+        let is_same = ahead.second() == second.as_ref();
         let replaced = match is_same {
             true => None,
             false => std::mem::replace(&mut ahead.second, second.map(|path| (path, false))),
@@ -156,8 +155,8 @@ impl Engine {
         let still_watches =
             contender.watched.as_ref() == Some(&nearest) && ahead.watched_on == Some(connection);
         let is_nobody = ahead.is_nobody();
-        if let Some((replaced, true)) = replaced {
-            self.watchers.remove(&replaced, id);
+        if let Some((replaced, _)) = replaced.filter(|(replaced, _)| !self.needs_watch(id, replaced)) {
+            self.unwatch(&replaced, id);
         }
         if is_nobody {
             return Next::Again;
@@ -182,8 +181,8 @@ impl Engine {
         let own =
             ((ahead.is_only_one || ahead.second.is_some()) && ahead.own.is_none()).then(|| znode.clone());
         let second = match &mut ahead.second {
-            Some((second, is_registered @ false)) => {
-                *is_registered = true;
+            Some((second, is_looked_at @ false)) => {
+                *is_looked_at = true;
                 Some(second.clone())
             }
             _ => None,
@@ -252,15 +251,19 @@ impl Engine {
     /// Forgets a watch that a look has left, unless another look at the same path, or another watch
     /// there, is needed.
     fn forget_if_unneeded(&mut self, id: ParticipantId, path: &ZNodePath) {
-        let is_needed = self.contenders.get(&id).is_some_and(|contender| {
+        if !self.needs_watch(id, path) {
+            self.remove_watch(path, id);
+        }
+    }
+
+    /// Whether a request waits for an event on a path, for whatever purpose.
+    pub(super) fn needs_watch(&self, id: ParticipantId, path: &ZNodePath) -> bool {
+        self.contenders.get(&id).is_some_and(|contender| {
             let has_own = contender.is_queued() && contender.ahead.own.is_some();
             contender.watched.as_ref() == Some(path)
                 || contender.ahead.second() == Some(path)
                 || (has_own && contender.znode() == Some(path))
-        });
-        if !is_needed {
-            self.remove_watch(path, id);
-        }
+        })
     }
 
     /// Takes up a change of a znode for which a request had registered.

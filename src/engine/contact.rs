@@ -93,12 +93,13 @@ impl Engine {
         }
     }
 
-    /// Contact was lost and is back: every watch is gone and must be set again.
+    /// Contact was lost and is back: every watch must be set again. Until then everybody stays registered:
+    /// the client may have set some of them by itself, and they are to be removed in the end.
     pub(super) fn everybody_looks_again(&mut self) {
         let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
         for id in requests {
-            self.forget_watches(id);
             if let Some(contender) = self.contenders.get_mut(&id) {
+                contender.ahead.reconnected();
                 contender.has_reconnected = true;
                 self.wake(id);
             }

@@ -1,6 +1,6 @@
 //! The end of a request: withdrawn, lost, dropped from the queue, or refused.
 
-use super::contender::Phase;
+use super::contender::{Contender, Phase};
 use super::join::all_znodes;
 use super::removal::Target;
 use super::report::{Ending, Failure, Line, Report};
@@ -63,8 +63,6 @@ impl Engine {
     fn end_contender(&mut self, id: ParticipantId, how: Ending) -> Option<ParticipantId> {
         // First of all: nobody else may get the lock before.
         self.lease.release(id);
-        let watched = self.watches_on_others(id);
-        self.forget_watches(id);
         let contender = self.contenders.remove(&id)?;
         self.alarms.clear(id);
         self.listings.forget(&contender.spec.dir, id);
@@ -78,17 +76,17 @@ impl Engine {
         let (was_owner, time) = (contender.is_owner(), self.now.since(contender.since));
         self.report(id, Report::Ended { was_owner, how, time });
         let removal = target.map(|target| self.remove(target));
-        for path in watched {
-            self.remove_unwanted_watch(&path);
-        }
+        self.forget_watches(id, &contender);
         removal
     }
 
-    /// The znodes of other requests on which a request may leave watches. Deleting its znode
-    /// uses up the watch on it.
-    fn watches_on_others(&self, id: ParticipantId) -> Vec<crate::recipe::path::ZNodePath> {
-        let Some(contender) = self.contenders.get(&id) else { return Vec::new() };
-        let watched = contender.watched.iter().chain(contender.ahead.second());
-        watched.filter(|watched| Some(*watched) != contender.znode()).cloned().collect()
+    /// Ends the watches of a request. Deleting its own znode uses up the one there.
+    fn forget_watches(&mut self, id: ParticipantId, contender: &Contender) {
+        if let Some(znode) = contender.znode() {
+            self.watchers.remove(znode, id);
+        }
+        for watched in contender.watched.iter().chain(contender.ahead.second()) {
+            self.unwatch(watched, id);
+        }
     }
 }

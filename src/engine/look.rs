@@ -9,7 +9,7 @@ use super::contender::{Contender, Next, Phase, Purpose};
 use super::lease::{Admission, ConnectionNumber};
 use super::listing::Listing;
 use super::report::{Failure, Line, Report};
-use super::{Engine, ParticipantId, WatchOutcome};
+use super::{Effect, Engine, ParticipantId, WatchOutcome};
 use crate::client::{Call, Stat};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::recipe::names::Names;
@@ -264,9 +264,9 @@ impl Engine {
     pub(super) fn set_watched(&mut self, id: ParticipantId, path: &ZNodePath) {
         let Some(contender) = self.contenders.get_mut(&id) else { return };
         contender.ahead.watched_on = None;
-        let before = contender.watched.replace(path.clone()).filter(|before| before != path);
-        if let Some(before) = before {
-            self.watchers.remove(&before, id);
+        let before = contender.watched.replace(path.clone());
+        if let Some(before) = before.filter(|before| !self.needs_watch(id, before)) {
+            self.unwatch(&before, id);
         }
     }
 
@@ -339,13 +339,9 @@ impl Engine {
 
     /// Looks at a znode and leaves a watch there.
     pub(super) fn look(&mut self, id: ParticipantId, path: ZNodePath, purpose: Purpose) -> Next {
-        let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
+        let Some(contender) = self.contenders.get(&id) else { return Next::Park };
         let priority = contender.priority();
-        contender.ahead.watched_on = None;
-        let before = contender.watched.replace(path.clone()).filter(|before| *before != path);
-        if let Some(before) = before {
-            self.watchers.remove(&before, id);
-        }
+        self.set_watched(id, &path);
         self.watchers.add(&path, id);
         let (look, connection) = (Call::get_data(&path, true), self.lease.connection());
         self.submit(look, priority, Pending::Looked { id, path, connection, purpose });
@@ -441,16 +437,20 @@ impl Engine {
 
     // ---- watches
 
-    /// Ends a participant's wait for the next event on a path. The watch is removed from the server
-    /// if nobody else waits for it.
-    pub(crate) fn remove_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
-        self.watchers.remove(path, id);
-        self.remove_unwanted_watch(path);
+    /// Ends a participant's wait for the next event on a path, if it waits. The watch is removed from the
+    /// server if nobody else waits for it.
+    pub(super) fn unwatch(&mut self, path: &ZNodePath, id: ParticipantId) {
+        if self.watchers.remove(path, id) {
+            self.effects.push_back(Effect::RemoveWatch(path.clone()));
+        }
     }
 
-    pub(super) fn remove_unwanted_watch(&mut self, path: &ZNodePath) {
+    /// As [`unwatch`](Engine::unwatch), after a look that may have left a watch although its maker has
+    /// ended its wait.
+    pub(crate) fn remove_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
+        self.watchers.remove(path, id);
         if !self.watchers.any(path) {
-            self.effects.push_back(super::Effect::RemoveWatch(path.clone()));
+            self.effects.push_back(Effect::RemoveWatch(path.clone()));
         }
     }
 
@@ -458,18 +458,7 @@ impl Engine {
         let Some(contender) = self.contenders.get_mut(&id) else { return };
         contender.ahead.watched_on = None;
         if let Some(watched) = contender.watched.take() {
-            self.watchers.remove(&watched, id);
-        }
-    }
-
-    /// Forgets all watches: they have ended with their connection, or with the request.
-    pub(super) fn forget_watches(&mut self, id: ParticipantId) {
-        self.forget_watch(id);
-        let Some(contender) = self.contenders.get_mut(&id) else { return };
-        let (second, own) = contender.ahead.take_watches();
-        let znode = own.then(|| contender.znode().cloned()).flatten();
-        for path in second.into_iter().chain(znode) {
-            self.watchers.remove(&path, id);
+            self.unwatch(&watched, id);
         }
     }
 
@@ -482,11 +471,9 @@ impl Engine {
         let mut unwatched: Vec<ZNodePath> = ahead.second().cloned().into_iter().collect();
         if was_looked_at || ahead.own_watched_on() == Some(connection) {
             unwatched.extend(contender.watched.replace(znode.clone()).filter(|before| before != znode));
-        } else if ahead.has_own_watch() {
-            unwatched.push(znode.clone());
         }
         for path in unwatched {
-            self.watchers.remove(&path, id);
+            self.unwatch(&path, id);
         }
     }
 

@@ -263,10 +263,6 @@ impl Engine {
         self.watchers.add(path, id);
     }
 
-    pub(crate) fn unwatch(&mut self, path: &ZNodePath, id: ParticipantId) {
-        self.watchers.remove(path, id);
-    }
-
     pub(crate) fn is_watched(&self, path: &ZNodePath) -> bool {
         self.watchers.any(path)
     }

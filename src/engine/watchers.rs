@@ -19,12 +19,15 @@ impl Watchers {
         }
     }
 
-    pub(super) fn remove(&mut self, path: &ZNodePath, id: ParticipantId) {
-        let Some(watching) = self.by_path.get_mut(path) else { return };
+    /// Returns whether it was the last one who waited.
+    pub(super) fn remove(&mut self, path: &ZNodePath, id: ParticipantId) -> bool {
+        let Some(watching) = self.by_path.get_mut(path) else { return false };
         watching.retain(|other| *other != id);
-        if watching.is_empty() {
+        let is_last = watching.is_empty();
+        if is_last {
             self.by_path.remove(path);
         }
+        is_last
     }
 
     pub(super) fn any(&self, path: &ZNodePath) -> bool {

@@ -94,8 +94,9 @@ impl<S: Subject> Task for WatchLoop<S> {
 
     /// One look. The next one queues for a worker like all other work.
     fn run(self: Arc<Self>) {
-        self.watching.begin();
+        let last = self.watching.begin();
         let looked = contain_call("a look at a znode", || self.subject.look(&self.watching));
+        self.watching.forget(last);
         self.take_in(looked);
         if self.with_runner(Runner::finish) {
             self.submit(Priority::Other);

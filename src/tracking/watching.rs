@@ -82,11 +82,17 @@ impl Watching {
         self.core.watch(path, self.id);
     }
 
-    /// Begins a new look, which makes the watches of the last one useless.
-    pub(super) fn begin(&self) {
-        let last = self.paths.lock().as_mut().map(std::mem::take);
-        for path in last.into_iter().flatten() {
-            self.core.unwatch(&path, self.id);
+    /// Begins a new look. Returns where the last one has left watches.
+    pub(super) fn begin(&self) -> Vec<ZNodePath> {
+        self.paths.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Ends the watches of the last look that the present one does not need.
+    pub(super) fn forget(&self, last: Vec<ZNodePath>) {
+        let is_needed =
+            |path: &ZNodePath| self.paths.lock().as_ref().is_some_and(|paths| paths.contains(path));
+        for path in last.into_iter().filter(|path| !is_needed(path)) {
+            self.core.remove_watch(&path, self.id);
         }
     }
 

@@ -324,10 +324,6 @@ impl Core {
         self.driver.lock().engine.watch(path, id);
     }
 
-    pub(crate) fn unwatch(&self, path: &ZNodePath, id: ParticipantId) {
-        self.driver.lock().engine.unwatch(path, id);
-    }
-
     /// Ends a participant's wait for the next event on a path. The watch is removed from the server
     /// if nobody else waits for it.
     pub(crate) fn remove_watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) {

@@ -36,6 +36,10 @@ pub(super) fn small_cases() -> Vec<Case> {
     vec![
         case("two, a deletion", two, Faults { withdrawals: 1, deletions: 1, ..NONE }),
         case("two, a cut", two, Faults { withdrawals: 1, cuts: 1, ..NONE }),
+        Case {
+            sets_watches_again: true,
+            ..case("two, watches set again, a cut", two, Faults { withdrawals: 1, cuts: 1, ..NONE })
+        },
         case(
             "two of a session, a deletion",
             [(0, EXCLUSIVE); 2],

@@ -403,10 +403,7 @@ impl Exploration {
             if is_open && !member.is_live() && member.engine.census() != (0, 0) {
                 return Some("something is left of requests that have ended");
             }
-            // A request forgets its watches when their connection is lost. If it ends before it has looked
-            // again, one that the client has set again is left until it fires.
-            let has_watches = !link.watches.is_empty() && !self.case.sets_watches_again;
-            if is_open && !member.is_live() && has_watches {
+            if is_open && !member.is_live() && !link.watches.is_empty() {
                 return Some("a watch is left of requests that have ended");
             }
             for seat in member.seats.iter().filter(|seat| seat.stage == Stage::Live) {
