@@ -133,6 +133,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         deposed: false,
         slow_until: Moment::from_nanos(0),
         searches_until: Moment::from_nanos(0),
+        server_died: false,
         cut_off_until: Moment::from_nanos(0),
         stall: None,
         kept_alive: Moment::from_nanos(0),

@@ -157,6 +157,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
         client.lose_the_rest();
         client.link.connected = false;
         client.link.partitioned = false;
+        client.link.server_died = false;
         client.link.deposed = false;
         client.begin_pings(now);
         Arc::clone(&client.simulated)
@@ -462,7 +463,7 @@ fn depose(world: &World, number: usize) {
     world.note(format!("client {number}'s server loses its leader"));
 }
 
-/// Delivers what a partition held back.
+/// Delivers what a partition held back, unless the server has died meanwhile: nothing comes from it.
 pub(super) fn end_partition(world: &World, number: usize) {
     if world.profile.on_wire {
         return;
@@ -474,6 +475,10 @@ pub(super) fn end_partition(world: &World, number: usize) {
         let stays = world.in_trouble() && client.link.stays_cut_off(world.now());
         if !client.link.partitioned || client.link.over || stays {
             return;
+        }
+        if client.link.server_died && lives {
+            drop(state);
+            return disconnect(world, number);
         }
         client.link.partitioned = false;
         if lives {
@@ -516,6 +521,8 @@ fn jump_clock(world: &World) {
     world.set_now(now);
     let clients = world.state().clients.len();
     (0..clients).for_each(|client| wire::faults::suspend(&mut world.state(), client, now));
+    // Nobody could notice anything meanwhile.
+    world.state().turns.values_mut().for_each(|turn| turn.since = now);
     world.note(format!("the clock jumps by {length:?}"));
 }
 

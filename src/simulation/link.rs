@@ -17,6 +17,8 @@ pub(super) struct Link {
     pub(super) connection: u64,
     /// The network swallows what both sides send, and neither side knows.
     pub(super) partitioned: bool,
+    /// The server has crashed: the client has to find another.
+    pub(super) server_died: bool,
     /// The server is a deposed leader that does not know it. It takes up sessions and answers
     /// reads, and the ensemble learns nothing of that.
     pub(super) deposed: bool,
@@ -290,6 +292,7 @@ impl State {
         }
         if server_dies && client.link.connected && !client.link.partitioned && !client.link.deposed {
             heard.lose_a_report(made_before, now, is_always_active);
+            client.link.server_died = true;
         }
     }
 
@@ -317,6 +320,7 @@ impl State {
         let client = &mut self.clients[client];
         let Some(stall) = client.link.stall.take() else { return };
         client.link.heard.lose_a_report(made_before, stall.since, stall.was_always_active);
+        client.link.server_died = true;
         let events = client.events.iter_mut().map(|(arrival, _)| arrival);
         for arrival in events.chain(client.replies.values_mut()) {
             if arrival.fate == Fate::OnItsWay {

@@ -31,7 +31,7 @@ const TIMEOUTS: u32 = 3;
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
     /// Since when it has had it, and nothing has disturbed its client.
-    since: Moment,
+    pub(super) since: Moment,
     /// The connection of its client then.
     connection: Option<u64>,
     /// The version of the register when its turn had not come.
@@ -141,14 +141,15 @@ impl World {
             // A session that has ended takes its requests along, as soon as a worker is free.
             let lives = |request: &Arc<Request>| request.core().end_reason().is_none();
             let waits = current.is_some_and(|request| lives(&request) && !request.has_ended());
-            let Some(id) = lock.id().filter(|_| waits && !lock.is_owner()) else { continue };
+            let Some(id) = lock.id().filter(|_| waits) else { continue };
             let mut state = self.state();
             let client = state.locks[number].client;
             let client = &mut state.clients[client];
             let (connection, timeout) =
                 (client.undisturbed_connection(now), client.session_timeout.max(client.created_timeout));
             let Some(turn) = state.turns.get_mut(&id) else { continue };
-            if connection.is_none() || turn.connection != connection {
+            // An owner whose lease has ended waits from then on, until it notices.
+            if connection.is_none() || turn.connection != connection || lock.is_owner() {
                 (turn.since, turn.connection) = (now, connection);
             }
             if now > turn.since.after(ROUTINE + timeout * TIMEOUTS) {

@@ -153,12 +153,22 @@ fn send_to(world: &World, client: usize, send: impl FnOnce(&mut Front<'_>)) {
 }
 
 fn stall(world: &World) {
-    let is_stalled = {
-        let mut state = world.state();
-        state.ensemble.is_stalled = !state.ensemble.is_stalled;
-        state.ensemble.is_stalled
-    };
-    world.note(if is_stalled { "the leader stalls" } else { "the leader goes on" });
+    if !std::mem::replace(&mut world.state().ensemble.is_stalled, true) {
+        return world.note("the leader stalls");
+    }
+    end_stall(world);
+}
+
+/// The leader goes on if it has stalled. Until now no server could help any client.
+pub(super) fn end_stall(world: &World) {
+    if !std::mem::take(&mut world.state().ensemble.is_stalled) {
+        return;
+    }
+    world.note("the leader goes on");
+    let now = world.now();
+    let mut state = world.state();
+    let wired = state.clients.iter_mut().filter_map(|client| client.wire.as_mut());
+    wired.for_each(|wired| wired.disturb(now));
 }
 
 /// A server fails. Unless it only becomes silent, its connections end, and what it has not reported
@@ -313,8 +323,8 @@ pub(in crate::simulation) fn stop(world: &World) {
             change_transport(world, client, "is disconnected", Transport::cut);
         }
     }
+    end_stall(world);
     let mut state = world.state();
-    state.ensemble.is_stalled = false;
     for endpoint in state.clients.iter_mut().filter_map(|client| client.endpoint()) {
         endpoint.transport.iter_mut().for_each(|transport| transport.trickles_at = None);
     }

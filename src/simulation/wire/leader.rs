@@ -25,6 +25,7 @@ pub(super) struct Proposal {
 impl World {
     /// The leader commits all proposals.
     pub(super) fn commit_all(&self) {
+        faults::end_stall(self);
         while !self.state().ensemble.proposals.is_empty() {
             self.commit_next();
         }

@@ -207,10 +207,11 @@ impl World {
     fn check_expiry(&self, number: usize) {
         let now = self.now();
         let mut state = self.state();
+        let is_stalled = state.ensemble.is_stalled;
         let client = &mut state.clients[number];
         let (granted, known) = (client.session_timeout, client.known_timeout);
         let is_paused = client.paused_until > now;
-        let is_hindered = is_paused || client.link.partitioned || client.link.slow_until > now;
+        let is_hindered = is_stalled || is_paused || client.link.partitioned || client.link.slow_until > now;
         let Some(wired) = &client.wire else { return };
         let (since, clear_since) = (wired.last_touch, wired.clear_since);
         let Some(endpoint) = client.endpoint() else { return };
