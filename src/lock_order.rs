@@ -45,13 +45,11 @@ ranks! {
     REPLACEMENT,
     /// The current watch loop.
     TRACKER,
-    /// Whether a watch loop is running.
+    /// What follows from the call of a watch loop.
     WATCH_LOOP,
     /// The last value of a watch loop.
     WATCH_CELL,
-    /// The paths that a watch loop watches.
-    WATCHING,
-    /// The state and the transport of a connection. It asks the engine whether a watch is wanted.
+    /// The state and the transport of a connection.
     CONNECTION,
     /// The engine of a session.
     ENGINE,
@@ -63,10 +61,8 @@ ranks! {
     LISTENER,
     /// The znodes that a session could not delete.
     ORPHANS,
-    /// The jobs of the workers.
-    WORKERS,
-    /// The jobs of the callback threads.
-    CALLBACKS,
+    /// The jobs that may block.
+    POOL,
     /// The jobs of the timer.
     TIMER,
     /// The lines that wait for the logger.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 
 use crate::client::Stat;
-use crate::error::{Result, ZkError, ZkResult};
+use crate::error::{Result, ZkError};
 use crate::recipe::path::ZNodePath;
 use crate::recoverable::unmarked;
 use crate::session::Session;
-use crate::tracking::{Fetched, Subject, Tracking, Watching};
+use crate::tracking::{Look, Subject, Tracking};
 use crate::wait::Wait;
 
 /// Keeps the current data of one znode, which may be created, changed and deleted.
@@ -155,12 +155,13 @@ impl Subject for Node {
         &self.path
     }
 
-    fn look(&self, watching: &Watching) -> ZkResult<Fetched<Option<NodeData>>> {
-        match watching.data(&self.path) {
-            Ok((data, stat)) => Ok(Fetched::Seen(Some(NodeData { data: data.into(), stat }))),
+    fn look(self: &Arc<Self>) -> Look<Option<NodeData>> {
+        let node = Arc::clone(self);
+        Look::data(&self.path, move |data| match data {
+            Ok((data, stat)) => Look::Seen(Some(NodeData { data: data.into(), stat })),
             // Waits for the creation of the znode.
-            Err(ZkError::NoNode) => watching.absence(&self.path, None),
-            Err(error) => Err(error),
-        }
+            Err(ZkError::NoNode) => Look::absence(&node.path, None),
+            Err(error) => Look::Failed(error),
+        })
     }
 }

@@ -33,8 +33,8 @@ pub trait BlockingClient: Send + Sync {
     fn call(&self, call: &Call) -> ZkResult<Reply>;
 
     /// See [`ZooKeeperClient::remove_watches`].
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        let _ = (path, is_unwanted);
+    fn remove_watches(&self, path: &str) {
+        let _ = path;
     }
 
     /// See [`ZooKeeperClient::subscribe`].
@@ -166,8 +166,8 @@ impl ZooKeeperClient for OnWorkers {
         call_blocking(&*self.client, &call)
     }
 
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        self.client.remove_watches(path, is_unwanted);
+    fn remove_watches(&self, path: &str) {
+        self.client.remove_watches(path);
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

@@ -90,7 +90,7 @@ pub enum Call {
 }
 
 /// The answer to a [`Call`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reply {
     /// The znode was created.
@@ -227,6 +227,16 @@ impl Call {
             | Call::SetData { .. }
             | Call::Multi(_) => true,
             Call::Exists { .. } | Call::GetData { .. } | Call::GetChildren { .. } => false,
+        }
+    }
+
+    /// The znode on which the call leaves a watch.
+    pub(crate) fn watched_path(&self) -> Option<&Arc<str>> {
+        match self {
+            Call::Exists { path, watch: true }
+            | Call::GetData { path, watch: true }
+            | Call::GetChildren { path, watch: true } => Some(path),
+            _ => None,
         }
     }
 

@@ -139,7 +139,7 @@ impl Granted {
 }
 
 /// The outcome of [`Call::CreateAndList`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Enqueued {
     /// The full path of the new znode.
@@ -233,17 +233,13 @@ pub trait ZooKeeperClient: Send + Sync {
         false
     }
 
-    /// Removes the watches that this client has set on `path` if it has any, and if `is_unwanted`
-    /// returns true. Does not wait for the server.
-    ///
-    /// `is_unwanted` is called at the moment at which the removal takes its place among the calls:
-    /// a call made after that moment sets its watch after the removal. It takes a short lock of the
-    /// session, and must not be called while a call of this client waits for that lock.
+    /// Removes the watches that this client has set on `path` if it has any, without waiting for the
+    /// server. A call made later sets its watch after the removal.
     ///
     /// The default does nothing: a watch that nobody waits for costs memory until it fires, or
     /// until the session ends. An event that comes in spite of the removal is ignored.
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        let _ = (path, is_unwanted);
+    fn remove_watches(&self, path: &str) {
+        let _ = path;
     }
 
     /// Sets the only sink of this client's events and returns whether there is contact now. The

@@ -219,7 +219,7 @@ fn submitted_outcome_is_passed_on_without_a_lock(scene: &Scene<'_>) -> Outcome {
             let (begun, has_begun) = bounded(1);
             thread::spawn(move || {
                 tested.submit(Call::exists(&*path, false).call, Done::new(|_| {}));
-                tested.remove_watches(&path, &|| true);
+                tested.remove_watches(&path);
                 let _ = begun.send(());
             });
             let _ = sender.send(has_begun.recv_timeout(deadline / 2).is_ok());

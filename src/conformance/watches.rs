@@ -20,7 +20,6 @@ pub(super) const CHECKS: &[Check] = &[
     named!(read_without_a_watch_sets_none),
     named!(failed_read_sets_no_watch),
     named!(change_can_be_read_after_its_event),
-    named!(wanted_watch_is_not_removed),
     named!(watch_set_after_a_removal_fires),
     named!(sink_is_called_after_it_panicked),
 ];
@@ -160,19 +159,10 @@ fn change_can_be_read_after_its_event(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-fn wanted_watch_is_not_removed(scene: &Scene<'_>) -> Outcome {
-    let (client, path) = (scene.connect()?, scene.given("a")?);
-    done("get_data", client.get_data(&path, true))?;
-    client.remove_watches(&path, &|| false);
-    done("set_data", scene.other.set_data(&path, b"1", None))?;
-    client.fence(scene)?;
-    same("events after the change", client.events.changes(&path), 1)
-}
-
 fn watch_set_after_a_removal_fires(scene: &Scene<'_>) -> Outcome {
     let (client, path) = (scene.connect()?, scene.given("a")?);
     done("get_data", client.get_data(&path, true))?;
-    client.remove_watches(&path, &|| true);
+    client.remove_watches(&path);
     done("get_data", client.get_data(&path, true))?;
     done("set_data", scene.other.set_data(&path, b"1", None))?;
     client.fence(scene)?;

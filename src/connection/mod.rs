@@ -241,8 +241,8 @@ impl ZooKeeperClient for Connection {
         true
     }
 
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        self.shared.remove_watches(&self.chroot.add_to(path), is_unwanted);
+    fn remove_watches(&self, path: &str) {
+        self.shared.remove_watches(&self.chroot.add_to(path));
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

@@ -129,7 +129,7 @@ impl Shared {
     }
 
     /// See [`Machine::remove_watches`].
-    pub(super) fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+    pub(super) fn remove_watches(&self, path: &str) {
         if !self.is_in_its_process() {
             return;
         }
@@ -137,7 +137,7 @@ impl Shared {
             let mut io = self.lock();
             let was_blocked = io.is_write_blocked();
             if let Some(machine) = &mut io.machine {
-                machine.remove_watches(path, is_unwanted);
+                machine.remove_watches(path);
             }
             io.after_call(was_blocked)
         };

@@ -1,16 +1,17 @@
 //! [`LeaderWatch`]: the first request in a queue, kept up to date.
 
+use std::sync::Arc;
+
 use crossbeam_channel::Receiver;
 
 use super::lock_info::LockInfo;
-use super::reading::read_without_data;
 use crate::client::Call;
-use crate::error::{Result, ZkError, ZkResult};
+use crate::error::{Result, ZkError};
 use crate::recipe::names::Names;
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
-use crate::tracking::{Fetched, Subject, Tracking, Watching};
+use crate::tracking::{Look, Subject, Tracking};
 use crate::wait::Wait;
 
 /// Keeps track of the first request in a lock directory: the leader, in an election.
@@ -92,21 +93,16 @@ impl Subject for Leader {
         &self.dir
     }
 
-    fn look(&self, watching: &Watching) -> ZkResult<Fetched<Option<LockInfo>>> {
-        let listed = watching.core().ask(Call::get_children(&self.dir, false));
-        let first = match listed {
-            Ok(children) => self.first(&children),
-            Err(ZkError::NoNode) => return watching.absence(&self.dir, None),
-            Err(error) => return Err(error),
-        };
-        let Some(first) = first else { return self.look_at_directory(watching, None) };
-        match watching.data(&first) {
-            Ok((data, stat)) => Ok(Fetched::Seen(Some(LockInfo::new(&first, data, &stat)))),
-            Err(ZkError::NoNode) => Ok(Fetched::ChangedMeanwhile),
-            // Servers since 3.8.4 send no event when a znode without READ permission is deleted.
-            Err(ZkError::NoAuth) => self.look_at_directory(watching, Some(first)),
-            Err(error) => Err(error),
-        }
+    fn look(self: &Arc<Self>) -> Look<Option<LockInfo>> {
+        let leader = Arc::clone(self);
+        Look::ask(Call::get_children(&self.dir, false), move |children| match children {
+            Ok(children) => match leader.first(&children) {
+                Some(first) => leader.look_at(first),
+                None => leader.look_at_directory(None),
+            },
+            Err(ZkError::NoNode) => Look::absence(&leader.dir, None),
+            Err(error) => Look::Failed(error),
+        })
     }
 }
 
@@ -115,22 +111,36 @@ impl Leader {
         in_order(children).first().map(|name| self.dir.child(name))
     }
 
-    /// Watches the children of the directory, for when there is no leader, or none that can be
-    /// watched.
-    fn look_at_directory(
-        &self,
-        watching: &Watching,
-        first: Option<ZNodePath>,
-    ) -> ZkResult<Fetched<Option<LockInfo>>> {
-        match watching.children(&self.dir) {
-            Ok(children) if self.first(&children) == first => {}
-            Ok(_) | Err(ZkError::NoNode) => return Ok(Fetched::ChangedMeanwhile),
-            Err(error) => return Err(error),
-        }
-        let Some(first) = first else { return Ok(Fetched::Seen(None)) };
-        Ok(match read_without_data(watching.core(), &first)? {
-            Some(leader) => Fetched::Seen(Some(leader)),
-            None => Fetched::ChangedMeanwhile,
+    fn look_at(self: Arc<Self>, first: ZNodePath) -> Look<Option<LockInfo>> {
+        let path = first.clone();
+        Look::data(&path, move |data| match data {
+            Ok((data, stat)) => Look::Seen(Some(LockInfo::new(&first, data, &stat))),
+            Err(ZkError::NoNode) => Look::ChangedMeanwhile,
+            // Servers since 3.8.4 send no event when a znode without READ permission is deleted.
+            Err(ZkError::NoAuth) => self.look_at_directory(Some(first)),
+            Err(error) => Look::Failed(error),
         })
     }
+
+    /// Watches the children of the directory, for when there is no leader, or none that can be
+    /// watched.
+    fn look_at_directory(self: Arc<Self>, first: Option<ZNodePath>) -> Look<Option<LockInfo>> {
+        let dir = self.dir.clone();
+        Look::children(&dir, move |children| match children {
+            Ok(children) if self.first(&children) == first => match first {
+                Some(first) => look_without_data(first),
+                None => Look::Seen(None),
+            },
+            Ok(_) | Err(ZkError::NoNode) => Look::ChangedMeanwhile,
+            Err(error) => Look::Failed(error),
+        })
+    }
+}
+
+fn look_without_data(leader: ZNodePath) -> Look<Option<LockInfo>> {
+    Look::ask(Call::exists(&leader, false), move |found| match LockInfo::without_data(&leader, found) {
+        Ok(None) => Look::ChangedMeanwhile,
+        Ok(leader) => Look::Seen(leader),
+        Err(error) => Look::Failed(error),
+    })
 }

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use super::utc::Utc;
 use crate::client::Stat;
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::count_owners;
 use crate::recipe::path::ZNodePath;
@@ -55,8 +56,20 @@ impl LockInfo {
         LockInfo { data: Some(data), ..LockInfo::unreadable(path, Some(stat)) }
     }
 
-    /// A request without READ permission. Servers since 3.8.4 and 3.9.2 deny the metadata too.
-    pub(super) fn unreadable(path: &ZNodePath, stat: Option<&Stat>) -> LockInfo {
+    /// A request whose data may not be read, by the outcome of a look whether it exists; `None` if it does
+    /// not. Servers since 3.8.4 and 3.9.2 deny the metadata too.
+    pub(super) fn without_data(
+        path: &ZNodePath,
+        found: ZkResult<Option<Stat>>,
+    ) -> ZkResult<Option<LockInfo>> {
+        match found {
+            Ok(found) => Ok(found.map(|stat| LockInfo::unreadable(path, Some(&stat)))),
+            Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(path, None))),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unreadable(path: &ZNodePath, stat: Option<&Stat>) -> LockInfo {
         let session = stat.and_then(Stat::session);
         LockInfo {
             path: path.to_string(),

@@ -1,12 +1,14 @@
 //! [`QueueWatch`]: all requests in a queue, kept up to date.
 
+use std::sync::Arc;
+
 use crossbeam_channel::Receiver;
 
-use crate::error::{Result, ZkError, ZkResult};
+use crate::error::{Result, ZkError};
 use crate::recipe::order::in_order;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
-use crate::tracking::{Fetched, Subject, Tracking, Watching};
+use crate::tracking::{Look, Subject, Tracking};
 use crate::wait::Wait;
 
 /// Keeps track of all requests in a lock directory.
@@ -76,11 +78,12 @@ impl Subject for Queue {
         &self.dir
     }
 
-    fn look(&self, watching: &Watching) -> ZkResult<Fetched<Vec<String>>> {
-        match watching.children(&self.dir) {
-            Ok(children) => Ok(Fetched::Seen(in_order(&children).into_iter().map(str::to_owned).collect())),
-            Err(ZkError::NoNode) => watching.absence(&self.dir, Vec::new()),
-            Err(error) => Err(error),
-        }
+    fn look(self: &Arc<Self>) -> Look<Vec<String>> {
+        let queue = Arc::clone(self);
+        Look::children(&self.dir, move |children| match children {
+            Ok(children) => Look::Seen(in_order(&children).into_iter().map(str::to_owned).collect()),
+            Err(ZkError::NoNode) => Look::absence(&queue.dir, Vec::new()),
+            Err(error) => Look::Failed(error),
+        })
     }
 }

@@ -44,17 +44,7 @@ pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option
     match core.ask(Call::get_data(request, false)) {
         Ok((data, stat)) => Ok(Some(LockInfo::new(request, data, &stat))),
         Err(ZkError::NoNode) => Ok(None),
-        Err(ZkError::NoAuth) => read_without_data(core, request),
-        Err(error) => Err(error),
-    }
-}
-
-/// As [`read_one`], for a request whose data may not be read.
-pub(super) fn read_without_data(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
-    match core.ask(Call::exists(request, false)) {
-        Ok(Some(stat)) => Ok(Some(LockInfo::unreadable(request, Some(&stat)))),
-        Ok(None) => Ok(None),
-        Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(request, None))),
+        Err(ZkError::NoAuth) => LockInfo::without_data(request, core.ask(Call::exists(request, false))),
         Err(error) => Err(error),
     }
 }

@@ -67,6 +67,8 @@ pub(super) enum Pending {
     DeletedDuplicate(ParticipantId, ZNodePath),
     Removed(ParticipantId),
     ListedLeftovers(ParticipantId),
+    /// With the path on which the call leaves a watch.
+    ReadFor(ParticipantId, Option<ZNodePath>),
     RemovedLeftover(ParticipantId, Vec<ZNodePath>),
 }
 
@@ -240,6 +242,7 @@ impl Engine {
             Pending::ListedLeftovers(id) => {
                 self.listed_leftovers(id, outcome.and_then(Reply::children));
             }
+            Pending::ReadFor(id, watched) => self.read_for_tracked(id, watched, outcome),
             Pending::RemovedLeftover(id, left) => {
                 self.removed_leftover(id, left, outcome.and_then(Reply::done));
             }
@@ -274,6 +277,8 @@ impl Pending {
     fn check(&self, outcome: ZkResult<Reply>) -> ZkResult<Reply> {
         let reply = outcome?;
         let fits = match self {
+            // Its tracker checks that.
+            Pending::ReadFor(..) => true,
             Pending::Nothing | Pending::Wrote(..) => matches!(reply, Reply::Stat(_)),
             Pending::Touched | Pending::FoundAgain(..) | Pending::LookedAtUnreadable { .. } => {
                 matches!(reply, Reply::Found(_))

@@ -3,7 +3,7 @@
 use super::ahead::ZNodeChange;
 use super::life::{Contact, Life};
 use super::report::Line;
-use super::{Effect, Engine, Notification, ParticipantId};
+use super::{Effect, Engine, ParticipantId};
 use crate::client::ClientEvent;
 use crate::error::LossReason;
 use crate::recipe::path::ZNodePath;
@@ -108,21 +108,14 @@ impl Engine {
         for id in removals {
             self.removal_reconnected(id);
         }
-        self.effects.push_back(Effect::NotifyOthers(Notification::Reconnected));
+        self.look_at_all_tracked();
     }
 
     /// Something has happened to a znode for which somebody had registered.
     pub(super) fn notice(&mut self, id: ParticipantId, path: &ZNodePath, change: ZNodeChange) {
         match self.contenders.contains_key(&id) {
             true => self.znode_changed(id, path, change),
-            false => self.effects.push_back(Effect::Notify(id, Notification::LookAgain)),
-        }
-    }
-
-    pub(super) fn look_again_or_notify(&mut self, id: ParticipantId) {
-        match self.contenders.contains_key(&id) {
-            true => self.look_again(id),
-            false => self.effects.push_back(Effect::Notify(id, Notification::LookAgain)),
+            false => self.look_at_tracked(id),
         }
     }
 
@@ -152,7 +145,7 @@ impl Engine {
         for id in removals {
             self.removal_outlives(id);
         }
-        self.effects.push_back(Effect::NotifyOthers(Notification::SessionEnded(reason)));
+        self.end_tracking(reason);
         if matches!(self.life, Life::Ending(..)) {
             self.finish();
         }

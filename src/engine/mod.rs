@@ -56,6 +56,7 @@ mod report;
 mod sight;
 #[cfg(test)]
 mod tests;
+mod tracked;
 mod watchers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -74,8 +75,10 @@ pub(crate) use self::parents::MissingParents;
 use self::proof::Proof;
 use self::removal::Removal;
 pub(crate) use self::removal::Target;
-pub(crate) use self::report::{Effect, Ending, Line, Notification, Report};
+pub(crate) use self::report::{Effect, Ending, Line, Report};
 pub(crate) use self::sight::WatchOutcome;
+pub(crate) use self::tracked::Looked;
+use self::tracked::Tracked;
 use self::watchers::Watchers;
 use crate::error::{LossReason, ZkError};
 use crate::recipe::path::ZNodePath;
@@ -136,8 +139,10 @@ pub(crate) struct Engine {
     unsent: VecDeque<(CallId, Pending, ZkError)>,
     contenders: BTreeMap<ParticipantId, Contender>,
     removals: BTreeMap<ParticipantId, Removal>,
-    /// Those who watch znodes for users, and those who keep the session from being finished.
-    others: BTreeSet<ParticipantId>,
+    /// What is looked at for users.
+    tracked: BTreeMap<ParticipantId, Tracked>,
+    /// What keeps the session from being finished.
+    pins: BTreeSet<ParticipantId>,
     alarms: Alarms,
     watchers: Watchers,
     own: OwnQueues,
@@ -175,7 +180,8 @@ impl Engine {
             unsent: VecDeque::new(),
             contenders: BTreeMap::new(),
             removals: BTreeMap::new(),
-            others: BTreeSet::new(),
+            tracked: BTreeMap::new(),
+            pins: BTreeSet::new(),
             alarms: Alarms::default(),
             watchers: Watchers::default(),
             own: OwnQueues::default(),
@@ -216,6 +222,7 @@ impl Engine {
             } else if let Some(id) = self.alarms.take_due(self.now) {
                 self.wake(id);
                 self.wake_removal(id);
+                self.look_at_tracked(id);
             } else {
                 return self.finish_if_idle();
             }
@@ -245,26 +252,13 @@ impl Engine {
         self.counts_ahead = true;
     }
 
-    // ---- others than requests
-
-    /// Adds somebody who is notified. Returns why the session has ended, if it has.
-    pub(crate) fn join_others(&mut self, id: ParticipantId) -> Option<LossReason> {
-        self.others.insert(id);
-        self.life.end_reason()
+    /// Keeps the session from being finished while there may be something to undo.
+    pub(crate) fn pin(&mut self, id: ParticipantId) {
+        self.pins.insert(id);
     }
 
-    pub(crate) fn leave_others(&mut self, id: ParticipantId) {
-        self.others.remove(&id);
-    }
-
-    /// Registers for the next event on the path; to be called before the watch is set, so that none
-    /// is missed.
-    pub(crate) fn watch(&mut self, path: &ZNodePath, id: ParticipantId) {
-        self.watchers.add(path, id);
-    }
-
-    pub(crate) fn is_watched(&self, path: &ZNodePath) -> bool {
-        self.watchers.any(path)
+    pub(crate) fn unpin(&mut self, id: ParticipantId) {
+        self.pins.remove(&id);
     }
 
     // ---- queries
@@ -310,13 +304,14 @@ impl Engine {
         let is_create = |under_way: &UnderWay| under_way.may_create();
         self.contenders.is_empty()
             && self.removals.is_empty()
-            && self.others.is_empty()
+            && self.tracked.is_empty()
+            && self.pins.is_empty()
             && !self.calls.values().any(is_create)
     }
 
     /// The number of participants, and of the paths for which somebody has registered.
     pub(crate) fn census(&self) -> (usize, usize) {
-        let participants = self.contenders.len() + self.removals.len() + self.others.len();
+        let participants = self.contenders.len() + self.removals.len() + self.tracked.len() + self.pins.len();
         (participants, self.watchers.paths())
     }
 

@@ -3,7 +3,7 @@
 use super::calls::{AfterWrite, Pending, keep_alive};
 use super::contender::Next;
 use super::life::{Contact, Life};
-use super::{Effect, Engine, Notification, ParticipantId};
+use super::{Engine, ParticipantId};
 use crate::client::{Call, KEEP_ALIVE_PATH};
 use crate::error::{LossReason, Operation, ZkResult};
 use crate::time::{Moment, Priority};
@@ -224,6 +224,6 @@ impl Engine {
         for id in requests {
             self.look_at_routine(id);
         }
-        self.effects.push_back(Effect::NotifyOthers(Notification::Routine));
+        self.look_at_all_tracked();
     }
 }

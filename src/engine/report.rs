@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ParticipantId;
 use super::calls::CallId;
 use super::removal::Target;
-use crate::client::Call;
+use crate::client::{Call, Reply};
 use crate::error::{LockError, LossReason, Operation, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
@@ -23,9 +23,13 @@ pub(crate) enum Effect {
     Removed(ParticipantId, ZkResult<()>),
     /// Could not be deleted before the session ended: for a session that follows.
     LeftBehind(ParticipantId, Target),
-    Notify(ParticipantId, Notification),
-    /// Notify everybody but the requests and deletions.
-    NotifyOthers(Notification),
+    /// Begin a look at what is tracked: [`Engine::read_for`](super::Engine::read_for) or
+    /// [`Engine::looked_at_tracked`](super::Engine::looked_at_tracked) follows.
+    Look(ParticipantId),
+    /// The outcome of a call of that look. One of the two follows.
+    ReadFor(ParticipantId, ZkResult<Reply>),
+    /// The session has ended, and the tracking with it.
+    Untracked(ParticipantId, LossReason),
     /// A server serves the session.
     Connected,
     Suspended,
@@ -34,19 +38,6 @@ pub(crate) enum Effect {
     /// Nothing is left to do: close the client.
     Finished,
     Log(Line),
-}
-
-/// Why an observer is notified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Notification {
-    /// A watch that it registered fired.
-    LookAgain,
-    /// Some time has passed: a watch may be gone without an event.
-    Routine,
-    /// Contact was lost and is back: every watch is gone and must be set again.
-    Reconnected,
-    /// The session has ended; nothing further comes.
-    SessionEnded(LossReason),
 }
 
 /// What happens to a request.

@@ -246,9 +246,9 @@ impl BlockingClient for SimulatedClient {
         })
     }
 
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+    fn remove_watches(&self, path: &str) {
         let mut state = self.shared.lock();
-        if self.client(&mut state).contact == Contact::Connected && is_unwanted() {
+        if self.client(&mut state).contact == Contact::Connected {
             state.watches.remove(path, self.session);
         }
     }

@@ -43,7 +43,7 @@ impl ZNodePath {
     }
 
     /// Takes a path from a server's answer, which needs no check.
-    pub(crate) fn from_server(path: String) -> ZNodePath {
+    pub(crate) fn from_server(path: impl Into<Arc<str>>) -> ZNodePath {
         ZNodePath(path.into())
     }
 

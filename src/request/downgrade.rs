@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Observer, Request, RequestSpec, Target};
 use crate::client::{Call, CreateMode};
-use crate::engine::{Notification, ParticipantId, Place};
+use crate::engine::{ParticipantId, Place};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::session::Participant;
 
 /// A downgrade under way. Dropping it before it is complete undoes it.
 pub(crate) struct Downgrade {
@@ -24,14 +23,8 @@ pub(crate) struct Downgrade {
     spec: RequestSpec,
     znode: ZNodePath,
     is_complete: AtomicBool,
+    /// Keeps the session from being finished while there may be something to undo.
     session_pin: ParticipantId,
-}
-
-/// Keeps a session from being finished while there may be something to undo.
-struct SessionPin;
-
-impl Participant for SessionPin {
-    fn notify(self: Arc<Self>, _why: Notification) {}
 }
 
 impl Downgrade {
@@ -50,7 +43,7 @@ impl Downgrade {
         let znode = spec.dir.child(&format!("{prefix}{number}"));
         let spec = RequestSpec { prefix, access, ..spec.clone() };
         let session_pin = owner.core.new_id();
-        owner.core.join(session_pin, Arc::new(SessionPin));
+        owner.core.pin(session_pin);
         let (owner, is_complete) = (Arc::clone(owner), AtomicBool::new(false));
         Ok(Arc::new(Downgrade { owner, owners_znode, spec, znode, is_complete, session_pin }))
     }
@@ -123,7 +116,7 @@ impl Drop for Downgrade {
         if !*self.is_complete.get_mut() {
             core.remove(Target::ZNode(self.znode.clone()));
         }
-        core.leave(self.session_pin);
+        core.unpin(self.session_pin);
     }
 }
 

@@ -1,24 +1,21 @@
 //! [`Session`]: one ZooKeeper session, shared by any number of locks.
 //!
-//! It knows the state of the session and its lease, runs the few threads that react to events, and
-//! keeps the registry of those to notify.
+//! It drives the engine, which decides, and has the threads: one for the clock, and others while something
+//! may block.
 
 mod alarm;
 mod builder;
-mod callbacks;
 mod driver;
 pub mod events;
-mod job;
 mod lines;
 mod mailbox;
 mod ownership;
+mod pool;
 mod process;
 mod replacement;
-mod runner;
 mod seat;
 mod threads;
 mod timer;
-mod workers;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -36,12 +33,11 @@ use crate::lock_order::{Mutex, rank::SESSION};
 use crate::time::{Moment, Runtime, is_disconnected};
 
 pub use self::builder::SessionBuilder;
-pub(crate) use self::driver::{Core, Participant};
+pub(crate) use self::driver::{Core, Step, Tracker};
 use self::events::{EventHook, Events};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
-pub(crate) use self::runner::{Runner, Task};
 pub(crate) use self::seat::{Event, Observer, Outcome, Seat};
 pub(crate) use self::threads::Threads;
 

@@ -4,34 +4,22 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use super::callbacks::Callbacks;
+use super::pool::Pool;
 use super::timer::Timer;
-use super::workers::Workers;
 use crate::error::{LockError, Result};
 use crate::time::{Clock, Job, Moment, Priority, Runtime, Signal, SystemClock, wait_by};
 
-/// The runtime of a session in use: a few workers, one timer thread, and threads for callbacks
-/// while there are any.
+/// The runtime of a session in use: one timer thread, and others while something may block.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    workers: Workers,
-    callbacks: Callbacks,
+    pool: Pool,
     timer: Timer,
 }
 
 impl Threads {
     pub(crate) fn start() -> Result<Arc<Threads>> {
-        let workers = Workers::start().map_err(LockError::thread)?;
-        match Timer::start() {
-            Ok(timer) => {
-                let callbacks = Callbacks::new(timer.clone());
-                Ok(Arc::new(Threads { workers, callbacks, timer }))
-            }
-            Err(error) => {
-                workers.shut_down();
-                Err(LockError::thread(error))
-            }
-        }
+        let timer = Timer::start().map_err(LockError::thread)?;
+        Ok(Arc::new(Threads { pool: Pool::new(timer.clone()), timer }))
     }
 }
 
@@ -41,7 +29,7 @@ impl Runtime for Threads {
     }
 
     fn submit(&self, priority: Priority, job: Job) {
-        self.workers.submit(priority, job);
+        self.pool.submit(priority, job);
     }
 
     fn at(&self, moment: Moment, job: Job) {
@@ -49,7 +37,7 @@ impl Runtime for Threads {
     }
 
     fn submit_callback(&self, callback: Job) {
-        self.callbacks.submit(callback);
+        self.pool.submit_callback(callback);
     }
 
     fn spawn(&self, name: &'static str, body: Job) -> io::Result<()> {
@@ -61,13 +49,12 @@ impl Runtime for Threads {
     }
 
     fn abandon(&self) {
-        self.workers.abandon();
+        self.pool.abandon();
     }
 
     fn shut_down(&self) {
-        // The timer before the callbacks, which it may start late.
+        // The timer first: it may be about to start a thread of the pool.
         self.timer.shut_down();
-        self.workers.shut_down();
-        self.callbacks.shut_down();
+        self.pool.shut_down();
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 
 use parking_lot::Condvar;
 
-use super::job::run_guarded;
+use super::pool::run_guarded;
 use crate::lock_order::{Mutex, rank::TIMER};
 use crate::logging;
 use crate::time::{Clock, Job, MAX_SLEEP, Moment, SystemClock};

@@ -266,8 +266,8 @@ impl BlockingClient for Wire {
         })
     }
 
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        self.simulated.remove_watches(path, is_unwanted);
+    fn remove_watches(&self, path: &str) {
+        self.simulated.remove_watches(path);
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

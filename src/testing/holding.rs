@@ -77,8 +77,8 @@ impl ZooKeeperClient for HoldingClient {
         true
     }
 
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        self.client.remove_watches(path, is_unwanted);
+    fn remove_watches(&self, path: &str) {
+        self.client.remove_watches(path);
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

@@ -204,17 +204,17 @@ impl ZooKeeperClient for SteppedClient {
         true
     }
 
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
+    fn remove_watches(&self, path: &str) {
         {
             let mut wire = self.wire.lock();
-            if !wire.watched.contains(path) || !is_unwanted() {
+            if !wire.watched.contains(path) {
                 return;
             }
             wire.watched.remove(path);
         }
         let path = path.to_owned();
         let request = move |client: &SimulatedClient| {
-            client.remove_watches(&path, &|| true);
+            client.remove_watches(&path);
             Arrival { take_up: Box::new(|| {}), is_event: false, sets: None, fires: None }
         };
         self.push(Request::Other, Box::new(request));

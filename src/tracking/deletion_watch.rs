@@ -7,7 +7,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::watch_cell::WatchCell;
 use super::watch_loop::WatchLoop;
-use super::{Fetched, Subject, Watching};
+use super::{Look, Subject};
+use crate::client::Call;
 use crate::engine::WatchOutcome;
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
@@ -55,14 +56,30 @@ impl Subject for Deletion {
         &self.path
     }
 
-    fn look(&self, watching: &Watching) -> ZkResult<Fetched<()>> {
-        match watching.watch(&self.path)? {
-            WatchOutcome::Gone => drop(self.deleted.try_send(())),
-            WatchOutcome::Watched { .. } => {}
-            // No watch may fire, so the loop looks again by the clock.
-            WatchOutcome::Unreadable => return Err(ZkError::NoAuth),
+    fn look(self: &Arc<Self>) -> Look<()> {
+        let deletion = Arc::clone(self);
+        Look::data(&self.path, move |data| match data {
+            Err(ZkError::NoAuth) => deletion.look_without_data(),
+            data => deletion.seen(WatchOutcome::of_data(data)),
+        })
+    }
+}
+
+impl Deletion {
+    fn look_without_data(self: Arc<Self>) -> Look<()> {
+        let exists = Call::exists(&self.path, true);
+        Look::ask(exists, move |found| self.seen(WatchOutcome::of_exists(found)))
+    }
+
+    fn seen(&self, outcome: ZkResult<WatchOutcome>) -> Look<()> {
+        match outcome {
+            Ok(WatchOutcome::Gone) => drop(self.deleted.try_send(())),
+            Ok(WatchOutcome::Watched { .. }) => {}
+            // No watch may fire, so the session has it looked at again by the clock.
+            Ok(WatchOutcome::Unreadable) => return Look::Failed(ZkError::NoAuth),
+            Err(error) => return Look::Failed(error),
         }
-        Ok(Fetched::Seen(()))
+        Look::Seen(())
     }
 }
 
@@ -76,8 +93,6 @@ mod tests {
     use crate::error::ZkError;
     use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
     use crate::testing::{eventually, open_on_manual_runtime};
-
-    use crate::session::Task;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -158,7 +173,7 @@ mod tests {
         let deletion_watch = DeletionWatch::begin(&core, &ZNodePath::parse("/a").unwrap());
         let watch_loop = Arc::clone(&deletion_watch.watch_loop);
         drop(deletion_watch);
-        watch_loop.run();
+        watch_loop.start();
         // The first look may be under way still.
         eventually("no registration is left", || core.census() == (0, 0));
     }

@@ -1,21 +1,21 @@
 //! Tracking: the present state of something on the server, looked at again whenever it may have
 //! changed.
 //!
-//! A [`Subject`] defines how to look; a [`WatchLoop`] looks on the session's workers, when a watch
-//! fires or contact is back; a [`WatchCell`] keeps the last value for those who ask. Tracking costs
-//! no thread, and a look always reads the present state, so changes in quick succession may be seen
-//! as one.
+//! A [`Subject`] defines how to look; the session says when, as a watch fires or contact is back
+//! (`engine/tracked.rs`); a [`WatchLoop`] is between the two; a [`WatchCell`] keeps the last value for
+//! those who ask. Tracking costs no thread, and a look always reads the present state, so changes in
+//! quick succession may be seen as one.
 //!
 //! The watches of a loop that ends are removed from the server if nobody else waits for them and
 //! the client can do so. There is one for a path and a session.
 
 mod deletion_watch;
+mod subject;
 #[cfg(test)]
 mod tests;
 mod waiter_watch;
 mod watch_cell;
 mod watch_loop;
-mod watching;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,35 +23,15 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 
 pub(crate) use self::deletion_watch::DeletionWatch;
+pub(crate) use self::subject::{Look, Subject};
 pub(crate) use self::waiter_watch::WaiterWatch;
 use self::watch_cell::{View, WatchCell};
 use self::watch_loop::WatchLoop;
-pub(crate) use self::watching::Watching;
-use crate::error::{LockError, LossReason, Operation, Result, ZkError, ZkResult};
+use crate::error::{LockError, LossReason, Operation, Result, ZkError};
 use crate::lock_order::{Mutex, rank::TRACKER};
 use crate::recipe::path::ZNodePath;
-use crate::session::{OnNewSession, Session, Task};
+use crate::session::{OnNewSession, Session};
 use crate::wait::{Wait, Waited};
-
-/// What is tracked.
-pub(crate) trait Subject: Send + Sync + 'static {
-    /// What a look returns.
-    type Value: Clone + PartialEq + Send + 'static;
-
-    /// The path that errors name.
-    fn path(&self) -> &ZNodePath;
-
-    /// Looks once, on a worker, and leaves a watch for everything that may outdate the value.
-    fn look(&self, watching: &Watching) -> ZkResult<Fetched<Self::Value>>;
-}
-
-/// What came of a look.
-#[derive(Debug)]
-pub(crate) enum Fetched<T> {
-    Seen(T),
-    /// It changed while it was looked at, so that no watch was left.
-    ChangedMeanwhile,
-}
 
 /// A subject that is tracked until this is dropped.
 pub(crate) struct Tracking<S: Subject> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::watch_cell::WatchCell;
 use super::watch_loop::WatchLoop;
-use super::{Fetched, Subject, Watching};
-use crate::error::{ZkError, ZkResult};
+use super::{Look, Subject};
+use crate::error::ZkError;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::has_waiter;
 use crate::session::Core;
@@ -26,6 +26,14 @@ impl WaiterWatch {
         own: &ZNodePath,
         report: impl Fn() + Send + Sync + 'static,
     ) -> WaiterWatch {
+        let report = Arc::new(report);
+        let weak = Arc::downgrade(core);
+        let report = move || {
+            let report = Arc::clone(&report);
+            if let Some(core) = weak.upgrade() {
+                core.submit(move |_| report());
+            }
+        };
         let subject = Behind { dir: dir.clone(), own: own.clone(), report: Box::new(report) };
         // The value is not needed: the report has it.
         let (cell, _changes) = WatchCell::new(false);
@@ -56,19 +64,23 @@ impl Subject for Behind {
 
     /// Every look sets the watch again, as it may have fired for a child that is no request. The
     /// same call lists the children, so no request is missed that came before the watch.
-    fn look(&self, watching: &Watching) -> ZkResult<Fetched<()>> {
-        match watching.children(&self.dir) {
-            Ok(children) if has_waiter(self.own.name(), &children) => (self.report)(),
-            Ok(_) => {}
+    fn look(self: &Arc<Self>) -> Look<()> {
+        let behind = Arc::clone(self);
+        Look::children(&self.dir, move |children| match children {
+            Ok(children) => {
+                if has_waiter(behind.own.name(), &children) {
+                    (behind.report)();
+                }
+                Look::Seen(())
+            }
             // The owner's znode is gone too, which its request notices.
-            Err(ZkError::NoNode) => {}
+            Err(ZkError::NoNode) => Look::Seen(()),
             Err(error) => {
                 if !error.is_transient() && error != ZkError::SessionExpired {
-                    (self.report)();
+                    (behind.report)();
                 }
-                return Err(error);
+                Look::Failed(error)
             }
-        }
-        Ok(Fetched::Seen(()))
+        })
     }
 }

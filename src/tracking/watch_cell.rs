@@ -16,6 +16,8 @@ pub(super) struct WatchCell<T> {
 
 struct State<T> {
     view: View<T>,
+    /// The writer that was made last.
+    writer: Writer,
     /// Dropped at the next change of the view.
     present: Sender<Infallible>,
     changed: Receiver<Infallible>,
@@ -23,6 +25,10 @@ struct State<T> {
     /// end.
     changes: Option<Sender<()>>,
 }
+
+/// A writer of a cell. One that was made later has seen more: the others have no say any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Writer(u64);
 
 /// What is known of a subject.
 #[derive(Debug, PartialEq)]
@@ -40,7 +46,8 @@ impl<T: PartialEq> WatchCell<T> {
     pub(super) fn new(is_replaced: bool) -> (Arc<WatchCell<T>>, Receiver<()>) {
         let (changes, received) = bounded(1);
         let (present, changed) = bounded(0);
-        let state = State { view: View::Unseen, present, changed, changes: Some(changes) };
+        let (view, writer) = (View::Unseen, Writer(0));
+        let state = State { view, writer, present, changed, changes: Some(changes) };
         (Arc::new(WatchCell { state: Mutex::new(state), is_replaced }), received)
     }
 
@@ -50,28 +57,41 @@ impl<T: PartialEq> WatchCell<T> {
         read(&state.view, &state.changed)
     }
 
-    /// Sets the view; returns whether it has changed.
-    pub(super) fn set(&self, view: View<T>) -> bool {
+    pub(super) fn next_writer(&self) -> Writer {
         let mut state = self.state.lock();
-        if matches!(state.view, View::Ended(_)) || state.view == view {
-            return false;
-        }
-        let former = std::mem::replace(&mut state.view, view);
-        (state.present, state.changed) = bounded(0);
-        if let (Some(changes), false) = (&state.changes, matches!(former, View::Unseen)) {
-            // The message in a full channel covers this change, too.
-            let _ = changes.try_send(());
-        }
-        true
+        state.writer.0 += 1;
+        state.writer
+    }
+
+    /// Sets the view, unless there is another writer by now; returns whether it has changed.
+    pub(super) fn set(&self, writer: Writer, view: View<T>) -> bool {
+        let mut state = self.state.lock();
+        state.writer == writer && state.set(view)
     }
 
     pub(super) fn end(&self, reason: LossReason) {
         if self.is_replaced && reason.is_session_loss() {
             return;
         }
-        if self.set(View::Ended(reason)) {
-            self.state.lock().changes = None;
+        let mut state = self.state.lock();
+        if state.set(View::Ended(reason)) {
+            state.changes = None;
         }
+    }
+}
+
+impl<T: PartialEq> State<T> {
+    fn set(&mut self, view: View<T>) -> bool {
+        if matches!(self.view, View::Ended(_)) || self.view == view {
+            return false;
+        }
+        let former = std::mem::replace(&mut self.view, view);
+        (self.present, self.changed) = bounded(0);
+        if let (Some(changes), false) = (&self.changes, matches!(former, View::Unseen)) {
+            // The message in a full channel covers this change, too.
+            let _ = changes.try_send(());
+        }
+        true
     }
 }
 
@@ -90,24 +110,26 @@ mod tests {
     #[test]
     fn changes_that_nobody_has_taken_are_reported_once() {
         let (cell, changes) = WatchCell::new(false);
-        assert!(cell.set(View::Seen(0)));
+        let writer = cell.next_writer();
+        assert!(cell.set(writer, View::Seen(0)));
         assert!(changes.is_empty(), "the first sight is no change");
         for sight in 1..4 {
-            assert!(cell.set(View::Seen(sight)));
+            assert!(cell.set(writer, View::Seen(sight)));
         }
         assert_eq!(changes.try_iter().count(), 1);
-        assert!(!cell.set(View::Seen(3)));
+        assert!(!cell.set(writer, View::Seen(3)));
         assert!(changes.is_empty());
-        assert!(cell.set(View::Refused(ZkError::NoAuth)));
+        assert!(cell.set(writer, View::Refused(ZkError::NoAuth)));
         assert_eq!(changes.try_iter().count(), 1);
     }
 
     #[test]
     fn a_waiter_is_notified_of_the_next_change() {
         let (cell, _changes) = WatchCell::new(false);
+        let writer = cell.next_writer();
         let changed = cell.read(|_, changed| changed.clone());
         assert!(changed.try_recv().is_err_and(|error| error.is_empty()));
-        cell.set(View::Seen(1));
+        cell.set(writer, View::Seen(1));
         assert!(changed.try_recv().is_err_and(|error| error.is_disconnected()));
         assert!(cell.read(|view, _| *view == View::Seen(1)));
     }
@@ -115,10 +137,11 @@ mod tests {
     #[test]
     fn the_end_is_final_and_disconnects() {
         let (cell, changes) = WatchCell::new(false);
-        cell.set(View::Seen(1));
+        let writer = cell.next_writer();
+        cell.set(writer, View::Seen(1));
         cell.end(LossReason::SessionExpired);
         cell.end(LossReason::SessionClosed);
-        assert!(!cell.set(View::Seen(2)));
+        assert!(!cell.set(writer, View::Seen(2)));
         assert!(cell.read(|view, _| *view == View::Ended(LossReason::SessionExpired)));
         assert_eq!(all_until_the_end(&changes), 1);
     }
@@ -126,11 +149,12 @@ mod tests {
     #[test]
     fn the_loss_of_a_session_that_is_replaced_is_no_end() {
         let (cell, changes) = WatchCell::new(true);
-        cell.set(View::Seen(1));
+        let writer = cell.next_writer();
+        cell.set(writer, View::Seen(1));
         cell.end(LossReason::LeaseExpired);
-        assert!(cell.set(View::Seen(2)));
+        assert!(cell.set(writer, View::Seen(2)));
         cell.end(LossReason::SessionClosed);
-        assert!(!cell.set(View::Seen(3)));
+        assert!(!cell.set(writer, View::Seen(3)));
         assert_eq!(all_until_the_end(&changes), 1);
     }
 }

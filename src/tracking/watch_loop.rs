@@ -1,117 +1,97 @@
-//! [`WatchLoop`]: looks at a subject on one session, and again whenever the session reports that
-//! something may have changed.
+//! [`WatchLoop`]: tracks a subject on one session.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::watch_cell::{View, WatchCell};
-use super::{Fetched, Subject, Watching};
-use crate::client::contain_call;
-use crate::engine::Notification;
-use crate::error::{ZkError, ZkResult};
+use super::subject::{Look, Subject, Then};
+use super::watch_cell::{View, WatchCell, Writer};
+use crate::client::Reply;
+use crate::engine::{Looked, ParticipantId};
+use crate::error::{LossReason, ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::WATCH_LOOP};
 use crate::logging;
-use crate::session::{Core, Participant, Runner, Task};
-use crate::time::Priority;
-
-/// The delay before a failed look is repeated in contact.
-const RETRY: Duration = Duration::from_millis(500);
-
-/// How often a refused look is repeated: a change of an ACL fires no watch.
-const REFUSED_LOOK: Duration = Duration::from_secs(1);
+use crate::session::{Core, Step, Tracker};
 
 pub(super) struct WatchLoop<S: Subject> {
-    watching: Watching,
+    core: Arc<Core>,
+    id: ParticipantId,
     subject: Arc<S>,
     cell: Arc<WatchCell<S::Value>>,
-    /// Stopped when the tracking is dropped, or when the session ends.
-    runner: Mutex<WATCH_LOOP, Runner>,
+    writer: Writer,
+    /// What follows from the outcome of the call that is under way.
+    then: Mutex<WATCH_LOOP, Option<Then<S::Value>>>,
+    is_stopped: AtomicBool,
 }
 
 impl<S: Subject> WatchLoop<S> {
     /// Makes one, which does nothing until it is [started](WatchLoop::start).
     pub(super) fn new(core: Arc<Core>, subject: Arc<S>, cell: Arc<WatchCell<S::Value>>) -> Arc<WatchLoop<S>> {
-        let runner = Mutex::default();
-        Arc::new(WatchLoop { watching: Watching::new(core), subject, cell, runner })
+        let (id, writer) = (core.new_id(), cell.next_writer());
+        let (then, is_stopped) = (Mutex::new(None), AtomicBool::new(false));
+        Arc::new(WatchLoop { core, id, subject, cell, writer, then, is_stopped })
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     pub(super) fn start(self: Arc<Self>) {
-        let id = self.watching.id();
-        self.core().join(id, Arc::<WatchLoop<S>>::clone(&self));
-        if self.watching.has_stopped() {
-            // Before it joined.
-            self.core().leave(id);
+        self.core.track(self.id, Arc::<WatchLoop<S>>::clone(&self));
+        if self.is_stopped.load(Ordering::Relaxed) {
+            // Before the session knew it, whose mutex orders the two.
+            self.core.untrack(self.id);
         }
-        self.wake();
     }
 
     /// Stops looking, for good.
     pub(super) fn stop(&self) {
-        self.runner.lock().stop();
-        self.watching.stop();
-        self.core().leave(self.watching.id());
+        self.is_stopped.store(true, Ordering::Relaxed);
+        self.core.untrack(self.id);
     }
 
-    /// Acts on what came of a look.
-    fn take_in(self: &Arc<Self>, looked: ZkResult<Fetched<S::Value>>) {
-        match looked {
-            Ok(Fetched::Seen(sight)) => {
-                self.set(View::Seen(sight));
+    fn take_in(&self, look: Look<S::Value>) -> Step {
+        match look {
+            Look::Call(call, then) => {
+                *self.then.lock() = Some(then);
+                Step::Call(call)
             }
-            Ok(Fetched::ChangedMeanwhile) => Arc::clone(self).wake(),
-            // The end of the session ends the loop, and gives the reason.
-            Err(ZkError::SessionExpired) => {}
-            Err(error) if error.is_transient() => {
-                // Without contact there is nothing to see: the reconnect wakes every participant.
-                if self.core().in_contact() {
-                    self.wake_after(RETRY);
-                }
+            Look::Seen(value) => {
+                self.cell.set(self.writer, View::Seen(value));
+                Step::Done(Looked::Seen)
             }
-            Err(error) => {
-                if self.set(View::Refused(error)) {
-                    logging::warn!("{} cannot be watched: {error:?}", self.subject.path());
-                }
-                self.wake_after(REFUSED_LOOK);
+            Look::ChangedMeanwhile => Step::Done(Looked::Changed),
+            Look::Failed(error) => {
+                self.note_failure(error);
+                Step::Done(Looked::Failed(error))
             }
         }
     }
 
-    /// Sets the view, unless the loop was stopped: its successor may have seen more since.
-    fn set(&self, view: View<S::Value>) -> bool {
-        let runner = self.runner.lock();
-        !runner.was_stopped() && self.cell.set(view)
-    }
-}
-
-impl<S: Subject> Task for WatchLoop<S> {
-    fn core(&self) -> &Arc<Core> {
-        self.watching.core()
-    }
-
-    fn with_runner<T>(&self, access: impl FnOnce(&mut Runner) -> T) -> T {
-        access(&mut self.runner.lock())
-    }
-
-    /// One look. The next one queues for a worker like all other work.
-    fn run(self: Arc<Self>) {
-        let last = self.watching.begin();
-        let looked = contain_call("a look at a znode", || self.subject.look(&self.watching));
-        self.watching.forget(last);
-        self.take_in(looked);
-        if self.with_runner(Runner::finish) {
-            self.submit(Priority::Other);
+    fn note_failure(&self, error: ZkError) {
+        let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
+        if is_refused && self.cell.set(self.writer, View::Refused(error)) {
+            let path = self.subject.path().clone();
+            // This may be a thread of the client's, and the logger is the application's.
+            self.core.submit(move |_| logging::warn!("{path} cannot be watched: {error:?}"));
         }
     }
 }
 
-impl<S: Subject> Participant for WatchLoop<S> {
-    fn notify(self: Arc<Self>, why: Notification) {
-        match why {
-            Notification::LookAgain | Notification::Routine | Notification::Reconnected => self.wake(),
-            Notification::SessionEnded(reason) => {
-                self.stop();
-                self.cell.end(reason);
-            }
+impl<S: Subject> Tracker for WatchLoop<S> {
+    fn look(&self) -> Step {
+        self.take_in(self.subject.look())
+    }
+
+    fn go_on(&self, outcome: ZkResult<Reply>) -> Step {
+        let then = self.then.lock().take();
+        match then {
+            Some(then) => self.take_in(then(outcome)),
+            // Proof: each call leaves what follows from it, and has one outcome.
+            None => Step::Done(Looked::Changed),
         }
+    }
+
+    fn end(&self, reason: LossReason) {
+        self.cell.end(reason);
     }
 }

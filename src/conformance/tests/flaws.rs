@@ -22,7 +22,6 @@ pub(super) enum Flaw {
     LongRequestHangs,
     TransactionIsPartial,
     ChecksAreIgnored,
-    WantedWatchIsRemoved,
     EventTwice,
     EventOfTheParent,
     WatchStaysAfterAFailedRead,
@@ -60,7 +59,6 @@ const NOTICED: &[(Flaw, &str)] = &[
     (LongRequestHangs, "request_that_is_too_long_fails"),
     (TransactionIsPartial, "failed_transaction_changes_nothing"),
     (ChecksAreIgnored, "failed_check_fails_a_transaction"),
-    (WantedWatchIsRemoved, "wanted_watch_is_not_removed"),
     (EventTwice, "watch_set_twice_fires_once"),
     (EventOfTheParent, "own_change_fires_a_watch"),
     (WatchStaysAfterAFailedRead, "failed_read_sets_no_watch"),
@@ -202,9 +200,8 @@ impl BlockingClient for Flawed {
         }
     }
 
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        let is_forced = self.has(WantedWatchIsRemoved);
-        self.inner.remove_watches(path, &|| is_forced || is_unwanted());
+    fn remove_watches(&self, path: &str) {
+        self.inner.remove_watches(path);
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

@@ -174,8 +174,8 @@ impl ZooKeeperClient for Submits {
         true
     }
 
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        self.inner.remove_watches(path, is_unwanted);
+    fn remove_watches(&self, path: &str) {
+        self.inner.remove_watches(path);
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {

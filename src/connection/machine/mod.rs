@@ -236,9 +236,9 @@ impl<C> Machine<C> {
         Ok(())
     }
 
-    /// Removes the watches on a path if there are any, and if they are unwanted at this moment.
-    pub(crate) fn remove_watches(&mut self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        if self.closing_until.is_some() || !self.watches.has(path) || !is_unwanted() {
+    /// Removes the watches on a path if there are any.
+    pub(crate) fn remove_watches(&mut self, path: &str) {
+        if self.closing_until.is_some() || !self.watches.has(path) {
             return;
         }
         self.watches.remove(path);

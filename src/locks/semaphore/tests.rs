@@ -206,7 +206,7 @@ fn release_without_an_event_is_noticed_by_a_routine_look() {
     taken.runtime.at(
         free,
         Box::new(move || {
-            client.remove_watches(LEASES_DIR, &|| true);
+            client.remove_watches(LEASES_DIR);
             assert!(of_watch.exists(&ahead));
             server.delete(&ahead);
         }),

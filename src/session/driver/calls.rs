@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{Core, Origin};
 use crate::client::{Acl, Ask, Call, CreateMode, Done, Reply, contain_call};
 use crate::engine::calls::{KEEP_ALIVE_PATHS, keep_alive, was_answered_by_leader, was_denied};
-use crate::engine::{CallId, MissingParents, WatchOutcome};
-use crate::error::{ZkError, ZkResult};
+use crate::engine::{CallId, MissingParents};
+use crate::error::ZkResult;
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
@@ -31,7 +31,7 @@ impl Core {
         let mut afterwards = Vec::new();
         self.outbox.deliver(|outgoing| match outgoing {
             Outgoing::Call(id, call, priority) => self.send(id, call, priority),
-            Outgoing::RemoveWatch(path) => self.remove_unwanted_watch(&path),
+            Outgoing::RemoveWatch(path) => self.contained(|| self.client.remove_watches(path.as_str())),
             Outgoing::Answered(..) | Outgoing::Panicked(_) => afterwards.push(outgoing),
         });
         for outgoing in afterwards {
@@ -65,13 +65,6 @@ impl Core {
 
     fn replied(self: &Arc<Self>, id: CallId, outcome: ZkResult<Reply>) {
         self.feed(Origin::Other, |driver| driver.engine.replied(id, outcome));
-    }
-
-    fn remove_unwanted_watch(&self, path: &ZNodePath) {
-        // Participants register before their calls. So one that registers after this check sets its
-        // watch after the removal.
-        let is_unwanted = || !self.driver.lock().engine.is_watched(path);
-        self.contained(|| self.client.remove_watches(path.as_str(), &is_unwanted));
     }
 
     // ---- for threads that may block
@@ -114,13 +107,5 @@ impl Core {
         let mut missing = MissingParents::of(path, acl, mode);
         while !missing.answered(self.ask(missing.call()))? {}
         Ok(())
-    }
-
-    /// Looks at a znode and leaves a watch there for those who have registered for it.
-    pub(crate) fn set_watch(self: &Arc<Self>, path: &ZNodePath) -> ZkResult<WatchOutcome> {
-        match self.ask(Call::get_data(path, true)) {
-            Err(ZkError::NoAuth) => WatchOutcome::of_exists(self.ask(Call::exists(path, true))),
-            result => WatchOutcome::of_data(result),
-        }
     }
 }

@@ -32,9 +32,9 @@ use super::lines;
 use super::mailbox::Mailbox;
 use super::process::Process;
 use super::seat::Seat;
-use crate::client::{AnyClient, ClientEvent, Granted, ZooKeeperClient};
+use crate::client::{AnyClient, Call, ClientEvent, Granted, Reply, ZooKeeperClient};
 use crate::engine::lease::{ConnectionNumber, Lease};
-use crate::engine::{Effect, Engine, Line, Notification, ParticipantId, Settings, Target};
+use crate::engine::{Effect, Engine, Line, Looked, ParticipantId, Settings, Target};
 use crate::error::{LockError, LossReason, Operation, Result, ZkError, ZkResult};
 use crate::lock_order::{
     self, Mutex, MutexGuard,
@@ -44,10 +44,23 @@ use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::time::{Moment, Priority, Runtime, Signal};
 
-/// Somebody on a session, beside its requests, who is notified of its changes.
-pub(crate) trait Participant: Send + Sync {
-    /// Must return at once: work that blocks goes to the session's workers.
-    fn notify(self: Arc<Self>, why: Notification);
+/// Knows what to look at for a user. Its methods are called outside every lock, one at a time. They must
+/// not block, as it may be on a thread of the client's.
+pub(crate) trait Tracker: Send + Sync {
+    /// Begins a look.
+    fn look(&self) -> Step;
+
+    /// Goes on with the outcome of the last call.
+    fn go_on(&self, outcome: ZkResult<Reply>) -> Step;
+
+    /// The session has ended.
+    fn end(&self, reason: LossReason);
+}
+
+/// What a look needs next.
+pub(crate) enum Step {
+    Call(Call),
+    Done(Looked),
 }
 
 pub(crate) struct Core {
@@ -70,7 +83,7 @@ pub(crate) struct Core {
 struct Driver {
     engine: Engine,
     seats: BTreeMap<ParticipantId, Seated>,
-    others: BTreeMap<ParticipantId, Arc<dyn Participant>>,
+    trackers: BTreeMap<ParticipantId, Arc<dyn Tracker>>,
     /// Who waits for the first outcome of a deletion.
     first_outcomes: BTreeMap<ParticipantId, Sender<ZkResult<()>>>,
     /// Events from before the client's first report of contact; `None` after it.
@@ -84,10 +97,19 @@ struct Driver {
     finish: Option<Sender<Infallible>>,
 }
 
+/// A look that is to begin, or to go on with the outcome of its last call.
+struct LookOn {
+    id: ParticipantId,
+    tracker: Arc<dyn Tracker>,
+    outcome: Option<ZkResult<Reply>>,
+}
+
 /// What is done when the mutex is free again.
 #[derive(Default)]
 struct Afterwards {
-    notices: Vec<(Arc<dyn Participant>, Notification)>,
+    looks: Vec<LookOn>,
+    /// Those whose tracking has ended with the session.
+    untracked: Vec<(Arc<dyn Tracker>, LossReason)>,
     announced: Vec<SessionState>,
     lines: Vec<Line>,
     /// Those whose observers have callbacks to make.
@@ -140,7 +162,7 @@ impl Core {
             driver: Mutex::new(Driver {
                 engine: Engine::new(now, settings, lease),
                 seats: BTreeMap::new(),
-                others: BTreeMap::new(),
+                trackers: BTreeMap::new(),
                 first_outcomes: BTreeMap::new(),
                 early: Some(Vec::new()),
                 announced: SessionState::Suspended,
@@ -210,10 +232,22 @@ impl Core {
     }
 
     fn complete(self: &Arc<Self>, origin: Origin, afterwards: Afterwards) {
-        let Afterwards { notices, announced, lines, callbacks, left_behind, is_ending, finish, dropped } =
-            afterwards;
-        for (participant, why) in notices {
-            participant.notify(why);
+        let Afterwards {
+            looks,
+            untracked,
+            announced,
+            lines,
+            callbacks,
+            left_behind,
+            is_ending,
+            finish,
+            dropped,
+        } = afterwards;
+        for look in looks {
+            self.look_on(origin, look);
+        }
+        for (tracker, reason) in untracked {
+            tracker.end(reason);
         }
         for seat in callbacks {
             self.submit_callback(move || seat.observer.deliver());
@@ -298,36 +332,48 @@ impl Core {
         self.driver.lock().engine.new_id()
     }
 
-    /// Adds a participant, which is notified at once if the session has ended meanwhile.
-    pub(crate) fn join(self: &Arc<Self>, id: ParticipantId, participant: Arc<dyn Participant>) {
-        let reason = self.feed(Origin::Other, |driver| {
-            driver.others.insert(id, Arc::clone(&participant));
-            driver.engine.join_others(id)
+    /// Looks at something for a user, now and whenever it may have changed.
+    pub(crate) fn track(self: &Arc<Self>, id: ParticipantId, tracker: Arc<dyn Tracker>) {
+        let ended = self.feed(Origin::Other, |driver| match driver.engine.track(id) {
+            Some(reason) => Some((tracker, reason)),
+            None => {
+                driver.trackers.insert(id, tracker);
+                None
+            }
         });
-        if let Some(reason) = reason {
-            participant.notify(Notification::SessionEnded(reason));
+        if let Some((tracker, reason)) = ended {
+            tracker.end(reason);
         }
     }
 
-    pub(crate) fn leave(self: &Arc<Self>, id: ParticipantId) {
-        let left = self.feed(Origin::Other, |driver| {
-            driver.engine.leave_others(id);
-            driver.others.remove(&id)
+    pub(crate) fn untrack(self: &Arc<Self>, id: ParticipantId) {
+        let tracker = self.feed(Origin::Other, |driver| {
+            driver.engine.untrack(id);
+            driver.trackers.remove(&id)
         });
         // Outside the mutex: it may be the last handle.
-        drop(left);
+        drop(tracker);
     }
 
-    /// Registers for the next event on the path; to be called before the watch is set, so that none
-    /// is missed.
-    pub(crate) fn watch(&self, path: &ZNodePath, id: ParticipantId) {
-        self.driver.lock().engine.watch(path, id);
+    fn look_on(self: &Arc<Self>, origin: Origin, look: LookOn) {
+        let LookOn { id, tracker, outcome } = look;
+        let step = match outcome {
+            None => tracker.look(),
+            Some(outcome) => tracker.go_on(outcome),
+        };
+        self.feed(origin, |driver| match step {
+            Step::Call(call) => driver.engine.read_for(id, call),
+            Step::Done(how) => driver.engine.looked_at_tracked(id, how),
+        });
     }
 
-    /// Ends a participant's wait for the next event on a path. The watch is removed from the server
-    /// if nobody else waits for it.
-    pub(crate) fn remove_watch(self: &Arc<Self>, path: &ZNodePath, id: ParticipantId) {
-        self.feed(Origin::Other, |driver| driver.engine.remove_watch(path, id));
+    /// Keeps the session from being finished until this is undone.
+    pub(crate) fn pin(&self, id: ParticipantId) {
+        self.driver.lock().engine.pin(id);
+    }
+
+    pub(crate) fn unpin(self: &Arc<Self>, id: ParticipantId) {
+        self.feed(Origin::Other, |driver| driver.engine.unpin(id));
     }
 
     /// Has everybody look. Without contact it does nothing: the reconnect wakes them.
@@ -569,11 +615,10 @@ impl Driver {
                 self.first_outcomes.remove(&id);
                 afterwards.left_behind.push(target);
             }
-            Effect::Notify(id, why) => {
-                afterwards.notices.extend(self.others.get(&id).map(|other| (Arc::clone(other), why)));
-            }
-            Effect::NotifyOthers(why) => {
-                afterwards.notices.extend(self.others.values().map(|other| (Arc::clone(other), why)));
+            Effect::Look(id) => self.note_look(id, None, afterwards),
+            Effect::ReadFor(id, outcome) => self.note_look(id, Some(outcome), afterwards),
+            Effect::Untracked(id, reason) => {
+                afterwards.untracked.extend(self.trackers.remove(&id).map(|tracker| (tracker, reason)));
             }
             Effect::Connected => core.post_event(|| Event::Connected(Arc::downgrade(core))),
             Effect::Suspended => core.post_event(|| Event::Suspended),
@@ -581,6 +626,12 @@ impl Driver {
             Effect::Finished => afterwards.finish = self.finish.take(),
             Effect::Log(line) if lines::is_wanted(&line) => afterwards.lines.push(line),
             Effect::Log(_) => {}
+        }
+    }
+
+    fn note_look(&self, id: ParticipantId, outcome: Option<ZkResult<Reply>>, afterwards: &mut Afterwards) {
+        if let Some(tracker) = self.trackers.get(&id) {
+            afterwards.looks.push(LookOn { id, tracker: Arc::clone(tracker), outcome });
         }
     }
 

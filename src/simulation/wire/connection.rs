@@ -164,8 +164,8 @@ impl ZooKeeperClient for SimulatedConnection {
         true
     }
 
-    fn remove_watches(&self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        self.with_endpoint(|endpoint| endpoint.remove_watches(path, is_unwanted));
+    fn remove_watches(&self, path: &str) {
+        self.with_endpoint(|endpoint| endpoint.remove_watches(path));
     }
 
     fn reports_pings(&self) -> bool {

@@ -1,6 +1,5 @@
 //! [`Endpoint`]: a client's end: the machine with its transports, driven as by the I/O thread.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -115,15 +114,8 @@ impl Endpoint {
     }
 
     /// See [`Machine::remove_watches`].
-    pub(super) fn remove_watches(&mut self, path: &str, is_unwanted: &dyn Fn() -> bool) {
-        let is_removed = Cell::new(false);
-        self.machine.remove_watches(path, &|| {
-            is_removed.set(is_unwanted());
-            is_removed.get()
-        });
-        if !is_removed.get() {
-            return;
-        }
+    pub(super) fn remove_watches(&mut self, path: &str) {
+        self.machine.remove_watches(path);
         self.ledger.watched.remove(path);
         // Without a request for the server, the watch was removed before it was set again.
         if self.machine.outgoing().is_empty() {

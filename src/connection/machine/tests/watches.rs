@@ -31,7 +31,7 @@ fn operations(scripted: &mut Scripted) -> Vec<OpCode> {
 fn unwanted_watch_is_removed_once_and_not_set_again() {
     let mut scripted = watching("/a");
     for expected in [&[OpCode::RemoveWatches][..], &[]] {
-        scripted.machine.remove_watches("/a", &|| true);
+        scripted.machine.remove_watches("/a");
         assert_eq!(operations(&mut scripted), expected);
     }
     scripted.reply(2, 1, &Reply::Empty);
@@ -41,25 +41,16 @@ fn unwanted_watch_is_removed_once_and_not_set_again() {
 }
 
 #[test]
-fn watch_that_is_wanted_at_the_moment_of_the_removal_stays() {
-    let mut scripted = watching("/a");
-    scripted.machine.remove_watches("/a", &|| false);
-    assert!(operations(&mut scripted).is_empty());
-    reconnect(&mut scripted);
-    assert_eq!(operations(&mut scripted), [OpCode::SetWatches]);
-}
-
-#[test]
 fn path_without_a_watch_takes_no_removal() {
     let mut scripted = watching("/a");
-    scripted.machine.remove_watches("/b", &|| panic!("nobody asks"));
+    scripted.machine.remove_watches("/b");
     assert!(operations(&mut scripted).is_empty());
 }
 
 #[test]
 fn watch_set_after_the_removal_is_set_again_on_the_next_connection() {
     let mut scripted = watching("/a");
-    scripted.machine.remove_watches("/a", &|| true);
+    scripted.machine.remove_watches("/a");
     scripted.submit(3, &watch("/a"));
     assert_eq!(operations(&mut scripted), [OpCode::RemoveWatches, OpCode::GetData]);
     scripted.reply(2, 1, &Reply::Empty);
@@ -72,7 +63,7 @@ fn watch_set_after_the_removal_is_set_again_on_the_next_connection() {
 #[test]
 fn refused_removal_changes_nothing() {
     let mut scripted = watching("/a");
-    scripted.machine.remove_watches("/a", &|| true);
+    scripted.machine.remove_watches("/a");
     // NoWatcher: the watch has fired meanwhile.
     scripted.reply_error(2, -121);
     assert!(scripted.actions().is_empty());
@@ -81,7 +72,7 @@ fn refused_removal_changes_nothing() {
 #[test]
 fn server_before_3_5_gets_no_second_removal() {
     let mut scripted = watching("/a");
-    scripted.machine.remove_watches("/a", &|| true);
+    scripted.machine.remove_watches("/a");
     scripted.reply_error(2, -6);
     let actions = scripted.actions();
     assert!(matches!(actions.first(), Some(Action::Drop)), "{actions:?}");
@@ -92,6 +83,6 @@ fn server_before_3_5_gets_no_second_removal() {
     scripted.submit(3, &watch("/b"));
     scripted.sent();
     scripted.reply(3, 1, &data());
-    scripted.machine.remove_watches("/b", &|| true);
+    scripted.machine.remove_watches("/b");
     assert!(operations(&mut scripted).is_empty());
 }

@@ -282,8 +282,9 @@ impl Member {
             }
             Effect::Removed(..)
             | Effect::LeftBehind(..)
-            | Effect::Notify(..)
-            | Effect::NotifyOthers(_)
+            | Effect::Look(_)
+            | Effect::ReadFor(..)
+            | Effect::Untracked(..)
             | Effect::Connected
             | Effect::Suspended
             | Effect::Log(_) => {}
@@ -291,9 +292,6 @@ impl Member {
     }
 
     fn remove_watch(&mut self, path: &ZNodePath) {
-        if self.engine.is_watched(path) {
-            return;
-        }
         if self.contact == Contact::Connected {
             self.calls.push_back(Wire::RemoveWatch(path.to_string()));
         }
