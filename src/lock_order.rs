@@ -104,20 +104,20 @@ pub(crate) struct MutexGuard<'a, const RANK: u8, T> {
 impl<const RANK: u8, T> MutexGuard<'_, RANK, T> {
     /// Runs code without the mutex, then takes it again.
     pub(crate) fn unlocked<R>(&mut self, code: impl FnOnce() -> R) -> R {
-        let _released = Released::<RANK>::release();
+        let _released = Unheld::<RANK>::release();
         parking_lot::MutexGuard::unlocked(&mut self.inner, code)
     }
 
     /// Waits for a signal; releases the mutex meanwhile.
     pub(crate) fn wait(&mut self, condition: &Condvar) {
-        let _released = Released::<RANK>::release();
+        let _released = Unheld::<RANK>::release();
         assert_none_held();
         condition.wait(&mut self.inner);
     }
 
     /// Waits for a signal up to this time; releases the mutex meanwhile.
     pub(crate) fn wait_for(&mut self, condition: &Condvar, time: Duration) -> WaitTimeoutResult {
-        let _released = Released::<RANK>::release();
+        let _released = Unheld::<RANK>::release();
         assert_none_held();
         condition.wait_for(&mut self.inner, time)
     }
@@ -164,18 +164,18 @@ impl<const RANK: u8> Drop for Held<RANK> {
 }
 
 /// Removes the record until it is dropped.
-struct Released<const RANK: u8>;
+struct Unheld<const RANK: u8>;
 
-impl<const RANK: u8> Released<RANK> {
-    fn release() -> Released<RANK> {
+impl<const RANK: u8> Unheld<RANK> {
+    fn release() -> Unheld<RANK> {
         #[cfg(debug_assertions)]
         checked::release(RANK);
-        Released
+        Unheld
     }
 }
 
 #[cfg(debug_assertions)]
-impl<const RANK: u8> Drop for Released<RANK> {
+impl<const RANK: u8> Drop for Unheld<RANK> {
     fn drop(&mut self) {
         checked::retake(RANK);
     }

@@ -183,10 +183,10 @@ pub(crate) enum Waited<T> {
 /// kazoo's lock.
 #[derive(Clone)]
 pub struct CancelToken {
-    signal: Arc<Signal>,
+    signal: Arc<Cancellation>,
 }
 
-struct Signal {
+struct Cancellation {
     /// Dropped to cancel.
     pending: Mutex<Option<Sender<Infallible>>>,
     cancelled: Receiver<Infallible>,
@@ -197,7 +197,7 @@ impl CancelToken {
     #[must_use]
     pub fn new() -> CancelToken {
         let (pending, cancelled) = bounded(0);
-        CancelToken { signal: Arc::new(Signal { pending: Mutex::new(Some(pending)), cancelled }) }
+        CancelToken { signal: Arc::new(Cancellation { pending: Mutex::new(Some(pending)), cancelled }) }
     }
 
     /// Cancels. Idempotent; does not block.

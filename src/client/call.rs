@@ -269,12 +269,12 @@ impl fmt::Debug for Call {
 ///
 /// Dropping it unused passes on a [`ConnectionLoss`](ZkError): the outcome is unknown.
 pub struct Done {
-    continuation: Option<Continuation>,
+    continuation: Option<OnOutcome>,
     /// How urgent it is, for an adapter that has fewer threads than calls.
     priority: Priority,
 }
 
-type Continuation = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
+type OnOutcome = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 
 impl Done {
     /// Has the outcome passed to a continuation, which must not block.

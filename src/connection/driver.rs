@@ -20,19 +20,18 @@ use mio::{Events, Poll, Token};
 
 use super::chroot::Chroot;
 use super::machine::{Action, Event, SessionLoss};
-use super::outage::Outage;
 use super::probe::{Probe, Progress};
 use super::random::SplitMix64;
 use super::resolver::Resolver;
-use super::servers::{Next, Target};
-use super::shared::{Actions, Contact, Shared};
+use super::servers::{Destination, NextServer};
+use super::shared::{Actions, ContactState, Shared};
 #[cfg(feature = "tls")]
 use super::tls::TlsClient;
 use super::transport::{Security, Transport};
 use crate::client::{ClientEvent, EventSink, Granted};
 use crate::logging;
 use crate::panics;
-use crate::time::{Clock, Moment, SystemClock};
+use crate::time::{Clock, Moment, Outage, SystemClock};
 
 pub(super) const WAKER: Token = Token(0);
 const LINK: Token = Token(1);
@@ -88,7 +87,7 @@ pub(super) struct Watch {
     outage: Outage,
     probe: Option<Probe>,
     /// The server to ask for its tick, and when.
-    to_probe: Option<(Moment, Target)>,
+    to_probe: Option<(Moment, Destination)>,
     /// The servers whose tick is known, with their grants at that time.
     probed: HashMap<SocketAddr, Granted>,
     /// The longest tick of the servers, as far as it is known.
@@ -99,12 +98,12 @@ pub(super) struct Watch {
 impl Watch {
     /// Whether the tick is known of the server that has granted this. One that grants another session
     /// timeout than before was configured anew.
-    fn knows(&self, target: Target, fresh: Granted) -> bool {
+    fn knows(&self, target: Destination, fresh: Granted) -> bool {
         self.probed.get(&target.address) == Some(&fresh)
     }
 
     /// A server's grant on a new connection, with its tick if that is known.
-    fn granted(&self, target: Target, fresh: Granted) -> Granted {
+    fn granted(&self, target: Destination, fresh: Granted) -> Granted {
         let known = self.longest_tick.filter(|_| self.knows(target, fresh));
         known.map_or(fresh, |tick| fresh.with_tick(tick))
     }
@@ -121,9 +120,10 @@ impl Driver {
         self.drop_probe();
         self.first_contact = None;
         // Not reported yet if the thread ends by an error.
-        let is_reported = matches!(self.shared.lock().status.contact, Contact::Lost | Contact::Closed);
+        let is_reported =
+            matches!(self.shared.lock().status.contact, ContactState::Lost | ContactState::Closed);
         if !is_reported {
-            self.report(Contact::Lost, ClientEvent::SessionLost);
+            self.report(ContactState::Lost, ClientEvent::SessionLost);
         }
         let rest = self.shared.lock().take_rest();
         drop(rest);
@@ -214,12 +214,12 @@ impl Driver {
                 lookups.push(lookup);
             }
             match next {
-                Next::Try(target) => Some(target),
-                Next::Wait(until) => {
+                NextServer::Try(target) => Some(target),
+                NextServer::Wait(until) => {
                     io.waits_for_name = Some(until);
                     None
                 }
-                Next::Nothing => {
+                NextServer::Nothing => {
                     io.fail(None, String::new());
                     None
                 }
@@ -233,7 +233,7 @@ impl Driver {
         }
     }
 
-    fn open_to(&mut self, target: Target, number: u64) {
+    fn open_to(&mut self, target: Destination, number: u64) {
         // Without the mutex, as this may read files.
         let opened = self.connect(target, LINK);
         let late = {
@@ -256,21 +256,21 @@ impl Driver {
     }
 
     /// Begins to connect to an address.
-    fn connect(&mut self, target: Target, token: Token) -> Result<Transport, String> {
+    fn connect(&mut self, target: Destination, token: Token) -> Result<Transport, String> {
         let security = self.security(target)?;
         let registry = self.poll.registry();
         Transport::connect(target.address, security, registry, token).map_err(|error| error.to_string())
     }
 
     #[cfg(feature = "tls")]
-    fn security(&mut self, target: Target) -> Result<Security, String> {
+    fn security(&mut self, target: Destination) -> Result<Security, String> {
         let Some(tls) = &mut self.tls else { return Ok(None) };
         let host = self.shared.lock().servers.host(target).to_owned();
         tls.target(&host).map(Some).map_err(|error| error.to_string())
     }
 
     #[cfg(not(feature = "tls"))]
-    fn security(&mut self, _target: Target) -> Result<Security, String> {
+    fn security(&mut self, _target: Destination) -> Result<Security, String> {
         Ok(Security)
     }
 
@@ -282,7 +282,7 @@ impl Driver {
             Event::Disconnected => {
                 self.drop_probe();
                 self.watch.outage.begin(SystemClock.now());
-                self.report(Contact::Disconnected, ClientEvent::Disconnected);
+                self.report(ContactState::Disconnected, ClientEvent::Disconnected);
                 let outcomes = self.shared.lock().servers.outcomes();
                 logging::debug!("ZooKeeper connection lost: {outcomes}");
             }
@@ -311,7 +311,7 @@ impl Driver {
             io.status.session_id = session_id;
             (target, io.status.server.clone())
         };
-        self.report(Contact::Connected, ClientEvent::Connected(granted));
+        self.report(ContactState::Connected, ClientEvent::Connected(granted));
         if let Some(first_contact) = self.first_contact.take() {
             let _ = first_contact.send(Ok(()));
         }
@@ -354,7 +354,7 @@ impl Driver {
             SessionLoss::CredentialsRefused => "the server refuses the credentials",
         };
         let session_id = self.shared.lock().status.session_id;
-        self.report(Contact::Lost, ClientEvent::SessionLost);
+        self.report(ContactState::Lost, ClientEvent::SessionLost);
         if let Some(first_contact) = self.first_contact.take() {
             let _ = first_contact.send(Err(loss));
         }
@@ -362,10 +362,10 @@ impl Driver {
     }
 
     /// Changes the state that the application sees, and reports the event.
-    fn report(&self, contact: Contact, event: ClientEvent) {
+    fn report(&self, contact: ContactState, event: ClientEvent) {
         let sink = {
             let mut io = self.shared.lock();
-            if io.status.contact == Contact::Closed {
+            if io.status.contact == ContactState::Closed {
                 return;
             }
             io.status.contact = contact;
@@ -409,7 +409,7 @@ impl Driver {
         }
     }
 
-    fn begin_probe(&mut self, target: Target, now: Moment) {
+    fn begin_probe(&mut self, target: Destination, now: Moment) {
         let session_timeout = self.shared.lock().status.granted.session_timeout;
         let transport = self.connect(target, PROBE).ok();
         let deadline = now.after(session_timeout / 4);
@@ -419,7 +419,7 @@ impl Driver {
     /// The server of the present connection has answered the probe.
     fn note_probed(&mut self) {
         let io = self.shared.lock();
-        if let Some(target) = io.target().filter(|_| io.status.contact == Contact::Connected) {
+        if let Some(target) = io.target().filter(|_| io.status.contact == ContactState::Connected) {
             self.watch.probed.insert(target.address, io.status.granted);
         }
     }
@@ -431,7 +431,7 @@ impl Driver {
             let mut io = self.shared.lock();
             let status = &mut io.status;
             let granted = status.granted.with_tick(tick);
-            if status.contact != Contact::Connected || granted == status.granted {
+            if status.contact != ContactState::Connected || granted == status.granted {
                 return;
             }
             status.granted = granted;

@@ -25,7 +25,6 @@ mod credential;
 mod driver;
 mod exchange;
 pub(crate) mod machine;
-mod outage;
 mod probe;
 mod random;
 mod resolver;
@@ -55,7 +54,7 @@ use self::machine::{Config, Machine, SessionLoss};
 use self::random::SplitMix64;
 use self::resolver::{NameService, Resolver};
 use self::servers::Servers;
-use self::shared::{Contact, Io, Shared};
+use self::shared::{ContactState, Io, Shared};
 #[cfg(feature = "tls")]
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
@@ -248,15 +247,15 @@ impl ZooKeeperClient for Connection {
     fn subscribe(&self, sink: EventSink) -> bool {
         let (contact, former) = {
             let status = &mut self.shared.lock().status;
-            let is_closed = status.contact == Contact::Closed;
+            let is_closed = status.contact == ContactState::Closed;
             let new = (!is_closed).then(|| Arc::clone(&sink));
             (status.contact, std::mem::replace(&mut status.sink, new))
         };
         drop(former);
-        if contact == Contact::Lost {
+        if contact == ContactState::Lost {
             sink(ClientEvent::SessionLost);
         }
-        contact == Contact::Connected
+        contact == ContactState::Connected
     }
 
     fn session_id(&self) -> Option<i64> {

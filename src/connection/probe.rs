@@ -20,7 +20,7 @@ const MAX_ANSWER: usize = 1024;
 
 pub(super) struct Probe {
     transport: Transport,
-    stage: Stage,
+    stage: ProbeStage,
     outgoing: Vec<u8>,
     frames: Frames,
     /// How many bytes may still come.
@@ -29,7 +29,7 @@ pub(super) struct Probe {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ProbeStage {
     Opening,
     /// The connect request was sent.
     Asked,
@@ -60,7 +60,7 @@ impl Probe {
         };
         request.encode(&mut outgoing);
         let frames = Frames::new(MAX_ANSWER);
-        Probe { transport, stage: Stage::Opening, outgoing, frames, budget: MAX_ANSWER, deadline }
+        Probe { transport, stage: ProbeStage::Opening, outgoing, frames, budget: MAX_ANSWER, deadline }
     }
 
     pub(super) fn deadline(&self) -> Moment {
@@ -78,11 +78,11 @@ impl Probe {
     }
 
     fn try_advance(&mut self) -> io::Result<Progress> {
-        if self.stage == Stage::Opening {
+        if self.stage == ProbeStage::Opening {
             if !self.transport.progress()? {
                 return Ok(Progress::Pending);
             }
-            self.stage = Stage::Asked;
+            self.stage = ProbeStage::Asked;
         }
         self.transport.write(&mut self.outgoing)?;
         let mut buffer = [0; MAX_ANSWER];
@@ -95,7 +95,7 @@ impl Probe {
                 Err(error) => return Err(error),
             };
             self.budget = self.budget.saturating_sub(count);
-            if self.stage == Stage::Answered {
+            if self.stage == ProbeStage::Answered {
                 // The answer to the close request, after which the server closes the connection.
                 continue;
             }
@@ -104,7 +104,7 @@ impl Probe {
                 let Ok(ConnectAnswer::Accepted(accepted)) = decode_connect_answer(frame) else {
                     return Ok(Progress::Over);
                 };
-                self.stage = Stage::Answered;
+                self.stage = ProbeStage::Answered;
                 Request::Close.encode(1, &mut self.outgoing);
                 self.transport.write(&mut self.outgoing)?;
                 // Above zero, as the answer is valid.

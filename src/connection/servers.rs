@@ -21,7 +21,7 @@ pub(super) struct Servers {
     /// The present lap.
     lap: Option<Lap>,
     /// The address of the last session. The next lap ends with it.
-    last: Option<Target>,
+    last: Option<Destination>,
     /// How long a lap waits for names.
     max_wait: Duration,
     random: SplitMix64,
@@ -29,7 +29,7 @@ pub(super) struct Servers {
 
 /// An address of one server of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct Destination {
     /// The position in the list.
     pub(super) server: usize,
     pub(super) address: SocketAddr,
@@ -46,8 +46,8 @@ pub(super) struct Lookup {
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    Try(Target),
+pub(super) enum NextServer {
+    Try(Destination),
     /// Wait for a name to be resolved, up to this moment if there is one, then ask again.
     Wait(Option<Moment>),
     /// No address is known.
@@ -57,7 +57,7 @@ pub(super) enum Next {
 #[derive(Debug)]
 struct Lap {
     /// The addresses that have not been tried.
-    left: VecDeque<Target>,
+    left: VecDeque<Destination>,
     /// The lap waits for all names before its first attempt.
     is_gathering: bool,
     /// When the lap stops waiting for names.
@@ -101,11 +101,11 @@ impl Servers {
 
     /// Returns what to do next. Begins a new lap if the last one is over; but if no name had an
     /// address, that counts as a failed attempt first, so that names are not asked for in a loop.
-    pub(super) fn next(&mut self, now: Moment) -> Next {
+    pub(super) fn next(&mut self, now: Moment) -> NextServer {
         if let Some(lap) = self.lap.take() {
             let was_gathering = lap.is_gathering;
             let next = self.continue_lap(lap, now);
-            if next != Next::Nothing || was_gathering {
+            if next != NextServer::Nothing || was_gathering {
                 return next;
             }
         }
@@ -113,7 +113,7 @@ impl Servers {
         self.continue_lap(lap, now)
     }
 
-    fn continue_lap(&mut self, mut lap: Lap, now: Moment) -> Next {
+    fn continue_lap(&mut self, mut lap: Lap, now: Moment) -> NextServer {
         let knows_any = self.address_count() > 0;
         let may_wait = self.is_resolving() && (!knows_any || now < lap.wait_until);
         if lap.is_gathering && !may_wait {
@@ -121,12 +121,12 @@ impl Servers {
             lap.left = self.shuffled();
         }
         let next = match lap.left.pop_front() {
-            Some(target) => Next::Try(target),
-            None if may_wait => Next::Wait(knows_any.then_some(lap.wait_until)),
-            None => return Next::Nothing,
+            Some(target) => NextServer::Try(target),
+            None if may_wait => NextServer::Wait(knows_any.then_some(lap.wait_until)),
+            None => return NextServer::Nothing,
         };
         self.lap = Some(lap);
-        if let Next::Try(target) = next {
+        if let NextServer::Try(target) = next {
             self.hosts[target.server].is_tried = true; // the position is that of a host
         }
         next
@@ -159,19 +159,19 @@ impl Servers {
         lap.left.retain(|target| target.server != server || host.addresses.contains(&target.address));
         for address in added {
             let position = self.random.below(lap.left.len() + 1);
-            lap.left.insert(position, Target { server, address: *address });
+            lap.left.insert(position, Destination { server, address: *address });
         }
     }
 
     /// Records why an attempt failed, or why a connection was lost.
-    pub(super) fn failed(&mut self, target: Target, why: String) {
+    pub(super) fn failed(&mut self, target: Destination, why: String) {
         if let Some(host) = self.hosts.get_mut(target.server) {
             host.fail(why);
         }
     }
 
     /// Records that a session was opened, or taken up again, at this address. Ends the lap.
-    pub(super) fn succeeded(&mut self, target: Target) {
+    pub(super) fn succeeded(&mut self, target: Destination) {
         self.lap = None;
         self.last = Some(target);
         for host in &mut self.hosts {
@@ -187,12 +187,12 @@ impl Servers {
 
     /// The host of the server at this position, without the port.
     #[cfg(any(test, feature = "tls"))]
-    pub(super) fn host(&self, target: Target) -> &str {
+    pub(super) fn host(&self, target: Destination) -> &str {
         self.hosts.get(target.server).map_or("", |host| &host.host)
     }
 
     /// Describes an address for the log: the server's name, and the address if that is another.
-    pub(super) fn describe(&self, target: Target) -> String {
+    pub(super) fn describe(&self, target: Destination) -> String {
         match self.hosts.get(target.server) {
             Some(host) if host.lookup != Resolving::Never => format!("{} ({})", host.server, target.address),
             _ => target.address.to_string(),
@@ -218,10 +218,12 @@ impl Servers {
     }
 
     /// All known addresses in random order, that of the last session at the end.
-    fn shuffled(&mut self) -> VecDeque<Target> {
+    fn shuffled(&mut self) -> VecDeque<Destination> {
         let hosts = self.hosts.iter().enumerate();
-        let mut targets: Vec<Target> = hosts
-            .flat_map(|(server, host)| host.addresses.iter().map(move |&address| Target { server, address }))
+        let mut targets: Vec<Destination> = hosts
+            .flat_map(|(server, host)| {
+                host.addresses.iter().map(move |&address| Destination { server, address })
+            })
             .collect();
         for end in (1..targets.len()).rev() {
             targets.swap(end, self.random.below(end + 1));
@@ -297,9 +299,9 @@ mod tests {
         SocketAddr::from(([10, 0, 0, number], 2181))
     }
 
-    fn tried(next: Next) -> SocketAddr {
+    fn tried(next: NextServer) -> SocketAddr {
         match next {
-            Next::Try(target) => target.address,
+            NextServer::Try(target) => target.address,
             other => panic!("{other:?}"),
         }
     }
@@ -336,17 +338,17 @@ mod tests {
         assert_eq!(lap, expected.into_iter().map(str::to_owned).collect());
         assert!(lookups(&mut literals).is_empty());
         let mut names = servers(&["[fe80::1%eth0]:4"], 1);
-        assert_eq!(names.next(at(0)), Next::Wait(None));
+        assert_eq!(names.next(at(0)), NextServer::Wait(None));
         assert_eq!(lookups(&mut names), ["fe80::1%eth0"], "the system knows the zone's number");
     }
 
     #[test]
     fn first_lap_waits_for_all_names_and_later_ones_do_not() {
         let mut servers = servers(&["zk1:2181", "zk2:2181"], 1);
-        assert_eq!(servers.next(at(0)), Next::Wait(None));
+        assert_eq!(servers.next(at(0)), NextServer::Wait(None));
         assert_eq!(lookups(&mut servers), ["zk1", "zk2"]);
         servers.resolved(0, Ok(vec![address(1)]));
-        assert_eq!(servers.next(at(1)), Next::Wait(Some(at(250))));
+        assert_eq!(servers.next(at(1)), NextServer::Wait(Some(at(250))));
         servers.resolved(1, Ok(vec![address(2)]));
         let first = [tried(servers.next(at(2))), tried(servers.next(at(2)))];
         assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
@@ -361,7 +363,7 @@ mod tests {
         servers.next(at(0));
         lookups(&mut servers);
         servers.resolved(1, Ok(vec![address(2)]));
-        assert_eq!(servers.next(at(249)), Next::Wait(Some(at(250))));
+        assert_eq!(servers.next(at(249)), NextServer::Wait(Some(at(250))));
         assert_eq!(tried(servers.next(at(250))), address(2));
         for lap in 1..5 {
             assert_eq!(tried(servers.next(at(lap * 1000))), address(2));
@@ -386,13 +388,13 @@ mod tests {
     #[test]
     fn without_any_address_the_lap_ends_when_the_names_are_answered() {
         let mut servers = servers(&["zk1:2181"], 1);
-        assert_eq!(servers.next(at(0)), Next::Wait(None));
-        assert_eq!(servers.next(at(60_000)), Next::Wait(None), "nothing else can be tried");
+        assert_eq!(servers.next(at(0)), NextServer::Wait(None));
+        assert_eq!(servers.next(at(60_000)), NextServer::Wait(None), "nothing else can be tried");
         lookups(&mut servers);
         servers.resolved(0, Ok(vec![]));
         assert_eq!(servers.outcomes(), "zk1:2181 (the name has no address)");
-        assert_eq!(servers.next(at(60_000)), Next::Nothing, "a failed attempt");
-        assert_eq!(servers.next(at(60_000)), Next::Wait(None), "a new lap");
+        assert_eq!(servers.next(at(60_000)), NextServer::Nothing, "a failed attempt");
+        assert_eq!(servers.next(at(60_000)), NextServer::Wait(None), "a new lap");
         assert_eq!(lookups(&mut servers), ["zk1"]);
     }
 
@@ -429,7 +431,7 @@ mod tests {
     fn server_of_the_last_session_is_tried_last() {
         for seed in 0..50 {
             let mut servers = servers(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"], seed);
-            let Next::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
+            let NextServer::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
             servers.succeeded(target);
             servers.failed(target, "gone".to_owned());
             let lap: Vec<_> = (0..3).map(|_| tried(servers.next(at(0)))).collect();
@@ -442,7 +444,7 @@ mod tests {
     fn outcome_is_the_last_failure_since_the_last_session() {
         let mut servers = servers(&["10.0.0.1:1"], 1);
         assert_eq!(servers.outcomes(), "10.0.0.1:1 (not tried)");
-        let Next::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
+        let NextServer::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
         assert_eq!(servers.outcomes(), "10.0.0.1:1 (no answer)");
         servers.failed(target, "first".to_owned());
         servers.failed(target, "second".to_owned());
@@ -454,8 +456,11 @@ mod tests {
     #[test]
     fn description_has_the_name_and_the_address() {
         let servers = servers(&["zk:2181", "10.0.0.2:2181"], 1);
-        assert_eq!(servers.describe(Target { server: 0, address: address(1) }), "zk:2181 (10.0.0.1:2181)");
-        assert_eq!(servers.describe(Target { server: 1, address: address(2) }), "10.0.0.2:2181");
-        assert_eq!(servers.host(Target { server: 0, address: address(1) }), "zk");
+        assert_eq!(
+            servers.describe(Destination { server: 0, address: address(1) }),
+            "zk:2181 (10.0.0.1:2181)"
+        );
+        assert_eq!(servers.describe(Destination { server: 1, address: address(2) }), "10.0.0.2:2181");
+        assert_eq!(servers.host(Destination { server: 0, address: address(1) }), "zk");
     }
 }

@@ -15,7 +15,7 @@ use mio::{Registry, Waker};
 
 use super::exchange::Continuation;
 use super::machine::{Action, Event, Machine};
-use super::servers::{Servers, Target};
+use super::servers::{Destination, Servers};
 use super::transport::Transport;
 use crate::client::{EventSink, Granted};
 use crate::connection::codec::Request;
@@ -65,14 +65,14 @@ pub(super) struct Io {
 /// A transport that is in use, or is being opened.
 struct Link {
     transport: Transport,
-    target: Target,
+    target: Destination,
     write_error: Option<io::Error>,
 }
 
 /// What the application sees of the connection. Follows the events that it receives.
 pub(super) struct Status {
     pub(super) sink: Option<EventSink>,
-    pub(super) contact: Contact,
+    pub(super) contact: ContactState,
     pub(super) granted: Granted,
     pub(super) session_id: i64,
     /// The server of the last contact.
@@ -80,7 +80,7 @@ pub(super) struct Status {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contact {
+pub(super) enum ContactState {
     Disconnected,
     Connected,
     /// The session cannot come back.
@@ -152,7 +152,7 @@ impl Shared {
         let (wakes, sink) = {
             let mut io = self.lock();
             let was_blocked = io.is_write_blocked();
-            io.status.contact = Contact::Closed;
+            io.status.contact = ContactState::Closed;
             let sink = io.status.sink.take();
             if let Some(machine) = &mut io.machine {
                 machine.close(SystemClock.now());
@@ -185,7 +185,7 @@ impl Io {
     ) -> Io {
         let status = Status {
             sink: None,
-            contact: Contact::Disconnected,
+            contact: ContactState::Disconnected,
             granted,
             session_id: 0,
             server: String::new(),
@@ -237,7 +237,7 @@ impl Io {
     }
 
     /// The address of the present transport.
-    pub(super) fn target(&self) -> Option<Target> {
+    pub(super) fn target(&self) -> Option<Destination> {
         self.link.as_ref().map(|link| link.target)
     }
 
@@ -309,12 +309,12 @@ impl Io {
     }
 
     /// Uses a transport that is being opened.
-    pub(super) fn set_link(&mut self, transport: Transport, target: Target) {
+    pub(super) fn set_link(&mut self, transport: Transport, target: Destination) {
         self.link = Some(Link { transport, target, write_error: None });
     }
 
     /// Reports to the machine that there is no transport, or no longer.
-    pub(super) fn fail(&mut self, target: Option<Target>, why: String) {
+    pub(super) fn fail(&mut self, target: Option<Destination>, why: String) {
         if let Some(target) = target {
             self.servers.failed(target, why);
         }

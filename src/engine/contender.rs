@@ -83,9 +83,10 @@ pub(super) enum Phase {
     },
 }
 
-/// Whether a call of a request is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Whether a call is under way, of a request or of whatever else makes one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Turn {
+    #[default]
     Idle,
     UnderWay,
     /// Under way, and one more step after that.

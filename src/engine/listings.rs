@@ -2,12 +2,13 @@
 //!
 //! After a reconnect, all requests of a session in one queue must find their positions. Listing a
 //! long queue is the most expensive call, so they share it. A listing that was sent before a
-//! request asked may be outdated for it, so the request gets the next one. At most one is in
-//! progress, and one waits for it to end.
+//! request asked may be outdated for it, so the request gets the next one. At most one is under
+//! way, and one waits for it to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ParticipantId;
+use super::contender::Turn;
 use crate::recipe::path::ZNodePath;
 
 /// The directories that are listed, or in which readers wait for that.
@@ -18,29 +19,19 @@ pub(super) struct Listings {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Dir {
-    progress: Progress,
+    turn: Turn,
     /// Those who get the next listing.
     readers: BTreeSet<ParticipantId>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Progress {
-    #[default]
-    Idle,
-    /// A listing is under way.
-    UnderWay,
-    /// A reader has asked for another one, which follows the one under way.
-    AskedAgain,
 }
 
 impl Listings {
     pub(super) fn ask(&mut self, dir: &ZNodePath, reader: ParticipantId) -> Vec<ParticipantId> {
         let entry = self.by_dir.entry(dir.clone()).or_default();
         entry.readers.insert(reader);
-        if entry.progress == Progress::Idle {
+        if entry.turn == Turn::Idle {
             return entry.begin();
         }
-        entry.progress = Progress::AskedAgain;
+        entry.turn = Turn::Woken;
         Vec::new()
     }
 
@@ -56,16 +47,16 @@ impl Listings {
 
     pub(super) fn ended(&mut self, dir: &ZNodePath) -> Vec<ParticipantId> {
         let Some(entry) = self.by_dir.get_mut(dir) else { return Vec::new() };
-        if entry.progress == Progress::AskedAgain && !entry.readers.is_empty() {
+        if entry.turn == Turn::Woken && !entry.readers.is_empty() {
             return entry.begin();
         }
-        entry.progress = Progress::Idle;
+        entry.turn = Turn::Idle;
         self.drop_if_done(dir);
         Vec::new()
     }
 
     fn drop_if_done(&mut self, dir: &ZNodePath) {
-        let is_done = |entry: &Dir| entry.progress == Progress::Idle && entry.readers.is_empty();
+        let is_done = |entry: &Dir| entry.turn == Turn::Idle && entry.readers.is_empty();
         if self.by_dir.get(dir).is_some_and(is_done) {
             self.by_dir.remove(dir);
         }
@@ -79,7 +70,7 @@ impl Listings {
 
 impl Dir {
     fn begin(&mut self) -> Vec<ParticipantId> {
-        self.progress = Progress::UnderWay;
+        self.turn = Turn::UnderWay;
         std::mem::take(&mut self.readers).into_iter().collect()
     }
 }

@@ -15,7 +15,7 @@ use super::requests::{Requester, caller, fnv_1a};
 use super::state::{Shared, State};
 use super::tree::Tree;
 use crate::client::{Permissions, Stat};
-use crate::connection::codec::{EventKind, Reply, Request, WatchKind};
+use crate::connection::codec::{EventKind, Reply, Request};
 use crate::error::{ZkError, ZkResult};
 
 /// An event of a watch.
@@ -140,7 +140,7 @@ impl Connection {
                 names.sort_by_cached_key(|name| fnv_1a(name));
                 (Ok(Reply::Children(names.into())), watch.then_some((path, false)))
             }
-            Request::RemoveWatches { path, kind: WatchKind::Any } => {
+            Request::RemoveWatches { path } => {
                 state.watches.remove(path, self.number);
                 (Ok(Reply::Empty), None)
             }

@@ -77,14 +77,14 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 pub struct Candidate {
-    shared: Arc<Shared>,
+    shared: Arc<Standing>,
     process: Process,
     runtime: Arc<dyn Runtime>,
     ended: Receiver<Infallible>,
 }
 
 /// What the candidate shares with its thread.
-struct Shared {
+struct Standing {
     dir: String,
     stop: CancelToken,
     /// The request that leads.
@@ -106,7 +106,7 @@ impl Candidate {
         election: BlockingWriteLock,
         lead: impl FnMut(&Leadership) -> std::result::Result<(), Box<dyn Error + Send + Sync>> + Send + 'static,
     ) -> Result<Candidate> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Standing {
             dir: election.dir().to_owned(),
             stop: CancelToken::new(),
             leading: Mutex::new(None),
@@ -244,7 +244,7 @@ impl fmt::Debug for Candidate {
     }
 }
 
-impl Shared {
+impl Standing {
     fn end(&self, outcome: Result<()>) {
         let Err(error) = outcome else { return };
         logging::warn!("the candidate for '{}' ends: {error}", self.dir);
@@ -255,7 +255,7 @@ impl Shared {
 
 /// The thread's side of a candidate.
 struct Campaign {
-    shared: Arc<Shared>,
+    shared: Arc<Standing>,
     election: BlockingWriteLock,
     lead: Box<Lead>,
 }

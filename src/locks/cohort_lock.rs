@@ -79,11 +79,11 @@ use crate::wait::Wait;
 /// ```
 #[derive(Clone)]
 pub struct CohortLock {
-    handle: Arc<Handle>,
+    handle: Arc<LastHandle>,
 }
 
 /// Ends the keeping of the lock when it is dropped.
-struct Handle {
+struct LastHandle {
     cohort: Arc<Cohort>,
 }
 
@@ -114,7 +114,7 @@ impl CohortLock {
     }
 
     pub(crate) fn of(support: ProtocolSupport, dir: ZNodePath, options: CohortOptions) -> CohortLock {
-        CohortLock { handle: Arc::new(Handle { cohort: Cohort::new(support, dir, options) }) }
+        CohortLock { handle: Arc::new(LastHandle { cohort: Cohort::new(support, dir, options) }) }
     }
 
     /// Blocks until the lock is acquired.
@@ -199,7 +199,7 @@ impl CohortLock {
     }
 }
 
-impl Drop for Handle {
+impl Drop for LastHandle {
     fn drop(&mut self) {
         self.cohort.close();
     }
@@ -213,7 +213,7 @@ impl fmt::Debug for CohortLock {
 
 /// Finds a lock as long as it is in use.
 pub(crate) struct WeakCohortLock {
-    handle: Weak<Handle>,
+    handle: Weak<LastHandle>,
 }
 
 impl WeakCohortLock {

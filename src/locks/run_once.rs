@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use self::marker::{Key, Marker, State, check, delete};
+use self::marker::{Key, Marker, MarkerState, check, delete};
 use crate::client::{CreateMode, Stat, Transacted};
 use crate::error::{LockError, Operation, Result, ZkError};
 use crate::lock_options::LockOptions;
@@ -205,7 +205,7 @@ impl RunOnce {
         }
         match self.repeat {
             Repeat::Never => {
-                if let Some(Marker { by, at, .. }) = self.mark(key, guard, State::Begun)? {
+                if let Some(Marker { by, at, .. }) = self.mark(key, guard, MarkerState::Begun)? {
                     return Ok(RunOutcome::AlreadyDone { by, at });
                 }
             }
@@ -220,13 +220,13 @@ impl RunOnce {
             Err(error) => return Ok(RunOutcome::Failed(error)),
         };
         if self.repeat == Repeat::UntilSuccess {
-            self.mark(key, guard, State::Done)?;
+            self.mark(key, guard, MarkerState::Done)?;
         }
         Ok(RunOutcome::Ran(result))
     }
 
     /// Marks the key. Returns the marker of another if there is one.
-    fn mark(&self, key: &Key, guard: &LockGuard, state: State) -> Result<Option<Marker>> {
+    fn mark(&self, key: &Key, guard: &LockGuard, state: MarkerState) -> Result<Option<Marker>> {
         let id = request_of(guard);
         let options = self.support.options();
         let data = marker::data(options.shared_data(), id, state);
@@ -264,7 +264,7 @@ impl RunOnce {
     /// What a marker says: done, unless the one that has written it before its job still holds the
     /// lock.
     fn outcome_of<T, E>(&self, key: &Key, marker: &Marker) -> Result<RunOutcome<T, E>> {
-        let is_running = marker.state == State::Begun && self.exists(&key.dir.child(&marker.id))?;
+        let is_running = marker.state == MarkerState::Begun && self.exists(&key.dir.child(&marker.id))?;
         Ok(match is_running {
             true => RunOutcome::InProgress,
             false => RunOutcome::AlreadyDone { by: marker.by.clone(), at: marker.at },

@@ -16,17 +16,18 @@ const MAX_LINES: usize = 10_000;
 /// How long the thread waits for further lines.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
-static QUEUE: Mutex<LOG, Queue> = Mutex::new(Queue { lines: VecDeque::new(), dropped: 0, is_running: false });
+static QUEUE: Mutex<LOG, Deferred> =
+    Mutex::new(Deferred { lines: VecDeque::new(), dropped: 0, is_running: false });
 static ADDED: Condvar = Condvar::new();
 
-struct Queue {
-    lines: VecDeque<Line>,
+struct Deferred {
+    lines: VecDeque<DeferredLine>,
     dropped: u64,
     /// A thread writes the lines.
     is_running: bool,
 }
 
-struct Line {
+struct DeferredLine {
     level: Level,
     module: &'static str,
     text: String,
@@ -36,7 +37,7 @@ pub(super) fn push(level: Level, module: &'static str, text: String) {
     {
         let mut queue = QUEUE.lock();
         match queue.lines.len() < MAX_LINES {
-            true => queue.lines.push_back(Line { level, module, text }),
+            true => queue.lines.push_back(DeferredLine { level, module, text }),
             false => queue.dropped += 1,
         }
         if queue.is_running {
@@ -54,19 +55,19 @@ pub(super) fn push(level: Level, module: &'static str, text: String) {
 }
 
 fn run() {
-    while let Some(Line { level, module, text }) = next_line() {
+    while let Some(DeferredLine { level, module, text }) = next_line() {
         super::write(level, module, format_args!("{text}"));
     }
 }
 
 /// Waits for the next line; `None` ends the thread.
-fn next_line() -> Option<Line> {
+fn next_line() -> Option<DeferredLine> {
     let mut queue = QUEUE.lock();
     loop {
         if queue.lines.is_empty() && queue.dropped > 0 {
             let dropped = std::mem::take(&mut queue.dropped);
             let text = format!("{dropped} lines were dropped, as the logger was blocked");
-            return Some(Line { level: Level::Warn, module: module_path!(), text });
+            return Some(DeferredLine { level: Level::Warn, module: module_path!(), text });
         }
         if let Some(line) = queue.lines.pop_front() {
             return Some(line);

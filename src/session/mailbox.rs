@@ -10,11 +10,11 @@ use std::thread::{self, ThreadId};
 
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
-    state: Mutex<MAILBOX, State<T>>,
+    state: Mutex<MAILBOX, Posted<T>>,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct Posted<T> {
     items: VecDeque<T>,
     /// The thread that delivers.
     deliverer: Option<ThreadId>,
@@ -22,7 +22,7 @@ struct State<T> {
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> Mailbox<T> {
-        Mailbox { state: Mutex::new(State { items: VecDeque::new(), deliverer: None }) }
+        Mailbox { state: Mutex::new(Posted { items: VecDeque::new(), deliverer: None }) }
     }
 
     pub(crate) fn post(&self, item: T) {
@@ -50,7 +50,7 @@ impl<T> Mailbox<T> {
             return;
         }
         state.deliverer = Some(thread::current().id());
-        let mut turn = Turn(state);
+        let mut turn = Delivery(state);
         while let Some(item) = turn.0.items.pop_front() {
             turn.0.unlocked(|| handle(item));
         }
@@ -58,9 +58,9 @@ impl<T> Mailbox<T> {
 }
 
 /// A delivery by one thread. Ends when it is dropped, also by a panic.
-struct Turn<'a, T>(MutexGuard<'a, MAILBOX, State<T>>);
+struct Delivery<'a, T>(MutexGuard<'a, MAILBOX, Posted<T>>);
 
-impl<T> Drop for Turn<'_, T> {
+impl<T> Drop for Delivery<'_, T> {
     fn drop(&mut self) {
         self.0.deliverer = None;
     }

@@ -37,11 +37,11 @@ const IDLE_TIME: Duration = Duration::from_secs(10);
 const START_RETRY: Duration = Duration::from_millis(100);
 
 pub(crate) struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<Crew>,
 }
 
-struct Shared {
-    queue: Mutex<POOL, Queue>,
+struct Crew {
+    queue: Mutex<POOL, Backlog>,
     work: Condvar,
     timer: Timer,
     /// How many further threads cannot be started.
@@ -61,7 +61,7 @@ enum Lane {
 /// If more jobs could run than threads are idle, a thread is starting. Only one starts at a time, as the
 /// others may finish many short jobs meanwhile.
 #[derive(Default)]
-struct Queue {
+struct Backlog {
     jobs: BTreeMap<Lane, VecDeque<Job>>,
     /// Without those that were abandoned.
     threads: usize,
@@ -82,7 +82,7 @@ impl Pool {
     pub(crate) fn new(timer: Timer) -> Pool {
         #[cfg(test)]
         crate::testing::begin();
-        let shared = Shared {
+        let shared = Crew {
             queue: Mutex::default(),
             work: Condvar::new(),
             timer,
@@ -130,14 +130,14 @@ impl Pool {
     }
 }
 
-impl Shared {
-    fn add(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Queue>, lane: Lane, job: Job) {
+impl Crew {
+    fn add(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Backlog>, lane: Lane, job: Job) {
         queue.jobs.entry(lane).or_default().push_back(job);
         self.staff(queue);
     }
 
     /// Wakes or starts a thread if a job could run.
-    fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Queue>) {
+    fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Backlog>) {
         let runnable = queue.runnable();
         if runnable > 0 && queue.idle > 0 {
             self.work.notify_one();
@@ -222,7 +222,7 @@ impl Lane {
     }
 }
 
-impl Queue {
+impl Backlog {
     /// How many jobs could run if there were threads.
     fn runnable(&self) -> usize {
         let count = |is_limited: bool| {
@@ -270,7 +270,7 @@ impl fmt::Debug for Pool {
 }
 
 #[cfg(test)]
-impl Shared {
+impl Crew {
     fn is_start_refused(&self) -> bool {
         let one_less = |failures: usize| failures.checked_sub(1);
         self.start_failures.fetch_update(SeqCst, SeqCst, one_less).is_ok()

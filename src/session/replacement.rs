@@ -17,7 +17,7 @@ use crate::error::{LockError, LossReason, Result};
 use crate::lock_order::{Mutex, rank::REPLACEMENT};
 use crate::logging;
 use crate::panics::contain;
-use crate::time::{Runtime, is_disconnected};
+use crate::time::{Outage, Runtime, is_disconnected};
 
 /// How soon a factory that failed is asked again at first; the time doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -52,10 +52,10 @@ pub(crate) trait OnNewSession: Send + Sync {
 
 /// What the handles of a session that is replaced share.
 pub(crate) struct Replacement {
-    state: Mutex<REPLACEMENT, State>,
+    state: Mutex<REPLACEMENT, Sharing>,
 }
 
-struct State {
+struct Sharing {
     /// Dropped to close, which ends every wait of the replacing thread.
     open: Option<Sender<Infallible>>,
     subscribers: Vec<Sender<SessionState>>,
@@ -69,7 +69,7 @@ impl Replacement {
     pub(super) fn new() -> (Replacement, Receiver<Infallible>) {
         let (open, closed) = bounded(0);
         let (present, replaced) = bounded(0);
-        let state = State {
+        let state = Sharing {
             open: Some(open),
             subscribers: Vec::new(),
             waiting: Vec::new(),
@@ -177,54 +177,31 @@ fn replace_when_lost(
     closed: &Receiver<Infallible>,
 ) -> Option<Arc<Core>> {
     lost.wait(&[lost.ended(), closed], None);
-    let mut outage = Outage::default();
-    let lost_at = lost.now();
+    let (mut outage, lost_at) = (Outage::default(), lost.now());
+    outage.begin(lost_at);
+    let mut failures = 0;
     // A close ends the session too, so that both may have come.
     while !is_disconnected(closed) {
         let error = match make(factory) {
             Ok(core) => return install(handle, lost, core),
             Err(error) => error,
         };
-        let elapsed = lost.now().since(lost_at);
-        let level = if outage.is_report_due(elapsed) { log::Level::Warn } else { log::Level::Debug };
+        failures += 1;
+        let now = lost.now();
+        let level = if outage.mention(now).is_some() { log::Level::Warn } else { log::Level::Debug };
+        let elapsed = now.since(lost_at);
         logging::log!(level, "no new ZooKeeper session for {} s: {error}", elapsed.as_secs());
-        let pause = outage.next_pause(lost.random_unit());
+        let pause = pause_after(failures, lost.random_unit());
         lost.wait(&[closed], Some(lost.now().after(pause)));
     }
     None
 }
 
-/// The time between the loss of a session and the next one.
-#[derive(Debug, Default)]
-struct Outage {
-    failures: u32,
-    /// How long it had lasted when it was last reported.
-    reported: Duration,
-}
-
-impl Outage {
-    /// How long to wait after one more failure; `chance` draws between half of it and the whole, so
-    /// that clients who lost their sessions together do not come back together.
-    fn next_pause(&mut self, chance: f64) -> Duration {
-        let full = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures)).min(MAX_PAUSE);
-        self.failures += 1;
-        full.mul_f64(0.5 + chance / 2.0)
-    }
-
-    /// Whether an operator should read of it now: after 1 s, 10 s and 60 s, then each minute.
-    fn is_report_due(&mut self, elapsed: Duration) -> bool {
-        let due = match self.reported.as_secs() {
-            0 => 1,
-            1..10 => 10,
-            10..60 => 60,
-            seconds => (seconds / 60 + 1) * 60,
-        };
-        let is_due = elapsed.as_secs() >= due;
-        if is_due {
-            self.reported = elapsed;
-        }
-        is_due
-    }
+/// How long to wait after so many failures; `chance` draws between half of it and the whole, so that
+/// clients who lost their sessions together do not come back together.
+fn pause_after(failures: u32, chance: f64) -> Duration {
+    let full = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures - 1)).min(MAX_PAUSE);
+    full.mul_f64(0.5 + chance / 2.0)
 }
 
 fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<Arc<Core>> {
@@ -334,44 +311,12 @@ mod tests {
     }
 
     /// How a factory is asked that fails at once each time, and when that is reported.
-    fn outage_of(length: Duration, chance: f64) -> (Vec<Duration>, Vec<u64>) {
-        let (mut outage, mut elapsed) = (Outage::default(), Duration::ZERO);
-        let (mut pauses, mut reports) = (Vec::new(), Vec::new());
-        while elapsed <= length {
-            if outage.is_report_due(elapsed) {
-                reports.push(elapsed.as_secs());
-            }
-            pauses.push(outage.next_pause(chance));
-            elapsed += pauses[pauses.len() - 1];
-        }
-        (pauses, reports)
-    }
-
     #[test]
     fn pauses_between_tries_double_up_to_a_few_seconds() {
-        let (pauses, _) = outage_of(Duration::from_secs(3600), 1.0);
-        let millis: Vec<_> = pauses.iter().take(7).map(Duration::as_millis).collect();
+        let millis: Vec<_> = (1..=7).map(|failures| pause_after(failures, 1.0).as_millis()).collect();
         assert_eq!(millis, [100, 200, 400, 800, 1600, 3000, 3000]);
-        assert_eq!(pauses.iter().max(), Some(&MAX_PAUSE));
-        let (shortest, _) = outage_of(Duration::from_secs(3600), 0.0);
-        assert!(shortest.iter().zip(&pauses).all(|(short, long)| *short == *long / 2));
-    }
-
-    #[test]
-    fn a_lasting_outage_is_reported_once_a_minute() {
-        let (_, reports) = outage_of(Duration::from_secs(200), 1.0);
-        let expected = [1, 10, 60, 120, 180];
-        let in_time = |(report, expected): (&u64, &u64)| (*expected..*expected + 4).contains(report);
-        assert_eq!(reports.len(), expected.len(), "{reports:?}");
-        assert!(reports.iter().zip(&expected).all(in_time), "{reports:?}");
-    }
-
-    #[test]
-    fn a_short_outage_is_not_reported() {
-        let mut outage = Outage::default();
-        assert!(!outage.is_report_due(Duration::ZERO));
-        assert!(!outage.is_report_due(Duration::from_millis(999)));
-        assert!(outage.is_report_due(Duration::from_secs(1)));
+        assert_eq!(pause_after(u32::MAX, 1.0), MAX_PAUSE);
+        assert_eq!(pause_after(3, 0.0), pause_after(3, 1.0) / 2);
     }
 
     #[test]

@@ -16,10 +16,10 @@ use crate::time::{Clock, Job, MAX_SLEEP, Moment, SystemClock};
 /// A handle to the thread.
 #[derive(Clone)]
 pub(crate) struct Timer {
-    shared: Arc<Shared>,
+    shared: Arc<Clockwork>,
 }
 
-struct Shared {
+struct Clockwork {
     schedule: Mutex<TIMER, Schedule>,
     changed: Condvar,
 }
@@ -34,7 +34,7 @@ struct Schedule {
 
 impl Timer {
     pub(crate) fn start() -> io::Result<Timer> {
-        let shared = Arc::new(Shared { schedule: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(Clockwork { schedule: Mutex::default(), changed: Condvar::new() });
         let of_thread = Arc::clone(&shared);
         thread::Builder::new().name("zk-lock-timer".to_owned()).spawn(move || of_thread.run())?;
         Ok(Timer { shared })
@@ -73,7 +73,7 @@ impl fmt::Debug for Timer {
     }
 }
 
-impl Shared {
+impl Clockwork {
     fn run(&self) {
         logging::defer_on_this_thread();
         while let Some(job) = self.next_job() {

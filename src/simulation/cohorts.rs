@@ -11,7 +11,7 @@ use super::locks::options;
 use super::run::Verdict;
 use super::scheduler::{DIRS, Scheduler};
 use super::world::{World, short};
-use crate::locks::cohort::state::Shared;
+use crate::locks::cohort::state::CohortShared;
 use crate::recipe::znode_name::generated_sequence;
 use crate::time::Moment;
 use crate::{CohortGuard, CohortLock, CohortOptions, LockOptions};
@@ -23,7 +23,7 @@ pub(super) struct CohortRecord {
     options: CohortOptions,
     /// `None` when the application has dropped its last handle, but for those in use.
     lock: Option<CohortLock>,
-    shared: Arc<Shared>,
+    shared: Arc<CohortShared>,
     seen: Seen,
 }
 

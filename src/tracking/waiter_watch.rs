@@ -13,7 +13,7 @@ use crate::session::Core;
 
 /// Ends when it is dropped, which its report may do.
 pub(crate) struct WaiterWatch {
-    watch_loop: Arc<WatchLoop<Behind>>,
+    watch_loop: Arc<WatchLoop<Waiters>>,
 }
 
 impl WaiterWatch {
@@ -34,7 +34,7 @@ impl WaiterWatch {
                 core.submit(move |_| report());
             }
         };
-        let subject = Behind { dir: dir.clone(), own: own.clone(), report: Box::new(report) };
+        let subject = Waiters { dir: dir.clone(), own: own.clone(), report: Box::new(report) };
         // The value is not needed: the report has it.
         let (cell, _changes) = WatchCell::new(false);
         let watch_loop = WatchLoop::new(Arc::clone(core), Arc::new(subject), cell);
@@ -49,13 +49,13 @@ impl Drop for WaiterWatch {
     }
 }
 
-struct Behind {
+struct Waiters {
     dir: ZNodePath,
     own: ZNodePath,
     report: Box<dyn Fn() + Send + Sync>,
 }
 
-impl Subject for Behind {
+impl Subject for Waiters {
     type Value = ();
 
     fn path(&self) -> &ZNodePath {

@@ -9,15 +9,15 @@ use crate::error::{LossReason, ZkError};
 use crate::lock_order::{Mutex, rank::WATCH_CELL};
 
 pub(super) struct WatchCell<T> {
-    state: Mutex<WATCH_CELL, State<T>>,
+    state: Mutex<WATCH_CELL, Sighting<T>>,
     /// A lost session is replaced, so its loss ends nothing.
     is_replaced: bool,
 }
 
-struct State<T> {
+struct Sighting<T> {
     view: View<T>,
     /// The writer that was made last.
-    writer: Writer,
+    writer: Author,
     /// Dropped at the next change of the view.
     present: Sender<Infallible>,
     changed: Receiver<Infallible>,
@@ -28,7 +28,7 @@ struct State<T> {
 
 /// A writer of a cell. One that was made later has seen more: the others have no say any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Writer(u64);
+pub(super) struct Author(u64);
 
 /// What is known of a subject.
 #[derive(Debug, PartialEq)]
@@ -46,8 +46,8 @@ impl<T: PartialEq> WatchCell<T> {
     pub(super) fn new(is_replaced: bool) -> (Arc<WatchCell<T>>, Receiver<()>) {
         let (changes, received) = bounded(1);
         let (present, changed) = bounded(0);
-        let (view, writer) = (View::Unseen, Writer(0));
-        let state = State { view, writer, present, changed, changes: Some(changes) };
+        let (view, writer) = (View::Unseen, Author(0));
+        let state = Sighting { view, writer, present, changed, changes: Some(changes) };
         (Arc::new(WatchCell { state: Mutex::new(state), is_replaced }), received)
     }
 
@@ -57,14 +57,14 @@ impl<T: PartialEq> WatchCell<T> {
         read(&state.view, &state.changed)
     }
 
-    pub(super) fn next_writer(&self) -> Writer {
+    pub(super) fn next_writer(&self) -> Author {
         let mut state = self.state.lock();
         state.writer.0 += 1;
         state.writer
     }
 
     /// Sets the view, unless there is another writer by now; returns whether it has changed.
-    pub(super) fn set(&self, writer: Writer, view: View<T>) -> bool {
+    pub(super) fn set(&self, writer: Author, view: View<T>) -> bool {
         let mut state = self.state.lock();
         state.writer == writer && state.set(view)
     }
@@ -80,7 +80,7 @@ impl<T: PartialEq> WatchCell<T> {
     }
 }
 
-impl<T: PartialEq> State<T> {
+impl<T: PartialEq> Sighting<T> {
     fn set(&mut self, view: View<T>) -> bool {
         if matches!(self.view, View::Ended(_)) || self.view == view {
             return false;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::subject::{Look, Subject, Then};
-use super::watch_cell::{View, WatchCell, Writer};
+use super::watch_cell::{Author, View, WatchCell};
 use crate::client::Reply;
 use crate::engine::{Looked, ParticipantId};
 use crate::error::{LossReason, ZkError, ZkResult};
@@ -17,7 +17,7 @@ pub(super) struct WatchLoop<S: Subject> {
     id: ParticipantId,
     subject: Arc<S>,
     cell: Arc<WatchCell<S::Value>>,
-    writer: Writer,
+    writer: Author,
     /// What follows from the outcome of the call that is under way.
     then: Mutex<WATCH_LOOP, Option<Then<S::Value>>>,
     is_stopped: AtomicBool,

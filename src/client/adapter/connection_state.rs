@@ -14,18 +14,18 @@ use crate::logging;
 pub(super) struct ConnectionState {
     /// Stated by the application.
     granted: Granted,
-    state: Mutex<State>,
+    state: Mutex<HandleState>,
 }
 
-struct State {
-    contact: Contact,
+struct HandleState {
+    contact: HandleContact,
     /// The number of the handle's state changes. Detects a change during a call.
     changes: u64,
     sink: Option<EventSink>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contact {
+enum HandleContact {
     /// A handle that was in use before and has not reported its state yet.
     Unknown,
     Connecting,
@@ -45,7 +45,7 @@ pub(super) struct CallEpoch {
 impl ConnectionState {
     /// The connection of a handle that was in use before.
     pub(super) fn new(granted: Granted) -> ConnectionState {
-        let state = State { contact: Contact::Unknown, changes: 0, sink: None };
+        let state = HandleState { contact: HandleContact::Unknown, changes: 0, sink: None };
         ConnectionState { granted, state: Mutex::new(state) }
     }
 
@@ -55,17 +55,17 @@ impl ConnectionState {
 
     pub(super) fn subscribe(&self, sink: EventSink) -> bool {
         let mut state = self.state.lock();
-        if state.contact == Contact::Lost {
+        if state.contact == HandleContact::Lost {
             sink(ClientEvent::SessionLost);
         }
         state.sink = Some(sink);
-        state.contact == Contact::Connected
+        state.contact == HandleContact::Connected
     }
 
     /// Delivers no more events and fails every call.
     pub(super) fn detach(&self) {
         let mut state = self.state.lock();
-        state.contact = Contact::Lost;
+        state.contact = HandleContact::Lost;
         let sink = state.sink.take();
         drop(state);
         drop(sink);
@@ -78,16 +78,18 @@ impl ConnectionState {
         state.changes += 1;
         match new {
             ZkState::Connected => state.connected(self.granted),
-            ZkState::Connecting => state.change_to(Contact::Connecting),
+            ZkState::Connecting => state.change_to(HandleContact::Connecting),
             // After `Connecting`, this is how the crate reports that the session has expired and
             // that it continues with a new one. It reports the same when a server hangs up in the
             // middle of its answer to the connect request. That is rare, and the worse case is
             // assumed.
-            ZkState::NotConnected if state.contact == Contact::Connecting => state.change_to(Contact::Lost),
-            ZkState::NotConnected => state.change_to(Contact::Disconnected),
-            ZkState::Closed | ZkState::AuthFailed => state.change_to(Contact::Lost),
+            ZkState::NotConnected if state.contact == HandleContact::Connecting => {
+                state.change_to(HandleContact::Lost)
+            }
+            ZkState::NotConnected => state.change_to(HandleContact::Disconnected),
+            ZkState::Closed | ZkState::AuthFailed => state.change_to(HandleContact::Lost),
             // No contact that a lock could use. Never requested, so never seen.
-            ZkState::ConnectedReadOnly | ZkState::Associating => state.change_to(Contact::Disconnected),
+            ZkState::ConnectedReadOnly | ZkState::Associating => state.change_to(HandleContact::Disconnected),
         }
     }
 
@@ -110,7 +112,7 @@ impl ConnectionState {
     pub(super) fn before_call(&self) -> ZkResult<CallEpoch> {
         let state = self.state.lock();
         match state.contact {
-            Contact::Lost => Err(ZkError::SessionExpired),
+            HandleContact::Lost => Err(ZkError::SessionExpired),
             _ => Ok(CallEpoch { changes: state.changes }),
         }
     }
@@ -118,47 +120,49 @@ impl ConnectionState {
     /// Interprets the result of a call, given the changes meanwhile.
     pub(super) fn after_call<T>(&self, before: CallEpoch, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.state.lock();
-        if state.contact == Contact::Lost {
+        if state.contact == HandleContact::Lost {
             return Err(ZkError::SessionExpired);
         }
         let unchanged = state.changes == before.changes;
         match (&result, state.contact) {
-            (Err(ZkError::SessionExpired), _) => state.change_to(Contact::Lost),
+            (Err(ZkError::SessionExpired), _) => state.change_to(HandleContact::Lost),
             // The crate reports a loss of contact before it fails the running calls. Otherwise its
             // I/O thread has died.
-            (Err(ZkError::ConnectionLoss), Contact::Connected) if unchanged => {
-                state.change_to(Contact::Lost);
+            (Err(ZkError::ConnectionLoss), HandleContact::Connected) if unchanged => {
+                state.change_to(HandleContact::Lost);
                 drop(state);
                 logging::warn!("the ZooKeeper client's io thread has ended");
                 return Err(ZkError::SessionExpired);
             }
             (Err(ZkError::ConnectionLoss), _) => {}
             // An answer proves contact, even if the handle reported it before anybody subscribed.
-            (_, Contact::Unknown | Contact::Connecting) if unchanged => state.connected(self.granted),
+            (_, HandleContact::Unknown | HandleContact::Connecting) if unchanged => {
+                state.connected(self.granted)
+            }
             _ => {}
         }
         result
     }
 }
 
-impl State {
+impl HandleState {
     fn connected(&mut self, granted: Granted) {
-        if !matches!(self.contact, Contact::Lost | Contact::Connected) {
-            self.contact = Contact::Connected;
+        if !matches!(self.contact, HandleContact::Lost | HandleContact::Connected) {
+            self.contact = HandleContact::Connected;
             self.emit(ClientEvent::Connected(granted));
         }
     }
 
     /// Changes to any state except `Connected`.
-    fn change_to(&mut self, next: Contact) {
+    fn change_to(&mut self, next: HandleContact) {
         let before = self.contact;
-        if before == Contact::Lost {
+        if before == HandleContact::Lost {
             return;
         }
         self.contact = next;
-        let had_contact = matches!(before, Contact::Connected | Contact::Unknown);
+        let had_contact = matches!(before, HandleContact::Connected | HandleContact::Unknown);
         match next {
-            Contact::Lost => self.emit(ClientEvent::SessionLost),
+            HandleContact::Lost => self.emit(ClientEvent::SessionLost),
             _ if had_contact => self.emit(ClientEvent::Disconnected),
             _ => {}
         }

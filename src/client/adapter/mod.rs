@@ -34,7 +34,7 @@ use zookeeper::{Subscription, ZooKeeper};
 
 use self::connection_state::ConnectionState;
 use self::convert::{from_error, from_stat, to_acl, to_create_mode};
-use self::watches::Watches;
+use self::watches::HandleWatches;
 use super::{
     Acl, BlockingClient, Call, CreateMode, DEFAULT_TICK, EventSink, Granted, Reply, ZkError, ZkResult,
 };
@@ -49,7 +49,7 @@ pub(crate) struct Adapter {
     zk: Mutex<Option<Arc<ZooKeeper>>>,
     connection: Arc<ConnectionState>,
     subscription: Mutex<Option<Subscription>>,
-    watches: Watches,
+    watches: HandleWatches,
 }
 
 impl Adapter {
@@ -63,7 +63,7 @@ impl Adapter {
                 connection.on_state(state);
             }
         });
-        let watches = Watches::new(&connection);
+        let watches = HandleWatches::new(&connection);
         Arc::new(Adapter {
             zk: Mutex::new(Some(zk)),
             connection,

@@ -17,7 +17,7 @@ use zookeeper::{WatchedEvent, Watcher};
 
 use super::connection_state::ConnectionState;
 
-pub(super) struct Watches {
+pub(super) struct HandleWatches {
     connection: Weak<ConnectionState>,
     armed: Arc<Armed>,
 }
@@ -35,9 +35,9 @@ enum Kind {
     Children,
 }
 
-impl Watches {
-    pub(super) fn new(connection: &Arc<ConnectionState>) -> Watches {
-        Watches { connection: Arc::downgrade(connection), armed: Arc::default() }
+impl HandleWatches {
+    pub(super) fn new(connection: &Arc<ConnectionState>) -> HandleWatches {
+        HandleWatches { connection: Arc::downgrade(connection), armed: Arc::default() }
     }
 
     /// The closure to pass to the crate for a watch on this path's znode, or `None` if it has one.
@@ -45,7 +45,7 @@ impl Watches {
         self.arm_kind(Kind::Data, path)
     }
 
-    /// As [`arm`](Watches::arm), for a watch on the children.
+    /// As [`arm`](HandleWatches::arm), for a watch on the children.
     pub(super) fn arm_children(&self, path: &str) -> Option<OneShotWatcher> {
         self.arm_kind(Kind::Children, path)
     }
@@ -110,8 +110,8 @@ mod tests {
     use std::time::Duration;
     use zookeeper::{KeeperState, WatchedEventType};
 
-    fn watches() -> Watches {
-        Watches::new(&Arc::new(ConnectionState::new(Granted::new(Duration::from_secs(30)))))
+    fn watches() -> HandleWatches {
+        HandleWatches::new(&Arc::new(ConnectionState::new(Granted::new(Duration::from_secs(30)))))
     }
 
     fn event() -> WatchedEvent {

@@ -28,7 +28,7 @@ pub(crate) use connect::{ConnectAnswer, ConnectRequest, ConnectResponse, Passwor
 pub(crate) use frame::Frames;
 pub(crate) use op_code::OpCode;
 pub(crate) use reply::{EventKind, Reply, ReplyHeader, WatchEvent};
-pub(crate) use request::{Request, WatchKind};
+pub(crate) use request::Request;
 
 /// The default bound for the frames of a server: a listing of about a million locks. Servers have
 /// no bound, and a client with a lower one cannot read a larger listing on any connection.

@@ -11,7 +11,6 @@ pub(crate) enum OpCode {
     GetData = 4,
     SetData = 5,
     GetChildren = 8,
-    Sync = 9,
     Ping = 11,
     /// Within a multi only.
     Check = 13,
@@ -21,19 +20,17 @@ pub(crate) enum OpCode {
     CreateContainer = 19,
     Auth = 100,
     SetWatches = 101,
-    GetEphemerals = 103,
     Close = -11,
 }
 
 impl OpCode {
-    pub(super) const ALL: [OpCode; 17] = [
+    pub(super) const ALL: [OpCode; 15] = [
         OpCode::Create,
         OpCode::Delete,
         OpCode::Exists,
         OpCode::GetData,
         OpCode::SetData,
         OpCode::GetChildren,
-        OpCode::Sync,
         OpCode::Ping,
         OpCode::Check,
         OpCode::Multi,
@@ -42,7 +39,6 @@ impl OpCode {
         OpCode::CreateContainer,
         OpCode::Auth,
         OpCode::SetWatches,
-        OpCode::GetEphemerals,
         OpCode::Close,
     ];
 

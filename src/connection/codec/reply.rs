@@ -49,14 +49,12 @@ pub(crate) enum Reply {
     },
     /// The names of the children.
     Children(Names),
-    /// Of `Sync`, and of a create by a server before 3.5. Within a multi also that of any create but
+    /// Of a create by a server before 3.5. Within a multi also that of any create but
     /// a container's: Apache's servers do not return a `Stat` there.
     Path(String),
     /// The results of a multi, in order. If one failed, none took effect, and
     /// [`multi_failure`](Reply::multi_failure) returns it.
     Multi(Vec<Result<Reply, ZkError>>),
-    /// The paths of the ephemeral znodes.
-    Names(Names),
 }
 
 impl Reply {
@@ -66,8 +64,6 @@ impl Reply {
         let reply = match operation {
             OpCode::GetData => Reply::Data { data: reader.buffer()?.to_vec(), stat: reader.stat()? },
             OpCode::GetChildren => Reply::Children(reader.names()?),
-            OpCode::Sync => Reply::Path(reader.str()?.to_owned()),
-            OpCode::GetEphemerals => Reply::Names(reader.names()?),
             OpCode::Multi => Reply::Multi(decode_multi(&mut reader)?),
             OpCode::Create => Reply::Path(reader.str()?.to_owned()),
             OpCode::Create2 | OpCode::CreateContainer => decode_created(&mut reader)?,

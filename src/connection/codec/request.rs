@@ -10,12 +10,11 @@ use crate::client::{Acl, CreateMode};
 /// The number that ends a multi, instead of an operation's. A reply has it for an error too.
 pub(super) const MULTI_END: i32 = -1;
 
+/// The number of watches of any kind.
+pub(super) const ANY_WATCH: i32 = 3;
+
 /// A request of a client. A version of -1 stands for any version.
 #[derive(Clone, PartialEq, Eq)]
-#[cfg_attr(
-    not(any(test, feature = "test-util")),
-    allow(dead_code, reason = "some operations have no use yet outside the tests")
-)]
 pub(crate) enum Request<'a> {
     Create {
         path: Cow<'a, str>,
@@ -44,9 +43,6 @@ pub(crate) enum Request<'a> {
         path: Cow<'a, str>,
         watch: bool,
     },
-    Sync {
-        path: Cow<'a, str>,
-    },
     /// `Create`, `Delete`, `SetData` and `Check`: all take effect, or none. A server refuses any
     /// other request within.
     Multi(Vec<Request<'a>>),
@@ -55,12 +51,9 @@ pub(crate) enum Request<'a> {
         path: Cow<'a, str>,
         version: i32,
     },
+    /// Removes the watches of all kinds.
     RemoveWatches {
         path: Cow<'a, str>,
-        kind: WatchKind,
-    },
-    GetEphemerals {
-        prefix: Cow<'a, str>,
     },
     Ping,
     Auth {
@@ -78,18 +71,6 @@ pub(crate) enum Request<'a> {
     Close,
 }
 
-/// The watches that a request removes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(any(test, feature = "test-util")),
-    allow(dead_code, reason = "some operations have no use yet outside the tests")
-)]
-pub(crate) enum WatchKind {
-    Child = 1,
-    Data = 2,
-    Any = 3,
-}
-
 impl Request<'_> {
     pub(crate) fn operation(&self) -> OpCode {
         match self {
@@ -100,11 +81,9 @@ impl Request<'_> {
             Request::GetData { .. } => OpCode::GetData,
             Request::SetData { .. } => OpCode::SetData,
             Request::GetChildren { .. } => OpCode::GetChildren,
-            Request::Sync { .. } => OpCode::Sync,
             Request::Multi(_) => OpCode::Multi,
             Request::Check { .. } => OpCode::Check,
             Request::RemoveWatches { .. } => OpCode::RemoveWatches,
-            Request::GetEphemerals { .. } => OpCode::GetEphemerals,
             Request::Ping => OpCode::Ping,
             Request::Auth { .. } => OpCode::Auth,
             Request::SetWatches { .. } => OpCode::SetWatches,
@@ -121,11 +100,9 @@ impl Request<'_> {
             | Request::GetData { path, .. }
             | Request::SetData { path, .. }
             | Request::GetChildren { path, .. }
-            | Request::Sync { path }
             | Request::Check { path, .. }
             | Request::RemoveWatches { path, .. } => Some(path),
             Request::Multi(_)
-            | Request::GetEphemerals { .. }
             | Request::Ping
             | Request::Auth { .. }
             | Request::SetWatches { .. }
@@ -172,7 +149,6 @@ impl Request<'_> {
                 writer.buffer(data);
                 writer.i32(*version);
             }
-            Request::Sync { path } => writer.str(path),
             Request::Multi(requests) => {
                 for request in requests {
                     writer.multi_header(request.operation().number(), false, -1);
@@ -180,11 +156,10 @@ impl Request<'_> {
                 }
                 writer.multi_header(MULTI_END, true, -1);
             }
-            Request::RemoveWatches { path, kind } => {
+            Request::RemoveWatches { path } => {
                 writer.str(path);
-                writer.i32(*kind as i32);
+                writer.i32(ANY_WATCH);
             }
-            Request::GetEphemerals { prefix } => writer.str(prefix),
             Request::Auth { scheme, auth } => {
                 writer.i32(0); // the type, which servers ignore
                 writer.str(scheme);

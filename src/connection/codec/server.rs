@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use super::reader::Reader;
-use super::request::{MULTI_END, create_flags};
+use super::request::{ANY_WATCH, MULTI_END, create_flags};
 use super::writer::Writer;
 use super::{
     ConnectAnswer, ConnectRequest, DecodeError, EventKind, OpCode, Password, Reply, ReplyHeader, Request,
-    WatchEvent, WatchKind, XID_EVENT,
+    WatchEvent, XID_EVENT,
 };
 use crate::client::{Acl, CreateMode, Permissions, Stat};
 use crate::error::ZkError;
@@ -119,11 +119,13 @@ fn decode_record<'a>(operation: OpCode, reader: &mut Reader<'a>) -> Result<Reque
             data: reader.buffer()?.into(),
             version: reader.i32()?,
         },
-        OpCode::Sync => Request::Sync { path: reader.str()?.into() },
         OpCode::RemoveWatches => {
-            Request::RemoveWatches { path: reader.str()?.into(), kind: decode_kind(reader.i32()?)? }
+            let path = reader.str()?.into();
+            match reader.i32()? {
+                ANY_WATCH => Request::RemoveWatches { path },
+                other => return Err(DecodeError::UnknownValue(other)),
+            }
         }
-        OpCode::GetEphemerals => Request::GetEphemerals { prefix: reader.str()?.into() },
         OpCode::Auth => {
             let _type = reader.i32()?;
             Request::Auth { scheme: reader.str()?.into(), auth: reader.buffer()?.into() }
@@ -160,11 +162,6 @@ fn decode_mode(operation: OpCode, flags: i32) -> Result<CreateMode, DecodeError>
         .ok_or(DecodeError::UnknownValue(flags))
 }
 
-fn decode_kind(number: i32) -> Result<WatchKind, DecodeError> {
-    let kinds = [WatchKind::Child, WatchKind::Data, WatchKind::Any];
-    kinds.into_iter().find(|kind| *kind as i32 == number).ok_or(DecodeError::UnknownValue(number))
-}
-
 impl ReplyHeader {
     /// Appends the frame of a reply without a body: that of an error.
     pub(crate) fn encode(self, frame: &mut Vec<u8>) {
@@ -193,7 +190,7 @@ impl Reply {
                 writer.buffer(data);
                 writer.stat(stat);
             }
-            Reply::Children(names) | Reply::Names(names) => {
+            Reply::Children(names) => {
                 writer.strings(&names.iter().collect::<Vec<_>>());
             }
             Reply::Path(path) => writer.str(path),
@@ -214,7 +211,7 @@ impl Reply {
             Reply::Created { .. } => OpCode::Create2.number(),
             Reply::Stat(_) => OpCode::SetData.number(),
             Reply::Path(_) => OpCode::Create.number(),
-            Reply::Data { .. } | Reply::Children(_) | Reply::Multi(_) | Reply::Names(_) => i32::MIN,
+            Reply::Data { .. } | Reply::Children(_) | Reply::Multi(_) => i32::MIN,
         }
     }
 }

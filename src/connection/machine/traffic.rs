@@ -9,7 +9,7 @@ use super::watches::Table;
 use super::{Action, Event, Machine, Phase, SessionLoss};
 use crate::client::KEEP_ALIVE_PATH;
 use crate::connection::codec::{
-    DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, WatchKind, XID_EVENT, XID_PING,
+    DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, XID_EVENT, XID_PING,
     XID_SET_WATCHES,
 };
 use crate::error::{ZkError, ZkResult};
@@ -33,11 +33,11 @@ struct Sent<C> {
     operation: OpCode,
     /// The path on which the request sets a watch.
     watch: Option<String>,
-    purpose: Purpose<C>,
+    purpose: SentFor<C>,
 }
 
 #[derive(Debug)]
-enum Purpose<C> {
+enum SentFor<C> {
     Caller(C),
     /// Sent at that moment.
     Ping(Moment),
@@ -76,13 +76,13 @@ impl<C> Traffic<C> {
     }
 
     pub(super) fn send(&mut self, request: &Request<'_>, continuation: C, outgoing: &mut Vec<u8>) {
-        self.send_for(Purpose::Caller(continuation), request, outgoing);
+        self.send_for(SentFor::Caller(continuation), request, outgoing);
     }
 
-    fn send_for(&mut self, purpose: Purpose<C>, request: &Request<'_>, outgoing: &mut Vec<u8>) {
+    fn send_for(&mut self, purpose: SentFor<C>, request: &Request<'_>, outgoing: &mut Vec<u8>) {
         let xid = match purpose {
-            Purpose::Ping(_) => XID_PING,
-            Purpose::SetWatches => XID_SET_WATCHES,
+            SentFor::Ping(_) => XID_PING,
+            SentFor::SetWatches => XID_SET_WATCHES,
             _ => self.next_xid(),
         };
         let (operation, watch) = (self.operation(request), watched_path(request));
@@ -103,17 +103,17 @@ impl<C> Traffic<C> {
     }
 
     fn send_ping(&mut self, now: Moment, outgoing: &mut Vec<u8>) {
-        self.send_for(Purpose::Ping(now), &Request::Ping, outgoing);
+        self.send_for(SentFor::Ping(now), &Request::Ping, outgoing);
     }
 
     pub(super) fn send_watches(&mut self, request: &Request<'_>, outgoing: &mut Vec<u8>) {
-        self.send_for(Purpose::SetWatches, request, outgoing);
+        self.send_for(SentFor::SetWatches, request, outgoing);
     }
 
     pub(super) fn send_removal(&mut self, path: &str, outgoing: &mut Vec<u8>) {
         if !self.is_before_3_5 {
-            let request = Request::RemoveWatches { path: path.into(), kind: WatchKind::Any };
-            self.send_for(Purpose::Internal, &request, outgoing);
+            let request = Request::RemoveWatches { path: path.into() };
+            self.send_for(SentFor::Internal, &request, outgoing);
         }
     }
 
@@ -121,11 +121,11 @@ impl<C> Traffic<C> {
     pub(super) fn send_barrier(&mut self, outgoing: &mut Vec<u8>) {
         let (path, data) = (KEEP_ALIVE_PATH.into(), Cow::Borrowed(&[][..]));
         let request = Request::SetData { path, data, version: i32::MAX };
-        self.send_for(Purpose::Internal, &request, outgoing);
+        self.send_for(SentFor::Internal, &request, outgoing);
     }
 
     pub(super) fn send_close(&mut self, outgoing: &mut Vec<u8>) {
-        self.send_for(Purpose::Close, &Request::Close, outgoing);
+        self.send_for(SentFor::Close, &Request::Close, outgoing);
     }
 
     /// Keeps a request for the next connection.
@@ -140,7 +140,7 @@ impl<C> Traffic<C> {
     pub(super) fn send_unsent(&mut self, outgoing: &mut Vec<u8>) {
         for Unsent { frame, xid, operation, watch, continuation, .. } in self.unsent.drain(..) {
             outgoing.extend_from_slice(&frame);
-            self.sent.push_back(Sent { xid, operation, watch, purpose: Purpose::Caller(continuation) });
+            self.sent.push_back(Sent { xid, operation, watch, purpose: SentFor::Caller(continuation) });
         }
     }
 
@@ -180,8 +180,8 @@ impl<C> Traffic<C> {
     /// Takes the continuations of all requests under way.
     pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
         std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
-            Purpose::Caller(continuation) => Some(continuation),
-            Purpose::Ping(_) | Purpose::SetWatches | Purpose::Internal | Purpose::Close => None,
+            SentFor::Caller(continuation) => Some(continuation),
+            SentFor::Ping(_) | SentFor::SetWatches | SentFor::Internal | SentFor::Close => None,
         })
     }
 }
@@ -290,7 +290,7 @@ impl<C> Machine<C> {
         let sent = self.traffic.sent.front().ok_or(Malformed)?;
         // Servers may answer the setting of watches with another number.
         let is_next = match sent.purpose {
-            Purpose::SetWatches => header.xid != XID_PING,
+            SentFor::SetWatches => header.xid != XID_PING,
             _ => header.xid == sent.xid,
         };
         if !is_next {
@@ -338,7 +338,7 @@ impl<C> Machine<C> {
             }
         }
         // Until all watches are set again, events from before may be missing.
-        if !matches!(purpose, Purpose::SetWatches | Purpose::Ping(_)) {
+        if !matches!(purpose, SentFor::SetWatches | SentFor::Ping(_)) {
             self.identity.replied(header.zxid);
         }
         if let Some((table, path)) = table_of(operation, &result).zip(watch) {
@@ -346,14 +346,14 @@ impl<C> Machine<C> {
         }
         let is_expired = result == Err(ZkError::SessionExpired);
         match purpose {
-            Purpose::Caller(continuation) => self.actions.push_back(Action::Reply(continuation, result)),
-            Purpose::Ping(sent) if result.is_ok() => self.post(Event::PingAnswered { sent }),
-            Purpose::Ping(_) if !is_expired => return Err(Malformed),
-            Purpose::Ping(_) => {}
-            Purpose::Close => self.end(),
+            SentFor::Caller(continuation) => self.actions.push_back(Action::Reply(continuation, result)),
+            SentFor::Ping(sent) if result.is_ok() => self.post(Event::PingAnswered { sent }),
+            SentFor::Ping(_) if !is_expired => return Err(Malformed),
+            SentFor::Ping(_) => {}
+            SentFor::Close => self.end(),
             // Without its watches, the session would wait for events that never come.
-            Purpose::SetWatches if result.is_err() => return Err(Malformed),
-            Purpose::SetWatches | Purpose::Internal => {}
+            SentFor::SetWatches if result.is_err() => return Err(Malformed),
+            SentFor::SetWatches | SentFor::Internal => {}
         }
         if is_expired {
             self.lose_session(SessionLoss::Expired);
@@ -367,7 +367,7 @@ impl<C> Machine<C> {
             return;
         }
         let Some(sent) = self.traffic.sent.pop_front() else { return };
-        if let Purpose::Caller(continuation) = sent.purpose {
+        if let SentFor::Caller(continuation) = sent.purpose {
             self.actions.push_back(Action::Reply(continuation, Err(ZkError::MarshallingError)));
         }
     }

@@ -214,7 +214,7 @@ fn blocking_call_on_the_io_thread_fails() {
             Box::new(move |result: crate::error::ZkResult<Reply>| sender.send(result.map(drop)).unwrap());
         connection.send([(Request::Exists { path: "/a".into(), watch: false }, then)]);
     });
-    connection.send([(Request::Sync { path: "/a".into() }, continuation)]);
+    connection.send([(Request::Exists { path: "/a".into(), watch: false }, continuation)]);
     let expected = [Err(ZkError::BadArguments), Err(ZkError::BadArguments), Ok(())];
     assert_eq!([next(&results), next(&results), next(&results)], expected);
 }
@@ -231,7 +231,7 @@ fn panics_of_continuations_and_of_the_event_sink_end_nothing() {
     let connection = connect(&server.address());
     connection.subscribe(Arc::new(|_| panic!("on purpose")));
     for _ in 0..3 {
-        let request = Request::Sync { path: "/a".into() };
+        let request = Request::Exists { path: "/a".into(), watch: false };
         connection.send([(request, Box::new(|_| panic!("on purpose")))]);
         connection.exists("/a", true).unwrap();
     }

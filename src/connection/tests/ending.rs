@@ -152,7 +152,7 @@ fn connection_closed_or_dropped_on_its_own_thread_ends() {
             }
             drop(moved);
         });
-        let request = Request::Sync { path: "/a".into() };
+        let request = Request::Exists { path: "/a".into(), watch: false };
         shared.submit([(request, continuation)]);
         drop(connection);
         let ended = shared.ended().recv_timeout(deadline());

@@ -203,7 +203,6 @@ pub(super) fn answer(xid: i32, request: &Request<'_>) -> Vec<u8> {
         Request::Exists { .. } | Request::SetData { .. } => Reply::Stat(stat),
         Request::GetData { .. } => Reply::Data { data: b"data".to_vec(), stat },
         Request::GetChildren { path, .. } => Reply::Children(Names::from_iter([format!("child of {path}")])),
-        Request::Sync { path } => Reply::Path(path.to_string()),
         _ => Reply::Empty,
     };
     replied(xid, &reply)

@@ -25,9 +25,9 @@ use std::sync::{Arc, Weak};
 use crossbeam_channel::{Receiver, never};
 
 use self::request::{CohortObserver, CohortRequest};
-use self::state::Shared;
+use self::state::CohortShared;
 pub(crate) use self::turns::Grant;
-use self::turns::{Departure, Entry, Left, Ring, Turn, Work};
+use self::turns::{CohortTurn, Departure, Entry, Left, Ring, Work};
 use crate::error::{LockError, Operation, Result};
 use crate::locks::cohort_options::CohortOptions;
 use crate::locks::locking::{self, Release, Released};
@@ -41,7 +41,7 @@ use crate::wait::{Wait, Waited};
 
 pub(crate) struct Cohort {
     me: Weak<Cohort>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<CohortShared>,
     dir: ZNodePath,
     process: Process,
     support: ProtocolSupport,
@@ -50,7 +50,7 @@ pub(crate) struct Cohort {
 impl Cohort {
     pub(crate) fn new(support: ProtocolSupport, dir: ZNodePath, options: CohortOptions) -> Arc<Cohort> {
         let process = support.session().core().process();
-        let shared = Shared::new(options, support.session().replacement().is_some());
+        let shared = CohortShared::new(options, support.session().replacement().is_some());
         let cohort = Arc::new_cyclic(|me| Cohort { me: me.clone(), shared, dir, process, support });
         if let Some(replacement) = cohort.session().replacement() {
             let on_new_session: Arc<dyn OnNewSession> = Arc::<Cohort>::clone(&cohort);
@@ -102,10 +102,10 @@ impl Cohort {
     fn wait(&self, wait: &Wait, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         let core = self.session().core();
         match wait.wait_for(&**core.runtime(), &ticket.turns) {
-            Waited::Received(Turn::Granted(grant)) => Ok(Some(grant)),
-            Waited::Received(Turn::Failed(error)) => Err(error),
+            Waited::Received(CohortTurn::Granted(grant)) => Ok(Some(grant)),
+            Waited::Received(CohortTurn::Failed(error)) => Err(error),
             // Dropping the ticket releases a lock that is granted at this moment.
-            Waited::Received(Turn::Started(_)) | Waited::Disconnected => Err(self.closed()),
+            Waited::Received(CohortTurn::Started(_)) | Waited::Disconnected => Err(self.closed()),
             Waited::Cancelled => Err(self.cancelled()),
             Waited::TimedOut => Ok(ticket.give_up()),
         }
@@ -114,15 +114,15 @@ impl Cohort {
     /// Waits until the request of a thread that tries has found its position.
     fn find_out(self: &Arc<Self>, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         let request = match self.next_turn(ticket)? {
-            Turn::Granted(grant) => return Ok(Some(grant)),
-            Turn::Failed(error) => return Err(error),
-            Turn::Started(request) => request,
+            CohortTurn::Granted(grant) => return Ok(Some(grant)),
+            CohortTurn::Failed(error) => return Err(error),
+            CohortTurn::Started(request) => request,
         };
         match request.wait_until_placed([self.support.closed(), &never()]) {
             Ok(Some(QueuePosition::Owner)) => match self.next_turn(ticket)? {
-                Turn::Granted(grant) => Ok(Some(grant)),
-                Turn::Failed(error) => Err(error),
-                Turn::Started(_) => Ok(None),
+                CohortTurn::Granted(grant) => Ok(Some(grant)),
+                CohortTurn::Failed(error) => Err(error),
+                CohortTurn::Started(_) => Ok(None),
             },
             Ok(Some(QueuePosition::Queued)) => Ok(ticket.give_up_and_wait()),
             Ok(None) => Err(self.closed()),
@@ -130,7 +130,7 @@ impl Cohort {
         }
     }
 
-    fn next_turn(&self, ticket: &Ticket<'_>) -> Result<Turn> {
+    fn next_turn(&self, ticket: &Ticket<'_>) -> Result<CohortTurn> {
         let core = self.session().core();
         match Wait::forever().wait_for(&**core.runtime(), &ticket.turns) {
             Waited::Received(turn) => Ok(turn),
@@ -252,7 +252,7 @@ impl Cohort {
 
 /// The timer may neither block nor drop the last handle of a session. It hands its work to a
 /// worker.
-fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<Shared>, cohort: Weak<Cohort>, number: u64) {
+fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<CohortShared>, cohort: Weak<Cohort>, number: u64) {
     core.at(at, move |core| {
         let Some(state) = shared.upgrade() else { return };
         match state.ring(number) {
@@ -289,7 +289,7 @@ fn lost(grant: &Grant) -> LockError {
 struct Ticket<'a> {
     cohort: &'a Arc<Cohort>,
     number: u64,
-    turns: Receiver<Turn>,
+    turns: Receiver<CohortTurn>,
 }
 
 impl Ticket<'_> {
@@ -307,7 +307,7 @@ impl Ticket<'_> {
     fn leave(&self, end: impl FnOnce(&Arc<CohortRequest>)) -> Option<Grant> {
         match self.cohort.shared.leave(self.number) {
             Left::Granted => {
-                let granted = |turn| if let Turn::Granted(grant) = turn { Some(grant) } else { None };
+                let granted = |turn| if let CohortTurn::Granted(grant) = turn { Some(grant) } else { None };
                 return self.turns.try_iter().find_map(granted);
             }
             Left::Last(request) => end(&request),

@@ -1,4 +1,4 @@
-//! [`Ownership`]: what a process knows of a lock that it owns.
+//! [`CohortOwnership`]: what a process knows of a lock that it owns.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::time::Moment;
 use crate::tracking::WaiterWatch;
 
 /// The lock is owned by the process.
-pub(super) struct Ownership {
+pub(super) struct CohortOwnership {
     pub(super) request: Arc<CohortRequest>,
     pub(super) usage: Usage,
     /// What is known of requests behind this one.
@@ -44,7 +44,7 @@ pub(super) struct Behind {
     pub(super) handovers: u32,
 }
 
-impl Ownership {
+impl CohortOwnership {
     pub(super) fn begin_tenure(&mut self) -> Grant {
         self.usage = Usage::HELD;
         Grant { request: Arc::clone(&self.request), tenure: self.request.next_tenure() }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::Cohort;
-use super::state::Shared;
+use super::state::CohortShared;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Claim, Event, Observer, Request};
 
@@ -55,7 +55,7 @@ impl Deref for CohortRequest {
 /// Receives the events of a cohort's request.
 pub(super) struct CohortObserver {
     number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<CohortShared>,
     cohort: Weak<Cohort>,
     /// Whether the cohort may have to act on an event.
     has_news: AtomicBool,

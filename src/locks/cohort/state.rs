@@ -17,24 +17,24 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};
 
-use super::ownership::{Behind, Ownership, Usage};
+use super::ownership::{Behind, CohortOwnership, Usage};
 use super::request::CohortRequest;
-use super::turns::{Departure, Entry, Grant, Left, Retired, Ring, Turn, Work};
+use super::turns::{CohortTurn, Departure, Entry, Grant, Left, Retired, Ring, Work};
 use crate::error::{LockError, LossReason};
 use crate::lock_order::{Mutex, MutexGuard, rank::COHORT};
 use crate::locks::cohort_options::CohortOptions;
 use crate::request::Event;
 use crate::tracking::WaiterWatch;
 
-pub(crate) struct Shared {
+pub(crate) struct CohortShared {
     options: CohortOptions,
     /// The session replaces itself when it is lost.
     is_replaced: bool,
-    state: Mutex<COHORT, State>,
+    state: Mutex<COHORT, CohortState>,
 }
 
-pub(super) struct State {
-    pub(super) phase: Phase,
+pub(super) struct CohortState {
+    pub(super) phase: CohortPhase,
     /// In the order in which they came. None while the lock is kept.
     pub(super) waiters: VecDeque<Waiter>,
     /// The number of the last request or waiter.
@@ -53,11 +53,11 @@ pub(super) struct State {
     pub(super) grants: u64,
 }
 
-pub(super) enum Phase {
+pub(super) enum CohortPhase {
     Idle,
     Starting,
     Joining(Arc<CohortRequest>),
-    Owned(Ownership),
+    Owned(CohortOwnership),
     /// With the request that was lost, until a thread has looked for a session that came before.
     AwaitsSession(Option<Arc<CohortRequest>>),
 }
@@ -67,13 +67,13 @@ pub(super) struct Waiter {
     number: u64,
     /// Does not wait if the lock is not free.
     only_tries: bool,
-    turns: Sender<Turn>,
+    turns: Sender<CohortTurn>,
 }
 
-impl Shared {
-    pub(super) fn new(options: CohortOptions, is_replaced: bool) -> Arc<Shared> {
-        let state = State {
-            phase: Phase::Idle,
+impl CohortShared {
+    pub(super) fn new(options: CohortOptions, is_replaced: bool) -> Arc<CohortShared> {
+        let state = CohortState {
+            phase: CohortPhase::Idle,
             waiters: VecDeque::new(),
             last_number: 0,
             is_closed: false,
@@ -85,10 +85,10 @@ impl Shared {
             #[cfg(test)]
             grants: 0,
         };
-        Arc::new(Shared { options, is_replaced, state: Mutex::new(state) })
+        Arc::new(CohortShared { options, is_replaced, state: Mutex::new(state) })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, COHORT, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, COHORT, CohortState> {
         self.state.lock()
     }
 
@@ -100,7 +100,7 @@ impl Shared {
         if state.is_closed {
             return Entry::Closed;
         }
-        if let Phase::Owned(ownership) = &mut state.phase {
+        if let CohortPhase::Owned(ownership) = &mut state.phase {
             if matches!(ownership.usage, Usage::Kept { .. }) && may_reuse {
                 if ownership.request.holds_lease() {
                     let grant = ownership.begin_tenure();
@@ -116,7 +116,7 @@ impl Shared {
         }
         // Others may wait while a new request is about to be made. Behind them a thread that tries
         // would wait for a turn, and take no error of the request that is made for them.
-        if only_tries && !(matches!(state.phase, Phase::Idle) && state.waiters.is_empty()) {
+        if only_tries && !(matches!(state.phase, CohortPhase::Idle) && state.waiters.is_empty()) {
             return Entry::Busy;
         }
         let number = state.new_number();
@@ -136,9 +136,9 @@ impl Shared {
         if !state.waiters.is_empty() {
             return Left::Others;
         }
-        match mem::replace(&mut state.phase, Phase::Idle) {
-            Phase::Joining(request) | Phase::AwaitsSession(Some(request)) => Left::Last(request),
-            Phase::AwaitsSession(None) => Left::Others,
+        match mem::replace(&mut state.phase, CohortPhase::Idle) {
+            CohortPhase::Joining(request) | CohortPhase::AwaitsSession(Some(request)) => Left::Last(request),
+            CohortPhase::AwaitsSession(None) => Left::Others,
             // Those who are at work there see that nobody waits.
             other => {
                 state.phase = other;
@@ -150,7 +150,7 @@ impl Shared {
     /// A thread releases the lock.
     pub(super) fn release(&self, grant: &Grant) -> Departure {
         let mut state = self.lock();
-        let State { phase, waiters, is_closed, .. } = &mut *state;
+        let CohortState { phase, waiters, is_closed, .. } = &mut *state;
         let Some(ownership) = phase.owned_by(grant) else { return Departure::Lost };
         if !grant.request.holds_lease() {
             return state.take_ownership().map_or(Departure::Lost, Departure::Goes);
@@ -191,7 +191,7 @@ impl Shared {
     /// Sends the reason of a loss to this channel; `false` if the lock was lost before.
     pub(crate) fn report_loss_to(&self, grant: &Grant, sender: &Sender<LossReason>) -> bool {
         match self.lock().phase.owned_by(grant) {
-            Some(Ownership { usage: Usage::Held { lost, .. }, .. }) => {
+            Some(CohortOwnership { usage: Usage::Held { lost, .. }, .. }) => {
                 *lost = Some(sender.clone());
                 true
             }
@@ -203,7 +203,7 @@ impl Shared {
     /// was lost before.
     pub(crate) fn report_revocation_to(&self, grant: &Grant, sender: &Sender<()>) -> bool {
         match self.lock().phase.owned_by(grant) {
-            Some(Ownership { usage: Usage::Held { revocation, .. }, .. }) => {
+            Some(CohortOwnership { usage: Usage::Held { revocation, .. }, .. }) => {
                 *revocation = Some(sender.clone());
                 true
             }
@@ -217,9 +217,9 @@ impl Shared {
         state.is_closed = true;
         // By a message to each: a channel that all of them wait for would slow every wait down.
         state.fail(|_| true, error);
-        match mem::replace(&mut state.phase, Phase::Idle) {
-            Phase::Joining(request) => state.retire_request(Some(request)),
-            Phase::AwaitsSession(request) => state.retire_request(request),
+        match mem::replace(&mut state.phase, CohortPhase::Idle) {
+            CohortPhase::Joining(request) => state.retire_request(Some(request)),
+            CohortPhase::AwaitsSession(request) => state.retire_request(request),
             other => state.phase = other,
         }
         if state.is_kept() {
@@ -233,13 +233,13 @@ impl Shared {
     pub(super) fn install(&self, request: &Arc<CohortRequest>) -> bool {
         let mut state = self.lock();
         let Some(first) = state.waiters.front() else {
-            state.phase = Phase::Idle;
+            state.phase = CohortPhase::Idle;
             return false;
         };
         if first.only_tries {
-            let _ = first.turns.try_send(Turn::Started(Arc::clone(request)));
+            let _ = first.turns.try_send(CohortTurn::Started(Arc::clone(request)));
         }
-        state.phase = Phase::Joining(Arc::clone(request));
+        state.phase = CohortPhase::Joining(Arc::clone(request));
         true
     }
 
@@ -247,21 +247,23 @@ impl Shared {
     pub(super) fn take_event(&self, number: u64, event: Event) {
         let mut state = self.lock();
         match (&mut state.phase, event) {
-            (Phase::Joining(request), Event::Acquired) if request.number == number => {
+            (CohortPhase::Joining(request), Event::Acquired) if request.number == number => {
                 let request = Arc::clone(request);
                 state.acquired(request);
             }
-            (Phase::Joining(request), Event::Dropped(reason, error)) if request.number == number => {
+            (CohortPhase::Joining(request), Event::Dropped(reason, error)) if request.number == number => {
                 let request = Arc::clone(request);
                 state.dropped(request, self.is_replaced && reason.is_session_loss(), &error);
             }
-            (Phase::Owned(ownership), Event::Lost(reason)) if ownership.request.number == number => {
+            (CohortPhase::Owned(ownership), Event::Lost(reason)) if ownership.request.number == number => {
                 if let Usage::Held { lost: Some(lost), .. } = &ownership.usage {
                     let _ = lost.try_send(reason);
                 }
                 state.retire();
             }
-            (Phase::Owned(ownership), Event::RevocationRequested) if ownership.request.number == number => {
+            (CohortPhase::Owned(ownership), Event::RevocationRequested)
+                if ownership.request.number == number =>
+            {
                 if let Usage::Held { revocation: Some(revocation), .. } = &ownership.usage {
                     let _ = revocation.try_send(());
                 }
@@ -319,9 +321,9 @@ impl Shared {
     /// Ends the waiting for a new session: the threads join its queue.
     pub(super) fn resume(&self) {
         let mut state = self.lock();
-        if let Phase::AwaitsSession(request) = &mut state.phase {
+        if let CohortPhase::AwaitsSession(request) = &mut state.phase {
             let request = request.take();
-            state.phase = Phase::Idle;
+            state.phase = CohortPhase::Idle;
             state.retire_request(request);
         }
     }
@@ -329,9 +331,9 @@ impl Shared {
     /// There will be no new session.
     pub(super) fn fail_without_session(&self, error: &LockError) {
         let mut state = self.lock();
-        if let Phase::AwaitsSession(request) = &mut state.phase {
+        if let CohortPhase::AwaitsSession(request) = &mut state.phase {
             let request = request.take();
-            state.phase = Phase::Idle;
+            state.phase = CohortPhase::Idle;
             state.retire_request(request);
             state.fail(|_| true, error);
         }
@@ -343,23 +345,23 @@ impl Shared {
         if let Some(retired) = state.retired.pop() {
             return Some(Work::Retire(retired));
         }
-        let State { phase, waiters, .. } = &mut *state;
+        let CohortState { phase, waiters, .. } = &mut *state;
         match phase {
-            Phase::Idle if !waiters.is_empty() => {
-                *phase = Phase::Starting;
+            CohortPhase::Idle if !waiters.is_empty() => {
+                *phase = CohortPhase::Starting;
                 Some(Work::Start(state.new_number()))
             }
-            Phase::Owned(ownership) if ownership.behind.is_none() => {
+            CohortPhase::Owned(ownership) if ownership.behind.is_none() => {
                 let has_begun = mem::replace(&mut ownership.watch_has_begun, true);
                 (!has_begun).then(|| Work::Watch(Arc::clone(&ownership.request)))
             }
-            Phase::AwaitsSession(request) => request.take().map(Work::LookForSession),
+            CohortPhase::AwaitsSession(request) => request.take().map(Work::LookForSession),
             _ => None,
         }
     }
 }
 
-impl State {
+impl CohortState {
     fn new_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
@@ -367,7 +369,7 @@ impl State {
 
     fn acquired(&mut self, request: Arc<CohortRequest>) {
         let (behind, watch) = (None, None);
-        let ownership = Ownership {
+        let ownership = CohortOwnership {
             request,
             usage: Usage::HELD,
             behind,
@@ -375,7 +377,7 @@ impl State {
             watch_has_begun: false,
             has_timer: false,
         };
-        self.phase = Phase::Owned(ownership);
+        self.phase = CohortPhase::Owned(ownership);
         match self.waiters.pop_front() {
             Some(first) => self.grant(first),
             // Proof: the last thread that gives up takes the request along.
@@ -384,24 +386,26 @@ impl State {
     }
 
     fn grant(&mut self, waiter: Waiter) {
-        let Phase::Owned(ownership) = &mut self.phase else { return };
+        let CohortPhase::Owned(ownership) = &mut self.phase else { return };
         #[cfg(test)]
         {
             self.last_granted = waiter.number;
             self.grants += 1;
         }
         // There is room, and the receiver lives until its thread has left.
-        let _ = waiter.turns.try_send(Turn::Granted(ownership.begin_tenure()));
+        let _ = waiter.turns.try_send(CohortTurn::Granted(ownership.begin_tenure()));
     }
 
     pub(super) fn is_kept(&self) -> bool {
-        matches!(&self.phase, Phase::Owned(Ownership { usage: Usage::Kept { .. }, .. }))
+        matches!(&self.phase, CohortPhase::Owned(CohortOwnership { usage: Usage::Kept { .. }, .. }))
     }
 
     /// Ends the ownership of the process.
     fn take_ownership(&mut self) -> Option<Retired> {
-        match mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Owned(Ownership { request, watch, .. }) => Some(Retired { request: Some(request), watch }),
+        match mem::replace(&mut self.phase, CohortPhase::Idle) {
+            CohortPhase::Owned(CohortOwnership { request, watch, .. }) => {
+                Some(Retired { request: Some(request), watch })
+            }
             other => {
                 self.phase = other;
                 None
@@ -424,10 +428,10 @@ impl State {
     fn dropped(&mut self, request: Arc<CohortRequest>, goes_on: bool, error: &LockError) {
         self.fail(|waiter| !goes_on || waiter.only_tries, error);
         if self.waiters.is_empty() {
-            self.phase = Phase::Idle;
+            self.phase = CohortPhase::Idle;
             self.retire_request(Some(request));
         } else {
-            self.phase = Phase::AwaitsSession(Some(request));
+            self.phase = CohortPhase::AwaitsSession(Some(request));
         }
     }
 
@@ -436,23 +440,23 @@ impl State {
         self.waiters.retain(|waiter| {
             let chosen = is_chosen(waiter);
             if chosen {
-                let _ = waiter.turns.try_send(Turn::Failed(error.clone()));
+                let _ = waiter.turns.try_send(CohortTurn::Failed(error.clone()));
             }
             !chosen
         });
     }
 }
 
-impl Phase {
-    fn owned_as(&mut self, number: u64) -> Option<&mut Ownership> {
+impl CohortPhase {
+    fn owned_as(&mut self, number: u64) -> Option<&mut CohortOwnership> {
         match self {
-            Phase::Owned(ownership) if ownership.request.number == number => Some(ownership),
+            CohortPhase::Owned(ownership) if ownership.request.number == number => Some(ownership),
             _ => None,
         }
     }
 
     /// The ownership, if it is this thread's turn.
-    fn owned_by(&mut self, grant: &Grant) -> Option<&mut Ownership> {
+    fn owned_by(&mut self, grant: &Grant) -> Option<&mut CohortOwnership> {
         let ownership = self.owned_as(grant.request.number)?;
         let is_held = matches!(ownership.usage, Usage::Held { .. });
         (is_held && ownership.request.tenure() == grant.tenure).then_some(ownership)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use super::turns::{Entry, Turn};
+use super::turns::{CohortTurn, Entry};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::testing::{ManualRuntime, open_on_manual_runtime};
 use crate::{CohortGuard, CohortLock, CohortOptions, LockOptions, Session};
@@ -83,19 +83,19 @@ impl Fixture {
 struct Waiting<'a> {
     fixture: &'a Fixture,
     number: u64,
-    turns: Receiver<Turn>,
+    turns: Receiver<CohortTurn>,
 }
 
 impl Waiting<'_> {
-    fn turn(&self) -> Option<Turn> {
+    fn turn(&self) -> Option<CohortTurn> {
         self.turns.try_recv().ok()
     }
 
     fn guard(&self) -> Option<CohortGuard> {
         match self.turn()? {
-            Turn::Granted(grant) => Some(CohortGuard::new(self.fixture.lock.cohort(), grant)),
-            Turn::Failed(error) => panic!("{error}"),
-            Turn::Started(_) => panic!("it does not try"),
+            CohortTurn::Granted(grant) => Some(CohortGuard::new(self.fixture.lock.cohort(), grant)),
+            CohortTurn::Failed(error) => panic!("{error}"),
+            CohortTurn::Started(_) => panic!("it does not try"),
         }
     }
 }

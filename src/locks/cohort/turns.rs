@@ -10,7 +10,7 @@ use crate::time::Moment;
 use crate::tracking::WaiterWatch;
 
 /// A message to a thread that waits.
-pub(super) enum Turn {
+pub(super) enum CohortTurn {
     /// The request was started. Only to a thread that tries.
     Started(Arc<CohortRequest>),
     Granted(Grant),
@@ -30,7 +30,7 @@ pub(super) enum Entry {
     Busy,
     Waits {
         number: u64,
-        turns: Receiver<Turn>,
+        turns: Receiver<CohortTurn>,
     },
     Closed,
 }

@@ -1,12 +1,12 @@
-//! [`View`]: the state of a cohort, for tests.
+//! [`CohortView`]: the state of a cohort, for tests.
 
 use std::sync::Arc;
 
-use super::state::{Phase, Shared};
+use super::state::{CohortPhase, CohortShared};
 
 /// The state while the process owns the lock.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct CohortView {
     pub(crate) znode: String,
     pub(crate) number: u64,
     pub(crate) is_kept: bool,
@@ -20,13 +20,13 @@ pub(crate) struct View {
     pub(crate) grants: u64,
 }
 
-impl Shared {
+impl CohortShared {
     /// The state, while the process owns the lock.
-    pub(crate) fn view(&self) -> Option<View> {
+    pub(crate) fn view(&self) -> Option<CohortView> {
         let (request, mut view) = {
             let state = self.lock();
-            let Phase::Owned(ownership) = &state.phase else { return None };
-            let view = View {
+            let CohortPhase::Owned(ownership) = &state.phase else { return None };
+            let view = CohortView {
                 znode: String::new(),
                 number: ownership.request.number,
                 is_kept: state.is_kept(),

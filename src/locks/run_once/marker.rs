@@ -52,16 +52,16 @@ impl Key {
 
 /// How far the job was when its key was marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum MarkerState {
     Begun,
     Done,
 }
 
-impl State {
+impl MarkerState {
     fn name(self) -> &'static str {
         match self {
-            State::Begun => "begun",
-            State::Done => "done",
+            MarkerState::Begun => "begun",
+            MarkerState::Done => "done",
         }
     }
 }
@@ -73,14 +73,14 @@ pub(super) struct Marker {
     pub(super) at: SystemTime,
     /// The name of the request whose owner has written it.
     pub(super) id: String,
-    pub(super) state: State,
+    pub(super) state: MarkerState,
     /// Distinguishes it from one that is written later.
     pub(super) czxid: i64,
 }
 
 /// The data of a marker: those of the lock's requests, and in another line the name of the request
 /// and the state.
-pub(super) fn data(by: &[u8], id: &str, state: State) -> Vec<u8> {
+pub(super) fn data(by: &[u8], id: &str, state: MarkerState) -> Vec<u8> {
     [by, b"\n", id.as_bytes(), b" ", state.name().as_bytes()].concat()
 }
 
@@ -90,10 +90,11 @@ impl Marker {
         let text = String::from_utf8_lossy(data);
         let parts = text.rsplit_once('\n').and_then(|(by, rest)| {
             let (id, state) = rest.split_once(' ')?;
-            let state = [State::Begun, State::Done].into_iter().find(|known| known.name() == state)?;
+            let state =
+                [MarkerState::Begun, MarkerState::Done].into_iter().find(|known| known.name() == state)?;
             is_request(id).then(|| (by.to_owned(), id.to_owned(), state))
         });
-        let (by, id, state) = parts.unwrap_or_else(|| (text.to_string(), String::new(), State::Done));
+        let (by, id, state) = parts.unwrap_or_else(|| (text.to_string(), String::new(), MarkerState::Done));
         Marker { by, at: stat.created(), id, state, czxid: stat.czxid }
     }
 }

@@ -135,7 +135,7 @@ fn replies_about_one_znode() {
     }
     let data = Reply::Data { data: b"me".to_vec(), stat: stat() };
     assert_reply(OpCode::GetData, data, &format!("00000002 'me' {STAT}"));
-    assert_reply(OpCode::Sync, Reply::Path("/a".to_owned()), "00000002 '/a'");
+    assert_reply(OpCode::Create, Reply::Path("/a".to_owned()), "00000002 '/a'");
 }
 
 #[test]
@@ -156,8 +156,7 @@ fn null_data_and_null_lists_are_empty() {
 fn lists_of_names() {
     let names = Names::from_iter(["x-0000000001", "é"]);
     let body = "00000002 0000000c 'x-0000000001' 00000002 'é'";
-    assert_reply(OpCode::GetChildren, Reply::Children(names.clone()), body);
-    assert_reply(OpCode::GetEphemerals, Reply::Names(names), body);
+    assert_reply(OpCode::GetChildren, Reply::Children(names), body);
     assert_reply(OpCode::GetChildren, Reply::Children(Names::default()), "00000000");
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::client::{Acl, CreateMode, Permissions, Stat};
 use crate::connection::codec::{
     ConnectAnswer, ConnectRequest, ConnectResponse, EventKind, OpCode, Password, Reply, ReplyHeader, Request,
-    WatchEvent, WatchKind,
+    WatchEvent,
 };
 use crate::error::ZkError;
 
@@ -83,16 +83,13 @@ fn step() -> impl Strategy<Value = Request<'static>> {
 }
 
 pub(crate) fn request() -> impl Strategy<Value = Request<'static>> {
-    let kind = prop::sample::select(vec![WatchKind::Child, WatchKind::Data, WatchKind::Any]);
     prop_oneof![
         4 => step(),
         1 => (path(), any::<bool>()).prop_map(|(path, watch)| Request::Exists { path, watch }),
         1 => (path(), any::<bool>()).prop_map(|(path, watch)| Request::GetData { path, watch }),
         1 => (path(), any::<bool>()).prop_map(|(path, watch)| Request::GetChildren { path, watch }),
-        1 => path().prop_map(|path| Request::Sync { path }),
         3 => prop::collection::vec(step(), 0..4).prop_map(Request::Multi),
-        1 => (path(), kind).prop_map(|(path, kind)| Request::RemoveWatches { path, kind }),
-        1 => path().prop_map(|prefix| Request::GetEphemerals { prefix }),
+        1 => path().prop_map(|path| Request::RemoveWatches { path }),
         1 => (path(), data()).prop_map(|(scheme, auth)| Request::Auth { scheme, auth: auth.into() }),
         1 => (any::<i64>(), paths(), paths(), paths()).prop_map(|(relative_zxid, data, exist, child)| {
             Request::SetWatches { relative_zxid, data, exist, child }
@@ -161,9 +158,8 @@ pub(crate) fn reply() -> impl Strategy<Value = (OpCode, Reply)> {
         1 => (of(&[OpCode::Exists, OpCode::SetData]), stat().prop_map(Reply::Stat)),
         1 => (Just(OpCode::GetData), (data(), stat()).prop_map(|(data, stat)| Reply::Data { data, stat })),
         1 => (Just(OpCode::GetChildren), names().prop_map(|names| Reply::Children(names.into()))),
-        1 => (of(&[OpCode::Sync, OpCode::Create]), text().prop_map(Reply::Path)),
+        1 => (Just(OpCode::Create), text().prop_map(Reply::Path)),
         2 => (Just(OpCode::Multi), prop::collection::vec(result(), 0..5).prop_map(Reply::Multi)),
-        1 => (Just(OpCode::GetEphemerals), names().prop_map(|names| Reply::Names(names.into()))),
     ]
 }
 

@@ -235,7 +235,7 @@ fn refused_try_lock_leaves_the_request_to_those_who_came_meanwhile() {
     assert_eq!(fixture.requests().len(), 2);
     let super::Entry::Waits { turns, .. } = next(&entered) else { panic!("the lock is held") };
     fixture.server.delete(&ahead);
-    assert!(matches!(turns.try_recv(), Ok(super::Turn::Granted(_))));
+    assert!(matches!(turns.try_recv(), Ok(super::CohortTurn::Granted(_))));
 }
 
 #[test]

@@ -1,35 +1,35 @@
-//! [`Outage`]: when the log mentions that no server is reached.
+//! [`Outage`]: when the log mentions that something is missing for long.
 
 use std::time::Duration;
 
-use crate::time::Moment;
+use super::clock::Moment;
 
 /// The log mentions an outage after these times, then once in each of the last.
 const MENTIONED_AFTER: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
 const MENTIONED_EVERY: Duration = Duration::from_secs(60);
 
-/// The time without a connection.
+/// The time without a connection, or without a session.
 #[derive(Debug, Default)]
-pub(super) struct Outage {
-    /// `None` while there is a connection.
+pub(crate) struct Outage {
+    /// `None` while there is one.
     since: Option<Moment>,
     mentions: u32,
 }
 
 impl Outage {
-    pub(super) fn begin(&mut self, now: Moment) {
+    pub(crate) fn begin(&mut self, now: Moment) {
         *self = Outage { since: Some(now), mentions: 0 };
     }
 
     /// Returns how long it lasted, if the log has mentioned it.
-    pub(super) fn end(&mut self, now: Moment) -> Option<Duration> {
+    pub(crate) fn end(&mut self, now: Moment) -> Option<Duration> {
         let ended = std::mem::take(self);
         ended.since.filter(|_| ended.mentions > 0).map(|since| now.since(since))
     }
 
     /// When it is to be mentioned next.
-    pub(super) fn deadline(&self) -> Option<Moment> {
+    pub(crate) fn deadline(&self) -> Option<Moment> {
         let [.., last] = MENTIONED_AFTER;
         let after = match MENTIONED_AFTER.get(self.mentions as usize) {
             Some(after) => *after,
@@ -39,7 +39,7 @@ impl Outage {
     }
 
     /// Returns how long it has lasted, if it is to be mentioned now.
-    pub(super) fn mention(&mut self, now: Moment) -> Option<Duration> {
+    pub(crate) fn mention(&mut self, now: Moment) -> Option<Duration> {
         self.deadline().filter(|deadline| *deadline <= now)?;
         // A machine that was asleep has missed several.
         while self.deadline().is_some_and(|deadline| deadline <= now) {
