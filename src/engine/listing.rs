@@ -11,19 +11,27 @@ pub(super) struct Listing {
     /// The connection on which the listing was sent.
     pub(super) connection: ConnectionNumber,
     pub(super) children: ZkResult<Names>,
-    /// Made for many readers.
-    ordered: Option<Ordered>,
+    /// Made for many readers, for each kind of request among them.
+    ordered: Vec<Ordered>,
 }
 
 impl Listing {
     pub(super) fn new(connection: ConnectionNumber, children: ZkResult<Names>) -> Listing {
-        Listing { connection, children, ordered: None }
+        Listing { connection, children, ordered: Vec::new() }
     }
 
-    /// Prepares the listing for many readers.
-    pub(super) fn in_order(self) -> Listing {
-        let ordered = self.children.as_ref().ok().and_then(Ordered::of);
-        Listing { ordered, ..self }
+    /// Prepares the listing for many requests of these kinds.
+    pub(super) fn in_order_for(mut self, kinds: impl Iterator<Item = Access>) -> Listing {
+        if let Ok(children) = &self.children {
+            let mut distinct: Vec<Access> = Vec::new();
+            for access in kinds.filter(|access| access.permits().is_none()) {
+                if !distinct.contains(&access) {
+                    distinct.push(access);
+                }
+            }
+            self.ordered = distinct.into_iter().filter_map(|access| Ordered::of(children, access)).collect();
+        }
+        self
     }
 
     /// Decides for a request by the children.
@@ -37,13 +45,13 @@ impl Listing {
     /// What a request can expect by the children that it waits behind.
     pub(super) fn outlook<'a>(&self, access: Access, own: &str, children: &'a Names) -> Outlook<'a> {
         match self.ordered_for(access) {
+            _ if !access.is_exclusive() => Outlook::Unclear,
             Some(ordered) => ordered.outlook(own, children),
-            None if access.is_exclusive() => outlook(own, children),
-            None => Outlook::Unclear,
+            None => outlook(own, children),
         }
     }
 
     fn ordered_for(&self, access: Access) -> Option<&Ordered> {
-        self.ordered.as_ref().filter(|_| access.is_exclusive())
+        self.ordered.iter().find(|ordered| ordered.serves(access))
     }
 }

@@ -68,7 +68,8 @@ impl Engine {
         if !next.is_empty() {
             self.list(dir.clone(), next);
         }
-        let listing = Arc::new(if readers.len() > 1 { listing.in_order() } else { listing });
+        let kinds = readers.iter().filter_map(|id| Some(self.contenders.get(id)?.spec.access));
+        let listing = Arc::new(if readers.len() > 1 { listing.in_order_for(kinds) } else { listing });
         for id in readers {
             let contender = self.contenders.get_mut(id).filter(|contender| contender.is_queued());
             if let Some(contender) = contender {

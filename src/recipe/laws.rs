@@ -113,7 +113,7 @@ pub fn check_listing(children: &[String]) {
 fn check_outlook(own: &String, decision: Decision<'_>, children: &[String]) {
     let expected = outlook(own, children);
     let listed = Names::from(children.to_vec());
-    if let Some(ordered) = Ordered::of(&listed) {
+    if let Some(ordered) = Ordered::of(&listed, EXCLUSIVE) {
         assert_eq!(expected, ordered.outlook(own, &listed), "in order, {own:?} among {children:?}");
     }
     let Decision::WaitFor(nearest) = decision else {

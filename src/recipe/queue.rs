@@ -135,26 +135,38 @@ fn is_irreplaceable(name: &str) -> bool {
     LockKind::of(name) == Some(LockKind::Exclusive) && !name.contains("__lock__")
 }
 
-/// A listing in order, for many exclusive requests that decide by it.
+/// A listing in order, for many requests of one kind that decide by it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ordered {
+    access: Access,
     /// The numbers of the requests, each with the position of its name in the listing.
     requests: Vec<(i32, usize)>,
+    /// The positions among them of those that exclude this kind.
+    excluding: Vec<usize>,
 }
 
 impl Ordered {
     /// Returns `None` for a listing with numbers that are negative or [in doubt](super::counter).
-    pub(crate) fn of(children: &Names) -> Option<Ordered> {
+    pub(crate) fn of(children: &Names, access: Access) -> Option<Ordered> {
         let numbered = |(position, child): (usize, _)| Some((generated_sequence(child)?, position));
         let mut requests: Vec<_> = children.iter().enumerate().filter_map(numbered).collect();
         if requests.iter().any(|(sequence, _)| !is_ordered(*sequence)) {
             return None;
         }
         requests.sort_unstable_by_key(|(sequence, position)| (*sequence, children.get(*position)));
-        Some(Ordered { requests })
+        let excludes =
+            |(_, position): &(i32, usize)| children.get(*position).is_some_and(|name| access.waits_for(name));
+        let positions = requests.iter().enumerate().filter(|(_, request)| excludes(request));
+        let excluding = positions.map(|(position, _)| position).collect();
+        Some(Ordered { access, requests, excluding })
     }
 
-    /// [Decides](decide) for an exclusive request, by the listing that this was made from.
+    /// Whether it was made for requests of this kind.
+    pub(crate) fn serves(&self, access: Access) -> bool {
+        self.access == access
+    }
+
+    /// [Decides](decide) for a request of the kind, by the listing that this was made from.
     pub(crate) fn decide<'a>(&self, own: &str, children: &'a Names) -> Decision<'a> {
         match self.nearest_ahead(own, children) {
             None => Decision::Missing,
@@ -179,8 +191,9 @@ impl Ordered {
             .requests
             .binary_search_by_key(&(sequence, own), |(sequence, position)| (*sequence, name(*position)));
         let index = found.ok()?;
+        let count = self.excluding.partition_point(|excluding| *excluding < index);
         let ahead = |distance: usize| {
-            let (_, position) = self.requests.get(index.checked_sub(distance)?)?;
+            let (_, position) = self.requests.get(*self.excluding.get(count.checked_sub(distance)?)?)?;
             Some(name(*position))
         };
         Some([ahead(1), ahead(2)])
@@ -554,9 +567,11 @@ mod tests {
             let mut listed = names(&queue);
             listed.extend(["config", "x-a-lock-0000000007", "x-b-lock-0000000007"].map(str::to_owned).into_iter().take(strangers));
             let listed = Names::from(listed);
-            let ordered = Ordered::of(&listed).unwrap();
-            for own in listed.iter().chain(["x-z-lock-0000000001"]) {
-                prop_assert_eq!(ordered.decide(own, &listed), decide(EXCLUSIVE, own, &listed));
+            for access in kinds {
+                let ordered = Ordered::of(&listed, access).unwrap();
+                for own in listed.iter().chain(["x-z-lock-0000000001"]) {
+                    prop_assert_eq!(ordered.decide(own, &listed), decide(access, own, &listed));
+                }
             }
         }
     }
@@ -564,7 +579,10 @@ mod tests {
     #[test]
     fn numbers_that_wrap_or_are_in_doubt_are_not_ordered() {
         for name in ["x-a-lock--000000001", "x-a-lock-2147483647", "x-a-lock--2147483648"] {
-            assert!(Ordered::of(&Names::from_iter(["x-b-lock-0000000001", name])).is_none(), "{name}");
+            assert!(
+                Ordered::of(&Names::from_iter(["x-b-lock-0000000001", name]), EXCLUSIVE).is_none(),
+                "{name}"
+            );
         }
     }
 
