@@ -5,7 +5,7 @@ mod explore;
 use std::sync::Arc;
 
 use super::*;
-use crate::client::{Call, ClientEvent, CreateMode, Granted, Reply};
+use crate::client::{Call, ClientEvent, CreateMode, Enqueued, Granted, Reply, Stat};
 use crate::recipe::access::Access;
 use crate::recipe::names::Names;
 use crate::recipe::naming_scheme::NamingScheme;
@@ -176,16 +176,42 @@ fn connected_engine() -> Engine {
     engine
 }
 
-/// Takes the effects, of which one is a call.
-fn submitted(engine: &mut Engine) -> (CallId, Call) {
+/// Starts a request, which creates its znode.
+fn start(engine: &mut Engine) -> (ParticipantId, CallId) {
+    let spec = RequestSpec {
+        dir: path("/lock"),
+        prefix: "x-a-lock-".to_owned(),
+        data: Arc::from([]),
+        acl: Arc::from([]),
+        retry: RetryPolicy::constant(Duration::ZERO),
+        access: Access::Exclusive(NamingScheme::Recipe),
+        directory_mode: CreateMode::Persistent,
+    };
+    let id = engine.new_id();
+    engine.input(NOW, |engine| engine.start(id, Arc::new(spec), NOW));
+    (id, submitted(engine).0)
+}
+
+/// Takes the effects, and returns the calls among them.
+fn all_submitted(engine: &mut Engine) -> Vec<(CallId, Call)> {
     let call = |effect| match effect {
         Effect::Submit(id, call, _) => Some((id, call)),
         _ => None,
     };
-    let mut calls = std::iter::from_fn(|| engine.poll()).filter_map(call);
-    let first = calls.next().expect("a call");
-    assert_eq!(calls.next(), None);
-    first
+    std::iter::from_fn(|| engine.poll()).filter_map(call).collect()
+}
+
+/// As [`all_submitted`], of which there is one.
+fn submitted(engine: &mut Engine) -> (CallId, Call) {
+    let mut calls = all_submitted(engine);
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    calls.remove(0)
+}
+
+/// The number of the call that looks at a znode.
+fn look_at(calls: &[(CallId, Call)], znode: &str) -> CallId {
+    let is_it = |call: &Call| matches!(call, Call::GetData { path, watch: true } if **path == *znode);
+    calls.iter().find(|(_, call)| is_it(call)).unwrap_or_else(|| panic!("{calls:?}")).0
 }
 
 fn reports(engine: &mut Engine) -> Vec<Report> {
@@ -199,18 +225,7 @@ fn reports(engine: &mut Engine) -> Vec<Report> {
 #[test]
 fn request_whose_znode_was_deleted_since_it_was_found_again_does_not_own() {
     let mut engine = connected_engine();
-    let spec = RequestSpec {
-        dir: path("/lock"),
-        prefix: "x-a-lock-".to_owned(),
-        data: Arc::from([]),
-        acl: Arc::from([]),
-        retry: RetryPolicy::constant(Duration::ZERO),
-        access: Access::Exclusive(NamingScheme::Recipe),
-        directory_mode: CreateMode::Persistent,
-    };
-    let id = engine.new_id();
-    engine.input(NOW, |engine| engine.start(id, Arc::new(spec), NOW));
-    let (create, _) = submitted(&mut engine);
+    let (id, create) = start(&mut engine);
     engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
     let (write, _) = submitted(&mut engine);
     engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
@@ -228,4 +243,33 @@ fn request_whose_znode_was_deleted_since_it_was_found_again_does_not_own() {
     ];
     assert_eq!(reports(&mut engine), expected);
     assert_eq!(engine.place(id), None);
+}
+
+#[test]
+fn late_reply_to_a_look_leaves_the_watch_of_a_newer_look_at_the_same_znode() {
+    const AHEAD: &str = "/lock/x-b-lock-0000000000";
+    const OWN: &str = "/lock/x-a-lock-0000000001";
+    let children = || Names::from_iter(["x-b-lock-0000000000", "x-a-lock-0000000001"]);
+    let data = || Ok(Reply::Data(Vec::new(), Stat { ephemeral_owner: 1, ..Stat::default() }));
+    let changed = |engine: &mut Engine, is_deleted| {
+        let event = ClientEvent::NodeChanged { path: OWN.to_owned(), is_deleted };
+        engine.input(NOW, |engine| engine.client_reports(NOW, event));
+    };
+    let mut engine = connected_engine();
+    let (id, create) = start(&mut engine);
+    let enqueued = Enqueued::new(OWN.to_owned(), Ok(children()));
+    engine.input(NOW, |engine| engine.replied(create, Ok(Reply::Enqueued(enqueued))));
+    let looks = all_submitted(&mut engine);
+    let (first, ahead) = (look_at(&looks, OWN), look_at(&looks, AHEAD));
+    // The event of a watch that was set earlier.
+    changed(&mut engine, false);
+    engine.input(NOW, |engine| engine.replied(ahead, data()));
+    let (list, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(children()))));
+    let newer = look_at(&all_submitted(&mut engine), OWN);
+    engine.input(NOW, |engine| engine.replied(first, data()));
+    engine.input(NOW, |engine| engine.replied(newer, data()));
+    assert_eq!(engine.place(id), Some(Place::Queued));
+    changed(&mut engine, true);
+    assert_eq!(engine.place(id), None, "its znode is gone");
 }
