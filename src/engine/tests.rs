@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::client::{Call, ClientEvent, CreateMode, Enqueued, Granted, Reply, Stat};
+use crate::error::ZkResult;
 use crate::recipe::access::Access;
 use crate::recipe::names::Names;
 use crate::recipe::naming_scheme::NamingScheme;
@@ -176,20 +177,58 @@ fn connected_engine() -> Engine {
     engine
 }
 
-/// Starts a request, which creates its znode.
-fn start(engine: &mut Engine) -> (ParticipantId, CallId) {
-    let spec = RequestSpec {
+fn spec(access: Access, prefix: &str) -> Arc<RequestSpec> {
+    Arc::new(RequestSpec {
         dir: path("/lock"),
-        prefix: "x-a-lock-".to_owned(),
+        prefix: prefix.to_owned(),
         data: Arc::from([]),
         acl: Arc::from([]),
         retry: RetryPolicy::constant(Duration::ZERO),
-        access: Access::Exclusive(NamingScheme::Recipe),
+        access,
         directory_mode: CreateMode::Persistent,
-    };
+    })
+}
+
+/// Starts an exclusive request, which creates its znode.
+fn start(engine: &mut Engine) -> (ParticipantId, CallId) {
+    start_as(engine, Access::Exclusive(NamingScheme::Recipe), "x-a-lock-")
+}
+
+fn start_as(engine: &mut Engine, access: Access, prefix: &str) -> (ParticipantId, CallId) {
     let id = engine.new_id();
-    engine.input(NOW, |engine| engine.start(id, Arc::new(spec), NOW));
+    engine.input(NOW, |engine| engine.start(id, spec(access, prefix), NOW));
     (id, submitted(engine).0)
+}
+
+/// A request has joined the queue, with this znode among these children.
+fn joined(engine: &mut Engine, create: CallId, znode: &str, children: &[&str]) {
+    let children = Ok(Names::from_iter(children.iter().copied()));
+    let reply = Reply::Enqueued(Enqueued::new(format!("/lock/{znode}"), children));
+    engine.input(NOW, |engine| engine.replied(create, Ok(reply)));
+}
+
+/// What a look at an ephemeral znode shows.
+fn data() -> ZkResult<Reply> {
+    Ok(Reply::Data(Vec::new(), Stat { ephemeral_owner: 1, ..Stat::default() }))
+}
+
+/// Answers all calls, and those that follow, as a server with these children.
+fn serve(engine: &mut Engine, children: &[&str]) {
+    loop {
+        let calls = all_submitted(engine);
+        if calls.is_empty() {
+            return;
+        }
+        for (id, call) in calls {
+            let reply = match call {
+                Call::GetData { .. } => data(),
+                Call::GetChildren { .. } => Ok(Reply::Children(Names::from_iter(children.iter().copied()))),
+                Call::Delete { .. } => Ok(Reply::Done),
+                _ => Err(ZkError::NoNode),
+            };
+            engine.input(NOW, |engine| engine.replied(id, reply));
+        }
+    }
 }
 
 /// Takes the effects, and returns the calls among them.
@@ -249,27 +288,65 @@ fn request_whose_znode_was_deleted_since_it_was_found_again_does_not_own() {
 fn late_reply_to_a_look_leaves_the_watch_of_a_newer_look_at_the_same_znode() {
     const AHEAD: &str = "/lock/x-b-lock-0000000000";
     const OWN: &str = "/lock/x-a-lock-0000000001";
-    let children = || Names::from_iter(["x-b-lock-0000000000", "x-a-lock-0000000001"]);
-    let data = || Ok(Reply::Data(Vec::new(), Stat { ephemeral_owner: 1, ..Stat::default() }));
+    let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
     let changed = |engine: &mut Engine, is_deleted| {
         let event = ClientEvent::NodeChanged { path: OWN.to_owned(), is_deleted };
         engine.input(NOW, |engine| engine.client_reports(NOW, event));
     };
     let mut engine = connected_engine();
     let (id, create) = start(&mut engine);
-    let enqueued = Enqueued::new(OWN.to_owned(), Ok(children()));
-    engine.input(NOW, |engine| engine.replied(create, Ok(Reply::Enqueued(enqueued))));
+    joined(&mut engine, create, children[1], &children);
     let looks = all_submitted(&mut engine);
     let (first, ahead) = (look_at(&looks, OWN), look_at(&looks, AHEAD));
     // The event of a watch that was set earlier.
     changed(&mut engine, false);
     engine.input(NOW, |engine| engine.replied(ahead, data()));
     let (list, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(children()))));
+    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(Names::from_iter(children)))));
     let newer = look_at(&all_submitted(&mut engine), OWN);
     engine.input(NOW, |engine| engine.replied(first, data()));
     engine.input(NOW, |engine| engine.replied(newer, data()));
     assert_eq!(engine.place(id), Some(Place::Queued));
     changed(&mut engine, true);
     assert_eq!(engine.place(id), None, "its znode is gone");
+}
+
+#[test]
+fn reply_that_shows_the_last_one_ahead_gone_is_no_reason_to_own_without_a_look() {
+    let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
+    let mut engine = connected_engine();
+    let (id, create) = start(&mut engine);
+    joined(&mut engine, create, children[1], &children);
+    let looks = all_submitted(&mut engine);
+    let (own, ahead) =
+        (look_at(&looks, "/lock/x-a-lock-0000000001"), look_at(&looks, "/lock/x-b-lock-0000000000"));
+    engine.input(NOW, |engine| engine.replied(own, data()));
+    // The event of an earlier change, of the own znode, may be yet to come.
+    engine.input(NOW, |engine| engine.replied(ahead, Err(ZkError::NoNode)));
+    assert_ne!(engine.place(id), Some(Place::Owner));
+    let look = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
+    engine.input(NOW, |engine| engine.replied(look, Err(ZkError::NoNode)));
+    assert_eq!(engine.place(id), None, "its znode is gone");
+}
+
+#[test]
+fn writer_does_not_take_over_from_one_that_is_a_reader_now() {
+    let (writer, reader) = (Access::Write(NamingScheme::Recipe), Access::Read(NamingScheme::Recipe));
+    let [first_name, name, reader_name] = ["write-a-0000000000", "write-b-0000000001", "read-c-0000000000"];
+    let mut engine = connected_engine();
+    let (first, create) = start_as(&mut engine, writer, "write-a-");
+    joined(&mut engine, create, first_name, &[first_name]);
+    assert_eq!(engine.place(first), Some(Place::Owner));
+    let (second, create) = start_as(&mut engine, writer, "write-b-");
+    joined(&mut engine, create, name, &[first_name, name]);
+    serve(&mut engine, &[first_name, name]);
+    let downgraded = engine.new_id();
+    let znode = path(&format!("/lock/{reader_name}"));
+    engine.input(NOW, |engine| {
+        assert!(engine.start_as_owner(downgraded, spec(reader, "read-c-"), znode, first));
+        engine.withdraw(first);
+    });
+    serve(&mut engine, &[name, reader_name]);
+    assert_eq!(engine.place(downgraded), Some(Place::Owner));
+    assert_eq!(engine.place(second), Some(Place::Queued), "the reader excludes it");
 }
