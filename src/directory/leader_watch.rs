@@ -8,7 +8,7 @@ use super::lock_info::LockInfo;
 use crate::client::Call;
 use crate::error::{Result, ZkError};
 use crate::recipe::names::Names;
-use crate::recipe::order::in_order;
+use crate::recipe::order::first;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::tracking::{Look, Subject, Tracking};
@@ -108,7 +108,7 @@ impl Subject for Leader {
 
 impl Leader {
     fn first(&self, children: &Names) -> Option<ZNodePath> {
-        in_order(children).first().map(|name| self.dir.child(name))
+        first(children).map(|name| self.dir.child(name))
     }
 
     fn look_at(self: Arc<Self>, first: ZNodePath) -> Look<Option<LockInfo>> {

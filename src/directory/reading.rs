@@ -15,7 +15,7 @@ use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
-/// The number of workers that read at once: half of a session's workers.
+/// How many threads read at once: half of those that a session has for calls.
 pub(super) const READERS: usize = 8;
 
 /// Reads requests and returns them in the same order, without those that no longer exist.

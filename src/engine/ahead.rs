@@ -134,8 +134,8 @@ impl Engine {
         id: ParticipantId,
         nearest: ZNodePath,
         outlook: Outlook<'_>,
-        connection: ConnectionNumber,
     ) -> Next {
+        let present = self.lease.connection();
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
         // A request that may have two znodes, or that shares the lock, decides by listings alone.
         let may_know = contender.spec.access.is_exclusive() && !contender.reply_lost;
@@ -152,8 +152,7 @@ impl Engine {
             true => None,
             false => std::mem::replace(&mut ahead.second, second.map(|path| (path, false))),
         };
-        let still_watches =
-            contender.watched.as_ref() == Some(&nearest) && ahead.watched_on == Some(connection);
+        let still_watches = contender.watched.as_ref() == Some(&nearest) && ahead.watched_on == Some(present);
         let is_nobody = ahead.is_nobody();
         if let Some((replaced, _)) = replaced.filter(|(replaced, _)| !self.needs_watch(id, replaced)) {
             self.unwatch(&replaced, id);

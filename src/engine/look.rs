@@ -105,7 +105,7 @@ impl Engine {
             Decision::WaitFor(nearest) => {
                 self.note_number_ahead(id, &znode, children);
                 let outlook = listing.outlook(spec.access, znode.name(), children);
-                self.wait_behind(id, spec.dir.child(nearest), outlook, listing.connection)
+                self.wait_behind(id, spec.dir.child(nearest), outlook)
             }
             Decision::Full => {
                 self.note_number_ahead(id, &znode, children);
@@ -458,7 +458,8 @@ impl Engine {
     fn forget_watch(&mut self, id: ParticipantId) {
         let Some(contender) = self.contenders.get_mut(&id) else { return };
         contender.ahead.watched_on = None;
-        if let Some(watched) = contender.watched.take() {
+        let watched = contender.watched.take();
+        if let Some(watched) = watched.filter(|watched| !self.needs_watch(id, watched)) {
             self.unwatch(&watched, id);
         }
     }

@@ -15,7 +15,7 @@ use crate::time::Priority;
 pub(crate) enum Effect {
     /// Make this call, and pass its outcome to [`Engine::replied`](super::Engine::replied).
     Submit(CallId, Call, Priority),
-    /// Remove the watch on this path from the server, unless somebody has registered for it again.
+    /// Remove the watch on this path from the server. A look that follows sets it after that.
     RemoveWatch(ZNodePath),
     /// Something has happened to a request.
     Report(ParticipantId, Report),

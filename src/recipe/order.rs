@@ -15,11 +15,27 @@ use super::znode_name::generated_sequence;
 pub(crate) fn in_order<'a, N: AsRef<str> + ?Sized + 'a>(
     children: impl IntoIterator<Item = &'a N>,
 ) -> Vec<&'a str> {
+    let mut queue = with_distances(children);
+    queue.sort_unstable();
+    queue.into_iter().map(|(_, name)| name).collect()
+}
+
+/// The first of them.
+pub(crate) fn first<'a, N: AsRef<str> + ?Sized + 'a>(
+    children: impl IntoIterator<Item = &'a N>,
+) -> Option<&'a str> {
+    with_distances(children).into_iter().min().map(|(_, name)| name)
+}
+
+/// The requests, each with the distance of its number to that of one of them.
+fn with_distances<'a, N: AsRef<str> + ?Sized + 'a>(
+    children: impl IntoIterator<Item = &'a N>,
+) -> Vec<(i32, &'a str)> {
     let numbered = |child: &'a N| Some((generated_sequence(child.as_ref())?, child.as_ref()));
     let mut queue: Vec<(i32, &str)> = children.into_iter().filter_map(numbered).collect();
-    let Some(origin) = queue.iter().map(|(sequence, _)| *sequence).min() else { return Vec::new() };
-    queue.sort_unstable_by_key(|(sequence, name)| (sequence.wrapping_sub(origin), *name));
-    queue.into_iter().map(|(_, name)| name).collect()
+    let origin = queue.iter().map(|(sequence, _)| *sequence).min().unwrap_or_default();
+    queue.iter_mut().for_each(|(sequence, _)| *sequence = sequence.wrapping_sub(origin));
+    queue
 }
 
 /// How many requests at the head of a queue hold the lock: the first one, or all readers before the
@@ -56,7 +72,9 @@ mod tests {
         let listed =
             children(&["z__lock__0000000004", "config", "x-9-lock-0000000001", "a-__READ__0000000003"]);
         assert_eq!(in_order(&listed), ["x-9-lock-0000000001", "a-__READ__0000000003", "z__lock__0000000004"]);
+        assert_eq!(first(&listed), Some("x-9-lock-0000000001"));
         assert!(in_order(&children(&["config", "x-3"])).is_empty());
+        assert_eq!(first(&children(&["config", "x-3"])), None);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use self::watch_loop::WatchLoop;
 use crate::error::{LockError, LossReason, Operation, Result, ZkError};
 use crate::lock_order::{Mutex, rank::TRACKER};
 use crate::recipe::path::ZNodePath;
-use crate::session::{OnNewSession, Session};
+use crate::session::{Core, OnNewSession, Session};
 use crate::wait::{Wait, Waited};
 
 /// A subject that is tracked until this is dropped.
@@ -64,6 +64,8 @@ impl<S: Subject> Tracking<S> {
         inner.follow_replacements();
         let tracking = Tracking { inner };
         watch_loop.start();
+        // One that came before this was registered for it is news to nobody.
+        tracking.inner.new_session();
         match tracking.wait_for(wait, |_| Some(()))? {
             Some(()) => Ok(tracking),
             None => Err(LockError::client(Operation::WATCH, tracking.path(), ZkError::OperationTimeout)),
@@ -149,6 +151,19 @@ impl<S: Subject> TrackerInner<S> {
         }
     }
 
+    /// Makes the loop on this session; `None` if there is one, or the tracking has ended.
+    fn next_loop(&self, core: Arc<Core>) -> Option<Arc<WatchLoop<S>>> {
+        let mut watch_loop = self.watch_loop.lock();
+        let former = watch_loop.as_ref().filter(|former| !Arc::ptr_eq(former.core(), &core));
+        // It has stopped with its session. Dropped outside the lock.
+        let former = Arc::clone(former?);
+        let next = WatchLoop::new(core, Arc::clone(&self.subject), Arc::clone(&self.cell));
+        *watch_loop = Some(Arc::clone(&next));
+        drop(watch_loop);
+        drop(former);
+        Some(next)
+    }
+
     fn end_error(&self, reason: LossReason) -> LockError {
         LockError::ended(Operation::WATCH, self.subject.path(), reason)
     }
@@ -156,19 +171,10 @@ impl<S: Subject> TrackerInner<S> {
 
 impl<S: Subject> OnNewSession for TrackerInner<S> {
     fn new_session(&self) {
-        let core = self.session.core();
-        let next = WatchLoop::new(Arc::clone(&core), Arc::clone(&self.subject), Arc::clone(&self.cell));
-        let former = {
-            let mut watch_loop = self.watch_loop.lock();
-            // Not when the tracking has ended, nor when it began on the present session.
-            if watch_loop.as_ref().is_none_or(|watch_loop| Arc::ptr_eq(watch_loop.core(), &core)) {
-                return;
-            }
-            watch_loop.replace(Arc::clone(&next))
-        };
-        // Outside the lock. It has stopped with its session.
-        drop(former);
-        next.start();
+        // Until the loop is on the present session: that may be replaced meanwhile.
+        while let Some(next) = self.next_loop(self.session.core()) {
+            next.start();
+        }
     }
 
     fn closed(&self) {

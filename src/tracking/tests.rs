@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::{Look, Subject, Tracking};
 use crate::client::{Acl, CreateMode, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::recipe::path::ZNodePath;
+use crate::session::OnNewSession;
 use crate::testing::{deadline, eventually, in_background, next, replacing_session};
 use crate::{
     CancelToken, LockDirectory, LockError, LossReason, NodeTracker, RecoverableZooKeeper, RetryPolicy,
@@ -369,4 +372,35 @@ fn start_of_tracking_times_out_and_is_cancelled() {
     let tracker = NodeTracker::start(&session, PATH, deadline()).unwrap();
     zk.create(PATH, b"1");
     assert_eq!(next_seen(&tracker).as_deref(), Some("1"));
+}
+
+/// The data of one znode.
+struct Data(ZNodePath);
+
+impl Subject for Data {
+    type Value = Option<Vec<u8>>;
+
+    fn path(&self) -> &ZNodePath {
+        &self.0
+    }
+
+    fn look(self: &Arc<Self>) -> Look<Option<Vec<u8>>> {
+        let data = Arc::clone(self);
+        Look::data(&self.0, move |seen| match seen {
+            Ok((data, _)) => Look::Seen(Some(data)),
+            Err(ZkError::NoNode) => Look::absence(&data.0, None),
+            Err(error) => Look::Failed(error),
+        })
+    }
+}
+
+#[test]
+fn news_of_the_session_on_which_the_tracking_began_changes_nothing() {
+    let (zk, _client, session) = connected();
+    let data = Data(ZNodePath::parse(PATH).unwrap());
+    let tracking = Tracking::start(&session, data, &Wait::forever()).unwrap();
+    tracking.inner.new_session();
+    zk.create(PATH, b"new");
+    next(tracking.changes());
+    assert_eq!(tracking.current().unwrap().as_deref(), Some(&b"new"[..]));
 }

@@ -65,8 +65,12 @@ impl<T: PartialEq> WatchCell<T> {
 
     /// Sets the view, unless there is another writer by now; returns whether it has changed.
     pub(super) fn set(&self, writer: Author, view: View<T>) -> bool {
-        let mut state = self.state.lock();
-        state.writer == writer && state.set(view)
+        let former = {
+            let mut state = self.state.lock();
+            if state.writer == writer { state.set(view) } else { None }
+        };
+        // Dropped outside the lock: it may be long.
+        former.is_some()
     }
 
     pub(super) fn end(&self, reason: LossReason) {
@@ -74,16 +78,17 @@ impl<T: PartialEq> WatchCell<T> {
             return;
         }
         let mut state = self.state.lock();
-        if state.set(View::Ended(reason)) {
+        if state.set(View::Ended(reason)).is_some() {
             state.changes = None;
         }
     }
 }
 
 impl<T: PartialEq> Sighting<T> {
-    fn set(&mut self, view: View<T>) -> bool {
+    /// Returns the former view if it is another one.
+    fn set(&mut self, view: View<T>) -> Option<View<T>> {
         if matches!(self.view, View::Ended(_)) || self.view == view {
-            return false;
+            return None;
         }
         let former = std::mem::replace(&mut self.view, view);
         (self.present, self.changed) = bounded(0);
@@ -91,7 +96,7 @@ impl<T: PartialEq> Sighting<T> {
             // The message in a full channel covers this change, too.
             let _ = changes.try_send(());
         }
-        true
+        Some(former)
     }
 }
 

@@ -32,7 +32,7 @@ use super::lines;
 use super::mailbox::Mailbox;
 use super::process::Process;
 use super::seat::Seat;
-use crate::client::{AnyClient, Call, ClientEvent, Granted, Reply, ZooKeeperClient};
+use crate::client::{AnyClient, Call, ClientEvent, Granted, Reply, ZooKeeperClient, contain_call};
 use crate::engine::lease::{ConnectionNumber, Lease};
 use crate::engine::{Effect, Engine, Line, Looked, ParticipantId, Settings, Target};
 use crate::error::{LockError, LossReason, Operation, Result, ZkError, ZkResult};
@@ -357,10 +357,13 @@ impl Core {
 
     fn look_on(self: &Arc<Self>, origin: Origin, look: LookOn) {
         let LookOn { id, tracker, outcome } = look;
-        let step = match outcome {
-            None => tracker.look(),
-            Some(outcome) => tracker.go_on(outcome),
-        };
+        let step = contain_call("a look for a user", || {
+            Ok(match outcome {
+                None => tracker.look(),
+                Some(outcome) => tracker.go_on(outcome),
+            })
+        });
+        let step = step.unwrap_or_else(|error| Step::Done(Looked::Failed(error)));
         self.feed(origin, |driver| match step {
             Step::Call(call) => driver.engine.read_for(id, call),
             Step::Done(how) => driver.engine.looked_at_tracked(id, how),
