@@ -312,3 +312,17 @@ impl fmt::Debug for Done {
         f.debug_struct("Done").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crossbeam_channel::bounded;
+
+    #[test]
+    fn outcome_that_nobody_passes_on_is_unknown() {
+        let (sender, outcome) = bounded(1);
+        drop(Done::new(move |result| sender.send(result).unwrap()));
+        assert_eq!(outcome.try_recv(), Ok(Err(ZkError::ConnectionLoss)));
+    }
+}

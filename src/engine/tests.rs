@@ -2,6 +2,7 @@
 
 mod explore;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::*;
@@ -349,4 +350,19 @@ fn writer_does_not_take_over_from_one_that_is_a_reader_now() {
     serve(&mut engine, &[name, reader_name]);
     assert_eq!(engine.place(downgraded), Some(Place::Owner));
     assert_eq!(engine.place(second), Some(Place::Queued), "the reader excludes it");
+}
+
+#[test]
+fn change_among_the_permits_while_they_are_listed_frees_none() {
+    let children = ["_c_b-lease-0000000000", "_c_a-lease-0000000001"];
+    let mut engine = connected_engine();
+    let (id, create) = start_as(&mut engine, Access::Permit(NonZeroU32::MIN), "_c_a-lease-");
+    joined(&mut engine, create, children[1], &children);
+    let (list, _) = submitted(&mut engine);
+    let event = ClientEvent::NodeChanged { path: "/lock".to_owned(), is_deleted: false };
+    engine.input(NOW, |engine| engine.client_reports(NOW, event));
+    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(Names::from_iter(children)))));
+    assert_eq!(engine.place(id), Some(Place::Queued));
+    let (_, call) = submitted(&mut engine);
+    assert!(matches!(call, Call::GetChildren { watch: true, .. }), "{call:?}");
 }
