@@ -32,6 +32,9 @@
 //! 3. If none comes in time, the clock ends the lease, and [`ending`] reports the loss. `is_owner()` has
 //!    been false since that moment, whether or not a thread has noticed.
 //!
+//! What users watch (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) goes the same ways:
+//! [`tracked`] says when to look, and the room `tracking` what a look consists of.
+//!
 //! Why that is safe: only sequence numbers decide, and a listing that contains the own znode
 //! contains every older request that still exists. `is_owner()` asks the lease, which ends before
 //! the server can end the session. `docs/design.md` has the proofs.
