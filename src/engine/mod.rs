@@ -1,7 +1,7 @@
 //! The engine: one state machine for a session and all that lives on it, as plain data.
 //!
 //! Nothing here starts a thread, makes a call, reads a clock or takes a mutex. The driver
-//! (`session/driver.rs`) holds the [`Engine`] under one mutex. It passes in what has happened, one
+//! (`session/driver/`) holds the [`Engine`] under one mutex. It passes in what has happened, one
 //! thing after the other, and does what the [`Effect`]s ask for. So every input is handled to its end
 //! before the next, and a crossing of a late reply, an event and a withdrawal is an order of inputs.
 //!
