@@ -448,7 +448,7 @@ impl Engine {
 
     /// As [`unwatch`](Engine::unwatch), after a look that may have left a watch although its maker has
     /// ended its wait.
-    pub(crate) fn remove_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
+    pub(super) fn remove_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
         self.watchers.remove(path, id);
         if !self.watchers.any(path) {
             self.effects.push_back(Effect::RemoveWatch(path.clone()));

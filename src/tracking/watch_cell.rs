@@ -16,8 +16,8 @@ pub(super) struct WatchCell<T> {
 
 struct Sighting<T> {
     view: View<T>,
-    /// The writer that was made last.
-    writer: Author,
+    /// The author that was made last.
+    author: Author,
     /// Dropped at the next change of the view.
     present: Sender<Infallible>,
     changed: Receiver<Infallible>,
@@ -26,7 +26,7 @@ struct Sighting<T> {
     changes: Option<Sender<()>>,
 }
 
-/// A writer of a cell. One that was made later has seen more: the others have no say any more.
+/// An author of what a cell shows. One that was made later has seen more: the others have no say any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Author(u64);
 
@@ -46,8 +46,8 @@ impl<T: PartialEq> WatchCell<T> {
     pub(super) fn new(is_replaced: bool) -> (Arc<WatchCell<T>>, Receiver<()>) {
         let (changes, received) = bounded(1);
         let (present, changed) = bounded(0);
-        let (view, writer) = (View::Unseen, Author(0));
-        let state = Sighting { view, writer, present, changed, changes: Some(changes) };
+        let (view, author) = (View::Unseen, Author(0));
+        let state = Sighting { view, author, present, changed, changes: Some(changes) };
         (Arc::new(WatchCell { state: Mutex::new(state), is_replaced }), received)
     }
 
@@ -57,17 +57,17 @@ impl<T: PartialEq> WatchCell<T> {
         read(&state.view, &state.changed)
     }
 
-    pub(super) fn next_writer(&self) -> Author {
+    pub(super) fn next_author(&self) -> Author {
         let mut state = self.state.lock();
-        state.writer.0 += 1;
-        state.writer
+        state.author.0 += 1;
+        state.author
     }
 
-    /// Sets the view, unless there is another writer by now; returns whether it has changed.
-    pub(super) fn set(&self, writer: Author, view: View<T>) -> bool {
+    /// Sets the view, unless there is another author by now; returns whether it has changed.
+    pub(super) fn set(&self, author: Author, view: View<T>) -> bool {
         let former = {
             let mut state = self.state.lock();
-            if state.writer == writer { state.set(view) } else { None }
+            if state.author == author { state.set(view) } else { None }
         };
         // Dropped outside the lock: it may be long.
         former.is_some()
@@ -115,26 +115,26 @@ mod tests {
     #[test]
     fn changes_that_nobody_has_taken_are_reported_once() {
         let (cell, changes) = WatchCell::new(false);
-        let writer = cell.next_writer();
-        assert!(cell.set(writer, View::Seen(0)));
+        let author = cell.next_author();
+        assert!(cell.set(author, View::Seen(0)));
         assert!(changes.is_empty(), "the first sight is no change");
         for sight in 1..4 {
-            assert!(cell.set(writer, View::Seen(sight)));
+            assert!(cell.set(author, View::Seen(sight)));
         }
         assert_eq!(changes.try_iter().count(), 1);
-        assert!(!cell.set(writer, View::Seen(3)));
+        assert!(!cell.set(author, View::Seen(3)));
         assert!(changes.is_empty());
-        assert!(cell.set(writer, View::Refused(ZkError::NoAuth)));
+        assert!(cell.set(author, View::Refused(ZkError::NoAuth)));
         assert_eq!(changes.try_iter().count(), 1);
     }
 
     #[test]
     fn a_waiter_is_notified_of_the_next_change() {
         let (cell, _changes) = WatchCell::new(false);
-        let writer = cell.next_writer();
+        let author = cell.next_author();
         let changed = cell.read(|_, changed| changed.clone());
         assert!(changed.try_recv().is_err_and(|error| error.is_empty()));
-        cell.set(writer, View::Seen(1));
+        cell.set(author, View::Seen(1));
         assert!(changed.try_recv().is_err_and(|error| error.is_disconnected()));
         assert!(cell.read(|view, _| *view == View::Seen(1)));
     }
@@ -142,11 +142,11 @@ mod tests {
     #[test]
     fn the_end_is_final_and_disconnects() {
         let (cell, changes) = WatchCell::new(false);
-        let writer = cell.next_writer();
-        cell.set(writer, View::Seen(1));
+        let author = cell.next_author();
+        cell.set(author, View::Seen(1));
         cell.end(LossReason::SessionExpired);
         cell.end(LossReason::SessionClosed);
-        assert!(!cell.set(writer, View::Seen(2)));
+        assert!(!cell.set(author, View::Seen(2)));
         assert!(cell.read(|view, _| *view == View::Ended(LossReason::SessionExpired)));
         assert_eq!(all_until_the_end(&changes), 1);
     }
@@ -154,12 +154,12 @@ mod tests {
     #[test]
     fn the_loss_of_a_session_that_is_replaced_is_no_end() {
         let (cell, changes) = WatchCell::new(true);
-        let writer = cell.next_writer();
-        cell.set(writer, View::Seen(1));
+        let author = cell.next_author();
+        cell.set(author, View::Seen(1));
         cell.end(LossReason::LeaseExpired);
-        assert!(cell.set(writer, View::Seen(2)));
+        assert!(cell.set(author, View::Seen(2)));
         cell.end(LossReason::SessionClosed);
-        assert!(!cell.set(writer, View::Seen(3)));
+        assert!(!cell.set(author, View::Seen(3)));
         assert_eq!(all_until_the_end(&changes), 1);
     }
 }

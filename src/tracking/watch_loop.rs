@@ -17,7 +17,7 @@ pub(super) struct WatchLoop<S: Subject> {
     id: ParticipantId,
     subject: Arc<S>,
     cell: Arc<WatchCell<S::Value>>,
-    writer: Author,
+    author: Author,
     /// What follows from the outcome of the call that is under way.
     then: Mutex<WATCH_LOOP, Option<Then<S::Value>>>,
     is_stopped: AtomicBool,
@@ -26,9 +26,9 @@ pub(super) struct WatchLoop<S: Subject> {
 impl<S: Subject> WatchLoop<S> {
     /// Makes one, which does nothing until it is [started](WatchLoop::start).
     pub(super) fn new(core: Arc<Core>, subject: Arc<S>, cell: Arc<WatchCell<S::Value>>) -> Arc<WatchLoop<S>> {
-        let (id, writer) = (core.new_id(), cell.next_writer());
+        let (id, author) = (core.new_id(), cell.next_author());
         let (then, is_stopped) = (Mutex::new(None), AtomicBool::new(false));
-        Arc::new(WatchLoop { core, id, subject, cell, writer, then, is_stopped })
+        Arc::new(WatchLoop { core, id, subject, cell, author, then, is_stopped })
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
@@ -56,7 +56,7 @@ impl<S: Subject> WatchLoop<S> {
                 Step::Call(call)
             }
             Look::Seen(value) => {
-                self.cell.set(self.writer, View::Seen(value));
+                self.cell.set(self.author, View::Seen(value));
                 Step::Done(Looked::Seen)
             }
             Look::ChangedMeanwhile => Step::Done(Looked::Changed),
@@ -69,7 +69,7 @@ impl<S: Subject> WatchLoop<S> {
 
     fn note_failure(&self, error: ZkError) {
         let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
-        if is_refused && self.cell.set(self.writer, View::Refused(error)) {
+        if is_refused && self.cell.set(self.author, View::Refused(error)) {
             let path = self.subject.path().clone();
             // This may be a thread of the client's, and the logger is the application's.
             self.core.submit(move |_| logging::warn!("{path} cannot be watched: {error:?}"));

@@ -12,6 +12,7 @@ mod orphans;
 mod requests;
 #[cfg(test)]
 mod tests;
+mod trackers;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,6 +26,8 @@ use uuid::Uuid;
 use self::calls::Outgoing;
 use self::orphans::Orphans;
 use self::requests::Seated;
+use self::trackers::LookOn;
+pub(crate) use self::trackers::{Step, Tracker};
 use super::SessionState;
 use super::alarm::Alarm;
 use super::events::{Event, Events};
@@ -32,9 +35,9 @@ use super::lines;
 use super::mailbox::Mailbox;
 use super::process::Process;
 use super::seat::Seat;
-use crate::client::{AnyClient, Call, ClientEvent, Granted, Reply, ZooKeeperClient, contain_call};
+use crate::client::{AnyClient, ClientEvent, Granted, ZooKeeperClient};
 use crate::engine::lease::{ConnectionNumber, Lease};
-use crate::engine::{Effect, Engine, Line, Looked, ParticipantId, Settings, Target};
+use crate::engine::{Effect, Engine, Line, ParticipantId, Settings, Target};
 use crate::error::{LockError, LossReason, Operation, Result, ZkError, ZkResult};
 use crate::lock_order::{
     self, Mutex, MutexGuard,
@@ -43,25 +46,6 @@ use crate::lock_order::{
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::time::{Moment, Priority, Runtime, Signal};
-
-/// Knows what to look at for a user. Its methods are called outside every lock, one at a time. They must
-/// not block, as it may be on a thread of the client's.
-pub(crate) trait Tracker: Send + Sync {
-    /// Begins a look.
-    fn look(&self) -> Step;
-
-    /// Goes on with the outcome of the last call.
-    fn go_on(&self, outcome: ZkResult<Reply>) -> Step;
-
-    /// The session has ended.
-    fn end(&self, reason: LossReason);
-}
-
-/// What a look needs next.
-pub(crate) enum Step {
-    Call(Call),
-    Done(Looked),
-}
 
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
@@ -95,13 +79,6 @@ struct Driver {
     /// Dropped to signal [`Core::ended`] and [`Core::finished`].
     end: Option<Sender<Infallible>>,
     finish: Option<Sender<Infallible>>,
-}
-
-/// A look that is to begin, or to go on with the outcome of its last call.
-struct LookOn {
-    id: ParticipantId,
-    tracker: Arc<dyn Tracker>,
-    outcome: Option<ZkResult<Reply>>,
 }
 
 /// What is done when the mutex is free again.
@@ -243,12 +220,6 @@ impl Core {
             finish,
             dropped,
         } = afterwards;
-        for look in looks {
-            self.look_on(origin, look);
-        }
-        for (tracker, reason) in untracked {
-            tracker.end(reason);
-        }
         for seat in callbacks {
             self.submit_callback(move || seat.observer.deliver());
         }
@@ -261,6 +232,13 @@ impl Core {
             // On a worker: this may be a thread of the client's, with its locks held, and a
             // notification may drop what is the application's.
             self.submit_as(Priority::Session, Core::complete_end);
+        }
+        // After what owners and waiters need: a look may sort a long queue.
+        for look in looks {
+            self.look_on(origin, look);
+        }
+        for (tracker, reason) in untracked {
+            tracker.end(reason);
         }
         // Nothing but the log is left: its logger is the application's, and may block, or call in here.
         // A thread of the client's writes only what is no warning.
@@ -330,44 +308,6 @@ impl Core {
 
     pub(crate) fn new_id(&self) -> ParticipantId {
         self.driver.lock().engine.new_id()
-    }
-
-    /// Looks at something for a user, now and whenever it may have changed.
-    pub(crate) fn track(self: &Arc<Self>, id: ParticipantId, tracker: Arc<dyn Tracker>) {
-        let ended = self.feed(Origin::Other, |driver| match driver.engine.track(id) {
-            Some(reason) => Some((tracker, reason)),
-            None => {
-                driver.trackers.insert(id, tracker);
-                None
-            }
-        });
-        if let Some((tracker, reason)) = ended {
-            tracker.end(reason);
-        }
-    }
-
-    pub(crate) fn untrack(self: &Arc<Self>, id: ParticipantId) {
-        let tracker = self.feed(Origin::Other, |driver| {
-            driver.engine.untrack(id);
-            driver.trackers.remove(&id)
-        });
-        // Outside the mutex: it may be the last handle.
-        drop(tracker);
-    }
-
-    fn look_on(self: &Arc<Self>, origin: Origin, look: LookOn) {
-        let LookOn { id, tracker, outcome } = look;
-        let step = contain_call("a look for a user", || {
-            Ok(match outcome {
-                None => tracker.look(),
-                Some(outcome) => tracker.go_on(outcome),
-            })
-        });
-        let step = step.unwrap_or_else(|error| Step::Done(Looked::Failed(error)));
-        self.feed(origin, |driver| match step {
-            Step::Call(call) => driver.engine.read_for(id, call),
-            Step::Done(how) => driver.engine.looked_at_tracked(id, how),
-        });
     }
 
     /// Keeps the session from being finished until this is undone.
@@ -629,12 +569,6 @@ impl Driver {
             Effect::Finished => afterwards.finish = self.finish.take(),
             Effect::Log(line) if lines::is_wanted(&line) => afterwards.lines.push(line),
             Effect::Log(_) => {}
-        }
-    }
-
-    fn note_look(&self, id: ParticipantId, outcome: Option<ZkResult<Reply>>, afterwards: &mut Afterwards) {
-        if let Some(tracker) = self.trackers.get(&id) {
-            afterwards.looks.push(LookOn { id, tracker: Arc::clone(tracker), outcome });
         }
     }
 
