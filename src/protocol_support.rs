@@ -4,7 +4,6 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -144,23 +143,21 @@ impl ProtocolSupport {
             });
         }
         self.retry(Operation::CREATE.name, &path, || {
-            let (znode, parents_acl) = (path.clone(), Arc::clone(self.options.shared_acl()));
-            let create = Call::create(&path, data, acl, mode);
-            let created = self.session.core().call(Operation::CREATE, &path, move |core| {
-                match (core.ask(create.clone()), znode.parent()) {
-                    (Err(ZkError::NoNode), Some(parent)) => core
-                        .ensure_path(&parent, &parents_acl, CreateMode::Persistent)
-                        .and_then(|()| core.ask(create)),
-                    (created, _) => created,
-                }
-            })?;
+            let core = self.session.core();
+            let create = || core.ask(Call::create(&path, data, acl, mode));
+            let created = match (create(), path.parent()) {
+                (Err(ZkError::NoNode), Some(parent)) => core
+                    .ensure_path(&parent, self.options.shared_acl(), CreateMode::Persistent)
+                    .and_then(|()| create()),
+                (created, _) => created,
+            };
             match created {
                 Ok(_) | Err(ZkError::NodeExists) => Ok(()),
                 Err(ZkError::NoNode) => {
                     let (operation, path) = (Operation::CREATE.name, path.to_string());
                     Err(LockError::NoChroot { operation, path })
                 }
-                Err(error) => Err(LockError::client(Operation::CREATE, &path, error)),
+                Err(error) => Err(core.failure(Operation::CREATE, &path, error)),
             }
         })
     }

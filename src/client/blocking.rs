@@ -161,11 +161,6 @@ impl ZooKeeperClient for OnWorkers {
         );
     }
 
-    /// On the calling thread: it may block, and the others may all be waiting.
-    fn call(&self, call: Call) -> ZkResult<Reply> {
-        call_blocking(&*self.client, &call)
-    }
-
     fn remove_watches(&self, path: &str) {
         self.client.remove_watches(path);
     }

@@ -19,8 +19,6 @@ mod znode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::bounded;
-
 pub use acl::{Acl, Permissions};
 #[cfg(feature = "zookeeper")]
 pub(crate) use adapter::Adapter;
@@ -211,17 +209,6 @@ pub trait ZooKeeperClient: Send + Sync {
     /// - A call under way fails when contact or the session is lost, or the client is closed or
     ///   dropped. A [`Done`] that a client forgets blocks a lock for ever.
     fn submit(&self, call: Call, done: Done);
-
-    /// Makes a call, and waits for its outcome. Only called on threads that may block, and that the
-    /// session can abandon.
-    ///
-    /// # Errors
-    /// Those that the call names, or one of the contract.
-    fn call(&self, call: Call) -> ZkResult<Reply> {
-        let (sender, outcome) = bounded(1);
-        self.submit(call, Done::new(move |result| drop(sender.send(result))));
-        outcome.recv().unwrap_or(Err(ZkError::ConnectionLoss))
-    }
 
     /// Returns whether all is in order: calls take effect in the order in which they are submitted on
     /// one connection, their replies are passed on in the same order, and events come among the

@@ -1,8 +1,10 @@
 //! [`Verbs`]: a method for each call, which waits for the reply, for tests and the conformance suite.
 
-use super::{Acl, Ask, BlockingClient, Call, CreateMode, Enqueued, Op, Reply, Stat, Transacted};
+use crossbeam_channel::bounded;
+
+use super::{Acl, Ask, BlockingClient, Call, CreateMode, Done, Enqueued, Op, Reply, Stat, Transacted};
 use super::{ZooKeeperClient, call_blocking};
-use crate::error::ZkResult;
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
 
 pub(crate) trait Verbs {
@@ -54,6 +56,8 @@ impl<T: BlockingClient + ?Sized> Verbs for T {
 
 impl Verbs for dyn ZooKeeperClient + '_ {
     fn make(&self, call: Call) -> ZkResult<Reply> {
-        self.call(call)
+        let (sender, outcome) = bounded(1);
+        self.submit(call, Done::new(move |result| drop(sender.send(result))));
+        outcome.recv().unwrap_or(Err(ZkError::ConnectionLoss))
     }
 }

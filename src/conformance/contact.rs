@@ -110,7 +110,7 @@ fn calls_without_contact_end_with_an_error(scene: &Scene<'_>) -> Outcome {
     client.events.await_disconnected()?;
     for (name, call) in CALLS {
         let path = scene.path(name);
-        let result = client.in_time(name, move |client| client.call(call(&path)).map(drop))?;
+        let result = client.in_time(name, move |client| client.make(call(&path)).map(drop))?;
         let is_loss = matches!(result, Err(ZkError::ConnectionLoss | ZkError::SessionExpired));
         ensure!(is_loss, "{name} without contact: {result:?}");
     }
@@ -193,7 +193,7 @@ fn expired_session_fails_every_call_at_once(scene: &Scene<'_>) -> Outcome {
     client.events.await_event("the end of the session", is_lost)?;
     for (name, call) in CALLS {
         let (begun, path) = (Instant::now(), scene.path(name));
-        let result = client.in_time(name, move |client| client.call(call(&path)).map(drop))?;
+        let result = client.in_time(name, move |client| client.make(call(&path)).map(drop))?;
         same(&format!("{name} on an expired session"), result, Err(ZkError::SessionExpired))?;
         let time = begun.elapsed();
         ensure!(time < AT_ONCE, "{name} on an expired session takes {time:?}");
@@ -224,7 +224,7 @@ fn close_is_idempotent_and_silent(scene: &Scene<'_>) -> Outcome {
     client.in_time("the second close", |client| client.close())?;
     for (name, call) in CALLS {
         let path = scene.path(name);
-        let result = client.in_time(name, move |client| client.call(call(&path)).map(drop))?;
+        let result = client.in_time(name, move |client| client.make(call(&path)).map(drop))?;
         same(&format!("{name} after the close"), result, Err(ZkError::SessionExpired))?;
     }
     done("set_data", scene.other.set_data(&path, b"1", None))?;

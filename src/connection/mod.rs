@@ -58,10 +58,8 @@ use self::shared::{ContactState, Io, Shared};
 #[cfg(feature = "tls")]
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
-use crate::client::{
-    AnyClient, Call, ClientEvent, DEFAULT_TICK, Done, EventSink, Granted, Reply, ZooKeeperClient,
-};
-use crate::error::{LockError, Result, ZkError, ZkResult};
+use crate::client::{AnyClient, Call, ClientEvent, DEFAULT_TICK, Done, EventSink, Granted, ZooKeeperClient};
+use crate::error::{LockError, Result, ZkError};
 use crate::lock_order;
 use crate::time::{Clock, SystemClock};
 use crate::wait::Wait;
@@ -229,13 +227,6 @@ impl ZooKeeperClient for Connection {
         }
     }
 
-    fn call(&self, call: Call) -> ZkResult<Reply> {
-        check_thread()?;
-        let (sender, outcome) = bounded(1);
-        self.submit(call, Done::new(move |result| drop(sender.send(result))));
-        outcome.recv().unwrap_or(Err(ZkError::ConnectionLoss))
-    }
-
     fn is_ordered(&self) -> bool {
         true
     }
@@ -315,12 +306,6 @@ fn await_contact(contact: &Receiver<FirstContact>, wait: &Wait) -> Option<FirstC
         recv(wait.cancellation()) -> _ => contact.try_recv().ok(),
         recv(deadline) -> _ => contact.try_recv().ok(),
     }
-}
-
-/// Refuses a blocking call on an I/O thread, which would wait for itself.
-fn check_thread() -> ZkResult<()> {
-    lock_order::assert_none_held();
-    if driver::is_io_thread() { Err(ZkError::BadArguments) } else { Ok(()) }
 }
 
 /// Whether servers refuse the request for its length.

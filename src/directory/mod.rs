@@ -96,7 +96,7 @@ impl LockDirectory {
     pub fn contenders(&self) -> Result<Vec<LockInfo>> {
         let core = self.session.core();
         let requests = self.list(&core)?;
-        reading::read_all(&core, &self.dir, requests)
+        reading::read_all(&core, &requests)
     }
 
     /// Returns the holder of the lock: the first request in the queue, which may be one of several
@@ -110,8 +110,7 @@ impl LockDirectory {
     pub fn current_owner(&self) -> Result<Option<LockInfo>> {
         let core = self.session.core();
         let requests = self.list(&core)?;
-        let read = core.call(Operation::READ, &self.dir, move |core| first_of(core, &requests))?;
-        read.map_err(|error| LockError::client(Operation::READ, &self.dir, error))
+        first_of(&core, &requests).map_err(|error| core.failure(Operation::READ, &self.dir, error))
     }
 
     /// Returns all holders of the lock: one, several readers, or none.
@@ -124,7 +123,7 @@ impl LockDirectory {
         loop {
             let kinds = requests.iter().filter_map(|request| LockKind::of(request.name()));
             let behind = requests.split_off(count_owners(kinds));
-            let owners = reading::read_all(&core, &self.dir, requests)?;
+            let owners = reading::read_all(&core, &requests)?;
             // If all of them were deleted meanwhile, the next ones own.
             if !owners.is_empty() || behind.is_empty() {
                 return Ok(owners);
@@ -228,8 +227,7 @@ impl LockDirectory {
     /// when DELETE is not granted on the directory. Requests deleted before the error stay deleted.
     pub fn reap_expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
         let expired = self.expired(older_than)?;
-        let delete = move |core: &Arc<Core>| reaping::delete_all(core, expired);
-        self.session.core().call(Operation::REAP, &self.dir, delete)?
+        reaping::delete_all(&self.session.core(), expired)
     }
 
     /// Removes the directory if it has no children; returns whether this call removed it.
@@ -247,20 +245,15 @@ impl LockDirectory {
     /// - [`ConnectionLoss`](LockError::ConnectionLoss): the directory may have been removed or not.
     /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
     pub fn remove_if_empty(&self) -> Result<bool> {
-        let core = self.session.core();
-        let dir = self.dir.clone();
-        core.call(Operation::DELETE, &self.dir, move |core| remove_if_empty(core, &dir))?
+        remove_if_empty(&self.session.core(), &self.dir)
     }
 
     /// The paths of the requests, in the order of the queue.
     fn list(&self, core: &Arc<Core>) -> Result<Vec<ZNodePath>> {
-        let dir = self.dir.clone();
-        let listed =
-            core.call(Operation::LIST, &self.dir, move |core| core.ask(Call::get_children(&dir, false)))?;
-        match listed {
+        match core.ask(Call::get_children(&self.dir, false)) {
             Ok(children) => Ok(in_order(&children).into_iter().map(|name| self.dir.child(name)).collect()),
             Err(ZkError::NoNode) => Ok(Vec::new()),
-            Err(error) => Err(LockError::client(Operation::LIST, &self.dir, error)),
+            Err(error) => Err(core.failure(Operation::LIST, &self.dir, error)),
         }
     }
 }
@@ -284,11 +277,9 @@ fn first_of(core: &Arc<Core>, requests: &[ZNodePath]) -> ZkResult<Option<LockInf
     Ok(None)
 }
 
-/// Removes an empty directory, on a worker, if its version has not changed since it was read.
+/// Removes an empty directory, if its version has not changed since it was read.
 fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
-    let found = core.ask(Call::exists(dir, false));
-    let found = found.map_err(|error| LockError::client(Operation::READ, dir, error))?;
-    let Some(stat) = found else { return Ok(false) };
+    let Some(stat) = core.call(Operation::READ, dir, Call::exists(dir, false))? else { return Ok(false) };
     let removed = match is_directory(&stat) {
         true => core.ask(Call::delete(dir, Some(stat.version))),
         false => Err(ZkError::BadVersion),
@@ -301,7 +292,7 @@ fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
         Err(ZkError::NotEmpty | ZkError::NoNode) => Ok(false),
         // It has data, or was written since it was read.
         Err(ZkError::BadVersion) => Err(LockError::NotALockDirectory { path: dir.to_string() }),
-        Err(error) => Err(LockError::client(Operation::DELETE, dir, error)),
+        Err(error) => Err(core.failure(Operation::DELETE, dir, error)),
     }
 }
 

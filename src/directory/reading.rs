@@ -1,76 +1,60 @@
 //! Reads many requests at once.
-//!
-//! The client's calls block, and calls of several threads share the connection, so a few workers
-//! read in parallel. The other workers stay free for the rest of the session's work, and a reader
-//! queues again for a worker before each read.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use crossbeam_channel::{Sender, unbounded};
 
 use super::lock_info::LockInfo;
-use crate::client::Call;
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::client::{Call, Stat};
+use crate::error::{Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
-use crate::session::Core;
+use crate::session::{Answer, Core};
 
-/// How many threads read at once: half of those that a session has for calls.
-pub(super) const READERS: usize = 8;
+/// How many are read at once: half of the calls that a client that blocks makes at once, so that the
+/// rest of the session's work goes on.
+pub(super) const AT_ONCE: usize = 8;
 
-/// Reads requests and returns them in the same order, without those that no longer exist.
-///
-/// Blocks the calling thread, which must not be a worker.
-pub(super) fn read_all(core: &Arc<Core>, dir: &ZNodePath, requests: Vec<ZNodePath>) -> Result<Vec<LockInfo>> {
-    let count = requests.len();
-    let (results, read) = unbounded();
-    let reading = Arc::new(Reading { requests, next: AtomicUsize::new(0), results });
-    for _ in 0..READERS.min(count) {
-        Arc::clone(&reading).go_on(core);
-    }
-    // The channel is then disconnected when the readers are dropped.
-    drop(reading);
-    let mut infos = vec![None; count];
-    for _ in 0..count {
-        let (position, info) = core.receive(Operation::READ, dir, &read)?;
-        infos[position] = info?;
-    }
-    Ok(infos.into_iter().flatten().collect())
+/// The data of a request, which is being read.
+struct Reading<'a> {
+    request: &'a ZNodePath,
+    data: Answer<(Vec<u8>, Stat)>,
 }
 
-/// Reads one request, on a worker; `None` if it no longer exists. Without READ permission the
-/// result has only the name, and perhaps the metadata.
+/// Reads requests and returns them in the same order, without those that no longer exist.
+pub(super) fn read_all(core: &Arc<Core>, requests: &[ZNodePath]) -> Result<Vec<LockInfo>> {
+    let mut infos = Vec::with_capacity(requests.len());
+    let mut under_way = VecDeque::with_capacity(AT_ONCE);
+    let mut requests = requests.iter();
+    loop {
+        let free = AT_ONCE - under_way.len();
+        under_way.extend(requests.by_ref().take(free).map(|request| Reading::begin(core, request)));
+        let Some(Reading { request, data }) = under_way.pop_front() else { return Ok(infos) };
+        let info = info_of(core, request, data.wait(core));
+        infos.extend(info.map_err(|error| core.failure(Operation::READ, request, error))?);
+    }
+}
+
+/// Reads one request; `None` if it no longer exists.
 pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
-    match core.ask(Call::get_data(request, false)) {
+    let Reading { data, .. } = Reading::begin(core, request);
+    info_of(core, request, data.wait(core))
+}
+
+impl Reading<'_> {
+    fn begin<'a>(core: &Arc<Core>, request: &'a ZNodePath) -> Reading<'a> {
+        Reading { request, data: core.begin_ask(Call::get_data(request, false), ()) }
+    }
+}
+
+/// Without READ permission, the result has only the name, and perhaps the metadata.
+fn info_of(
+    core: &Arc<Core>,
+    request: &ZNodePath,
+    data: ZkResult<(Vec<u8>, Stat)>,
+) -> ZkResult<Option<LockInfo>> {
+    match data {
         Ok((data, stat)) => Ok(Some(LockInfo::new(request, data, &stat))),
         Err(ZkError::NoNode) => Ok(None),
         Err(ZkError::NoAuth) => LockInfo::without_data(request, core.ask(Call::exists(request, false))),
         Err(error) => Err(error),
-    }
-}
-
-/// Requests that are being read; shared by the readers.
-struct Reading {
-    requests: Vec<ZNodePath>,
-    next: AtomicUsize,
-    results: Sender<(usize, Result<Option<LockInfo>>)>,
-}
-
-impl Reading {
-    fn go_on(self: Arc<Self>, core: &Arc<Core>) {
-        core.submit(move |core| {
-            if self.read_next(core) {
-                self.go_on(core);
-            }
-        });
-    }
-
-    /// Reads one request; `false` when all are taken, or when nobody waits for the results.
-    fn read_next(&self, core: &Arc<Core>) -> bool {
-        let position = self.next.fetch_add(1, Ordering::Relaxed);
-        let Some(request) = self.requests.get(position) else { return false };
-        let info =
-            read_one(core, request).map_err(|error| LockError::client(Operation::READ, request, error));
-        self.results.send((position, info)).is_ok()
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::lock_info::LockInfo;
 use crate::client::Call;
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::kind::LockKind;
 use crate::session::Core;
@@ -20,7 +20,7 @@ pub(super) fn is_expired(request: &LockInfo, older_than: Duration, now: SystemTi
     is_old && request.kind != LockKind::Other
 }
 
-/// Deletes requests, on a worker, and returns those that it deleted.
+/// Deletes requests, and returns those that it deleted.
 ///
 /// It goes from the back of the queue to its head, so that none of them acquires the lock because
 /// another one is deleted.
@@ -34,7 +34,7 @@ pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<V
             }
             // It was deleted, replaced or written meanwhile, or it is a directory named like a request.
             Err(ZkError::NoNode | ZkError::BadVersion | ZkError::NotEmpty) => {}
-            Err(error) => return Err(LockError::client(Operation::REAP, &request.path, error)),
+            Err(error) => return Err(core.failure(Operation::REAP, &request.path, error)),
         }
     }
     deleted.reverse();

@@ -69,6 +69,8 @@ pub(super) enum Pending {
     ListedLeftovers(ParticipantId),
     /// With the path on which the call leaves a watch.
     ReadFor(ParticipantId, Option<ZNodePath>),
+    /// The one that has asked takes up the outcome.
+    Asked(ParticipantId),
     RemovedLeftover(ParticipantId, Vec<ZNodePath>),
 }
 
@@ -80,6 +82,7 @@ pub(super) enum AfterWrite {
     Proof,
     FindAgain(ParticipantId, ConnectionNumber),
     ListLeftovers(ParticipantId),
+    Asked(ParticipantId),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,15 +92,12 @@ pub(super) enum KeepAlivePath {
 }
 
 /// A write that changes nothing.
-pub(crate) fn keep_alive(path: &'static str) -> Ask<Stat> {
+pub(super) fn keep_alive(path: &'static str) -> Ask<Stat> {
     Call::set_data(path, [], Some(i32::MAX))
 }
 
-/// The paths to which such a write goes, until one is not denied.
-pub(crate) const KEEP_ALIVE_PATHS: [&str; 2] = [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH];
-
 /// Whether a write that changes nothing was denied, perhaps by another server than the leader.
-pub(crate) fn was_denied<T>(result: &ZkResult<T>) -> bool {
+fn was_denied<T>(result: &ZkResult<T>) -> bool {
     was_answered(result) && !was_answered_by_leader(result)
 }
 
@@ -107,7 +107,7 @@ fn was_answered<T>(result: &ZkResult<T>) -> bool {
 }
 
 /// Whether the leader has handled the write.
-pub(crate) fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
+fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
     result.as_ref().err().is_none_or(|error| error.is_leaders_answer())
 }
 
@@ -121,30 +121,35 @@ impl Engine {
         self.take_up(id, pending, outcome);
     }
 
-    /// To be called before a call is made by others than the engine. [`Engine::answered`]
-    /// follows.
-    ///
-    /// # Errors
-    /// `SessionExpired` on a session that has ended.
-    pub(crate) fn sending(&self) -> ZkResult<Sending> {
-        match self.life.has_ended() && !self.outlives_us() {
-            true => Err(ZkError::SessionExpired),
-            false => Ok(self.lease.sending(self.now)),
+    /// Makes a call for somebody else. [`Effect::Answered`] follows.
+    pub(crate) fn ask(&mut self, id: ParticipantId, call: Call) {
+        if self.life.has_ended() {
+            return self.effects.push_back(Effect::Answered(id, Err(ZkError::SessionExpired)));
         }
+        self.submit(Ask { call, read: Ok }, Priority::Other, Pending::Asked(id));
+    }
+
+    /// As [`ask`](Engine::ask), a write that changes nothing. A read that follows shows everything that
+    /// this session has sent before, on whichever connection: a read alone may be answered by a server
+    /// that lags behind.
+    pub(crate) fn ask_to_write_nothing(&mut self, id: ParticipantId) {
+        if self.life.has_ended() {
+            return self.effects.push_back(Effect::Answered(id, Err(ZkError::SessionExpired)));
+        }
+        self.write_nothing(AfterWrite::Asked(id));
     }
 
     /// Makes a call. On a session that has ended, the only calls left are deletions of znodes that
     /// outlive it here.
     pub(super) fn submit<T>(&mut self, ask: Ask<T>, priority: Priority, pending: Pending) -> CallId {
         let id = CallId(self.next_number());
-        match self.sending() {
-            Ok(sending) => {
-                let is_write = ask.call.is_write();
-                self.calls.insert(id, UnderWay { is_write, sending, pending });
-                self.effects.push_back(Effect::Submit(id, ask.call, priority));
-            }
-            Err(error) => self.unsent.push_back((id, pending, error)),
+        if self.life.has_ended() && !self.outlives_us() {
+            self.unsent.push_back((id, pending, ZkError::SessionExpired));
+            return id;
         }
+        let (is_write, sending) = (ask.call.is_write(), self.lease.sending(self.now));
+        self.calls.insert(id, UnderWay { is_write, sending, pending });
+        self.effects.push_back(Effect::Submit(id, ask.call, priority));
         id
     }
 
@@ -154,17 +159,22 @@ impl Engine {
     }
 
     fn write_to(&mut self, after: AfterWrite, path: KeepAlivePath) {
-        let write = keep_alive(KEEP_ALIVE_PATHS[usize::from(path == KeepAlivePath::Other)]);
+        let write = keep_alive(match path {
+            KeepAlivePath::Usual => KEEP_ALIVE_PATH,
+            KeepAlivePath::Other => OTHER_KEEP_ALIVE_PATH,
+        });
         let priority = match after {
             AfterWrite::ProofTouched | AfterWrite::Proof => Priority::Session,
-            AfterWrite::FindAgain(..) | AfterWrite::ListLeftovers(_) => Priority::Other,
+            AfterWrite::FindAgain(..) | AfterWrite::ListLeftovers(_) | AfterWrite::Asked(_) => {
+                Priority::Other
+            }
         };
         self.submit(write, priority, Pending::Wrote(after, path));
     }
 
     /// Takes up the outcome of a call. An answer to a read helps to extend the lease, one to a write
     /// extends it.
-    pub(crate) fn answered(&mut self, is_write: bool, sending: Sending, result: ZkResult<()>) {
+    fn answered(&mut self, is_write: bool, sending: Sending, result: ZkResult<()>) {
         // A denial of a write counts as a read, since any server may have given it.
         if is_write && was_answered_by_leader(&result) {
             let is_of_this_contact = self.lease.counts(sending);
@@ -246,6 +256,7 @@ impl Engine {
             Pending::RemovedLeftover(id, left) => {
                 self.removed_leftover(id, left, outcome.and_then(Reply::done));
             }
+            Pending::Asked(id) => self.effects.push_back(Effect::Answered(id, outcome)),
         }
     }
 
@@ -261,6 +272,9 @@ impl Engine {
                 self.go_on_with(id, |engine| engine.list_after_write(id, connection, result));
             }
             AfterWrite::ListLeftovers(id) => self.list_leftovers(id, result),
+            AfterWrite::Asked(id) => {
+                self.effects.push_back(Effect::Answered(id, result.map(|()| Reply::Done)));
+            }
         }
     }
 }
@@ -277,8 +291,8 @@ impl Pending {
     fn check(&self, outcome: ZkResult<Reply>) -> ZkResult<Reply> {
         let reply = outcome?;
         let fits = match self {
-            // Its tracker checks that.
-            Pending::ReadFor(..) => true,
+            // The one that reads the reply checks that.
+            Pending::ReadFor(..) | Pending::Asked(_) => true,
             Pending::Nothing | Pending::Wrote(..) => matches!(reply, Reply::Stat(_)),
             Pending::Touched | Pending::FoundAgain(..) | Pending::LookedAtUnreadable { .. } => {
                 matches!(reply, Reply::Found(_))

@@ -28,6 +28,8 @@ pub(crate) enum Effect {
     Look(ParticipantId),
     /// The outcome of a call of that look. One of the two follows.
     ReadFor(ParticipantId, ZkResult<Reply>),
+    /// The outcome of a call that somebody else has [asked](super::Engine::ask) for.
+    Answered(ParticipantId, ZkResult<Reply>),
     /// The session has ended, and the tracking with it.
     Untracked(ParticipantId, LossReason),
     /// A server serves the session.

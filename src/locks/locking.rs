@@ -53,10 +53,7 @@ pub(crate) fn downgrade(
     observer: Arc<dyn Observer>,
 ) -> Result<(Arc<Request>, ZNodePath)> {
     let downgrade = Downgrade::begin(owner, access)?;
-    let prepared = support.retry(Operation::DOWNGRADE.name, downgrade.znode(), || {
-        let of_worker = Arc::clone(&downgrade);
-        owner.core().call(Operation::DOWNGRADE, downgrade.znode(), move |_| of_worker.prepare())?
-    });
+    let prepared = support.retry(Operation::DOWNGRADE.name, downgrade.znode(), || downgrade.prepare());
     let request = downgrade.complete(prepared?, observer)?;
     Ok((request, downgrade.znode().clone()))
 }
@@ -88,7 +85,7 @@ impl Release<'_> {
         let error = match outcome.try_recv() {
             Ok(Err(error)) => error,
             Ok(Ok(())) => return Ok(Released::Deleted),
-            // Nothing to delete; or a create is under way, which its worker undoes.
+            // Nothing to delete; or a create is under way, which is undone when its outcome is known.
             Err(TryRecvError::Disconnected) if request.znode().is_some() => return Ok(Released::Deleted),
             Err(TryRecvError::Disconnected) => return Ok(Released::Pending),
             // The server deletes the znode with the session.

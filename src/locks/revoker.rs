@@ -147,8 +147,8 @@ impl Revoker {
 
     /// Asks, and returns the id of the transaction that created the znode.
     fn ask(&self, znode: &ZNodePath) -> Result<i64> {
-        let answer =
-            self.support.retry(Operation::REVOKE.name, znode, || self.call(Operation::REVOKE, znode, ask))?;
+        let ask = || self.call(Operation::REVOKE, znode, |core| ask(core, znode));
+        let answer = self.support.retry(Operation::REVOKE.name, znode, ask)?;
         let path = znode.to_string();
         match answer {
             Answer::Asked { czxid } => {
@@ -163,7 +163,7 @@ impl Revoker {
     fn delete(&self, znode: &ZNodePath, czxid: i64) -> Result<Revocation> {
         let mut reply_lost = false;
         let was_deleted = self.support.retry(Operation::DELETE.name, znode, || {
-            let outcome = self.call(Operation::DELETE, znode, move |core, znode| delete(core, znode, czxid));
+            let outcome = self.call(Operation::DELETE, znode, |core| delete(core, znode, czxid));
             reply_lost |= outcome.is_err();
             outcome
         })?;
@@ -174,17 +174,15 @@ impl Revoker {
         Ok(Revocation::Forced)
     }
 
-    /// Makes calls to the client on a worker.
-    fn call<T: Send + 'static>(
+    /// Makes calls to the client.
+    fn call<T>(
         &self,
         operation: Operation,
         znode: &ZNodePath,
-        calls: impl FnOnce(&Arc<Core>, &ZNodePath) -> ZkResult<T> + Send + 'static,
+        calls: impl FnOnce(&Arc<Core>) -> ZkResult<T>,
     ) -> Result<T> {
         let core = self.support.session().core();
-        let path = znode.clone();
-        core.call(operation, znode, move |core| calls(core, &path))?
-            .map_err(|error| LockError::client(operation, znode, error))
+        calls(&core).map_err(|error| core.failure(operation, znode, error))
     }
 }
 
@@ -201,9 +199,8 @@ fn request_path(path: &str) -> Result<ZNodePath> {
 }
 
 fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<Answer> {
-    // A server that lags behind may not know yet of a request that exists. The write in
-    // `prove_life` makes it catch up.
-    core.write_nothing()?;
+    // A server that lags behind may not know yet of a request that exists. A write makes it catch up.
+    core.begin_to_write_nothing().wait(core)?;
     match core.ask(Call::exists(znode, false))? {
         None => return Ok(Answer::Gone),
         // A directory, which may be a container: Curator makes those.

@@ -102,10 +102,10 @@ pub(crate) fn commit(
     // lock is held as long as it exists.
     let mut operations = vec![Op::Check { path: znode.to_string(), version: None }];
     operations.extend(transaction.operations);
-    let submitted = operations.clone();
-    let outcome =
-        request.core().call(Operation::COMMIT, znode, move |core| core.ask(Call::multi(submitted)))?;
-    committed(znode, &operations, outcome)
+    match request.core().ask(Call::multi(&*operations)) {
+        Err(error @ ZkError::SessionExpired) => Err(request.core().failure(Operation::COMMIT, znode, error)),
+        outcome => committed(znode, &operations, outcome),
+    }
 }
 
 fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>) -> Result<Vec<OpOutcome>> {

@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::call::{Change, Verdict};
 use super::landmark::Landmark;
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
@@ -18,34 +16,33 @@ pub(super) struct Attempts<C> {
     pub(super) path: ZNodePath,
     call: C,
     /// The state before the attempt whose reply was lost.
-    unanswered_since: Mutex<Option<Landmark>>,
+    unanswered_since: Option<Landmark>,
 }
 
 impl<C: Change> Attempts<C> {
     pub(super) fn new(operation: Operation, path: ZNodePath, call: C) -> Attempts<C> {
-        Attempts { operation, path, call, unanswered_since: Mutex::default() }
+        Attempts { operation, path, call, unanswered_since: None }
     }
 
-    /// Makes one more attempt, on a worker, unless an earlier one took effect.
-    pub(super) fn make(&self, core: &Arc<Core>) -> Result<C::Output> {
-        let unanswered_since = self.unanswered_since.lock().clone();
-        let now = match unanswered_since {
-            None => Landmark::find(core, &self.subject()).map_err(|error| self.error(error))?,
-            Some(before) => match self.probe_outcome(core, &before) {
+    /// Makes one more attempt, unless an earlier one took effect.
+    pub(super) fn make(&mut self, core: &Arc<Core>) -> Result<C::Output> {
+        let now = match &self.unanswered_since {
+            None => {
+                let found = Landmark::find(core, &self.subject());
+                found.map_err(|error| core.failure(self.operation, &self.path, error))?
+            }
+            Some(before) => match self.probe_outcome(core, before) {
                 Ok((Verdict::TookEffect(output), _)) => return Ok(output),
                 Ok((Verdict::NoEffect, now)) => now,
                 Ok((Verdict::Unknown, _)) => return Err(self.outcome_unknown(ZkError::ConnectionLoss)),
-                Err(error) => return Err(self.probe_failed(error)),
+                Err(error) => return Err(self.probe_failed(core, error)),
             },
         };
-        let answer = core.ask(self.call.ask(&self.path));
-        answer.map_err(|error| {
-            let error = self.error(error);
-            if error.is_connection_loss() {
-                *self.unanswered_since.lock() = Some(now);
-            }
-            error
-        })
+        let answer = core.call(self.operation, &self.path, self.call.ask(&self.path));
+        if answer.as_ref().is_err_and(LockError::is_connection_loss) {
+            self.unanswered_since = Some(now);
+        }
+        answer
     }
 
     fn subject(&self) -> ZNodePath {
@@ -56,7 +53,7 @@ impl<C: Change> Attempts<C> {
     fn probe_outcome(&self, core: &Arc<Core>, before: &Landmark) -> ZkResult<(Verdict<C::Output>, Landmark)> {
         // An answered write comes after everything that this session sent before it. Attempts
         // without an effect until then will never have one.
-        core.write_nothing()?;
+        core.begin_to_write_nothing().wait(core)?;
         let found = self.call.find(core, &self.path)?;
         let now = Landmark::find(core, &self.subject())?;
         let verdict = self.call.judge(&self.path, found, before, &now);
@@ -66,13 +63,11 @@ impl<C: Change> Attempts<C> {
         Ok((verdict, now))
     }
 
-    fn error(&self, error: ZkError) -> LockError {
-        LockError::client(self.operation, &self.path, error)
-    }
-
-    fn probe_failed(&self, error: ZkError) -> LockError {
-        match self.error(error) {
-            error @ (LockError::ConnectionLoss { .. } | LockError::SessionLost { .. }) => error,
+    fn probe_failed(&self, core: &Core, error: ZkError) -> LockError {
+        match core.failure(self.operation, &self.path, error) {
+            error @ (LockError::ConnectionLoss { .. }
+            | LockError::SessionLost { .. }
+            | LockError::Closed { .. }) => error,
             _ => self.outcome_unknown(error),
         }
     }

@@ -15,8 +15,8 @@ use crate::recipe::queue::find_own;
 use crate::session::Core;
 
 /// A modifying call.
-pub(super) trait Change: Send + Sync + 'static {
-    type Output: Send + 'static;
+pub(super) trait Change {
+    type Output;
     /// The data read to recognize the call's own effect.
     type Found;
 

@@ -18,7 +18,7 @@ use self::attempt::Attempts;
 use self::call::{Change, Create, CreateSequential, Delete, SetData, Written};
 pub(crate) use self::mark::unmarked;
 use crate::client::{Acl, Ask, Call, CreateMode, Stat};
-use crate::error::{LockError, Operation, Result};
+use crate::error::{Operation, Result};
 use crate::lock_options::{LockOptions, check_data};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
@@ -233,39 +233,26 @@ impl RecoverableZooKeeper {
     }
 
     fn write<C: Change>(&self, operation: Operation, path: ZNodePath, call: C) -> Result<C::Output> {
-        let attempts = Arc::new(Attempts::new(operation, path.clone(), call));
-        self.retry(operation, path, move |core| attempts.make(core))
+        let mut attempts = Attempts::new(operation, path.clone(), call);
+        self.retry(operation, &path, |core| attempts.make(core))
     }
 
-    fn read<T: Send + 'static>(
-        &self,
-        operation: Operation,
-        path: &str,
-        ask: fn(&ZNodePath) -> Ask<T>,
-    ) -> Result<T> {
+    fn read<T>(&self, operation: Operation, path: &str, ask: fn(&ZNodePath) -> Ask<T>) -> Result<T> {
         let path = ZNodePath::parse_or_root(path)?;
-        let named = path.clone();
-        self.retry(operation, path, move |core| {
-            let answer = core.ask(ask(&named));
-            answer.map_err(|error| LockError::client(operation, &named, error))
-        })
+        self.retry(operation, &path, |core| core.call(operation, &path, ask(&path)))
     }
 
-    /// Makes attempts, each on a worker, until one is answered.
-    fn retry<T: Send + 'static>(
+    /// Makes attempts until one is answered.
+    fn retry<T>(
         &self,
         operation: Operation,
-        path: ZNodePath,
-        attempt: impl Fn(&Arc<Core>) -> Result<T> + Send + Sync + 'static,
+        path: &ZNodePath,
+        mut attempt: impl FnMut(&Arc<Core>) -> Result<T>,
     ) -> Result<T> {
         // With replacement sessions, the current one: a later session does not own the ephemeral
         // znodes of this call.
         let core = self.session().core();
-        let attempt = Arc::new(attempt);
-        self.support.retry(operation.name, &path, || {
-            let attempt = Arc::clone(&attempt);
-            core.call(operation, &path, move |core| attempt(core))?
-        })
+        self.support.retry(operation.name, path, || attempt(&core))
     }
 }
 

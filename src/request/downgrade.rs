@@ -55,9 +55,9 @@ impl Downgrade {
     /// Creates the new znode and checks that the owner's still exists, so that no other request
     /// acquired in between. Returns the owner's fencing token.
     ///
-    /// Blocks as calls to the server do, so it is for workers. When it is called again after a loss
-    /// of contact, it finds the znode that it has created by the name.
-    pub(crate) fn prepare(&self) -> Result<i64> {
+    /// Blocks as calls to the server do. When it is called again after a loss of contact, it finds the
+    /// znode that it has created by the name.
+    pub(crate) fn prepare(self: &Arc<Self>) -> Result<i64> {
         if self.owner.has_ended() {
             return Err(not_owner(&self.owners_znode));
         }
@@ -68,16 +68,17 @@ impl Downgrade {
                 self.owner.core.znode_is_gone(&self.owner.seat);
                 Err(not_owner(&self.owners_znode))
             }
-            Err(error) => Err(LockError::client(Operation::DOWNGRADE, &self.owners_znode, error)),
+            Err(error) => Err(self.owner.core.failure(Operation::DOWNGRADE, &self.owners_znode, error)),
         }
     }
 
-    fn create_and_look(&self) -> ZkResult<Option<i64>> {
+    fn create_and_look(self: &Arc<Self>) -> ZkResult<Option<i64>> {
         let RequestSpec { data, acl, .. } = &self.spec;
         let core = &self.owner.core;
         let connection = core.connection();
         let create = Call::create(&self.znode, Arc::clone(data), Arc::clone(acl), CreateMode::Ephemeral);
-        match core.ask(create) {
+        // It is undone when the outcome of the call is known, and not before.
+        match core.begin_ask(create, Arc::clone(self)).wait(core) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => return Err(error),
         }

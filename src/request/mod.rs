@@ -101,13 +101,8 @@ impl Request {
         if let Some(token) = self.seat.fencing_token.get() {
             return Ok(*token);
         }
-        let Some(path) = self.znode() else { return Err(self.not_owner(Operation::FENCE)) };
-        let znode = path.clone();
-        let stat = self
-            .core
-            .call(Operation::FENCE, &znode, move |core| core.ask(Call::exists(&path, false)))?
-            .map_err(|error| LockError::client(Operation::FENCE, &znode, error))?;
-        match stat {
+        let Some(znode) = self.znode() else { return Err(self.not_owner(Operation::FENCE)) };
+        match self.core.call(Operation::FENCE, &znode, Call::exists(&znode, false))? {
             Some(stat) => Ok(*self.seat.fencing_token.get_or_init(|| stat.czxid)),
             None => Err(self.not_owner(Operation::FENCE)),
         }

@@ -33,7 +33,7 @@ use crate::lock_order::{Mutex, rank::SESSION};
 use crate::time::{Moment, Runtime, is_disconnected};
 
 pub use self::builder::SessionBuilder;
-pub(crate) use self::driver::{Core, Step, Tracker};
+pub(crate) use self::driver::{Answer, Core, Step, Tracker};
 use self::events::{EventHook, Events};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
@@ -412,18 +412,14 @@ fn open_core(
 fn await_first_contact(core: &Arc<Core>, contact: FirstContact) -> Result<()> {
     let (subscriber, states) = unbounded();
     core.subscribe(subscriber);
-    let (attempt, attempts) = unbounded();
     let mut why = "no answer".to_owned();
     // In contact the session tries by itself.
     let mut tries = !core.in_contact();
     while core.state() == SessionState::Suspended && !contact.is_over(core.now()) {
         if tries {
-            let attempt = attempt.clone();
-            core.submit(move |core| {
-                let _ = attempt.send(core.write_nothing());
-            });
-            core.wait(&[&states, &attempts, &contact.cancelled], contact.deadline);
-            if let Ok(Err(error)) = attempts.try_recv() {
+            let attempt = core.begin_to_write_nothing();
+            core.wait(&[&states, attempt.signal(), &contact.cancelled], contact.deadline);
+            if let Some(Err(error)) = attempt.get() {
                 why = error.to_string();
             }
         }

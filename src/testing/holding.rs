@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::client::{
-    AnyClient, BlockingClient, Call, Done, EventSink, Reply, ZooKeeperClient, call_blocking,
-};
-use crate::error::ZkResult;
+use crate::client::{AnyClient, BlockingClient, Call, Done, EventSink, ZooKeeperClient, call_blocking};
 use crate::fake::SimulatedClient;
 use crate::time::Job;
 
@@ -67,10 +64,6 @@ impl ZooKeeperClient for HoldingClient {
             }
         };
         self.held.lock().push_back(held);
-    }
-
-    fn call(&self, call: Call) -> ZkResult<Reply> {
-        call_blocking(&*self.client, &call)
     }
 
     fn is_ordered(&self) -> bool {

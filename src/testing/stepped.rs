@@ -7,9 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::client::{
-    AnyClient, BlockingClient, Call, ClientEvent, Done, EventSink, Reply, ZooKeeperClient, call_blocking,
+    AnyClient, BlockingClient, Call, ClientEvent, Done, EventSink, ZooKeeperClient, call_blocking,
 };
-use crate::error::ZkResult;
 use crate::fake::SimulatedClient;
 
 /// Requests arrive at the server one by one, and so do replies and events here, in the order of one
@@ -193,11 +192,6 @@ impl ZooKeeperClient for SteppedClient {
             Arrival { take_up: Box::new(move || done.finish(result)), is_event: false, sets, fires: None }
         };
         self.push(kind, Box::new(request));
-    }
-
-    /// On the calling thread, whatever is under way.
-    fn call(&self, call: Call) -> ZkResult<Reply> {
-        call_blocking(&*self.client, &call)
     }
 
     fn is_ordered(&self) -> bool {

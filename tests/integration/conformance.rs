@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::bounded;
 use zookeeper::{Acl, CreateMode, ZooKeeper};
 use zookeeper_recipes_lock::conformance::{Fixture, Subject, check, own};
-use zookeeper_recipes_lock::{AnyClient, Call};
+use zookeeper_recipes_lock::{AnyClient, Call, Done};
 
 use crate::fixtures::Observer;
 use crate::support::relay::Relay;
@@ -79,7 +80,10 @@ impl Networked {
             (None, AnyClient::Port(client)) => {
                 let acl = zookeeper_recipes_lock::Acl::open_unsafe().into();
                 let mode = zookeeper_recipes_lock::CreateMode::Ephemeral;
-                client.call(Call::Create { path: path.as_str().into(), data: [].into(), acl, mode }).unwrap();
+                let (sender, outcome) = bounded(1);
+                let create = Call::Create { path: path.as_str().into(), data: [].into(), acl, mode };
+                client.submit(create, Done::new(move |result| drop(sender.send(result))));
+                outcome.recv_timeout(Duration::from_secs(30)).unwrap().unwrap();
                 path
             }
             (None, other) => panic!("{other:?}"),

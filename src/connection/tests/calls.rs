@@ -199,27 +199,6 @@ fn long_listing_is_read() {
 }
 
 #[test]
-fn blocking_call_on_the_io_thread_fails() {
-    let server = Server::start();
-    let connection = connect(&server.address());
-    let (sender, results) = bounded(3);
-    let on_io = Arc::downgrade(&connection);
-    let continuation = Box::new(move |_| {
-        let connection = on_io.upgrade().unwrap();
-        sender.send(connection.exists("/a", false).map(drop)).unwrap();
-        sender.send(connection.create_and_list("/a", "x", b"", &[]).map(drop)).unwrap();
-        // Another request is possible there.
-        let sender = sender.clone();
-        let then =
-            Box::new(move |result: crate::error::ZkResult<Reply>| sender.send(result.map(drop)).unwrap());
-        connection.send([(Request::Exists { path: "/a".into(), watch: false }, then)]);
-    });
-    connection.send([(Request::Exists { path: "/a".into(), watch: false }, continuation)]);
-    let expected = [Err(ZkError::BadArguments), Err(ZkError::BadArguments), Ok(())];
-    assert_eq!([next(&results), next(&results), next(&results)], expected);
-}
-
-#[test]
 fn panics_of_continuations_and_of_the_event_sink_end_nothing() {
     let server = Server::with(|mut client| {
         client.serve_by(|xid, request| {

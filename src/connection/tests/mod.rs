@@ -26,7 +26,8 @@ const LONG: Duration = Duration::from_secs(300);
 
 impl Verbs for Connection {
     fn make(&self, call: Call) -> ZkResult<Reply> {
-        self.call(call)
+        let port: &dyn ZooKeeperClient = self;
+        port.make(call)
     }
 }
 

@@ -4,7 +4,7 @@ use crossbeam_channel::{bounded, unbounded};
 
 use super::*;
 use crate::Wait;
-use crate::directory::reading::READERS;
+use crate::directory::reading::AT_ONCE;
 use crate::error::ZkError;
 use crate::fake::Effect;
 use crate::{BlockingWriteLock, LockKind, LockOptions, WriteLock};
@@ -107,10 +107,10 @@ fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
     let requests: Vec<String> =
         (0..1000).map(|number| fixture.request(&format!("x-{}-lock-", number % 7), b"")).collect();
     let lock = BlockingWriteLock::new(fixture.session(), "/locks/other").unwrap();
-    // The maximum number of readers, each blocked in a call.
+    // As many reads as are made at once, each blocked.
     let (go, held_up) = bounded::<()>(0);
     let (began, reading) = unbounded();
-    for _ in 0..READERS {
+    for _ in 0..AT_ONCE {
         let (held_up, began) = (held_up.clone(), began.clone());
         fixture.client.before_next(SimOperation::GetData, move || {
             began.send(()).unwrap();
@@ -119,7 +119,7 @@ fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
     }
     let directory = fixture.directory.clone();
     let contenders = in_background(move || directory.contenders().unwrap());
-    for _ in 0..READERS {
+    for _ in 0..AT_ONCE {
         next(&reading);
     }
     lock.lock().unwrap().unlock().unwrap();

@@ -3,13 +3,12 @@
 use std::time::SystemTime;
 
 use super::RunOnce;
-use crate::client::{Call, Op, Stat, Transacted};
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::client::{Ask, Call, Op, Stat, Transacted};
+use crate::error::{LockError, Operation, Result, ZkError};
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::resource::escaped;
 use crate::recipe::znode_name::generated_sequence;
-use crate::session::Core;
 
 /// The maximum length of a key in bytes.
 const MAX_KEY: usize = 255;
@@ -114,22 +113,20 @@ pub(super) fn delete(path: &ZNodePath) -> Op {
 /// Calls for single znodes.
 impl RunOnce {
     pub(super) fn read(&self, key: &Key) -> Result<Option<Marker>> {
-        let path = key.done.clone();
-        let read =
-            self.call(Operation::READ, &key.done, move |core| core.ask(Call::get_data(&path, false)))?;
+        let read = self.call(Operation::READ, &key.done, Call::get_data(&key.done, false))?;
         Ok(read.map(|(data, stat)| Marker::read(&data, &stat)))
     }
 
     /// As [`read`](RunOnce::read), and shows everything that was written before the call.
     pub(super) fn read_latest(&self, key: &Key) -> Result<Option<Marker>> {
-        self.call(Operation::READ, &key.done, |core| core.write_nothing())?;
+        let core = self.support.session().core();
+        let written = core.begin_to_write_nothing().wait(&core);
+        written.map_err(|error| core.failure(Operation::READ, &key.done, error))?;
         self.read(key)
     }
 
     pub(super) fn stat(&self, path: &ZNodePath) -> Result<Option<Stat>> {
-        let znode = path.clone();
-        let found = self.call(Operation::READ, path, move |core| core.ask(Call::exists(&znode, false)))?;
-        Ok(found.flatten())
+        Ok(self.call(Operation::READ, path, Call::exists(path, false))?.flatten())
     }
 
     pub(super) fn exists(&self, path: &ZNodePath) -> Result<bool> {
@@ -138,40 +135,25 @@ impl RunOnce {
 
     /// The children of a znode; none if it does not exist.
     pub(super) fn children(&self, path: &ZNodePath) -> Result<Names> {
-        let dir = path.clone();
-        let listed =
-            self.call(Operation::LIST, path, move |core| core.ask(Call::get_children(&dir, false)))?;
-        Ok(listed.unwrap_or_default())
+        Ok(self.call(Operation::LIST, path, Call::get_children(path, false))?.unwrap_or_default())
     }
 
     /// Deletes a znode. Returns `false` if it does not exist.
     pub(super) fn delete(&self, path: &ZNodePath) -> Result<bool> {
-        let znode = path.clone();
-        let deleted = self.call(Operation::DELETE, path, move |core| core.ask(Call::delete(&znode, None)))?;
-        Ok(deleted.is_some())
+        Ok(self.call(Operation::DELETE, path, Call::delete(path, None))?.is_some())
     }
 
     pub(super) fn transact(&self, key: &Key, operations: &[Op]) -> Result<Transacted> {
-        let operations = operations.to_vec();
-        let transacted = self
-            .support
-            .session()
-            .core()
-            .call(Operation::DELETE, &key.done, move |core| core.ask(Call::multi(operations)))?;
-        transacted.map_err(|error| LockError::client(Operation::DELETE, &key.done, error))
+        self.support.session().core().call(Operation::DELETE, &key.done, Call::multi(operations))
     }
 
-    /// Makes a call on a worker. Returns `None` if the znode does not exist.
-    fn call<T: Send + 'static>(
-        &self,
-        operation: Operation,
-        path: &ZNodePath,
-        call: impl FnOnce(&std::sync::Arc<Core>) -> ZkResult<T> + Send + 'static,
-    ) -> Result<Option<T>> {
-        match self.support.session().core().call(operation, path, call)? {
+    /// Makes a call. Returns `None` if the znode does not exist.
+    fn call<T>(&self, operation: Operation, path: &ZNodePath, ask: Ask<T>) -> Result<Option<T>> {
+        let core = self.support.session().core();
+        match core.ask(ask) {
             Ok(value) => Ok(Some(value)),
             Err(ZkError::NoNode) => Ok(None),
-            Err(error) => Err(LockError::client(operation, path, error)),
+            Err(error) => Err(core.failure(operation, path, error)),
         }
     }
 }

@@ -1,17 +1,19 @@
-//! The calls to the client: those of the engine, which leave through the outbox, and those of
-//! threads that wait for the reply.
+//! The calls to the client, which leave through the outbox: those of the engine, and those that it makes
+//! for threads that wait for the outcome.
 
+use std::fmt;
 use std::sync::Arc;
 
+use crossbeam_channel::{Receiver, bounded};
+
 use super::{Core, Origin};
-use crate::client::{Acl, Ask, Call, CreateMode, Done, Reply, contain_call};
-use crate::engine::calls::{KEEP_ALIVE_PATHS, keep_alive, was_answered_by_leader, was_denied};
-use crate::engine::{CallId, MissingParents};
-use crate::error::ZkResult;
+use crate::client::{Acl, Ask, Call, CreateMode, Done, Reply};
+use crate::engine::{CallId, Engine, MissingParents, ParticipantId};
+use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
-use crate::time::Priority;
+use crate::time::{Priority, Signal};
 
 /// What leaves for the client, in the order in which the engine has asked for it.
 pub(super) enum Outgoing {
@@ -22,6 +24,15 @@ pub(super) enum Outgoing {
     Answered(CallId, ZkResult<Reply>),
     /// As [`Answered`](Outgoing::Answered), for a panic of the client.
     Panicked(String),
+}
+
+/// Takes the outcome of a call that the engine has made for somebody else.
+pub(super) type Answered = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
+
+/// The outcome of a call that was begun.
+pub(crate) struct Answer<T> {
+    outcome: Receiver<ZkResult<Reply>>,
+    read: fn(Reply) -> ZkResult<T>,
 }
 
 impl Core {
@@ -70,30 +81,70 @@ impl Core {
     // ---- for threads that may block
 
     /// Makes a call, and waits for the outcome.
+    ///
+    /// # Errors
+    /// As [`failure`](Core::failure).
+    pub(crate) fn call<T>(
+        self: &Arc<Self>,
+        operation: Operation,
+        path: &ZNodePath,
+        ask: Ask<T>,
+    ) -> Result<T> {
+        self.ask(ask).map_err(|error| self.failure(operation, path, error))
+    }
+
+    /// Fails if the session has ended, with the reason.
+    pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
+        match self.end_reason() {
+            Some(reason) => Err(LockError::ended(operation, path, reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// The error of a call that has failed; if the session has ended, with the reason for that.
+    pub(crate) fn failure(&self, operation: Operation, path: impl fmt::Display, error: ZkError) -> LockError {
+        match self.end_reason() {
+            Some(reason) if error == ZkError::SessionExpired => LockError::ended(operation, path, reason),
+            _ => LockError::client(operation, path, error),
+        }
+    }
+
+    /// Makes a call, and waits for the outcome, but not beyond the end of the session.
     pub(crate) fn ask<T>(self: &Arc<Self>, ask: Ask<T>) -> ZkResult<T> {
+        self.begin_ask(ask, ()).wait(self)
+    }
+
+    /// Makes a call. What is to be kept is dropped when the outcome is known, even if nobody waits for
+    /// it any more.
+    pub(crate) fn begin_ask<T>(self: &Arc<Self>, ask: Ask<T>, kept: impl Send + 'static) -> Answer<T> {
         let Ask { call, read } = ask;
-        let is_write = call.is_write();
-        let sending = self.driver_now().engine.sending()?;
-        let result = contain_call("the ZooKeeper client", || self.client.call(call)).and_then(read);
-        let answer = result.as_ref().map(drop).map_err(|error| *error);
-        self.feed(Origin::Other, |driver| {
-            driver.engine.answered(is_write, sending, answer);
-        });
-        result
+        let outcome = self.begin(kept, |engine, id| engine.ask(id, call));
+        Answer { outcome, read }
     }
 
     /// Makes a write that changes nothing. A read that follows shows everything that this session has
-    /// sent before, on whichever connection: a read alone may be answered by a server that lags
-    /// behind.
-    pub(crate) fn write_nothing(self: &Arc<Self>) -> ZkResult<()> {
-        let mut result = Ok(());
-        for path in KEEP_ALIVE_PATHS {
-            result = self.ask(keep_alive(path)).map(drop);
-            if !was_denied(&result) {
-                break;
-            }
-        }
-        if was_answered_by_leader(&result) { Ok(()) } else { result }
+    /// sent before.
+    pub(crate) fn begin_to_write_nothing(self: &Arc<Self>) -> Answer<()> {
+        Answer { outcome: self.begin((), Engine::ask_to_write_nothing), read: Reply::done }
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        kept: impl Send + 'static,
+        ask: impl FnOnce(&mut Engine, ParticipantId),
+    ) -> Receiver<ZkResult<Reply>> {
+        let (sender, outcome) = bounded(1);
+        let answered: Answered = Box::new(move |outcome| {
+            // The receiver may be gone.
+            let _ = sender.send(outcome);
+            drop(kept);
+        });
+        self.feed(Origin::Other, |driver| {
+            let id = driver.engine.new_id();
+            driver.askers.insert(id, answered);
+            ask(&mut driver.engine, id);
+        });
+        outcome
     }
 
     /// Creates a znode without data and its missing parents, which persist. Does nothing if it
@@ -107,5 +158,23 @@ impl Core {
         let mut missing = MissingParents::of(path, acl, mode);
         while !missing.answered(self.ask(missing.call()))? {}
         Ok(())
+    }
+}
+
+impl<T> Answer<T> {
+    /// Waits for the outcome, but not beyond the end of the session.
+    pub(crate) fn wait(&self, core: &Core) -> ZkResult<T> {
+        core.wait(&[&self.outcome, &core.ended], None);
+        self.get().unwrap_or(Err(ZkError::SessionExpired))
+    }
+
+    /// The outcome, if it has come and was not taken before.
+    pub(crate) fn get(&self) -> Option<ZkResult<T>> {
+        self.outcome.try_recv().ok().map(|outcome| outcome.and_then(self.read))
+    }
+
+    /// Is ready when the outcome has come.
+    pub(crate) fn signal(&self) -> &impl Signal {
+        &self.outcome
     }
 }

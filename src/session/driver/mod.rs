@@ -23,7 +23,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use uuid::Uuid;
 
-use self::calls::Outgoing;
+pub(crate) use self::calls::Answer;
+use self::calls::{Answered, Outgoing};
 use self::orphans::Orphans;
 use self::requests::Seated;
 use self::trackers::LookOn;
@@ -35,16 +36,15 @@ use super::lines;
 use super::mailbox::Mailbox;
 use super::process::Process;
 use super::seat::Seat;
-use crate::client::{AnyClient, ClientEvent, Granted, ZooKeeperClient};
+use crate::client::{AnyClient, ClientEvent, Granted, Reply, ZooKeeperClient};
 use crate::engine::lease::{ConnectionNumber, Lease};
 use crate::engine::{Effect, Engine, Line, ParticipantId, Settings, Target};
-use crate::error::{LockError, LossReason, Operation, Result, ZkError, ZkResult};
+use crate::error::{LossReason, ZkResult};
 use crate::lock_order::{
     self, Mutex, MutexGuard,
     rank::{ENGINE, ORPHANS},
 };
 use crate::logging;
-use crate::recipe::path::ZNodePath;
 use crate::time::{Moment, Priority, Runtime, Signal};
 
 pub(crate) struct Core {
@@ -68,6 +68,8 @@ struct Driver {
     engine: Engine,
     seats: BTreeMap<ParticipantId, Seated>,
     trackers: BTreeMap<ParticipantId, Arc<dyn Tracker>>,
+    /// Who takes the outcomes of calls that the engine makes for others.
+    askers: BTreeMap<ParticipantId, Answered>,
     /// Who waits for the first outcome of a deletion.
     first_outcomes: BTreeMap<ParticipantId, Sender<ZkResult<()>>>,
     /// Events from before the client's first report of contact; `None` after it.
@@ -84,6 +86,7 @@ struct Driver {
 /// What is done when the mutex is free again.
 #[derive(Default)]
 struct Afterwards {
+    answers: Vec<(Answered, ZkResult<Reply>)>,
     looks: Vec<LookOn>,
     /// Those whose tracking has ended with the session.
     untracked: Vec<(Arc<dyn Tracker>, LossReason)>,
@@ -140,6 +143,7 @@ impl Core {
                 engine: Engine::new(now, settings, lease),
                 seats: BTreeMap::new(),
                 trackers: BTreeMap::new(),
+                askers: BTreeMap::new(),
                 first_outcomes: BTreeMap::new(),
                 early: Some(Vec::new()),
                 announced: SessionState::Suspended,
@@ -210,6 +214,7 @@ impl Core {
 
     fn complete(self: &Arc<Self>, origin: Origin, afterwards: Afterwards) {
         let Afterwards {
+            answers,
             looks,
             untracked,
             announced,
@@ -220,6 +225,9 @@ impl Core {
             finish,
             dropped,
         } = afterwards;
+        for (answered, outcome) in answers {
+            answered(outcome);
+        }
         for seat in callbacks {
             self.submit_callback(move || seat.observer.deliver());
         }
@@ -456,52 +464,6 @@ impl Core {
     pub(crate) fn submit_callback(&self, callback: impl FnOnce() + Send + 'static) {
         self.runtime.submit_callback(Box::new(callback));
     }
-
-    /// Runs a call on a worker and waits for what it returns, but not beyond the end of the
-    /// session.
-    ///
-    /// # Errors
-    /// `SessionLost` or `Closed` if the session has ended, or ends meanwhile, whatever the outcome
-    /// of the call.
-    pub(crate) fn call<T: Send + 'static>(
-        self: &Arc<Self>,
-        operation: Operation,
-        path: &ZNodePath,
-        call: impl FnOnce(&Arc<Core>) -> T + Send + 'static,
-    ) -> Result<T> {
-        self.check_open(operation, path)?;
-        let (answer, answered) = bounded(1);
-        self.submit(move |core| drop(answer.send(call(core))));
-        self.receive(operation, path, &answered)
-    }
-
-    /// Waits for the next answer of jobs that were submitted, but not beyond the end of the
-    /// session.
-    ///
-    /// # Errors
-    /// `SessionLost` or `Closed` when the session ends meanwhile.
-    pub(crate) fn receive<T: Send + 'static>(
-        &self,
-        operation: Operation,
-        path: &ZNodePath,
-        answers: &Receiver<T>,
-    ) -> Result<T> {
-        self.wait(&[answers, &self.ended], None);
-        answers.try_recv().map_err(|_| self.end_error(operation, path))
-    }
-
-    /// Fails if the session has ended, with the reason.
-    pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
-        if self.end_reason().is_some() { Err(self.end_error(operation, path)) } else { Ok(()) }
-    }
-
-    fn end_error(&self, operation: Operation, path: &ZNodePath) -> LockError {
-        match self.end_reason() {
-            Some(reason) => LockError::ended(operation, path, reason),
-            // The job panicked before it answered, so its effect is unknown.
-            None => LockError::client(operation, path, ZkError::ConnectionLoss),
-        }
-    }
 }
 
 impl Driver {
@@ -560,6 +522,9 @@ impl Driver {
             }
             Effect::Look(id) => self.note_look(id, None, afterwards),
             Effect::ReadFor(id, outcome) => self.note_look(id, Some(outcome), afterwards),
+            Effect::Answered(id, outcome) => {
+                afterwards.answers.extend(self.askers.remove(&id).map(|answered| (answered, outcome)));
+            }
             Effect::Untracked(id, reason) => {
                 afterwards.untracked.extend(self.trackers.remove(&id).map(|tracker| (tracker, reason)));
             }
@@ -641,7 +606,7 @@ impl Core {
     }
 
     /// How many wait for the next listing of a directory.
-    pub(crate) fn readers(&self, dir: &ZNodePath) -> usize {
+    pub(crate) fn readers(&self, dir: &crate::recipe::path::ZNodePath) -> usize {
         self.driver.lock().engine.readers(dir)
     }
 
@@ -649,7 +614,7 @@ impl Core {
         self.driver_now().engine.admits_owners()
     }
 
-    pub(crate) fn mentions_first(&self, path: &ZNodePath) -> bool {
+    pub(crate) fn mentions_first(&self, path: &crate::recipe::path::ZNodePath) -> bool {
         self.driver.lock().engine.mentions_first(path)
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{Operation, ZkError, ZkResult};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::recipe::path::ZNodePath;
 use crate::session::threads::Threads;
-use crate::session::{Core, FirstContact, MAX_CLOSE_SILENCE};
+use crate::session::{FirstContact, MAX_CLOSE_SILENCE};
 use crate::testing::{
     ManualRuntime, in_background, next, open_client_on_manual_runtime, open_on_manual_runtime,
 };
@@ -290,11 +290,12 @@ fn close_without_contact_does_not_wait_for_the_server() {
 
 #[test]
 fn panicking_call_has_an_unknown_outcome() {
-    let session = Session::from_client(SimulatedZooKeeper::new().connect(Duration::from_secs(30))).unwrap();
+    let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
+    let session = Session::from_client(client.clone()).unwrap();
     let path = ZNodePath::parse("/a").unwrap();
     // Without the panic hook, which would print it.
-    let panics = |_: &Arc<Core>| std::panic::resume_unwind(Box::new("on purpose"));
-    let error = session.core().call::<()>(Operation::LOCK, &path, panics).unwrap_err();
+    client.before_next(SimOperation::Exists, || std::panic::resume_unwind(Box::new("on purpose")));
+    let error = session.core().call(Operation::LOCK, &path, Call::exists("/a", false)).unwrap_err();
     assert!(error.is_connection_loss(), "{error}");
 }
 

@@ -5,17 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::bounded;
-
 use super::endpoint::{Contact, Endpoint};
 use super::faults;
 use super::session::Wired;
 use crate::LockError;
-use crate::client::{Call, ClientEvent, Done, EventSink, Granted, Reply, ZooKeeperClient};
+use crate::client::{Call, ClientEvent, Done, EventSink, Granted, ZooKeeperClient};
 use crate::connection::codec::{DEFAULT_MAX_FRAME, Request};
 use crate::connection::machine::{Config, Machine};
 use crate::connection::{Chroot, Continuation, Credential, Exchange, exchange};
-use crate::error::{ZkError, ZkResult};
+use crate::error::ZkError;
 use crate::simulation::baton::{Wait, pause, role};
 use crate::simulation::world::{World, short};
 
@@ -24,8 +22,8 @@ const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(in crate::simulation) struct SimulatedConnection {
-    world: Arc<World>,
-    client: usize,
+    pub(super) world: Arc<World>,
+    pub(super) client: usize,
     requested: Duration,
 }
 
@@ -117,15 +115,6 @@ impl SimulatedConnection {
         drop(state);
         refused.into_iter().for_each(|refused| refused(Err(ZkError::SessionExpired)));
     }
-
-    /// A long listing occupies the worker that receives it.
-    fn perhaps_take_a_while(&self) {
-        if self.world.profile.is_busy && self.world.in_trouble() && role().is_some() {
-            let longest = self.session_timeout().as_nanos() as u64 / 4;
-            let length = Duration::from_nanos(self.world.state().random.below(longest));
-            pause(Wait::Time(self.world.now().after(length)));
-        }
-    }
 }
 
 impl ZooKeeperClient for SimulatedConnection {
@@ -138,26 +127,6 @@ impl ZooKeeperClient for SimulatedConnection {
         if role().is_none() && self.is_opening() {
             self.world.run_wire(self.client);
         }
-    }
-
-    fn call(&self, call: Call) -> ZkResult<Reply> {
-        pause(Wait::Turn);
-        let lists = matches!(call, Call::GetChildren { .. } | Call::CreateAndList { .. });
-        let (sender, outcome) = bounded(1);
-        self.submit(call, Done::new(move |result| drop(sender.send(result))));
-        if role().is_none() {
-            if !self.is_opening() {
-                self.world.fail("a call is made on a thread that must not block");
-            }
-            self.world.run_wire(self.client);
-        } else {
-            let outcome = outcome.clone();
-            pause(Wait::Until(Box::new(move || !outcome.is_empty())));
-        }
-        if lists {
-            self.perhaps_take_a_while();
-        }
-        outcome.try_recv().unwrap_or(Err(ZkError::SessionExpired))
     }
 
     fn is_ordered(&self) -> bool {

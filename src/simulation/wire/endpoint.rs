@@ -116,11 +116,14 @@ impl Endpoint {
     /// See [`Machine::remove_watches`].
     pub(super) fn remove_watches(&mut self, path: &str) {
         self.machine.remove_watches(path);
-        self.ledger.watched.remove(path);
-        // Without a request for the server, the watch was removed before it was set again.
-        if self.machine.outgoing().is_empty() {
+        let was_watched = self.ledger.watched.remove(path);
+        // Without a request for the server, the watch was removed before it was set again; unless its event
+        // has come, which may be on its way to the session.
+        if was_watched && self.machine.outgoing().is_empty() {
             let known = self.transport.as_mut().and_then(|transport| transport.peer.at_greeting.as_mut());
-            known.into_iter().for_each(|known| known.watched.remove(path));
+            if let Some(known) = known {
+                known.watched.remove(path);
+            }
         }
         self.settle();
     }

@@ -36,10 +36,9 @@ impl Watched {
         }
     }
 
-    pub(super) fn remove(&mut self, path: &str) {
-        for table in &mut self.0 {
-            table.remove(path);
-        }
+    /// Returns whether there was one.
+    pub(super) fn remove(&mut self, path: &str) -> bool {
+        self.0.iter_mut().filter_map(|table| table.take(path)).count() > 0
     }
 
     /// Adds the paths of a message that sets watches again.

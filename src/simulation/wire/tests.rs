@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 
 use super::SimulatedConnection;
 use super::stream::Transport;
-use crate::client::{Acl, Call, ClientEvent, CreateMode, Reply, Verbs, ZooKeeperClient};
+use crate::client::{Acl, Call, ClientEvent, CreateMode, Done, Reply, Verbs, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
 use crate::simulation::clients::open_connection;
@@ -16,7 +17,10 @@ use crate::simulation::world::World;
 
 impl Verbs for SimulatedConnection {
     fn make(&self, call: Call) -> ZkResult<Reply> {
-        self.call(call)
+        let (sender, outcome) = bounded(1);
+        self.submit(call, Done::new(move |result| drop(sender.send(result))));
+        self.world.run_wire(self.client);
+        outcome.try_recv().unwrap_or(Err(ZkError::SessionExpired))
     }
 }
 

@@ -284,6 +284,7 @@ impl Member {
             | Effect::LeftBehind(..)
             | Effect::Look(_)
             | Effect::ReadFor(..)
+            | Effect::Answered(..)
             | Effect::Untracked(..)
             | Effect::Connected
             | Effect::Suspended
