@@ -35,7 +35,7 @@
 
 use std::time::Duration;
 
-use super::{Exchange, Lease};
+use super::{Exchange, Lease, newest};
 use crate::time::Moment;
 
 /// The part of the session timeout for which an owner's lease lasts after its connection is lost:
@@ -158,7 +158,10 @@ impl Lease {
         };
         let in_time = |pair: &&Exchange| confirmed_at(pair).after(self.reserve()) < end;
         let mut newest_first = self.unconfirmed.iter().rev().filter(is_worthwhile);
-        let helps_now = || self.confirmable(now).is_some_and(|pair| self.end_of_proof(pair.sent) > end);
+        // What the last write has reported is proven by the next one, with owners, too.
+        let reported = self.last_write.and_then(|write| write.reported);
+        let helps_now =
+            || newest(self.confirmable(now), reported).is_some_and(|pair| self.end_of_proof(pair.sent) > end);
         let awaited = match now < end {
             true => {
                 newest_first.clone().find(in_time).or_else(|| newest_first.next().filter(|_| !helps_now()))

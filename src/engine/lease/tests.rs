@@ -240,6 +240,20 @@ fn a_pair_that_a_second_write_has_confirmed_is_not_waited_for() {
 }
 
 #[test]
+fn an_owner_does_not_wait_beyond_its_lease_where_the_next_write_proves_what_the_last_one_reported() {
+    let mut lease = opened();
+    lease.read_and_write(second(27), second(27));
+    let write = lease.sending(second(29));
+    let owner = lease.take(second(29)).unwrap();
+    // It would have been enough to take the lock, but an owner relies on the write that follows it.
+    lease.write_answered(write, second(29));
+    assert_eq!(lease.held_until(owner), second(31));
+    assert!(lease.is_keep_alive_due(QUIET, second(29)), "{lease:?}");
+    lease.write(second(29), second(29));
+    assert_eq!(lease.held_until(owner), second(27 + 31));
+}
+
+#[test]
 fn a_keep_alive_comes_in_time_even_if_that_breaks_the_quiet() {
     let lease = opened();
     assert_eq!(lease.keep_alive_due(Duration::from_secs(100)), second(31 - 2 - 2));
