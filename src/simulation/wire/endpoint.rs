@@ -216,6 +216,8 @@ impl Endpoint {
             events += usize::from(matches!(meaning, Meaning::Event { .. }));
             must_leave |= self.ledger.take_up(meaning);
             if begins {
+                // The next search begins with a lap over all servers, as that of a real connection.
+                self.attempts = 0;
                 transport.peer.at_greeting = Some(self.ledger.clone());
             }
         }
