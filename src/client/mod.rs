@@ -33,7 +33,7 @@ pub use transaction::{Op, OpOutcome, Transacted};
 pub(crate) use verbs::Verbs;
 pub use znode::{CreateMode, Stat};
 
-use crate::error::{ZkError, ZkResult};
+use crate::error::ZkResult;
 use crate::recipe::names::Names;
 use crate::time::Moment;
 

@@ -35,9 +35,8 @@ use zookeeper::{Subscription, ZooKeeper};
 use self::connection_state::ConnectionState;
 use self::convert::{from_error, from_stat, to_acl, to_create_mode};
 use self::watches::HandleWatches;
-use super::{
-    Acl, BlockingClient, Call, CreateMode, DEFAULT_TICK, EventSink, Granted, Reply, ZkError, ZkResult,
-};
+use super::{Acl, BlockingClient, Call, CreateMode, DEFAULT_TICK, EventSink, Granted, Reply};
+use crate::error::{ZkError, ZkResult};
 
 /// Added to the crate's idle time before a ping: the crate's timer ticks in tenths of a second.
 const AFTER_PING: Duration = Duration::from_millis(200);
