@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use crate::testing::in_background;
+    use crate::tests::in_background;
 
     #[test]
     fn mutexes_are_taken_in_order_and_released_in_any_order() {
@@ -293,6 +293,6 @@ mod tests {
         let _guard = engine.lock();
         let lock: Mutex<LOCK, u8> = Mutex::default();
         let background = in_background(move || *lock.lock());
-        assert_eq!(crate::testing::next(&background), 0);
+        assert_eq!(crate::tests::next(&background), 0);
     }
 }

@@ -252,7 +252,7 @@ impl fmt::Debug for CancelToken {
 mod tests {
     use super::*;
     use crate::session::Threads;
-    use crate::testing::{ManualRuntime, in_background, next};
+    use crate::tests::{ManualRuntime, in_background, next};
 
     const SHORT: Duration = Duration::from_millis(20);
 

@@ -80,7 +80,7 @@ fn fake<W: Fn(Arc<SimulatedClient>) -> AnyClient>(deadline: Duration, wrap: W) -
 
 #[test]
 fn fake_server_conforms() {
-    let fixture = fake(crate::testing::deadline(), AnyClient::from);
+    let fixture = fake(crate::tests::deadline(), AnyClient::from);
     let report = check(&fixture);
     assert!(report.is_passed(), "{report}");
     let skipped = [

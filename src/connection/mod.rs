@@ -140,7 +140,7 @@ impl Connection {
         wait: &Wait,
     ) -> Result<Arc<Connection>> {
         #[cfg(test)]
-        crate::testing::begin();
+        crate::tests::begin();
         let begun = Instant::now();
         let (first_contact, contact) = bounded(1);
         let connection = Connection::start(servers, options, first_contact)?;

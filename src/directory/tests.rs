@@ -11,7 +11,7 @@ use super::{LockDirectory, LockInfo};
 use crate::Session;
 use crate::client::{Acl, Permissions};
 use crate::fake::{ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{eventually, in_background, next};
+use crate::tests::{eventually, in_background, next};
 
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);

@@ -221,7 +221,7 @@ impl Engine {
                     }
                 }
             }
-            Phase::Queued { .. } if contender.spec.access.permits().is_some() => self.count(id),
+            Phase::Queued { .. } if contender.spec.access.watches_children() => self.count(id),
             Phase::Queued { .. } => match &contender.watched {
                 Some(ahead) if contender.listing.is_none() && !contender.ahead.is_outdated => {
                     let ahead = ahead.clone();

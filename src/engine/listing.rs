@@ -24,7 +24,7 @@ impl Listing {
     pub(super) fn in_order_for(mut self, kinds: impl Iterator<Item = Access>) -> Listing {
         if let Ok(children) = &self.children {
             let mut distinct: Vec<Access> = Vec::new();
-            for access in kinds.filter(|access| access.permits().is_none()) {
+            for access in kinds.filter(|access| !access.watches_children()) {
                 if !distinct.contains(&access) {
                     distinct.push(access);
                 }

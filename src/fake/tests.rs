@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::{Effect, ReadChecks, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::client::{Acl, BlockingClient, ClientEvent, CreateMode, Granted, Verbs};
 use crate::error::ZkError;
-use crate::testing::{deadline, eventually, in_background, next};
+use crate::tests::{deadline, eventually, in_background, next};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
 
@@ -51,7 +51,7 @@ fn deleted(path: &str) -> ClientEvent {
 
 /// A server with `/a` and a connected client with its events.
 fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Events) {
-    crate::testing::begin();
+    crate::tests::begin();
     let zookeeper = SimulatedZooKeeper::new();
     zookeeper.create("/a", b"data");
     let client = zookeeper.connect(TIMEOUT);

@@ -33,10 +33,6 @@ impl Runtime for VirtualRuntime {
         self.time.set_timer(&self.threads, moment, job);
     }
 
-    fn submit_callback(&self, callback: Job) {
-        self.threads.submit_callback(self.time.jobs.track(callback));
-    }
-
     fn spawn(&self, name: &'static str, body: Job) -> io::Result<()> {
         self.threads.spawn(name, body)
     }

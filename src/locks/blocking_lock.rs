@@ -177,7 +177,7 @@ mod tests {
 
     use crate::error::ZkError;
     use crate::fake::SimulatedZooKeeper;
-    use crate::testing::{ManualRuntime, open_on_manual_runtime};
+    use crate::tests::{ManualRuntime, open_on_manual_runtime};
     use crate::time::Runtime;
     use crate::{BlockingWriteLock, CancelToken, Revocation, Revoker};
 

@@ -174,7 +174,7 @@ mod tests {
     use crate::client::{Acl, Permissions};
     use crate::error::ZkError;
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-    use crate::testing::begin;
+    use crate::tests::begin;
 
     fn new_lock(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, BlockingWriteLock) {
         begin();

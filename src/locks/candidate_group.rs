@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::fake::SimulatedZooKeeper;
-    use crate::testing::{deadline, eventually};
+    use crate::tests::{deadline, eventually};
     use crate::{LockError, Session};
 
     const LONG: Duration = Duration::from_secs(30);

@@ -285,7 +285,7 @@ mod tests {
 
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::recipe::naming_scheme::NamingScheme;
-    use crate::testing::{deadline, eventually, next, open_on_manual_runtime, replacing_session};
+    use crate::tests::{deadline, eventually, next, open_on_manual_runtime, replacing_session};
 
     const LONG: Duration = Duration::from_secs(30);
 

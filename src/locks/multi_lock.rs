@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use crate::client::{Acl, Permissions};
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-    use crate::testing::{eventually, in_background, next, replacing_session};
+    use crate::tests::{eventually, in_background, next, replacing_session};
     use crate::{CancelToken, LossReason};
 
     const LONG: Duration = Duration::from_secs(30);

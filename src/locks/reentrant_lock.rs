@@ -217,7 +217,7 @@ mod tests {
 
     use super::*;
     use crate::fake::SimulatedZooKeeper;
-    use crate::testing::{deadline, in_background, next};
+    use crate::tests::{deadline, in_background, next};
     use crate::{LossReason, Session};
 
     const DIR: &str = "/locks/it";

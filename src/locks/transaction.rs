@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn held() -> Held {
-        crate::testing::begin();
+        crate::tests::begin();
         let zookeeper = SimulatedZooKeeper::new();
         zookeeper.create("/report", b"old");
         let client = zookeeper.connect(TIMEOUT);

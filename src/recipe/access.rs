@@ -57,6 +57,12 @@ impl Access {
         }
     }
 
+    /// Whether a request that waits watches the children of the directory, and not the request ahead:
+    /// any of those ahead may make way for it.
+    pub(crate) fn watches_children(self) -> bool {
+        self.permits().is_some()
+    }
+
     /// Whether a request of that name makes this one wait, or takes a permit, when it is ahead.
     ///
     /// A request that is not known to be a reader counts as a writer, whichever library made it.

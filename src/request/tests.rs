@@ -26,7 +26,7 @@ use crate::client::KEEP_ALIVE_PATH;
 use crate::client::{Acl, Permissions};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{deadline, eventually, in_background, logged, next, open_on_manual_runtime};
+use crate::tests::{deadline, eventually, in_background, logged, next, open_on_manual_runtime};
 use crate::{
     BlockingWriteLock, CancelToken, ListeningLock, LockError, LockListener, LockOptions, LossReason,
     ProtocolSupport, Released, RetryPolicy, Session, SessionState, Wait, WriteLock,

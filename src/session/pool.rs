@@ -49,20 +49,11 @@ struct Crew {
     start_failures: AtomicUsize,
 }
 
-/// What a job is for; the first of these come first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Lane {
-    Session,
-    Callback,
-    Owner,
-    Other,
-}
-
 /// If more jobs could run than threads are idle, a thread is starting. Only one starts at a time, as the
 /// others may finish many short jobs meanwhile.
 #[derive(Default)]
 struct Backlog {
-    jobs: BTreeMap<Lane, VecDeque<Job>>,
+    jobs: BTreeMap<Priority, VecDeque<Job>>,
     /// Without those that were abandoned.
     threads: usize,
     idle: usize,
@@ -81,7 +72,7 @@ impl Pool {
     /// Makes one without threads. The timer must be shut down before it.
     pub(crate) fn new(timer: Timer) -> Pool {
         #[cfg(test)]
-        crate::testing::begin();
+        crate::tests::begin();
         let shared = Crew {
             queue: Mutex::default(),
             work: Condvar::new(),
@@ -92,24 +83,15 @@ impl Pool {
         Pool { shared: Arc::new(shared) }
     }
 
-    /// Runs a job soon, but not after the [shut-down](Pool::shut_down).
+    /// Runs a job soon; after the [shut-down](Pool::shut_down), callbacks only.
     pub(crate) fn submit(&self, priority: Priority, job: Job) {
-        let lane = match priority {
-            Priority::Session => Lane::Session,
-            Priority::Owner => Lane::Owner,
-            Priority::Other => Lane::Other,
-        };
-        let queue = self.shared.queue.lock();
-        match queue.closed {
+        let mut queue = self.shared.queue.lock();
+        if queue.closed && priority != Priority::Callback {
             // Outside the lock: it may hold the last handle of something.
-            true => drop((queue, job)),
-            false => self.shared.add(queue, lane, job),
+            return drop((queue, job));
         }
-    }
-
-    /// Runs a callback of the application's soon, even after the shut-down.
-    pub(crate) fn submit_callback(&self, callback: Job) {
-        self.shared.add(self.shared.queue.lock(), Lane::Callback, callback);
+        queue.jobs.entry(priority).or_default().push_back(job);
+        self.shared.staff(queue);
     }
 
     /// Counts on none of those that are at work, as they may be stuck.
@@ -131,11 +113,6 @@ impl Pool {
 }
 
 impl Crew {
-    fn add(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Backlog>, lane: Lane, job: Job) {
-        queue.jobs.entry(lane).or_default().push_back(job);
-        self.staff(queue);
-    }
-
     /// Wakes or starts a thread if a job could run.
     fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Backlog>) {
         let runnable = queue.runnable();
@@ -189,21 +166,21 @@ impl Crew {
             (queue.is_starting, queue.start_failed) = (false, false);
         }
         let mut goes_on = true;
-        while let Some((lane, generation, job)) = goes_on.then(|| self.next_job()).flatten() {
+        while let Some((priority, generation, job)) = goes_on.then(|| self.next_job()).flatten() {
             run_guarded(job);
-            goes_on = !lane.is_limited() || self.queue.lock().come_back(generation);
+            goes_on = !is_limited(priority) || self.queue.lock().come_back(generation);
         }
     }
 
     /// Waits for the next job; `None` ends the thread.
-    fn next_job(self: &Arc<Self>) -> Option<(Lane, u64, Job)> {
+    fn next_job(self: &Arc<Self>) -> Option<(Priority, u64, Job)> {
         let mut queue = self.queue.lock();
         let mut timed_out = false;
         loop {
-            if let Some((lane, job)) = queue.pop() {
+            if let Some((priority, job)) = queue.pop() {
                 let generation = queue.generation;
                 self.staff(queue);
-                return Some((lane, generation, job));
+                return Some((priority, generation, job));
             }
             if timed_out || queue.closed {
                 queue.threads -= 1;
@@ -216,28 +193,27 @@ impl Crew {
     }
 }
 
-impl Lane {
-    fn is_limited(self) -> bool {
-        matches!(self, Lane::Owner | Lane::Other)
-    }
+/// Whether the job shares the limit.
+fn is_limited(priority: Priority) -> bool {
+    matches!(priority, Priority::Owner | Priority::Other)
 }
 
 impl Backlog {
     /// How many jobs could run if there were threads.
     fn runnable(&self) -> usize {
-        let count = |is_limited: bool| {
-            let lanes = self.jobs.iter().filter(|(lane, _)| lane.is_limited() == is_limited);
-            lanes.map(|(_, jobs)| jobs.len()).sum::<usize>()
+        let count = |limited: bool| {
+            let queues = self.jobs.iter().filter(|(priority, _)| is_limited(**priority) == limited);
+            queues.map(|(_, jobs)| jobs.len()).sum::<usize>()
         };
         count(false) + count(true).min(MAX_AT_WORK - self.at_work)
     }
 
-    fn pop(&mut self) -> Option<(Lane, Job)> {
+    fn pop(&mut self) -> Option<(Priority, Job)> {
         let is_full = self.at_work == MAX_AT_WORK;
-        let mut lanes = self.jobs.iter_mut().filter(|(lane, _)| !(is_full && lane.is_limited()));
-        let (lane, job) = lanes.find_map(|(lane, jobs)| Some((*lane, jobs.pop_front()?)))?;
-        self.at_work += usize::from(lane.is_limited());
-        Some((lane, job))
+        let mut queues = self.jobs.iter_mut().filter(|(priority, _)| !(is_full && is_limited(**priority)));
+        let (priority, job) = queues.find_map(|(priority, jobs)| Some((*priority, jobs.pop_front()?)))?;
+        self.at_work += usize::from(is_limited(priority));
+        Some((priority, job))
     }
 
     /// A job that shares the limit is done. Returns whether its thread is still counted on.
@@ -283,7 +259,7 @@ mod tests {
 
     use crossbeam_channel::{Sender, bounded, unbounded};
 
-    use crate::testing::{deadline, eventually, next};
+    use crate::tests::{deadline, eventually, next};
 
     fn pool() -> Pool {
         Pool::new(Timer::start().unwrap())
@@ -343,11 +319,11 @@ mod tests {
         let (release, blocked) = bounded::<()>(0);
         for _ in 0..50 {
             let blocked = blocked.clone();
-            pool.submit_callback(Box::new(move || assert!(blocked.recv().is_err())));
+            pool.submit(Priority::Callback, Box::new(move || assert!(blocked.recv().is_err())));
         }
         let (done, finished) = unbounded();
         let other = done.clone();
-        pool.submit_callback(Box::new(move || done.send(()).unwrap()));
+        pool.submit(Priority::Callback, Box::new(move || done.send(()).unwrap()));
         pool.submit(Priority::Other, Box::new(move || other.send(()).unwrap()));
         next(&finished);
         next(&finished);
@@ -394,7 +370,7 @@ mod tests {
         let mut threads = Vec::new();
         for _ in 0..10 {
             let done = done.clone();
-            pool.submit_callback(Box::new(move || done.send(thread::current().id()).unwrap()));
+            pool.submit(Priority::Callback, Box::new(move || done.send(thread::current().id()).unwrap()));
             threads.push(next(&finished));
             eventually("the thread is idle", || pool.shared.queue.lock().idle == 1);
         }
@@ -454,7 +430,7 @@ mod tests {
         shut_down(&pool);
         for _ in 0..3 {
             let (done, finished) = unbounded();
-            pool.submit_callback(Box::new(move || done.send(()).unwrap()));
+            pool.submit(Priority::Callback, Box::new(move || done.send(()).unwrap()));
             next(&finished);
         }
         all_end(&pool);
@@ -478,10 +454,10 @@ mod tests {
         let (done, finished) = unbounded();
         for number in 0..3 {
             let done = done.clone();
-            pool.submit_callback(Box::new(move || done.send(number).unwrap()));
+            pool.submit(Priority::Callback, Box::new(move || done.send(number).unwrap()));
         }
         shut_down(&pool);
-        pool.submit_callback(Box::new(move || done.send(3).unwrap()));
+        pool.submit(Priority::Callback, Box::new(move || done.send(3).unwrap()));
         assert_eq!((0..4).map(|_| next(&finished)).collect::<Vec<_>>(), [0, 1, 2, 3]);
         eventually("no thread is counted", || pool.shared.queue.lock().threads == 0);
     }

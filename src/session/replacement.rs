@@ -228,7 +228,7 @@ mod tests {
 
     use crate::Session;
     use crate::fake::{SimOperation, SimulatedZooKeeper};
-    use crate::testing::{deadline, eventually, next, replacing_session};
+    use crate::tests::{deadline, eventually, next, replacing_session};
 
     const LONG: Duration = Duration::from_secs(30);
 

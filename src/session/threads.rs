@@ -36,10 +36,6 @@ impl Runtime for Threads {
         self.timer.at(moment, job);
     }
 
-    fn submit_callback(&self, callback: Job) {
-        self.pool.submit_callback(callback);
-    }
-
     fn spawn(&self, name: &'static str, body: Job) -> io::Result<()> {
         thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
     }

@@ -106,7 +106,7 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
-    use crate::testing::{deadline, next};
+    use crate::tests::{deadline, next};
 
     #[test]
     fn jobs_run_in_the_order_of_their_times_not_before() {

@@ -15,12 +15,14 @@ use super::clock::{Clock, MAX_SLEEP, Moment};
 /// A piece of work for a thread of the session's.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// Which of the jobs that wait for a worker comes first.
+/// What a job is for. Of the jobs that wait for a thread, the first of these come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Priority {
     /// What the session lives by: its proof, and its end. Such a job never waits for jobs of
     /// another kind to end.
     Session,
+    /// A call of the application's code. It may block for ever, and delays no other job by that.
+    Callback,
     /// What an owner needs to keep its lock.
     Owner,
     Other,
@@ -29,15 +31,12 @@ pub(crate) enum Priority {
 pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
 
-    /// Runs a job that may block, soon, on a thread of the session's.
+    /// Runs a job that may block, soon, on a thread of the session's; callbacks even after
+    /// [`shut_down`](Runtime::shut_down).
     fn submit(&self, priority: Priority, job: Job);
 
     /// Runs a job at that moment or soon after. It must be short and must not block.
     fn at(&self, moment: Moment, job: Job);
-
-    /// Runs a callback of the application's, soon, on a thread where it delays nothing else while
-    /// it blocks; even after [`shut_down`](Runtime::shut_down).
-    fn submit_callback(&self, callback: Job);
 
     /// Starts a thread that may wait and run the application's code. It ends with its body.
     fn spawn(&self, name: &'static str, body: Job) -> io::Result<()>;
@@ -140,7 +139,7 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
-    use crate::testing::{in_background, next};
+    use crate::tests::{in_background, next};
     use crate::time::SystemClock;
 
     const HOUR: Duration = Duration::from_secs(3600);

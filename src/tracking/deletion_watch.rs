@@ -92,7 +92,7 @@ mod tests {
     use crate::client::{Acl, Permissions};
     use crate::error::ZkError;
     use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
-    use crate::testing::{eventually, open_on_manual_runtime};
+    use crate::tests::{eventually, open_on_manual_runtime};
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -9,7 +9,7 @@ use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::recipe::path::ZNodePath;
 use crate::session::OnNewSession;
-use crate::testing::{deadline, eventually, in_background, next, replacing_session};
+use crate::tests::{deadline, eventually, in_background, next, replacing_session};
 use crate::{
     CancelToken, LockDirectory, LockError, LossReason, NodeTracker, RecoverableZooKeeper, RetryPolicy,
     Session, Wait,

@@ -103,7 +103,7 @@ impl<T: PartialEq> Sighting<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::deadline;
+    use crate::tests::deadline;
 
     /// How many messages there are up to the disconnect, which must have come.
     fn all_until_the_end(changes: &Receiver<()>) -> usize {

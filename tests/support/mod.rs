@@ -27,9 +27,9 @@ pub mod test_server;
 
 // In `src`, because the unit tests use them too.
 #[cfg(feature = "tls")]
-#[path = "../../src/testing/certificates.rs"]
+#[path = "../../src/tests/certificates.rs"]
 pub mod certificates;
-#[path = "../../src/testing/panics.rs"]
+#[path = "../../src/tests/panics.rs"]
 pub mod panics;
-#[path = "../../src/testing/wait.rs"]
+#[path = "../../src/tests/wait.rs"]
 pub mod wait;

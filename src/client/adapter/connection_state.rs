@@ -296,9 +296,9 @@ mod tests {
     fn nothing_is_logged_under_the_lock() {
         let connection = Arc::new(in_use());
         connection.subscribe(Arc::new(|_| logging::warn!("an event")));
-        let lines = crate::testing::logged(|| connection.on_state(ZkState::Connected));
+        let lines = crate::tests::logged(|| connection.on_state(ZkState::Connected));
         assert_eq!(lines, [""; 0], "on the thread that holds the lock");
-        let after = crate::testing::logged(|| logging::warn!("a line"));
+        let after = crate::tests::logged(|| logging::warn!("a line"));
         assert_eq!(after, ["a line"]);
     }
 

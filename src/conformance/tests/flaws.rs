@@ -271,7 +271,7 @@ impl BlockingClient for Flawed {
 
 #[test]
 fn each_flaw_is_noticed() {
-    crate::testing::begin();
+    crate::tests::begin();
     for (flaw, name) in NOTICED {
         let fixture = fake(Duration::from_millis(300), flaw.wrap());
         let check = checks().into_iter().find(|check| check.name() == *name).unwrap();

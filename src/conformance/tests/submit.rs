@@ -214,7 +214,7 @@ impl Drop for Submits {
 
 #[test]
 fn client_that_submits_conforms() {
-    let fixture = fake(crate::testing::deadline(), wrap(None));
+    let fixture = fake(crate::tests::deadline(), wrap(None));
     let report = check(&fixture);
     assert!(report.is_passed(), "{report}");
     assert_eq!(report.skipped().count(), 2, "{report}");
@@ -222,7 +222,7 @@ fn client_that_submits_conforms() {
 
 #[test]
 fn each_flaw_of_a_client_that_submits_is_noticed() {
-    crate::testing::begin();
+    crate::tests::begin();
     for (flaw, name) in NOTICED {
         let fixture = fake(Duration::from_millis(300), wrap(Some(*flaw)));
         let check = checks().into_iter().find(|check| check.name() == *name).unwrap();

@@ -12,7 +12,7 @@ use crate::client::{Acl, CreateMode, Enqueued, Op, OpOutcome, Transacted};
 use crate::connection::codec::{EventKind, MAX_REQUEST, OpCode, Reply, Request, WatchEvent};
 use crate::error::ZkError;
 use crate::recipe::names::Names;
-use crate::testing::{eventually, next};
+use crate::tests::{eventually, next};
 
 #[test]
 fn each_call_returns_its_reply() {

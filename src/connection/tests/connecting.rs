@@ -13,7 +13,7 @@ use crate::connection::codec::{ConnectAnswer, Request};
 use crate::connection::{Credential, resolver::NameService};
 use crate::error::{LockError, ZkError};
 use crate::recipe::names::Names;
-use crate::testing::{deadline, next, wait::scaled};
+use crate::tests::{deadline, next, wait::scaled};
 
 /// How long connecting to bad servers may take.
 fn short() -> Duration {

@@ -10,7 +10,7 @@ use crate::connection::Credential;
 use crate::connection::codec::{ConnectAnswer, Request};
 use crate::connection::driver;
 use crate::error::ZkError;
-use crate::testing::{deadline, eventually, next, wait::scaled};
+use crate::tests::{deadline, eventually, next, wait::scaled};
 
 /// Waits for the I/O thread's end.
 fn await_end(connection: &Connection) {
@@ -171,7 +171,7 @@ fn calls_under_way_fail_when_the_session_is_closed() {
     });
     let connection = connect(&server.address());
     let caller = Arc::clone(&connection);
-    let result = crate::testing::in_background(move || caller.exists("/a", false));
+    let result = crate::tests::in_background(move || caller.exists("/a", false));
     let exists = Seen::Request("Exists(\"/a\")".to_owned());
     eventually("the request arrives", || server.seen.try_iter().any(|seen| seen == exists));
     connection.close();

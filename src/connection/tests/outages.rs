@@ -10,7 +10,7 @@ use super::server::{SESSION, Seen, Server, answer};
 use super::*;
 use crate::connection::codec::Request;
 use crate::error::ZkError;
-use crate::testing::{eventually, next, wait::scaled};
+use crate::tests::{eventually, next, wait::scaled};
 use crate::time::Moment;
 
 fn connects(server: &Server) -> Vec<i64> {
@@ -49,7 +49,7 @@ fn call_without_a_reply_fails_after_the_disconnect_was_reported() {
     let connection = connect(&server.address());
     let events = events_of(&connection);
     let caller = Arc::clone(&connection);
-    let result = crate::testing::in_background(move || {
+    let result = crate::tests::in_background(move || {
         let result = caller.exists("/a", false);
         (result, events.try_iter().any(|event| event == ClientEvent::Disconnected))
     });

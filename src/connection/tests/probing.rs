@@ -8,7 +8,7 @@ use super::server::{MIN_TIMEOUT_MS, SESSION, Server, accepted, answer};
 use super::*;
 use crate::client::Granted;
 use crate::connection::codec::{ConnectRequest, Request};
-use crate::testing::{eventually, next};
+use crate::tests::{eventually, next};
 
 /// Two of a server's ticks are its minimum session timeout.
 fn report_delay(shortest_timeout_ms: i32) -> Duration {

@@ -15,7 +15,7 @@ use crate::connection::codec::{
 };
 use crate::error::ZkError;
 use crate::recipe::names::Names;
-use crate::testing::deadline;
+use crate::tests::deadline;
 
 /// The id of every session.
 pub(super) const SESSION: i64 = 0x77;

@@ -17,8 +17,8 @@ use super::server::Server;
 use super::*;
 use crate::connection::tls::TlsConfig;
 use crate::error::LockError;
-use crate::testing::certificates::{Authority, Files, Identity};
-use crate::testing::{eventually, in_background, next, wait::scaled};
+use crate::tests::certificates::{Authority, Files, Identity};
+use crate::tests::{eventually, in_background, next, wait::scaled};
 
 fn roots(authority: &Authority) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();

@@ -25,7 +25,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
-        crate::testing::begin();
+        crate::tests::begin();
         Fixture { zookeeper: SimulatedZooKeeper::new(), clock: VirtualClock::new() }
     }
 
@@ -219,7 +219,7 @@ fn a_denied_lock_is_an_error() {
 
 /// A leadership in real time, and one on a clock.
 fn leaderships() -> [SimulatedLeadership; 2] {
-    crate::testing::begin();
+    crate::tests::begin();
     let clock = VirtualClock::new();
     [SimulatedLeadership::new().unwrap(), SimulatedLeadership::with_clock(&clock).unwrap()]
 }

@@ -8,7 +8,7 @@ use crossbeam_channel::{RecvTimeoutError, unbounded};
 use crate::client::{Acl, Permissions};
 use crate::error::ZkError;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{deadline, eventually, next, open_on_manual_runtime};
+use crate::tests::{deadline, eventually, next, open_on_manual_runtime};
 use crate::{LossReason, Session};
 
 const LONG: Duration = Duration::from_secs(30);

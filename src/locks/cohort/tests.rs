@@ -11,7 +11,7 @@ use crossbeam_channel::Receiver;
 
 use super::turns::{CohortTurn, Entry};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{ManualRuntime, open_on_manual_runtime};
+use crate::tests::{ManualRuntime, open_on_manual_runtime};
 use crate::{CohortGuard, CohortLock, CohortOptions, LockOptions, Session};
 
 const DIR: &str = "/lock";

@@ -9,7 +9,7 @@ use super::{Revocation, Revoker};
 use crate::client::{Acl, CreateMode, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{eventually, in_background, next};
+use crate::tests::{eventually, in_background, next};
 use crate::{
     BlockingWriteLock, ListeningLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock,
     NamingScheme, ReadWriteLock, RetryPolicy, Session, WriteLock,

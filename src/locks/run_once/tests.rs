@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{eventually, in_background, next};
+use crate::tests::{eventually, in_background, next};
 use crate::{Acl, Permissions};
 
 const DIR: &str = "/app/jobs";
@@ -27,7 +27,7 @@ impl Fixture {
     }
 
     fn with_options(repeat: Repeat, options: LockOptions) -> Fixture {
-        crate::testing::begin();
+        crate::tests::begin();
         let server = SimulatedZooKeeper::new();
         let client = server.connect(TIMEOUT);
         let session = Session::from_client(client.clone()).unwrap();

@@ -7,7 +7,7 @@ use crossbeam_channel::Receiver;
 use super::*;
 use crate::client::BlockingClient as _;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{
+use crate::tests::{
     ManualRuntime, eventually, in_background, next, open_on_manual_runtime, replacing_session,
 };
 use crate::time::Runtime as _;
@@ -29,7 +29,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(permits: u32) -> Fixture {
-        crate::testing::begin();
+        crate::tests::begin();
         let server = SimulatedZooKeeper::new();
         let client = server.connect(TIMEOUT);
         let session = Session::from_client(client.clone()).unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::client::{Op, Verbs};
-use crate::testing::{Request, SteppedClient};
+use crate::tests::{Request, SteppedClient};
 
 /// A waiter on a connection that moves on command, behind some requests of other clients.
 struct Crossing {

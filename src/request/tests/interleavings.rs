@@ -15,8 +15,8 @@ use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Event, Observer, Request, RequestSpec};
 use crate::session::FirstContact;
-use crate::simulation::random::Random;
-use crate::testing::{ManualRuntime, SteppedClient};
+use crate::tests::simulation::random::Random;
+use crate::tests::{ManualRuntime, SteppedClient};
 use crate::time::Runtime;
 
 /// How many runs there are unless the environment says otherwise.

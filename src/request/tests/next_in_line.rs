@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ReadWriteLock;
-use crate::testing::{Hold, HoldingClient};
+use crate::tests::{Hold, HoldingClient};
 
 impl Fixture {
     /// A session on a client that is ordered.

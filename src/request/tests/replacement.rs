@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::testing::replacing_session;
+use crate::tests::replacing_session;
 
 #[test]
 fn waiters_keep_waiting_on_the_replaced_session() {

@@ -3,7 +3,7 @@
 use super::*;
 
 use crate::session::FirstContact;
-use crate::testing::{HoldingClient, ManualRuntime};
+use crate::tests::{HoldingClient, ManualRuntime};
 use crate::time::{Priority, Runtime};
 
 #[test]

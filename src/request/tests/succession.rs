@@ -1,7 +1,7 @@
 //! Locks that pass from one request of a session to the next.
 
 use super::*;
-use crate::testing::SteppedClient;
+use crate::tests::SteppedClient;
 
 fn waiting(fixture: &Fixture, count: usize) -> Vec<(WriteLock, Receiver<Call>)> {
     let locks: Vec<_> = (0..count).map(|_| fixture.listening()).collect();

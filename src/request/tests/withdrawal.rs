@@ -5,7 +5,7 @@ use std::fmt;
 use super::*;
 use crate::LockGuard;
 use crate::MultiLock;
-use crate::testing::SteppedClient;
+use crate::tests::SteppedClient;
 
 #[test]
 fn request_withdrawn_at_any_step_leaves_no_znode_and_pairs_its_calls() {

@@ -462,7 +462,7 @@ impl Core {
 
     /// Runs a callback of the application's, which may block, even after the end of the session.
     pub(crate) fn submit_callback(&self, callback: impl FnOnce() + Send + 'static) {
-        self.runtime.submit_callback(Box::new(callback));
+        self.runtime.submit(Priority::Callback, Box::new(callback));
     }
 }
 

@@ -14,7 +14,7 @@ use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::recipe::path::ZNodePath;
 use crate::session::threads::Threads;
 use crate::session::{FirstContact, MAX_CLOSE_SILENCE};
-use crate::testing::{
+use crate::tests::{
     ManualRuntime, in_background, next, open_client_on_manual_runtime, open_on_manual_runtime,
 };
 use crate::time::Runtime;

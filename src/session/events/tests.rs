@@ -4,7 +4,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::*;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
-use crate::testing::{deadline, eventually, next, replacing_session};
+use crate::tests::{deadline, eventually, next, replacing_session};
 use crate::{BlockingWriteLock, CohortLock, ReadWriteLock, Session, WriteLock};
 
 const DIR: &str = "/locks/a";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{CohortTurn, DIR, Fixture, KEEP, TIMEOUT, keeping};
 use crate::client::{Acl, Permissions};
 use crate::fake::{SimOperation, SimulatedZooKeeper};
-use crate::testing::{deadline, eventually, in_background, next, replacing_session};
+use crate::tests::{deadline, eventually, in_background, next, replacing_session};
 use crate::{CohortLock, LockError, LossReason, Session, SessionState};
 
 #[test]

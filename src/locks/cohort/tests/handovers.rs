@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{DIR, Entry, Fixture, KEEP, TIMEOUT, keeping};
 use crate::fake::{SimOperation, SimulatedZooKeeper};
 use crate::locks::locking::Released;
-use crate::testing::{deadline, eventually, in_background, next};
+use crate::tests::{deadline, eventually, in_background, next};
 use crate::{CancelToken, CohortLock, LockError, Session, Wait};
 
 #[test]

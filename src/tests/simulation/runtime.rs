@@ -47,6 +47,9 @@ impl Runtime for SimulatedRuntime {
         let refused = {
             let mut state = self.world.state();
             let client = &mut state.clients[self.client];
+            if priority == Priority::Callback {
+                return client.callbacks.push_back(job);
+            }
             match (client.opening, client.shut_down) {
                 // Opening a session waits on a real thread for what it submits.
                 (true, _) | (_, true) => Some((job, client.opening)),
@@ -78,10 +81,6 @@ impl Runtime for SimulatedRuntime {
         }
         let place = client.timers.partition_point(|timer| timer.due <= due);
         client.timers.insert(place, Timer { due, job });
-    }
-
-    fn submit_callback(&self, callback: Job) {
-        self.world.state().clients[self.client].callbacks.push_back(callback);
     }
 
     fn spawn(&self, name: &'static str, body: Job) -> io::Result<()> {

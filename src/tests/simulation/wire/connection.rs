@@ -14,14 +14,14 @@ use crate::connection::codec::{DEFAULT_MAX_FRAME, Request};
 use crate::connection::machine::{Config, Machine};
 use crate::connection::{Chroot, Continuation, Credential, Exchange, exchange};
 use crate::error::ZkError;
-use crate::simulation::baton::{Wait, pause, role};
-use crate::simulation::world::{World, short};
+use crate::tests::simulation::baton::{Wait, pause, role};
+use crate::tests::simulation::world::{World, short};
 
 /// How long closing waits beyond the session timeout.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
-pub(in crate::simulation) struct SimulatedConnection {
+pub(in crate::tests::simulation) struct SimulatedConnection {
     pub(super) world: Arc<World>,
     pub(super) client: usize,
     requested: Duration,
@@ -29,7 +29,7 @@ pub(in crate::simulation) struct SimulatedConnection {
 
 impl SimulatedConnection {
     /// Starts to connect. On the scheduler's thread, the connection opens at once.
-    pub(in crate::simulation) fn new(world: &Arc<World>, number: usize) -> Arc<SimulatedConnection> {
+    pub(in crate::tests::simulation) fn new(world: &Arc<World>, number: usize) -> Arc<SimulatedConnection> {
         let now = world.now();
         if role().is_none() {
             faults::have_a_well_server(world);
@@ -66,7 +66,7 @@ impl SimulatedConnection {
     }
 
     /// Blocks until the session is open, for at most the session timeout.
-    pub(in crate::simulation) fn wait_for_contact(&self) -> crate::LockResult<()> {
+    pub(in crate::tests::simulation) fn wait_for_contact(&self) -> crate::LockResult<()> {
         let deadline = self.world.now().after(self.requested);
         self.wait_for(|endpoint| endpoint.contact != Contact::Disconnected || endpoint.has_ended, deadline);
         match self.contact() {

@@ -9,10 +9,12 @@ pub(crate) mod certificates;
 mod holding;
 mod log;
 mod manual_runtime;
+mod of_the_kit;
 #[allow(unreachable_pub, reason = "shared with other binaries")]
 mod panics;
+pub(crate) mod simulation;
 mod stepped;
-mod tests;
+mod surface;
 #[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
 pub(crate) mod wait;
 mod watchdog;

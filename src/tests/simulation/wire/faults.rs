@@ -7,8 +7,8 @@ use super::endpoint::Endpoint;
 use super::ensemble::Mode;
 use super::server::Front;
 use super::stream::Transport;
-use crate::simulation::profile::Faults;
-use crate::simulation::world::{ClientState, State, World};
+use crate::tests::simulation::profile::Faults;
+use crate::tests::simulation::world::{ClientState, State, World};
 use crate::time::Moment;
 
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ enum Fault {
 }
 
 /// Injects a fault at a client's connection, or at a server.
-pub(in crate::simulation) fn inject(world: &World) {
+pub(in crate::tests::simulation) fn inject(world: &World) {
     let possible = possible(world.profile.faults);
     if possible.is_empty() {
         return;
@@ -48,7 +48,7 @@ pub(in crate::simulation) fn inject(world: &World) {
         Fault::Garbage => send_to(world, client, |front| front.send_garbage()),
         Fault::Trickle => send_to(world, client, |front| front.send_endless()),
         Fault::Stall => stall(world),
-        Fault::ChangeLeader => crate::simulation::faults::change_leader_at_any_time(world),
+        Fault::ChangeLeader => crate::tests::simulation::faults::change_leader_at_any_time(world),
         Fault::Break(mode) => break_server(world, server, mode),
         Fault::Recover => recover(world, server),
     }
@@ -89,7 +89,7 @@ fn change_transport(
     world: &World,
     client: usize,
     what: &str,
-    change: impl FnOnce(&mut Transport, &mut crate::simulation::random::Random),
+    change: impl FnOnce(&mut Transport, &mut crate::tests::simulation::random::Random),
 ) {
     let mut state = world.state();
     let mut random = state.random.clone();
@@ -112,13 +112,13 @@ fn swallow(world: &World, number: usize) {
 }
 
 /// Holds back what both sides send.
-pub(in crate::simulation) fn partition(world: &World, number: usize) {
+pub(in crate::tests::simulation) fn partition(world: &World, number: usize) {
     world.state().clients[number].link.partitioned = true;
     world.note(format!("client {number} is cut off"));
 }
 
 /// Lets what was held back arrive.
-pub(in crate::simulation) fn end_partition(world: &World, number: usize) {
+pub(in crate::tests::simulation) fn end_partition(world: &World, number: usize) {
     let now = world.now();
     let mut state = world.state();
     let client = &mut state.clients[number];
@@ -231,7 +231,7 @@ pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) 
 
 /// The server of a new owner may crash, and another one lag behind from then on: so the successor of
 /// that owner may lose its server, and find the one that lags.
-pub(in crate::simulation) fn perhaps_strike_at_hand_over(world: &World, client: usize) {
+pub(in crate::tests::simulation) fn perhaps_strike_at_hand_over(world: &World, client: usize) {
     if !world.profile.on_wire || !world.profile.faults.any() {
         return;
     }
@@ -268,7 +268,7 @@ fn lose_server(world: &World, server: usize) {
 }
 
 /// Ends the connections of all servers, which turn to another leader. It has what was proposed.
-pub(in crate::simulation) fn end_all_connections(world: &World) {
+pub(in crate::tests::simulation) fn end_all_connections(world: &World) {
     world.commit_all();
     let now = world.now();
     let mut state = world.state();
@@ -312,7 +312,7 @@ fn send_all_events(world: &World, server: usize) {
 
 /// Ends all faults. Connections whose packets are swallowed stay so. What trickles arrives: replies that
 /// come byte by byte are answers, each in time, and keep a client on its connection for long.
-pub(in crate::simulation) fn stop(world: &World) {
+pub(in crate::tests::simulation) fn stop(world: &World) {
     let (servers, clients) = {
         let state = world.state();
         (state.ensemble.servers.len(), state.clients.len())
@@ -335,7 +335,7 @@ pub(in crate::simulation) fn stop(world: &World) {
 }
 
 /// The clients that no server serves, and that wait for one.
-pub(in crate::simulation) fn unserved(world: &World) -> Vec<usize> {
+pub(in crate::tests::simulation) fn unserved(world: &World) -> Vec<usize> {
     let mut state = world.state();
     let waits = |endpoint: &mut Endpoint| !endpoint.is_served() && !endpoint.is_over();
     let clients = state.clients.iter_mut().enumerate();
@@ -343,13 +343,13 @@ pub(in crate::simulation) fn unserved(world: &World) -> Vec<usize> {
 }
 
 /// The number of a client's transport, if a server serves it there.
-pub(in crate::simulation) fn undisturbed_connection(endpoint: &Endpoint) -> Option<u64> {
+pub(in crate::tests::simulation) fn undisturbed_connection(endpoint: &Endpoint) -> Option<u64> {
     endpoint.is_served().then(|| endpoint.link_number())
 }
 
 /// The numbers of the clients' transports. Without faults they stay the same, but for those whose
 /// sessions are over, or have moved to an earlier connection that was served late.
-pub(in crate::simulation) fn transports(world: &World) -> Vec<Option<u64>> {
+pub(in crate::tests::simulation) fn transports(world: &World) -> Vec<Option<u64>> {
     let number = |client: &mut ClientState| {
         let owner = client.wire.as_ref()?.owner?;
         let endpoint = client.endpoint()?;
@@ -360,7 +360,7 @@ pub(in crate::simulation) fn transports(world: &World) -> Vec<Option<u64>> {
 }
 
 /// A process does not run until this moment.
-pub(in crate::simulation) fn suspend(state: &mut State, number: usize, until: Moment) {
+pub(in crate::tests::simulation) fn suspend(state: &mut State, number: usize, until: Moment) {
     disturb(&mut state.clients[number], until);
 }
 

@@ -36,13 +36,13 @@ fn panic_on_a_crate_thread_ends_the_run_unless_on_purpose() {
     if is_child() {
         return panic_with("planted");
     }
-    let test = "testing::tests::panic_on_a_crate_thread_ends_the_run_unless_on_purpose";
+    let test = "tests::of_the_kit::panic_on_a_crate_thread_ends_the_run_unless_on_purpose";
     assert_ended(&run_once_more(test), "thread 'zk-lock-tried' panicked");
 }
 
 #[test]
 fn hanging_test_ends_the_run() {
-    let test = "testing::tests::hanging_test_ends_the_run";
+    let test = "tests::of_the_kit::hanging_test_ends_the_run";
     if is_child() {
         begin();
         return thread::sleep(Duration::from_secs(10));

@@ -10,10 +10,10 @@ use super::stream::Transport;
 use crate::client::{Acl, Call, ClientEvent, CreateMode, Done, Reply, Verbs, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
-use crate::simulation::clients::open_connection;
-use crate::simulation::profile::Profile;
-use crate::simulation::random::Random;
-use crate::simulation::world::World;
+use crate::tests::simulation::clients::open_connection;
+use crate::tests::simulation::profile::Profile;
+use crate::tests::simulation::random::Random;
+use crate::tests::simulation::world::World;
 
 impl Verbs for SimulatedConnection {
     fn make(&self, call: Call) -> ZkResult<Reply> {

@@ -21,7 +21,7 @@ use crate::connection::codec::{
 };
 use crate::error::{ZkError, ZkResult};
 use crate::fake::{Connection, View};
-use crate::simulation::world::World;
+use crate::tests::simulation::world::World;
 
 pub(super) struct Peer {
     pub(super) number: i64,

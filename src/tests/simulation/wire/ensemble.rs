@@ -59,7 +59,7 @@ impl Server {
 
 /// See the [module](self).
 #[derive(Default)]
-pub(in crate::simulation) struct Ensemble {
+pub(in crate::tests::simulation) struct Ensemble {
     pub(super) servers: Vec<Server>,
     /// The leader commits them in order.
     pub(super) proposals: VecDeque<Proposal>,
@@ -70,7 +70,7 @@ pub(in crate::simulation) struct Ensemble {
 }
 
 impl Ensemble {
-    pub(in crate::simulation) fn new(servers: usize, now: Moment) -> Ensemble {
+    pub(in crate::tests::simulation) fn new(servers: usize, now: Moment) -> Ensemble {
         let server = || Server { mode: Mode::Serving, view: None, well_since: Some(now) };
         let servers = std::iter::repeat_with(server).take(servers).collect();
         Ensemble { servers, ..Ensemble::default() }

@@ -107,10 +107,6 @@ impl Runtime for ManualRuntime {
         self.state.lock().timers.push((moment, job));
     }
 
-    fn submit_callback(&self, callback: Job) {
-        self.submit(Priority::Other, callback);
-    }
-
     fn spawn(&self, _name: &'static str, body: Job) -> io::Result<()> {
         thread::spawn(body);
         Ok(())

@@ -9,7 +9,7 @@ use crate::client::KEEP_ALIVE_PATH;
 use crate::connection::codec::{Reply, Request};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::Connection;
-use crate::simulation::world::{World, short};
+use crate::tests::simulation::world::{World, short};
 
 /// A write under way to the leader.
 pub(super) struct Proposal {

@@ -2,7 +2,7 @@
 //! happened to them.
 
 use super::server::Peer;
-use crate::simulation::random::Random;
+use crate::tests::simulation::random::Random;
 use crate::time::Moment;
 
 /// The bytes under way in one direction.

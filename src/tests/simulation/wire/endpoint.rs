@@ -10,7 +10,7 @@ use crate::client::{ClientEvent, EventSink, Granted};
 use crate::connection::Continuation;
 use crate::connection::machine::{Action, Event, Machine, Reply};
 use crate::error::ZkResult;
-use crate::simulation::random::Random;
+use crate::tests::simulation::random::Random;
 use crate::time::Moment;
 
 /// The time between two bytes of a frame that trickles: short, compared to any session timeout.
@@ -26,7 +26,7 @@ pub(super) enum Contact {
 }
 
 /// See the [module](self).
-pub(in crate::simulation) struct Endpoint {
+pub(in crate::tests::simulation) struct Endpoint {
     pub(super) machine: Machine<Continuation>,
     pub(super) actions: VecDeque<(u64, Action<Continuation>)>,
     pub(super) transport: Option<Transport>,

@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::Endpoint;
 use super::endpoint::Contact;
 use super::stream::Transport;
-use crate::simulation::faults::draw_grant;
-use crate::simulation::world::{State, World};
+use crate::tests::simulation::faults::draw_grant;
+use crate::tests::simulation::world::{State, World};
 use crate::time::Moment;
 
 /// See the [module](self).
-pub(in crate::simulation) struct Wired {
+pub(in crate::tests::simulation) struct Wired {
     /// Taken out while one of its steps is taken.
     pub(super) endpoint: Option<Box<Endpoint>>,
     /// Whether it presents credentials.
@@ -84,7 +84,7 @@ impl Wired {
     }
 
     /// Nothing counts that was before this moment: the client could not act.
-    pub(in crate::simulation) fn disturb(&mut self, until: Moment) {
+    pub(in crate::tests::simulation) fn disturb(&mut self, until: Moment) {
         self.clear_since = self.clear_since.max(until);
         self.disturbed_at = self.disturbed_at.max(until);
     }
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// The ensemble ends a session that it has not heard from.
-    pub(in crate::simulation) fn expire_on_wire(&self, number: usize) {
+    pub(in crate::tests::simulation) fn expire_on_wire(&self, number: usize) {
         self.commit_all();
         self.check_expiry(number);
         let session = self.state().clients[number].simulated.session_id();
@@ -248,7 +248,7 @@ impl World {
     }
 
     /// No call takes too long. Returns the description of one that does.
-    pub(in crate::simulation) fn check_calls(&self) -> Option<String> {
+    pub(in crate::tests::simulation) fn check_calls(&self) -> Option<String> {
         let now = self.now();
         let mut state = self.state();
         for (number, client) in state.clients.iter_mut().enumerate() {
