@@ -25,6 +25,8 @@ fn main() {
 
     let guard = blocking("/locks/forked").lock().expect("the lock is free");
     assert_only_the_parent_owns("a guard", || guard.is_owner());
+    // The client of this test would delete the znode of the parent's request.
+    in_each_child("a guard that it drops", || guard.is_owner(), || drop_copy(&guard));
 
     let lock = WriteLock::with_listener(&session, "/locks/listening", ()).expect("the path is valid");
     assert!(lock.lock().expect("the lock is free"));

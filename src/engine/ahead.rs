@@ -32,7 +32,8 @@ pub(super) struct Ahead {
     nearest: Option<ZNodePath>,
     /// No other request was ahead in that listing.
     is_only_one: bool,
-    /// The nearest request, which has left: it was the only one, or an exclusive owner.
+    /// A request that has left and was the only one ahead, or an exclusive owner. It counts while it is
+    /// the nearest one.
     left: Option<(ZNodePath, LearnedBy)>,
     /// The connection on which the nearest one was seen and is watched since.
     pub(super) watched_on: Option<ConnectionNumber>,

@@ -36,7 +36,7 @@ impl Engine {
     /// Contact has begun.
     ///
     /// Owners need a proof before they look. Nobody else does: so a session that owns nothing writes
-    /// nothing because of a reconnect.
+    /// nothing because of a reconnect, if its client reports pings.
     fn connected(&mut self, at: Moment, granted: Granted) {
         let contact = self.life.contact();
         let (next, taken_up_after) = match contact {

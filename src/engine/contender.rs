@@ -10,8 +10,9 @@
 //! request needs, and with the session. The engine then forgets the request. What it has asked for may
 //! still be answered: the outcome finds nobody, and what it has left on the server is taken back.
 //!
-//! A request makes one call after the other. What wakes it meanwhile may be newer than the outcome, so
-//! it makes another step before it rests.
+//! A request makes one step after the other, and waits for one outcome at a time. What wakes it meanwhile
+//! may be newer than the outcome, so it makes another step before it rests. (Looks that only shorten the
+//! wait run beside that: see [`super::ahead`].)
 
 use std::sync::Arc;
 
@@ -44,11 +45,11 @@ pub(super) struct Contender {
     pub(super) spec: Arc<RequestSpec>,
     pub(super) phase: Phase,
     pub(super) turn: Turn,
-    /// The znode whose watch wakes the request. `None` for a request that must first list the queue
-    /// or look at its own znode.
+    /// The znode whose change wakes the request, by a watch there or, for one of this session, by its
+    /// deletion. `None` for a request that must first list the queue or look at its own znode.
     pub(super) watched: Option<ZNodePath>,
     pub(super) ahead: Ahead,
-    /// A listing that another request has made.
+    /// A listing that it, or another request, has asked for, and that it has not read yet.
     pub(super) listing: Option<Arc<Listing>>,
     /// The next look is due to a reconnect, which is no reason to expect the lock.
     pub(super) has_reconnected: bool,
@@ -73,7 +74,7 @@ pub(super) enum Phase {
     },
     Queued {
         znode: ZNodePath,
-        /// Whether a listing has shown a request ahead of it.
+        /// Whether it is known that a request is ahead of it.
         seen: bool,
     },
     Owner {
@@ -199,7 +200,7 @@ impl Engine {
 
     fn step(&mut self, id: ParticipantId) -> Next {
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
-        let may_own = !std::mem::take(&mut contender.has_reconnected);
+        let expects_lock = !std::mem::take(&mut contender.has_reconnected);
         let present = self.lease.connection();
         match &contender.phase {
             Phase::Joining { unconfirmed: true, .. } => self.find_again(id),
@@ -215,7 +216,7 @@ impl Engine {
                         self.acquire(id, &znode, watched_on)
                     }
                     _ => {
-                        // The reply to this write comes before that to the look.
+                        // Its reply comes before that to the look, if the client is ordered.
                         self.prove_beside();
                         self.look(id, znode, Purpose::TakeOver)
                     }
@@ -227,7 +228,7 @@ impl Engine {
                     let ahead = ahead.clone();
                     self.wait_for(id, ahead)
                 }
-                _ => self.evaluate(id, may_own),
+                _ => self.evaluate(id, expects_lock),
             },
         }
     }

@@ -41,7 +41,7 @@ impl Engine {
 
     /// Ends a request because its lease has ended. The end of the session ends the lease too,
     /// before it is notified.
-    pub(super) fn lose_lease(&mut self, id: ParticipantId) {
+    pub(crate) fn lose_lease(&mut self, id: ParticipantId) {
         self.lose(id, self.life.end_reason().unwrap_or(LossReason::LeaseExpired));
     }
 

@@ -1,7 +1,7 @@
 //! The first steps of a request: to join the queue.
 //!
 //! Origin: the Java class `WriteLock.LockZooKeeperOperation`, whose `execute` is [`Engine::join`]
-//! and [`Engine::evaluate`] here.
+//! here and [`Engine::evaluate`] in [`super::look`].
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -39,8 +39,8 @@ impl Engine {
 
     /// Acts on the listing that was asked for, or asks for one, which wakes the request.
     ///
-    /// `may_own`: it expects to own the lock, so that a proof is worth its write.
-    pub(super) fn evaluate(&mut self, id: ParticipantId, may_own: bool) -> Next {
+    /// One that `expects_lock` has a proof made at once, which it will need to own.
+    pub(super) fn evaluate(&mut self, id: ParticipantId, expects_lock: bool) -> Next {
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
         if let Some(listing) = contender.listing.take() {
             return self.decide(id, &listing);
@@ -48,7 +48,7 @@ impl Engine {
         let dir = contender.spec.dir.clone();
         let readers = self.listings.ask(&dir, id);
         if !readers.is_empty() {
-            if may_own {
+            if expects_lock {
                 self.prove_beside();
             }
             self.list(dir, readers);
@@ -185,7 +185,7 @@ impl Engine {
             // Contact was lost since: the listing may be older, and the znode gone.
             Admission::Outdated => return Next::Again,
         }
-        self.own.owns(znode);
+        self.own.note_owner(znode);
         self.keep_own_watch(id, znode, connection);
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
         contender.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };

@@ -6,6 +6,12 @@
 //! before the next, and a crossing of a late reply, an event and a withdrawal is an order of inputs.
 //!
 //! # A walk through the files
+//! Between the steps: `Core::feed` (`session/driver/mod.rs`) passes each input in, and `carry_out` does what
+//! the effects ask for. Calls leave through an outbox (`session/driver/calls.rs`) to the client, whose
+//! `submit` encodes and writes them (`connection/exchange.rs`, `connection/machine/`). Inside,
+//! [`contender`] has a request make its next step whenever something wakes it: its `step` is where the
+//! ways below branch.
+//!
 //! From `lock()` to the owner:
 //! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
 //!    events. (`locks/listening_lock.rs` does not wait.)
@@ -19,17 +25,19 @@
 //!
 //! From a watch event to the next owner:
 //! 1. [`contact`]: the client reports `NodeChanged`, and [`watchers`] knows who waits for this path.
-//! 2. [`ahead`]: the next in line owns with the event itself, by what it has found out before its
-//!    turn. Otherwise it lists the queue again, together with others of its session ([`listings`]).
-//! 3. Behind an exclusive owner of the same session, a waiter sets no watch: [`removal`] deletes the
-//!    znode, the reply wakes the waiter, and it looks only at its own znode.
+//! 2. [`ahead`]: before its turn, a waiter also watches its own znode, and the request ahead of its
+//!    predecessor. So the next in line owns with the event itself. If the watch on its own znode or the
+//!    proof of the lease is missing, it looks at its own znode first (`Purpose::TakeOver`). If others may
+//!    be ahead, it lists the queue again, together with others of its session ([`listings`]).
+//! 3. Behind an exclusive request of the same session, a waiter sets no watch: [`removal`] deletes the
+//!    znode, and the reply wakes the waiter. If that request owned the lock, it looks only at its own znode.
 //!
 //! From a disconnect to the loss:
-//! 1. [`contact`]: the lease begins no new epoch without contact. The owner keeps the one under which
-//!    it acquired.
-//! 2. After a reconnect, [`proof`] writes, and then everybody looks again: an owner renews its lease
-//!    when it has seen its znode.
-//! 3. If none comes in time, the clock ends the lease, and [`ending`] reports the loss. `is_owner()` has
+//! 1. [`contact`]: the epoch of the lease is over, and another one is proven only after a reconnect. The
+//!    owner keeps the one under which it acquired.
+//! 2. After a reconnect everybody looks again, where a lock is held when [`proof`] has written: an owner
+//!    renews its lease when it has seen its znode.
+//! 3. If no reconnect comes in time, the clock ends the lease, and [`ending`] reports the loss. `is_owner()` has
 //!    been false since that moment, whether or not a thread has noticed.
 //!
 //! What users watch (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) goes the same ways:

@@ -53,7 +53,7 @@ impl OwnQueues {
         self.by_dir.entry(dir).or_default().insert(place, OwnZNode::default());
     }
 
-    pub(super) fn owns(&mut self, path: &ZNodePath) {
+    pub(super) fn note_owner(&mut self, path: &ZNodePath) {
         if let Some(own) = self.get_mut(path) {
             own.has_owned = true;
         }

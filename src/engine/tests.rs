@@ -43,7 +43,7 @@ fn the_nearest_request_of_a_session_is_known_until_it_leaves() {
     own.leaves(&second);
     assert_eq!(own.before(&third), None, "its deletion may fail");
     assert!(own.is_leaving(&second) && !own.stays(&second));
-    own.owns(&first);
+    own.note_owner(&first);
     assert!(!own.remove(&second));
     assert!(own.stays(&first) && own.has_owned(&first));
     assert!(own.remove(&first), "it has owned");

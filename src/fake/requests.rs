@@ -56,11 +56,13 @@ impl State {
         Ok(stat)
     }
 
-    /// Executes operations one after the other. If one fails, the tree becomes what it was.
+    /// Executes operations one after the other, in one transaction. If one fails, the tree becomes what
+    /// it was.
     pub(super) fn transact(&mut self, operations: &[Op], requester: Requester) -> Transacted {
         let before = self.tree.clone();
         let (mut outcomes, mut changes) = (Vec::new(), Vec::new());
         for (position, operation) in operations.iter().enumerate() {
+            self.tree.last_zxid = before.last_zxid;
             match self.execute(operation, requester) {
                 Ok((outcome, change)) => {
                     outcomes.push(outcome);
@@ -72,6 +74,7 @@ impl State {
                 }
             }
         }
+        self.tree.last_zxid = before.last_zxid + 1;
         self.publish(&changes);
         Transacted::Committed(outcomes)
     }

@@ -6,6 +6,7 @@
 
 #![cfg_attr(not(test), allow(dead_code, reason = "the crate's own simulation has the only ones"))]
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -14,9 +15,12 @@ use super::access::{Identity, ReadChecks};
 use super::requests::{Requester, caller, fnv_1a};
 use super::state::{Shared, State};
 use super::tree::Tree;
-use crate::client::{Permissions, Stat};
+use crate::client::{CreateMode, Op, OpOutcome, Permissions, Stat, Transacted};
 use crate::connection::codec::{EventKind, Reply, Request};
 use crate::error::{ZkError, ZkResult};
+
+/// A server's answer to the removal of a watch that it does not have.
+const NO_WATCHER: ZkError = ZkError::Other(-121);
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +115,11 @@ impl Connection {
             Request::SetData { path, data, version } => {
                 state.set_data(path, data, Some(*version), requester).map(Reply::Stat)
             }
+            Request::Multi(parts) => {
+                parts.iter().map(operation).collect::<ZkResult<Vec<Op>>>().map(|operations| {
+                    reply_to_multi(&operations, state.transact(&operations, requester), &state.tree)
+                })
+            }
             _ => Err(ZkError::Unimplemented),
         };
         self.shared.deliver(state);
@@ -141,8 +150,9 @@ impl Connection {
                 (Ok(Reply::Children(names.into())), watch.then_some((path, false)))
             }
             Request::RemoveWatches { path } => {
-                state.watches.remove(path, self.number);
-                (Ok(Reply::Empty), None)
+                let removed =
+                    if state.watches.remove(path, self.number) { Ok(Reply::Empty) } else { Err(NO_WATCHER) };
+                (removed, None)
             }
             _ => return Err(ZkError::Unimplemented),
         };
@@ -209,6 +219,48 @@ fn missed(applied: &Tree, present: &Tree, path: &str, is_on_data: bool) -> Optio
         }
         (Some(before), Some(now)) => (before.pzxid != now.pzxid).then_some(EventKind::ChildrenChanged),
     }
+}
+
+fn operation(part: &Request<'_>) -> ZkResult<Op> {
+    Ok(match part {
+        Request::Create { path, data, acl, mode } => {
+            Op::Create { path: path.to_string(), data: data.to_vec(), acl: acl.to_vec(), mode: *mode }
+        }
+        Request::Delete { path, version } => Op::Delete { path: path.to_string(), version: Some(*version) },
+        Request::SetData { path, data, version } => {
+            Op::SetData { path: path.to_string(), data: data.to_vec(), version: Some(*version) }
+        }
+        Request::Check { path, version } => Op::Check { path: path.to_string(), version: Some(*version) },
+        _ => return Err(ZkError::Unimplemented),
+    })
+}
+
+/// As Apache's servers reply: a create has a `Stat` only if it is that of a container; before the
+/// operation that failed stands 0, and after it -2.
+fn reply_to_multi(operations: &[Op], transacted: Transacted, tree: &Tree) -> Reply {
+    let done = |(operation, outcome): (&Op, OpOutcome)| {
+        Ok(match outcome {
+            OpOutcome::Created(path)
+                if matches!(operation, Op::Create { mode: CreateMode::Container, .. }) =>
+            {
+                Reply::Created { stat: stat_of(tree, &path), path }
+            }
+            OpOutcome::Created(path) => Reply::Path(path),
+            OpOutcome::DataSet(stat) => Reply::Stat(stat),
+            OpOutcome::Deleted | OpOutcome::Checked => Reply::Empty,
+        })
+    };
+    Reply::Multi(match transacted {
+        Transacted::Committed(outcomes) => operations.iter().zip(outcomes).map(done).collect(),
+        Transacted::Failed { position, error } => {
+            let code = |number: usize| match number.cmp(&position) {
+                Ordering::Less => ZkError::Other(0),
+                Ordering::Equal => error,
+                Ordering::Greater => ZkError::Other(-2),
+            };
+            (0..operations.len()).map(|number| Err(code(number))).collect()
+        }
+    })
 }
 
 fn stat_of(tree: &Tree, path: &str) -> Stat {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::access::Caller;
+use super::requests::fnv_1a;
 use crate::client::{Acl, CreateMode, Permissions, Stat};
 use crate::error::{ZkError, ZkResult};
 
@@ -82,13 +83,17 @@ impl Tree {
     ) -> ZkResult<(String, Change)> {
         let sequential = matches!(mode, CreateMode::PersistentSequential | CreateMode::EphemeralSequential);
         let ephemeral = matches!(mode, CreateMode::Ephemeral | CreateMode::EphemeralSequential);
-        // A prefix may be empty, so a sequential path may end with a slash.
-        check_path(&if sequential { format!("{path}0") } else { path.to_owned() })?;
+        // In the order of Apache's `PrepRequestProcessor`, which checks the name after the parent.
+        if !path.contains('/') {
+            return Err(ZkError::BadArguments);
+        }
         let acl = caller.resolve(acl)?;
         let Some((parent_path, name)) = split(path) else { return Err(ZkError::NodeExists) };
         let parent = self.znodes.get_mut(parent_path).ok_or(ZkError::NoNode)?;
         caller.check(&parent.acl, Permissions::CREATE)?;
         let number = parent.under_way.unwrap_or(parent.sequence);
+        // A prefix may be empty, so a sequential path may end with a slash.
+        check_path(&if sequential { format!("{path}0") } else { path.to_owned() })?;
         let name = if sequential { format!("{name}{number:010}") } else { name.to_owned() };
         if parent.children.contains(&name) {
             return Err(ZkError::NodeExists);
@@ -191,10 +196,12 @@ impl Tree {
         self.znodes.get(path).map(|znode| &*znode.acl)
     }
 
-    /// Deletes the session's znodes in one write.
+    /// Deletes the session's znodes in one write, in an order that follows no rule, as that of Apache's
+    /// servers, which keep them in a hash set.
     pub(super) fn end_session(&mut self, session: i64) -> Vec<Change> {
         let owned = |(path, znode): (&String, &ZNode)| (znode.owner == session).then(|| path.clone());
-        let paths: Vec<String> = self.znodes.iter().filter_map(owned).collect();
+        let mut paths: Vec<String> = self.znodes.iter().filter_map(owned).collect();
+        paths.sort_by_cached_key(|path| fnv_1a(path));
         self.last_zxid += 1;
         paths.iter().map(|path| self.remove(path)).collect()
     }

@@ -28,9 +28,10 @@ impl Watches {
         self.children.add(path, session);
     }
 
-    pub(super) fn remove(&mut self, path: &str, session: i64) {
-        self.data.remove(path, session);
-        self.children.remove(path, session);
+    /// Returns whether there was any.
+    pub(super) fn remove(&mut self, path: &str, session: i64) -> bool {
+        let (data, children) = (self.data.remove(path, session), self.children.remove(path, session));
+        data || children
     }
 
     /// Removes the watches that the change fires and returns the session and the path of each, and
@@ -73,13 +74,15 @@ impl Kind {
         }
     }
 
-    fn remove(&mut self, path: &str, session: i64) {
-        if let Some(sessions) = self.0.get_mut(path) {
-            sessions.retain(|watching| *watching != session);
-            if sessions.is_empty() {
-                self.0.remove(path);
-            }
+    fn remove(&mut self, path: &str, session: i64) -> bool {
+        let Some(sessions) = self.0.get_mut(path) else { return false };
+        let before = sessions.len();
+        sessions.retain(|watching| *watching != session);
+        let is_removed = sessions.len() < before;
+        if sessions.is_empty() {
+            self.0.remove(path);
         }
+        is_removed
     }
 
     fn take(&mut self, path: &str) -> Vec<i64> {

@@ -45,6 +45,8 @@ impl Access {
         }
     }
 
+    /// Whether it is one of a queue in which each excludes every other. A writer is not: readers may be
+    /// ahead of it, of which several own at once.
     pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Access::Exclusive(_))
     }

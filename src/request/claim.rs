@@ -24,6 +24,9 @@ impl Deref for Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.0.withdraw(None);
+        // In a forked child the request is the parent's, and a mutex may stay held for ever.
+        if self.0.is_of_this_process() {
+            self.0.withdraw(None);
+        }
     }
 }

@@ -113,6 +113,9 @@ impl Downgrade {
 
 impl Drop for Downgrade {
     fn drop(&mut self) {
+        if !self.owner.is_of_this_process() {
+            return;
+        }
         let core = &self.owner.core;
         if !*self.is_complete.get_mut() {
             core.remove(Target::ZNode(self.znode.clone()));

@@ -80,7 +80,12 @@ impl Request {
 
     pub(crate) fn is_owner(&self) -> bool {
         // First: the request may be that of another process.
-        self.core.process().is_current() && self.holds_lease()
+        self.is_of_this_process() && self.holds_lease()
+    }
+
+    /// Whether this is no copy in a forked child.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.core.process().is_current()
     }
 
     /// As [`is_owner`](Request::is_owner), for callers that have checked the process.
@@ -90,7 +95,7 @@ impl Request {
 
     /// For how long this request owns the lock if nothing more is proven.
     pub(crate) fn lease_remaining(&self) -> Duration {
-        match self.core.process().is_current() {
+        match self.is_of_this_process() {
             true => self.seat.ownership.remaining(self.core.now()),
             false => Duration::ZERO,
         }
@@ -167,7 +172,7 @@ impl Request {
             None => {}
         }
         let ownership = &self.seat.ownership;
-        if !self.core.process().is_current() {
+        if !self.is_of_this_process() {
             // A forked child owns nothing. It takes no mutex, whose holder may not exist there.
             return ownership.has_outlasted(Moment::from_nanos(u64::MAX)).then_some(LossReason::LeaseExpired);
         }

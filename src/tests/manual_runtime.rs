@@ -50,6 +50,7 @@ struct ManualState {
     jobs: VecDeque<Job>,
     running: bool,
     timers: Vec<(Moment, Job)>,
+    after_reading: Option<Job>,
 }
 
 impl ManualState {
@@ -71,6 +72,11 @@ impl ManualRuntime {
         self.state.lock().elapsed
     }
 
+    /// Runs a job just after the next reading of the clock, on the thread that reads it.
+    pub(crate) fn after_next_reading(&self, job: impl FnOnce() + Send + 'static) {
+        self.state.lock().after_reading = Some(Box::new(job));
+    }
+
     /// Advances the time as if the process was suspended: no timer has run yet.
     pub(crate) fn suspend(&self, time: Duration) {
         self.state.lock().elapsed += time;
@@ -88,7 +94,12 @@ impl ManualRuntime {
 
 impl Runtime for ManualRuntime {
     fn now(&self) -> Moment {
-        self.state.lock().now()
+        let mut state = self.state.lock();
+        let now = state.now();
+        if let Some(job) = state.after_reading.take() {
+            MutexGuard::unlocked(&mut state, job);
+        }
+        now
     }
 
     fn submit(&self, _priority: Priority, job: Job) {

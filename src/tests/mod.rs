@@ -6,6 +6,8 @@
 #[cfg(feature = "tls")]
 #[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
 pub(crate) mod certificates;
+#[cfg(all(unix, feature = "test-server"))]
+mod differential;
 mod holding;
 mod log;
 mod manual_runtime;

@@ -84,7 +84,7 @@ impl Lease {
     }
 
     /// When a keep-alive is due that waits for no other: one period after the last write that proved
-    /// something, and after the newest pair. A lock that was just taken is held for a period first, if its lease lasts for
+    /// something, or after the newest pair, whichever is older. A lock that was just taken is held for a period first, if its lease lasts for
     /// long enough: so a short hold causes no writes.
     fn next_period(&self) -> Moment {
         let never = Moment::from_nanos(0);

@@ -4,8 +4,8 @@
 //! are posted to their observers, which is short and calls nobody. What may call others happens after
 //! it: calls leave through the outbox, in their order; then come notifications, log lines and callbacks.
 //!
-//! Events of the client come in on the client's own threads, so everything done there is short and
-//! makes no call; what may block is submitted to the runtime.
+//! Events and replies come in on the client's own threads, so everything done there is short, and what may
+//! block is submitted to the runtime.
 
 mod calls;
 mod orphans;
@@ -104,8 +104,9 @@ struct Afterwards {
 /// On whose thread an input comes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// The client's, which may hold the client's locks.
+    /// One of the client's, for an event.
     ClientEvent,
+    /// Any other, for replies also one of the client's.
     Other,
 }
 
@@ -485,10 +486,12 @@ impl Driver {
 
     /// Does what the engine asks for, as far as that is possible under the mutex.
     fn carry_out(&mut self, core: &Arc<Core>, afterwards: &mut Afterwards) {
-        // First: a call that lets others in is yet to be sent.
+        // First: a call that lets others in is yet to be sent, and an owner yet to be woken.
         while let Some((owner, until)) = self.engine.next_change() {
-            if let Some(seated) = self.seats.get(&owner) {
-                seated.seat.ownership.set(until);
+            let seated = self.seats.get(&owner);
+            if seated.is_some_and(|seated| !seated.seat.ownership.set(until)) {
+                self.engine.lose_lease(owner);
+                self.engine.settle();
             }
         }
         afterwards.announced.extend(self.announce());

@@ -18,7 +18,7 @@ use crate::tests::{
     ManualRuntime, in_background, next, open_client_on_manual_runtime, open_on_manual_runtime,
 };
 use crate::time::Runtime;
-use crate::{BlockingWriteLock, Session, SessionState};
+use crate::{BlockingWriteLock, LossReason, Session, SessionState};
 
 /// The calls of a client that passes them on to the one in this field.
 macro_rules! delegate_calls {
@@ -189,6 +189,30 @@ fn session_that_opened_slowly_is_not_suspended() {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(8);
+
+#[test]
+fn end_of_a_lease_that_was_seen_is_final_whatever_proof_is_being_taken_up() {
+    let zookeeper = SimulatedZooKeeper::new();
+    let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+    let guard = Arc::new(BlockingWriteLock::new(&session, "/locks/it").unwrap().lock().unwrap());
+    let has_ended = Arc::new(AtomicBool::new(false));
+    // The reply to a keep-alive: the thread that takes it up is paused after it has read the clock.
+    let (clock, seen, ended) = (Arc::clone(&runtime), Arc::clone(&guard), Arc::clone(&has_ended));
+    client.after_next(SimOperation::SetData, move || {
+        let reader = Arc::clone(&clock);
+        clock.after_next_reading(move || {
+            reader.suspend(seen.lease_remaining());
+            assert!(!seen.is_owner());
+            ended.store(true, Ordering::Relaxed);
+        });
+    });
+    while !has_ended.load(Ordering::Relaxed) {
+        runtime.advance(TIMEOUT / 64);
+    }
+    assert!(!guard.is_owner(), "it has ended");
+    assert_eq!(guard.lost().try_recv(), Ok(LossReason::LeaseExpired));
+    assert_eq!(guard.lease_remaining(), Duration::ZERO);
+}
 
 #[test]
 fn grant_of_a_reconnect_shortens_the_leases_after_it_and_lengthens_none() {

@@ -19,6 +19,7 @@
 // A test prints what it has explored.
 #![allow(clippy::print_stdout)]
 
+mod beside;
 mod cases;
 mod member;
 mod server;

@@ -1,0 +1,524 @@
+//! The simulated server beside real ones: the same random history of requests runs against both, and
+//! both must show the same, in the same order.
+//!
+//! So the model of the server, on which the simulation rests, holds what real servers do, and not what
+//! its authors know. One request, or a burst of one client's, is under way at a time: what is compared
+//! is determined then. On an ensemble a write that changes nothing goes before each, so that the server
+//! has applied what others have done.
+
+// A test prints what it has compared.
+#![allow(clippy::print_stdout)]
+
+mod history;
+mod model;
+mod real;
+mod seen;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::env;
+use std::time::{Duration, Instant};
+
+use self::history::{CONTAINER, CREDENTIAL, ROOT};
+use self::model::ModelConnection;
+use self::real::{RealConnection, RealSession};
+use self::seen::{Numbers, Seen};
+use crate::client::{Acl, CreateMode};
+use crate::connection::codec::{EventKind, Reply, Request};
+use crate::error::ZkError;
+use crate::fake::{ReadChecks, SimulatedZooKeeper};
+use crate::test_server::{ServerOptions, TestEnsemble, TestServer};
+use crate::tests::deadline;
+use crate::tests::simulation::random::Random;
+
+/// How many requests there are, in a history on one server and in one on an ensemble, unless the
+/// environment says otherwise.
+const CALLS: usize = 15_000;
+const CALLS_VARIABLE: &str = "DIFFERENTIAL_CALLS";
+const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
+
+/// Sessions of this length expire on purpose; the others never do.
+const SHORT: Duration = Duration::from_secs(3);
+const LONG: Duration = Duration::from_secs(40);
+
+/// How many steps a difference is shown with.
+const SHOWN: usize = 40;
+
+#[test]
+fn simulated_server_answers_as_a_real_one() {
+    let server = TestServer::start_with(&options()).unwrap();
+    Comparison::new(vec![server.connect_string()]).run();
+}
+
+#[test]
+fn simulated_server_answers_as_a_real_ensemble() {
+    let ensemble = TestEnsemble::start_with(3, &options()).unwrap();
+    let servers = (0..3).map(|index| ensemble.server(index).connect_string());
+    Comparison::new(servers.collect()).run();
+}
+
+fn options() -> ServerOptions {
+    let checks = "-Dznode.container.checkIntervalMs=200";
+    ServerOptions::new().session_timeouts(SHORT, LONG).jvm_flag(checks)
+}
+
+/// A number from the environment.
+fn setting(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
+}
+
+/// A client: its session, and its connection at both.
+struct Client {
+    session: RealSession,
+    model_session: i64,
+    timeout: Duration,
+    /// The last transaction of the model that it has seen.
+    model_zxid: i64,
+    connection: Option<(RealConnection, ModelConnection)>,
+    is_authenticated: bool,
+    watches: Watches,
+}
+
+/// What a client has watched since its last event there.
+#[derive(Default)]
+struct Watches {
+    data: BTreeSet<String>,
+    existence: BTreeSet<String>,
+    children: BTreeSet<String>,
+}
+
+impl Watches {
+    fn note(&mut self, requests: &[Request<'_>], seen: &[Seen]) {
+        let mut requests = requests.iter();
+        for one in seen {
+            match one {
+                Seen::Event(kind, path) => self.fired(*kind, path),
+                Seen::Reply(reply) => self.answered(requests.next(), reply),
+                Seen::Failed(..) => drop(requests.next()),
+                Seen::End => {}
+            }
+        }
+    }
+
+    fn fired(&mut self, kind: EventKind, path: &str) {
+        if kind != EventKind::ChildrenChanged {
+            self.data.remove(path);
+            self.existence.remove(path);
+        }
+        if matches!(kind, EventKind::ChildrenChanged | EventKind::Deleted) {
+            self.children.remove(path);
+        }
+    }
+
+    fn answered(&mut self, request: Option<&Request<'_>>, reply: &Result<Reply, ZkError>) {
+        match (request, reply) {
+            (Some(Request::Exists { path, watch: true }), Err(ZkError::NoNode)) => {
+                self.existence.insert(path.to_string());
+            }
+            (Some(Request::Exists { path, watch: true } | Request::GetData { path, watch: true }), Ok(_)) => {
+                self.data.insert(path.to_string());
+            }
+            (Some(Request::GetChildren { path, watch: true }), Ok(_)) => {
+                self.children.insert(path.to_string());
+            }
+            (Some(Request::RemoveWatches { path }), Ok(_)) => {
+                let path: &str = path;
+                self.data.remove(path);
+                self.existence.remove(path);
+                self.children.remove(path);
+            }
+            _ => {}
+        }
+    }
+
+    fn to_set_again(&self, relative_zxid: i64) -> Request<'static> {
+        let list = |paths: &BTreeSet<String>| paths.iter().map(|path| path.clone().into()).collect();
+        let (data, exist, child) = (list(&self.data), list(&self.existence), list(&self.children));
+        Request::SetWatches { relative_zxid, data, exist, child }
+    }
+}
+
+struct Comparison {
+    servers: Vec<String>,
+    zookeeper: SimulatedZooKeeper,
+    clients: Vec<Client>,
+    numbers: Numbers,
+    random: Random,
+    seed: u64,
+    /// Paths with numbers that were created.
+    known: Vec<String>,
+    steps: VecDeque<String>,
+    calls: usize,
+}
+
+impl Comparison {
+    fn new(servers: Vec<String>) -> Comparison {
+        let seed = setting(SEED_VARIABLE).unwrap_or_else(rand_seed);
+        let mut comparison = Comparison {
+            servers,
+            zookeeper: SimulatedZooKeeper::new(),
+            clients: Vec::new(),
+            numbers: Numbers::default(),
+            random: Random::new(seed),
+            seed,
+            known: Vec::new(),
+            steps: VecDeque::new(),
+            calls: 0,
+        };
+        for number in 0..2 + comparison.random.index(3) {
+            let client = comparison.open(if number == 0 { LONG } else { SHORT });
+            comparison.clients.push(client);
+        }
+        comparison.zookeeper.set_read_checks(ReadChecks::Events);
+        comparison.make(0, &[create(ROOT, CreateMode::Persistent)]);
+        comparison
+    }
+
+    fn run(mut self) {
+        let calls = setting(CALLS_VARIABLE).map_or(CALLS, |calls| calls as usize);
+        let begun = Instant::now();
+        while self.calls < calls {
+            self.step();
+        }
+        for client in 0..self.clients.len() {
+            self.make(client, &[Request::Ping]);
+        }
+        self.compare_all_that_is_left();
+        println!(
+            "differential: {} calls of {} clients on {} servers in {:.1?}, seed {}",
+            self.calls,
+            self.clients.len(),
+            self.servers.len(),
+            begun.elapsed(),
+            self.seed
+        );
+    }
+
+    fn step(&mut self) {
+        let client = self.random.index(self.clients.len());
+        match self.random.below(1000) {
+            0 => self.expire(client),
+            1 => self.let_a_container_go(client),
+            2..=9 => self.close(client),
+            10..=29 => self.reconnect(client),
+            30..=32 => self.authenticate(client),
+            33 => self.use_a_wrong_password(client),
+            _ => {
+                let length = if self.random.one_in(4) { 1 + self.random.below(6) } else { 1 };
+                let known = std::mem::take(&mut self.known);
+                let requests: Vec<_> =
+                    (0..length).map(|_| history::request(&mut self.random, &known)).collect();
+                self.known = known;
+                self.make(client, &requests);
+            }
+        }
+        self.keep_alive();
+    }
+
+    /// Makes requests at both, and compares what both show.
+    fn make(&mut self, client: usize, requests: &[Request<'_>]) -> Vec<Seen> {
+        if self.servers.len() > 1 {
+            self.make_now(client, &[nothing()]);
+        }
+        self.make_now(client, requests)
+    }
+
+    fn make_now(&mut self, number: usize, requests: &[Request<'_>]) -> Vec<Seen> {
+        self.calls += requests.len();
+        let client = &mut self.clients[number];
+        let (real, model) = client.connection.as_mut().expect("it is connected");
+        let of_real = real.make(requests, &mut client.session);
+        let of_model = model.make(requests);
+        client.model_zxid = self.zookeeper.last_zxid();
+        client.watches.note(requests, &of_real);
+        self.note(format!("client {number}: {}", describe(requests)));
+        self.compare(&of_real, &of_model);
+        for one in &of_real {
+            if let Seen::Reply(Ok(Reply::Created { path, .. } | Reply::Path(path))) = one {
+                self.learn(path);
+            }
+        }
+        of_real
+    }
+
+    fn learn(&mut self, path: &str) {
+        if path.contains("/n-") {
+            self.known.push(path.to_owned());
+            if self.known.len() > 12 {
+                self.known.remove(0);
+            }
+        }
+    }
+
+    fn compare(&mut self, real: &[Seen], model: &[Seen]) {
+        if let Err(what) = self.numbers.compare(real, model) {
+            self.fail(&format!("{what}\nreal:  {real:?}\nmodel: {model:?}"));
+        }
+    }
+
+    fn note(&mut self, step: String) {
+        self.steps.push_back(step);
+        if self.steps.len() > SHOWN {
+            self.steps.pop_front();
+        }
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        let steps: Vec<&str> = self.steps.iter().map(String::as_str).collect();
+        panic!("seed {}, after {} calls\n{}\n{what}", self.seed, self.calls, steps.join("\n"));
+    }
+
+    // ---- sessions
+
+    fn server(&mut self) -> String {
+        let index = self.random.index(self.servers.len());
+        self.servers[index].clone()
+    }
+
+    fn open(&mut self, timeout: Duration) -> Client {
+        let server = self.server();
+        let mut session = RealSession::none();
+        let real = RealConnection::open(&server, &mut session, timeout).expect("a new session");
+        let model_session = self.zookeeper.connect(timeout).session_id();
+        let model = ModelConnection::open(&self.zookeeper, model_session).expect("a new session");
+        self.numbers.session(session.id, model_session);
+        Client {
+            session,
+            model_session,
+            timeout,
+            model_zxid: 0,
+            connection: Some((real, model)),
+            is_authenticated: false,
+            watches: Watches::default(),
+        }
+    }
+
+    fn open_again(&mut self, number: usize) {
+        let timeout = self.clients[number].timeout;
+        self.clients[number] = self.open(timeout);
+        self.note(format!("client {number}: a new session"));
+    }
+
+    /// Takes the session up on another connection, with its watches.
+    fn reconnect(&mut self, number: usize) {
+        let client = &mut self.clients[number];
+        client.connection = None;
+        let known = (client.session.zxid, client.model_zxid);
+        self.note(format!("client {number}: reconnects"));
+        for _ in 0..self.random.below(4) {
+            let other = self.random.index(self.clients.len());
+            if other != number {
+                let known = self.known.clone();
+                let request = history::request(&mut self.random, &known);
+                self.make(other, &[request]);
+            }
+        }
+        let server = self.server();
+        let client = &mut self.clients[number];
+        let real = RealConnection::open(&server, &mut client.session, client.timeout);
+        let model = ModelConnection::open(&self.zookeeper, client.model_session);
+        let (Some(real), Some(model)) = (real, model) else { self.fail("a session is gone") };
+        client.connection = Some((real, model));
+        if std::mem::take(&mut client.is_authenticated) {
+            self.authenticate(number);
+        }
+        self.set_watches(number, known);
+    }
+
+    /// The server keeps its watches in sets, so the events come in no order.
+    fn set_watches(&mut self, number: usize, (real_zxid, model_zxid): (i64, i64)) {
+        if self.servers.len() > 1 {
+            self.make_now(number, &[nothing()]);
+        }
+        let client = &mut self.clients[number];
+        let for_real = client.watches.to_set_again(real_zxid);
+        let for_model = client.watches.to_set_again(model_zxid);
+        let (real, model) = client.connection.as_mut().expect("it is connected");
+        let of_real = real.make(&[for_real], &mut client.session);
+        let of_model = model.make(&[for_model]);
+        client.watches.note(&[Request::Ping], &of_real);
+        self.note(format!("client {number}: sets its watches again"));
+        self.compare(&sorted(of_real), &sorted(of_model));
+    }
+
+    fn authenticate(&mut self, number: usize) {
+        let (scheme, auth) = CREDENTIAL;
+        self.make(number, &[Request::Auth { scheme: scheme.into(), auth: auth.as_bytes().into() }]);
+        self.clients[number].is_authenticated = true;
+    }
+
+    /// The server refuses it, and may end the session's connection before it looks at the password.
+    fn use_a_wrong_password(&mut self, number: usize) {
+        let (server, client) = (self.server(), &self.clients[number]);
+        let mut session = client.session.with_a_wrong_password();
+        assert!(RealConnection::open(&server, &mut session, client.timeout).is_none());
+        self.reconnect(number);
+    }
+
+    fn close(&mut self, number: usize) {
+        if self.servers.len() > 1 {
+            self.make_now(number, &[nothing()]);
+        }
+        self.make_in_any_order(number, &Request::Close);
+        self.session_has_ended(number);
+        self.open_again(number);
+    }
+
+    /// The client says no more, until its session has ended.
+    fn expire(&mut self, number: usize) {
+        if self.clients[number].timeout > SHORT {
+            return;
+        }
+        let marker = format!("/marker-{}", self.calls);
+        self.make(number, &[create(&marker, CreateMode::Ephemeral)]);
+        self.clients[number].connection = None;
+        self.await_the_end_of(&marker);
+        self.zookeeper.expire_session(self.clients[number].model_session);
+        self.note(format!("client {number}: its session has expired"));
+        self.session_has_ended(number);
+        self.open_again(number);
+    }
+
+    /// Its znodes were deleted in one transaction, in no order.
+    fn session_has_ended(&mut self, number: usize) {
+        self.clients[number].connection = None;
+        for other in (0..self.clients.len()).filter(|other| *other != number) {
+            self.make_in_any_order(other, &nothing());
+        }
+        self.is_refused(number);
+    }
+
+    /// Makes a request. The order of the events before the reply does not count.
+    fn make_in_any_order(&mut self, number: usize, request: &Request<'_>) {
+        self.calls += 1;
+        let client = &mut self.clients[number];
+        let Some((real, model)) = &mut client.connection else { return };
+        let of_real = real.make(std::slice::from_ref(request), &mut client.session);
+        let of_model = model.make(std::slice::from_ref(request));
+        client.model_zxid = self.zookeeper.last_zxid();
+        client.watches.note(std::slice::from_ref(request), &of_real);
+        self.note(format!("client {number}: {}", describe(std::slice::from_ref(request))));
+        self.compare(&sorted(of_real), &sorted(of_model));
+    }
+
+    fn is_refused(&mut self, number: usize) {
+        let server = self.server();
+        let client = &mut self.clients[number];
+        let real = RealConnection::open(&server, &mut client.session, client.timeout).is_none();
+        let model = ModelConnection::open(&self.zookeeper, client.model_session).is_none();
+        assert!(real && model, "real {real}, model {model}");
+    }
+
+    /// A container goes some time after its last child.
+    fn let_a_container_go(&mut self, number: usize) {
+        let child = format!("{CONTAINER}/child");
+        let seen = self.make(
+            number,
+            &[
+                create(CONTAINER, CreateMode::Container),
+                create(&child, CreateMode::Persistent),
+                Request::Delete { path: child.clone().into(), version: -1 },
+            ],
+        );
+        let is_done = seen.iter().all(|one| !matches!(one, Seen::Reply(Err(_))));
+        if is_done {
+            self.await_the_end_of(CONTAINER);
+            self.zookeeper.delete(CONTAINER);
+            self.note("the container has gone".to_owned());
+        }
+    }
+
+    /// Waits until a znode has gone at the real server. Nothing of that is compared.
+    fn await_the_end_of(&mut self, path: &str) {
+        let server = self.server();
+        let mut session = RealSession::none();
+        let mut observer = RealConnection::open(&server, &mut session, LONG).expect("a new session");
+        let until = Instant::now() + deadline();
+        let exists = Request::Exists { path: path.to_owned().into(), watch: false };
+        while observer.make(&[nothing(), exists.clone()], &mut session).last()
+            != Some(&Seen::Reply(Err(ZkError::NoNode)))
+        {
+            assert!(Instant::now() < until, "{path} does not go");
+            for client in &mut self.clients {
+                if let Some((real, _)) = &mut client.connection {
+                    // Events would be lost here.
+                    real.keep_alive();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        observer.make(&[Request::Close], &mut session);
+    }
+
+    /// The clients whose turn has not come for long ping.
+    fn keep_alive(&mut self) {
+        for client in &mut self.clients {
+            if let Some((real, _)) = &mut client.connection {
+                real.keep_alive();
+            }
+        }
+    }
+
+    // ---- the end
+
+    /// Compares the whole tree.
+    fn compare_all_that_is_left(&mut self) {
+        self.authenticate(0);
+        let mut paths = vec![ROOT.to_owned()];
+        while let Some(path) = paths.pop() {
+            let reads = [
+                Request::Exists { path: path.clone().into(), watch: false },
+                Request::GetData { path: path.clone().into(), watch: false },
+                Request::GetChildren { path: path.clone().into(), watch: false },
+            ];
+            let seen = self.make(0, &reads);
+            if let Some(Seen::Reply(Ok(Reply::Children(names)))) = seen.last() {
+                paths.extend(names.iter().map(|name| format!("{path}/{name}")));
+            }
+        }
+    }
+}
+
+fn create(path: &str, mode: CreateMode) -> Request<'static> {
+    Request::Create {
+        path: path.to_owned().into(),
+        data: Vec::new().into(),
+        acl: Acl::open_unsafe().into(),
+        mode,
+    }
+}
+
+/// A write that changes nothing, and passes through the leader.
+fn nothing() -> Request<'static> {
+    Request::SetData { path: "/none".into(), data: Vec::new().into(), version: i32::MIN }
+}
+
+fn sorted(mut seen: Vec<Seen>) -> Vec<Seen> {
+    seen.sort_by_key(|one| match one {
+        Seen::Event(_, path) => (0, path.clone()),
+        _ => (1, String::new()),
+    });
+    seen
+}
+
+fn describe(requests: &[Request<'_>]) -> String {
+    let one = |request: &Request<'_>| match request {
+        Request::Multi(parts) => format!("Multi({})", describe(parts)),
+        Request::Create { mode, acl, .. } => format!("{request:?} {mode:?} {acl:?}"),
+        Request::Delete { version, .. }
+        | Request::SetData { version, .. }
+        | Request::Check { version, .. } => {
+            format!("{request:?} at {version}")
+        }
+        Request::Exists { watch, .. }
+        | Request::GetData { watch, .. }
+        | Request::GetChildren { watch, .. } => {
+            format!("{request:?}{}", if *watch { " and watch" } else { "" })
+        }
+        _ => format!("{request:?}"),
+    };
+    requests.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn rand_seed() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0
+}

@@ -1,0 +1,154 @@
+//! [`RealConnection`]: a connection to a real server, frame by frame.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::seen::Seen;
+use crate::connection::codec::{
+    ConnectAnswer, ConnectRequest, DEFAULT_MAX_FRAME, Frames, OpCode, Password, Reply, ReplyHeader, Request,
+    WatchEvent, XID_AUTH, XID_EVENT, XID_PING, XID_SET_WATCHES, decode_connect_answer,
+};
+use crate::error::ZkError;
+use crate::tests::deadline;
+
+/// A session as a server has granted it.
+#[derive(Clone, Debug)]
+pub(super) struct RealSession {
+    pub(super) id: i64,
+    password: Password,
+    /// The last transaction of a reply or an event.
+    pub(super) zxid: i64,
+}
+
+impl RealSession {
+    /// What is sent for a new session.
+    pub(super) fn none() -> RealSession {
+        RealSession { id: 0, password: Password::default(), zxid: 0 }
+    }
+
+    pub(super) fn with_a_wrong_password(&self) -> RealSession {
+        RealSession { password: Password::new([1; 16]), ..self.clone() }
+    }
+}
+
+pub(super) struct RealConnection {
+    stream: TcpStream,
+    frames: Frames,
+    next_xid: i32,
+    last_sent: Instant,
+    /// The pings whose replies come before those of other requests.
+    pings: usize,
+}
+
+impl RealConnection {
+    /// Opens a session, or takes one up again. `None` if the server does not know it.
+    pub(super) fn open(server: &str, session: &mut RealSession, timeout: Duration) -> Option<RealConnection> {
+        let stream = TcpStream::connect(server).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(deadline())).unwrap();
+        let mut connection = RealConnection {
+            stream,
+            frames: Frames::new(DEFAULT_MAX_FRAME),
+            next_xid: 1,
+            last_sent: Instant::now(),
+            pings: 0,
+        };
+        let mut frame = Vec::new();
+        let request = ConnectRequest {
+            last_zxid: session.zxid,
+            timeout_ms: timeout.as_millis() as i32,
+            session_id: session.id,
+            password: session.password.clone(),
+            read_only: false,
+        };
+        request.encode(&mut frame);
+        connection.stream.write_all(&frame).unwrap();
+        let answer = connection.read_frame().expect("the server answers the connect request");
+        match decode_connect_answer(&answer).unwrap() {
+            ConnectAnswer::Accepted(granted) => {
+                assert!(session.id == 0 || session.id == granted.session_id);
+                (session.id, session.password) = (granted.session_id, granted.password);
+                Some(connection)
+            }
+            ConnectAnswer::Refused => None,
+            ConnectAnswer::ReadOnlyServer => panic!("a read-only server"),
+        }
+    }
+
+    /// Lets the server know that the session lives. The reply comes before those to come.
+    pub(super) fn keep_alive(&mut self) {
+        if self.last_sent.elapsed() < super::SHORT / 3 {
+            return;
+        }
+        let mut bytes = Vec::new();
+        Request::Ping.encode(XID_PING, &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+        self.last_sent = Instant::now();
+        self.pings += 1;
+    }
+
+    /// Sends requests in one write, and returns what comes up to the last reply.
+    pub(super) fn make(&mut self, requests: &[Request<'_>], session: &mut RealSession) -> Vec<Seen> {
+        let mut bytes = Vec::new();
+        let mut awaited = Vec::new();
+        for request in requests {
+            let xid = match request {
+                Request::Ping => XID_PING,
+                Request::Auth { .. } => XID_AUTH,
+                Request::SetWatches { .. } => XID_SET_WATCHES,
+                _ => self.next_xid,
+            };
+            self.next_xid += 1;
+            request.encode(xid, &mut bytes);
+            awaited.push(request.operation());
+        }
+        self.stream.write_all(&bytes).unwrap();
+        self.last_sent = Instant::now();
+        let mut seen = Vec::new();
+        for operation in awaited {
+            while !self.read_one(operation, session, &mut seen) {}
+        }
+        seen
+    }
+
+    /// Reads an event, or the reply to this operation; `true` for the reply, or at the end.
+    fn read_one(&mut self, operation: OpCode, session: &mut RealSession, seen: &mut Vec<Seen>) -> bool {
+        let Some(frame) = self.read_frame() else {
+            seen.push(Seen::End);
+            return true;
+        };
+        let (header, body) = ReplyHeader::decode(&frame).unwrap();
+        if header.xid == XID_EVENT {
+            let event = WatchEvent::decode(body).unwrap();
+            seen.push(Seen::Event(event.kind, event.path.to_owned()));
+            return false;
+        }
+        session.zxid = session.zxid.max(header.zxid);
+        if header.xid == XID_PING && self.pings > 0 {
+            self.pings -= 1;
+            return false;
+        }
+        let reply = match header.error {
+            0 => Ok(Reply::decode(operation, body).unwrap()),
+            code => Err(ZkError::from_code(code)),
+        };
+        seen.push(Seen::reply(reply));
+        true
+    }
+
+    fn read_frame(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(frame) = self.frames.next().unwrap() {
+                return Some(frame.to_vec());
+            }
+            let mut bytes = [0; 16 << 10];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(length) => self.frames.push(&bytes[..length]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+}
