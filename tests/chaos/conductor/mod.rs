@@ -20,7 +20,7 @@ use self::place::Place;
 use crate::clock::{now, seconds};
 use crate::history::checker::{Findings, check, check_the_checker, list};
 use crate::history::timeline::{self, Calm};
-use crate::history::{History, figures};
+use crate::history::{History, figures, linear};
 use crate::nemesis::{Nemesis, World};
 use crate::network::{Link, Namespaces};
 use crate::plan::{CHAOS, CLIENTS, PERMITS, Plan, SEMAPHORE, SERVERS, SESSION_TIMEOUT, SETTLING, THREADS};
@@ -200,9 +200,16 @@ impl Run {
         let history = History::read(dir).expect("the history can be read");
         let records = self.world.records.lock().clone();
         let findings = check(&history, self.begin);
+        let opinion = linear::ask(&history, self.begin);
         let accounts = self.world.register.accounts();
         let report = figures::report(&history, &records, self.world.register.starts())
-            + &verdicts(&history, &findings, &accounts, starved, leftovers);
+            + &verdicts(&history, &findings, &accounts, starved, leftovers)
+            + &format!(
+                "\nlinearizability, by stateright: {} of {} pieces without a possible order, {} too long",
+                opinion.wrong.len(),
+                opinion.pieces,
+                opinion.undecided
+            );
         println!("{report}");
         std::fs::write(dir.join("report.txt"), report).expect("the history can be written");
         timeline::draw_all(dir, &history, &records, &self.calms, self.begin)
@@ -217,6 +224,7 @@ impl Run {
         complain("permits beyond the last", &findings.crowds);
         complain("owners that read a state from before their predecessor's last write", &findings.stale);
         complain("owners out of order", &findings.disorders);
+        complain("pieces of the history that no order explains", &opinion.wrong);
         complain("refused writes of threads that reported ownership", &history.believing);
         complain("writes on which sequence number and fencing token disagree", &accounts.2);
         complain("late returns", &findings.late_returns);

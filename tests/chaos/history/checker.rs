@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use super::linear::{Opinion, ask_about};
 use super::sight::Sight;
 use super::{Access, Actor, History, Hold, HoldEnd, Outcome, Stall, Wait};
 use crate::clock::seconds;
@@ -218,7 +219,9 @@ pub fn check_the_checker() {
     let reader = |sequence, first, last| Hold { shares: true, ..hold(sequence, first, last) };
     let count = |holds: &[Hold]| {
         let holds: Vec<&Hold> = holds.iter().collect();
-        (overlaps(&holds, 0).len(), disorders(&holds, 0).len())
+        let found = (overlaps(&holds, 0).len(), disorders(&holds, 0).len());
+        assert_agreement(&holds, None, found == (0, 0));
+        found
     };
     // One after the other; one that starts during the last sight of the other.
     assert_eq!(count(&[hold(1, (10, 11), (20, 21)), hold(2, (30, 31), (40, 41))]), (0, 0));
@@ -253,7 +256,9 @@ pub fn check_the_checker() {
     let permit = |sequence, first, last| Hold { lock: SEMAPHORE, ..reader(sequence, first, last) };
     let count = |holds: &[Hold]| {
         let holds: Vec<&Hold> = holds.iter().collect();
-        (crowds(&holds, 2, 0).len(), overtakers(&holds, 2, 0).len())
+        let crowds = crowds(&holds, 2, 0).len();
+        assert_agreement(&holds, Some(2), crowds == 0);
+        (crowds, overtakers(&holds, 2, 0).len())
     };
     let (first, second) = (permit(1, (10, 11), (40, 41)), permit(2, (20, 21), (30, 31)));
     let (third, early) = (permit(3, (32, 33), (50, 51)), permit(3, (22, 23), (50, 51)));
@@ -290,6 +295,13 @@ pub fn check_the_checker() {
     assert_eq!(lateness(&wait(None, Outcome::Acquired), &[]), 0.0);
     assert_eq!(lateness(&wait(Some(1_000), Outcome::GaveUp), &[]), 4.0);
     assert_eq!(lateness(&wait(Some(1_000), Outcome::GaveUp), &[stall]), 1.0);
+}
+
+/// Both checkers must find something, or neither.
+fn assert_agreement(holds: &[&Hold], permits: Option<usize>, is_right: bool) {
+    let mut opinion = Opinion::default();
+    ask_about(holds, permits, 0, &mut opinion);
+    assert_eq!(opinion.wrong.is_empty(), is_right, "{holds:#?}: {opinion:?}");
 }
 
 /// The first few findings, one per line.

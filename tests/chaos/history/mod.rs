@@ -3,6 +3,7 @@
 pub mod checker;
 mod columns;
 pub mod figures;
+pub mod linear;
 pub mod sight;
 pub mod timeline;
 
