@@ -4,9 +4,14 @@
 //! delivered after that lock is released. A hook may post again, or make another thread post,
 //! without a deadlock: the delivering thread takes the new item, too.
 
-use crate::lock_order::{Mutex, MutexGuard, rank::MAILBOX};
 use std::collections::VecDeque;
+
+#[cfg(loom)]
+use loom::thread::{self, ThreadId};
+#[cfg(not(loom))]
 use std::thread::{self, ThreadId};
+
+use crate::lock_order::{Mutex, MutexGuard, rank::MAILBOX};
 
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
@@ -66,7 +71,7 @@ impl<T> Drop for Delivery<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

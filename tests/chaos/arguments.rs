@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::client::Orders;
 use crate::plan::Plan;
 
-pub const USAGE: &str = "usage: chaos [--seconds N] [--seed N] [--keep DIR] [--no-namespaces]";
+pub const USAGE: &str =
+    "usage: chaos [--seconds N] [--seed N] [--keep DIR] [--continue FILE] [--no-namespaces]";
 
 /// Options of Rust's test harness that are followed by a value.
 const HARNESS_VALUES: [&str; 8] =
@@ -35,6 +36,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Role, String> {
             "--seconds" => plan.chaos = Duration::from_secs(value(&argument, arguments.next())?),
             "--seed" => plan.seed = value(&argument, arguments.next())?,
             "--keep" => plan.keep = Some(value::<PathBuf>(&argument, arguments.next())?),
+            "--continue" => plan.totals = Some(value::<PathBuf>(&argument, arguments.next())?),
             "--no-namespaces" => plan.namespaces = false,
             "--list" => return Ok(Role::List),
             "--ignored" => return Ok(Role::Nothing),

@@ -30,6 +30,9 @@ pub const SESSION_TIMEOUT: Duration = Duration::from_secs(3);
 /// What the clients ask for, and the limit of a server that was restarted under a larger one.
 pub const RAISED_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// That of a server which was restarted under a shorter one. The clients count on no longer one.
+pub const LOWERED_TICK: Duration = Duration::from_millis(250);
+
 /// After this much chaos all faults end, and every thread must acquire every lock.
 pub const CHAOS: Duration = Duration::from_secs(50);
 
@@ -51,6 +54,8 @@ pub struct Plan {
     pub seed: u64,
     /// The directory of the history. Without one, the history is removed after a successful run.
     pub keep: Option<PathBuf>,
+    /// A file that sums up this and other runs.
+    pub totals: Option<PathBuf>,
     /// Whether clients may get their own network namespaces.
     pub namespaces: bool,
 }
@@ -58,7 +63,7 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Self {
         let seed = uuid::Uuid::new_v4().as_u64_pair().0 % 1_000_000;
-        Self { chaos: Duration::from_secs(18), seed, keep: None, namespaces: true }
+        Self { chaos: Duration::from_secs(18), seed, keep: None, totals: None, namespaces: true }
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod client;
 mod leftovers;
 mod place;
+mod totals;
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -119,7 +120,16 @@ fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Vec<String>
         return Vec::new();
     }
     let leftovers = run.end(history, starved);
-    run.judge(history, starved, &leftovers);
+    let acquisitions = run.judge(history, starved, &leftovers);
+    if let Some(file) = &plan.totals {
+        let run = totals::Run {
+            seconds: plan.chaos.as_secs(),
+            acquisitions,
+            faults: run.world.records.lock().len(),
+            complaints: run.complaints.len(),
+        };
+        println!("{}", totals::add(file, run).expect("the sums can be written"));
+    }
     run.complaints
 }
 
@@ -196,7 +206,8 @@ impl Run {
         leftovers
     }
 
-    fn judge(&mut self, dir: &Path, starved: usize, leftovers: &Leftovers) {
+    /// Returns how many acquisitions there were.
+    fn judge(&mut self, dir: &Path, starved: usize, leftovers: &Leftovers) -> usize {
         let history = History::read(dir).expect("the history can be read");
         let records = self.world.records.lock().clone();
         let findings = check(&history, self.begin);
@@ -237,6 +248,7 @@ impl Run {
         if history.holds.is_empty() {
             self.complaints.push("no lock was ever acquired".to_owned());
         }
+        history.acquisitions().count()
     }
 }
 

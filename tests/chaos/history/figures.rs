@@ -15,7 +15,7 @@ pub fn report(history: &History, faults: &[Record], starts: u64) -> String {
         let count = faults.iter().filter(|record| record.fault == fault).count();
         let _ = writeln!(text, "  {:37} {count}", fault.name());
     }
-    let acquired: Vec<&Hold> = history.holds.iter().filter(|hold| hold.waited_since.is_some()).collect();
+    let acquired: Vec<&Hold> = history.acquisitions().collect();
     let of_client = |client| acquired.iter().filter(|hold| hold.actor.client == client).count();
     let each: Vec<_> = (0..CLIENTS).map(|client| of_client(client).to_string()).collect();
     let _ = writeln!(text, "acquisitions: {} (by client: {})", acquired.len(), each.join(", "));

@@ -147,6 +147,11 @@ impl History {
         self.holds.iter().filter(|hold| hold.lock == lock).collect()
     }
 
+    /// The holds that a request waited for.
+    pub fn acquisitions(&self) -> impl Iterator<Item = &Hold> {
+        self.holds.iter().filter(|hold| hold.waited_since.is_some())
+    }
+
     /// Ordered by the requests of the owners.
     pub fn accesses_of(&self, lock: usize) -> Vec<&Access> {
         let mut accesses: Vec<_> = self.accesses.iter().filter(|access| access.lock == lock).collect();

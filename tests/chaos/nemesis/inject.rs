@@ -10,7 +10,7 @@ use super::World;
 use super::record::{Fault, Record, Target};
 use crate::clock;
 use crate::network::Direction;
-use crate::plan::{RAISED_TIMEOUT, SESSION_TIMEOUT};
+use crate::plan::{LOWERED_TICK, RAISED_TIMEOUT, SESSION_TIMEOUT, TICK};
 use crate::random::Random;
 use crate::support::ensemble::Ensemble;
 
@@ -30,7 +30,7 @@ impl Injection {
     pub fn new(fault: Fault, target: Target, random: &mut Random) -> Injection {
         let range = match fault {
             Fault::ServerKilled | Fault::HandoverKilled => 300..3_000,
-            Fault::TimeoutRaised => 1_000..5_000,
+            Fault::TimeoutRaised | Fault::TickLowered => 1_000..5_000,
             Fault::ServerStopped => 500..7_000,
             Fault::QuorumStopped => 500..2_500,
             Fault::ClientKilled => 100..1_500,
@@ -87,9 +87,14 @@ impl Injection {
                 ensemble.restart(server);
             }
             Fault::TimeoutRaised => {
-                restart_under(ensemble, server, [SESSION_TIMEOUT, RAISED_TIMEOUT]);
+                restart_under(ensemble, server, "maxSessionTimeout", [SESSION_TIMEOUT, RAISED_TIMEOUT]);
                 wait();
-                restart_under(ensemble, server, [RAISED_TIMEOUT, SESSION_TIMEOUT]);
+                restart_under(ensemble, server, "maxSessionTimeout", [RAISED_TIMEOUT, SESSION_TIMEOUT]);
+            }
+            Fault::TickLowered => {
+                restart_under(ensemble, server, "tickTime", [TICK, LOWERED_TICK]);
+                wait();
+                restart_under(ensemble, server, "tickTime", [LOWERED_TICK, TICK]);
             }
             _ => {
                 ensemble.pause(server);
@@ -142,9 +147,9 @@ impl Injection {
     }
 }
 
-/// Restarts a server with another limit of session timeouts.
-fn restart_under(ensemble: &Ensemble, server: usize, limits: [Duration; 2]) {
-    let [former, next] = limits.map(|limit| format!("maxSessionTimeout={}", limit.as_millis()));
+/// Restarts a server with another value of a setting.
+fn restart_under(ensemble: &Ensemble, server: usize, setting: &str, values: [Duration; 2]) {
+    let [former, next] = values.map(|value| format!("{setting}={}", value.as_millis()));
     ensemble.kill(server);
     ensemble.node(server).reconfigure(&former, &next);
     ensemble.restart(server);

@@ -132,9 +132,11 @@ impl Nemesis {
 
     fn aim(&mut self, fault: Fault) -> Target {
         match fault {
-            Fault::ServerKilled | Fault::HandoverKilled | Fault::TimeoutRaised | Fault::ServerStopped => {
-                Target::Server(self.a_server())
-            }
+            Fault::ServerKilled
+            | Fault::HandoverKilled
+            | Fault::TimeoutRaised
+            | Fault::TickLowered
+            | Fault::ServerStopped => Target::Server(self.a_server()),
             Fault::QuorumStopped => Target::AllBut(self.random.below(self.world.ensemble.size())),
             _ => Target::Client(self.a_client()),
         }

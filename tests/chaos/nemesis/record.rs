@@ -8,6 +8,7 @@ pub enum Fault {
     ServerKilled,
     HandoverKilled,
     TimeoutRaised,
+    TickLowered,
     ServerStopped,
     QuorumStopped,
     ClientKilled,
@@ -23,10 +24,11 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 16] = [
         Fault::ServerKilled,
         Fault::HandoverKilled,
         Fault::TimeoutRaised,
+        Fault::TickLowered,
         Fault::ServerStopped,
         Fault::QuorumStopped,
         Fault::ClientKilled,
@@ -46,6 +48,7 @@ impl Fault {
             Fault::ServerKilled => "server killed (SIGKILL), restarted",
             Fault::HandoverKilled => "server killed at a hand-over",
             Fault::TimeoutRaised => "server restarted, longer timeouts",
+            Fault::TickLowered => "server restarted, shorter tick",
             Fault::ServerStopped => "server stopped (SIGSTOP)",
             Fault::QuorumStopped => "two servers stopped: no quorum",
             Fault::ClientKilled => "client killed (SIGKILL), restarted",
@@ -66,6 +69,7 @@ impl Fault {
         match self {
             Fault::ServerKilled | Fault::HandoverKilled | Fault::ClientKilled => "kill -9",
             Fault::TimeoutRaised => "timeout",
+            Fault::TickLowered => "tick",
             Fault::ServerStopped | Fault::ClientStopped | Fault::ClientStoppedLong => "stop",
             Fault::QuorumStopped => "no quorum",
             Fault::Partition | Fault::PartitionLong => "partition",
@@ -84,6 +88,7 @@ impl Fault {
             Fault::ServerKilled
                 | Fault::HandoverKilled
                 | Fault::TimeoutRaised
+                | Fault::TickLowered
                 | Fault::ServerStopped
                 | Fault::QuorumStopped
                 | Fault::ClientKilled
@@ -112,7 +117,11 @@ impl Fault {
     pub fn is_a_kill(self) -> bool {
         matches!(
             self,
-            Fault::ServerKilled | Fault::HandoverKilled | Fault::TimeoutRaised | Fault::ClientKilled
+            Fault::ServerKilled
+                | Fault::HandoverKilled
+                | Fault::TimeoutRaised
+                | Fault::TickLowered
+                | Fault::ClientKilled
         )
     }
 }

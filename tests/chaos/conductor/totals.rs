@@ -1,0 +1,39 @@
+//! The sums of many runs, in a file to which each adds a line.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// One run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Run {
+    pub seconds: u64,
+    pub acquisitions: usize,
+    pub faults: usize,
+    pub complaints: usize,
+}
+
+/// Adds a run to the file, and returns the sums as a sentence.
+pub fn add(file: &Path, run: Run) -> io::Result<String> {
+    let Run { seconds, acquisitions, faults, complaints } = run;
+    let commit = env::var("CHAOS_COMMIT").unwrap_or_else(|_| "unknown".to_owned());
+    let mut lines = OpenOptions::new().create(true).append(true).open(file)?;
+    writeln!(
+        lines,
+        "seconds={seconds} acquisitions={acquisitions} faults={faults} complaints={complaints} commit={commit}"
+    )?;
+    let text = fs::read_to_string(file)?;
+    let sum = |key: &str| -> usize {
+        let values = text.split_whitespace().filter_map(|pair| pair.split_once('='));
+        values.filter(|(name, _)| *name == key).filter_map(|(_, value)| value.parse::<usize>().ok()).sum()
+    };
+    Ok(format!(
+        "in all: {} runs, {} s, {} acquisitions, {} faults, {} complaints",
+        text.lines().count(),
+        sum("seconds"),
+        sum("acquisitions"),
+        sum("faults"),
+        sum("complaints")
+    ))
+}

@@ -1,0 +1,14 @@
+//! The parts of the crate that several threads use without the engine's mutex, in every order of their
+//! steps. The files are those of the crate; loom's atomics and mutexes take the place of the real ones.
+
+#![cfg(all(test, loom))]
+
+mod lock_order;
+#[path = "../../../src/session/mailbox.rs"]
+mod mailbox;
+#[path = "../../../src/session/ownership.rs"]
+mod ownership;
+mod time;
+
+mod delivery;
+mod ownership_models;

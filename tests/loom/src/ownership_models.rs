@@ -1,0 +1,78 @@
+//! `is_owner()` beside the driver.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+
+use crate::ownership::Ownership;
+use crate::time::Moment;
+
+fn at(nanos: u64) -> Moment {
+    Moment::from_nanos(nanos)
+}
+
+fn owning_until(nanos: u64) -> Arc<Ownership> {
+    let ownership = Arc::new(Ownership::default());
+    assert!(ownership.set(Some(at(nanos))));
+    ownership
+}
+
+#[test]
+fn end_that_a_reader_has_seen_is_final_for_all() {
+    loom::model(|| {
+        let ownership = owning_until(100);
+        let driver = Arc::clone(&ownership);
+        let driver = thread::spawn(move || driver.set(Some(at(200))));
+        let reader = Arc::clone(&ownership);
+        let reader = thread::spawn(move || (reader.covers(at(100)), reader.covers(at(100))));
+        let was_extended = driver.join().unwrap();
+        let (first, second) = reader.join().unwrap();
+        assert!(first || !second, "it has come back");
+        assert_eq!(first, was_extended, "the driver knows whether the end was seen");
+        assert_eq!(ownership.covers(at(100)), first);
+    });
+}
+
+#[test]
+fn two_readers_see_the_same_end() {
+    loom::model(|| {
+        let ownership = owning_until(100);
+        let readers = [100, 101].map(|now| {
+            let ownership = Arc::clone(&ownership);
+            thread::spawn(move || ownership.covers(at(now)))
+        });
+        let was_extended = ownership.set(Some(at(200)));
+        let seen = readers.map(|reader| reader.join().unwrap());
+        assert_eq!(ownership.covers(at(101)), was_extended);
+        assert!(was_extended || seen.contains(&false), "somebody has seen the end");
+        assert!(!was_extended || seen == [true, true], "nobody has seen an end");
+    });
+}
+
+#[test]
+fn owner_is_none_before_others_are_let_in() {
+    loom::model(|| {
+        let ownership = owning_until(100);
+        let are_let_in = Arc::new(AtomicBool::new(false));
+        let (releasing, sent) = (Arc::clone(&ownership), Arc::clone(&are_let_in));
+        let driver = thread::spawn(move || {
+            assert!(releasing.set(None));
+            sent.store(true, Ordering::Release);
+        });
+        let others_own = are_let_in.load(Ordering::Acquire);
+        assert!(!others_own || !ownership.covers(at(50)));
+        driver.join().unwrap();
+    });
+}
+
+#[test]
+fn reader_of_an_end_does_not_undo_a_release() {
+    loom::model(|| {
+        let ownership = owning_until(100);
+        let reader = Arc::clone(&ownership);
+        let reader = thread::spawn(move || reader.covers(at(150)));
+        assert!(ownership.set(None));
+        assert!(!reader.join().unwrap());
+        assert!(!ownership.has_outlasted(at(150)), "it is released, not lost");
+    });
+}
