@@ -77,8 +77,9 @@
 //! - Listeners are called without any mutex held, in order. Errors are returned, not logged.
 //!
 //! # Features
-//! - `zookeeper` (default): [`Session::connect`] and [`Session::from_zookeeper`], on the crate of
-//!   that name.
+//! None is on by default.
+//! - `zookeeper`: [`Session::from_zookeeper`], for an application that has a handle of the crate of that
+//!   name already. Its last release depends on unmaintained crates.
 //! - `tls`: encrypted connections, by rustls.
 //! - `cli`: the program `zklock`, which runs commands under a lock and shows queues.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command and a clock that a test
@@ -89,9 +90,11 @@
 //! # Logging
 //! The crate logs through [`log`], always with the znode or the directory: `debug` for steps,
 //! `info` for acquired, released and the session's states, `warn` for what an operator should see.
-//! While no server can be reached, the client library logs thousands of lines a second under the
-//! target `zookeeper::`. With `env_logger`, `RUST_LOG=info,zookeeper::=off` silences it. Keep both
-//! colons: the filter matches prefixes, and would silence this crate too.
+//! Each outage is mentioned at once, and then less and less often.
+//!
+//! With the feature `zookeeper`, that crate logs thousands of lines a second under the target
+//! `zookeeper::` while no server can be reached. With `env_logger`, `RUST_LOG=info,zookeeper::=off`
+//! silences it. Keep both colons: the filter matches prefixes, and would silence this crate too.
 //!
 //! The logger is called on the threads of the session and of the callers, without any mutex of this
 //! crate held, so it may call this crate. It should not wait for a lock, as that blocks a thread of
@@ -185,9 +188,6 @@ pub use wait::{CancelToken, Wait};
 
 /// The channels that the public interface returns.
 pub use crossbeam_channel;
-#[cfg(feature = "zookeeper")]
-#[cfg_attr(docsrs, doc(cfg(feature = "zookeeper")))]
-pub use zookeeper;
 
 /// The README's examples, compiled.
 #[cfg(all(doctest, feature = "test-util"))]

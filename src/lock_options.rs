@@ -133,11 +133,27 @@ impl LockOptions {
         &self.data
     }
 
-    pub(crate) fn retry_policy(&self) -> RetryPolicy {
+    /// Returns the ACL of the created znodes.
+    #[must_use]
+    pub fn acl_entries(&self) -> &[Acl] {
+        &self.acl
+    }
+
+    /// Returns the data of the requests' znodes.
+    #[must_use]
+    pub fn data_bytes(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Returns how an operation is repeated that lost its connection.
+    #[must_use]
+    pub fn retry_policy(&self) -> RetryPolicy {
         self.retry_policy
     }
 
-    pub(crate) fn naming_scheme(&self) -> NamingScheme {
+    /// Returns how the requests are named.
+    #[must_use]
+    pub fn naming_scheme(&self) -> NamingScheme {
         self.naming_scheme
     }
 

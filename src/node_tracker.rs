@@ -46,6 +46,7 @@ use crate::wait::Wait;
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+#[must_use = "it stops to watch when it is not kept"]
 #[derive(Debug)]
 pub struct NodeTracker {
     tracking: Tracking<Node>,

@@ -17,7 +17,8 @@ pub trait ZooKeeperOperation {
     ///
     /// # Errors
     /// A [`ConnectionLoss`](crate::LockError::ConnectionLoss) is
-    /// retried. Every other error is final.
+    /// retried. Every other error is final. [`LockError::from_client`](crate::LockError::from_client) makes
+    /// one of the error of a client.
     fn execute(&mut self) -> Result<Self::Output>;
 }
 
@@ -29,5 +30,13 @@ where
 
     fn execute(&mut self) -> Result<T> {
         self()
+    }
+}
+
+impl<T> ZooKeeperOperation for Box<dyn ZooKeeperOperation<Output = T> + '_> {
+    type Output = T;
+
+    fn execute(&mut self) -> Result<T> {
+        (**self).execute()
     }
 }

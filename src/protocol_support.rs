@@ -51,7 +51,8 @@ impl ProtocolSupport {
         ProtocolSupport { session: session.clone(), options, closed: CancelToken::new() }
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    /// Returns the session.
+    pub fn session(&self) -> &Session {
         &self.session
     }
 
@@ -64,12 +65,15 @@ impl ProtocolSupport {
         self.closed.cancelled()
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    /// Returns whether this, or a clone of it, was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
 
-    /// Closes: no operation begins any more, and one that waits for its next attempt fails.
-    pub(crate) fn close(&self) {
+    /// Closes this and its clones: no operation begins any more, and one that waits for its next
+    /// attempt fails with [`Closed`](LockError::Closed). The session stays open.
+    pub fn close(&self) {
         self.closed.cancel();
     }
 

@@ -105,8 +105,22 @@ impl RetryPolicy {
         RetryPolicy { jitter: true, ..self }
     }
 
-    pub(crate) fn delay(&self) -> Duration {
+    /// Returns the unit of the delays.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
         self.delay
+    }
+
+    /// Returns the total number of attempts.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Returns how long an operation is retried; `None` without a limit.
+    #[must_use]
+    pub fn total_time(&self) -> Option<Duration> {
+        self.total_time
     }
 
     /// The delay after this many failed attempts, the first of which failed this long ago, or

@@ -56,7 +56,7 @@ impl Chroot {
     pub(crate) fn remove_from(&self, mut reply: Reply) -> ZkResult<Reply> {
         let remove = |path: &mut String| {
             *path = self.remove(std::mem::take(path)).ok_or(ZkError::MarshallingError)?;
-            Ok(())
+            Ok::<(), ZkError>(())
         };
         match &mut reply {
             Reply::Created { path, .. } => remove(path)?,

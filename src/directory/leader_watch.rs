@@ -44,6 +44,7 @@ use crate::wait::Wait;
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+#[must_use = "it stops to watch when it is not kept"]
 #[derive(Debug)]
 pub struct LeaderWatch {
     tracking: Tracking<Leader>,

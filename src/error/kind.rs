@@ -41,6 +41,7 @@ pub enum ErrorKind {
     ///   [`Unsupported`](LockError::Unsupported),
     ///   [`SequenceExhausted`](LockError::SequenceExhausted): an operator must change something.
     /// - [`NoSuchRequest`](LockError::NoSuchRequest): nothing is left to do.
+    /// - [`Other`](LockError::Other): the application has made it.
     /// - [`InvalidPath`](LockError::InvalidPath), [`InvalidArgument`](LockError::InvalidArgument),
     ///   [`InvalidAcl`](LockError::InvalidAcl),
     ///   [`NotALockDirectory`](LockError::NotALockDirectory),
@@ -75,6 +76,7 @@ impl LockError {
             | LockError::Cancelled { .. }
             | LockError::NotOwner { .. }
             | LockError::Unsupported { .. }
+            | LockError::Other { .. }
             | LockError::Server { .. } => ErrorKind::Normal,
         }
     }
@@ -132,6 +134,7 @@ mod tests {
             LockError::NotALockDirectory { path: path.clone() },
             LockError::NotOwner { operation, path: path.clone() },
             LockError::Server { operation, path, source },
+            LockError::other("test"),
         ];
         let assert_kind = |errors: &[LockError], kind| {
             for error in errors {

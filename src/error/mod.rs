@@ -188,11 +188,11 @@ pub enum LockError {
     /// - The ACL is empty, or has a scheme or an id that the server does not know. Correct it.
     /// - It grants rights to the client that creates the znode (scheme `auth`, as in
     ///   [`Acl::creator_all`](crate::Acl::creator_all)), and the client has no identity.
-    ///   Authenticate the connection first, for example by `add_auth`.
+    ///   Authenticate the connection first, by [`SessionBuilder::auth`](crate::SessionBuilder::auth).
     #[error(
         "{operation} '{path}': the server refuses the ACL of the new znode; either the ACL is empty or has an unknown \
          scheme or id: correct it; or it is for its creator (scheme 'auth', as in creator_all), and this client has no \
-         identity: authenticate the connection first (add_auth)"
+         identity: authenticate the connection first (SessionBuilder::auth)"
     )]
     #[non_exhaustive]
     InvalidAcl {
@@ -306,6 +306,15 @@ pub enum LockError {
         source: ZkError,
     },
 
+    /// An error of the application, made by [`LockError::other`].
+    #[error("{source}")]
+    #[non_exhaustive]
+    Other {
+        /// The application's error.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+
     /// A thread could not be started.
     #[error("a thread could not be started; check the process's limits")]
     #[non_exhaustive]
@@ -317,6 +326,76 @@ pub enum LockError {
 }
 
 impl LockError {
+    /// Makes the error of a call by the application, on a handle of its own. So
+    /// [`retry_operation`](crate::ProtocolSupport::retry_operation) repeats the call after a lost
+    /// connection, and a factory of [`Session::from_client_factory`](crate::Session::from_client_factory) can fail.
+    ///
+    /// | `error` | becomes |
+    /// |---|---|
+    /// | `ConnectionLoss`, `OperationTimeout`, `SessionMoved` | [`ConnectionLoss`](LockError::ConnectionLoss) |
+    /// | `SessionExpired` | [`SessionLost`](LockError::SessionLost) |
+    /// | `NoAuth`, `AuthFailed` | [`AccessDenied`](LockError::AccessDenied) |
+    /// | a quota, or throttling | [`Refused`](LockError::Refused) |
+    /// | any other | that of this name, or [`Server`](LockError::Server) |
+    ///
+    /// ```
+    /// use zookeeper_recipes_lock::{LockError, ZkError};
+    ///
+    /// let error = LockError::from_client("read", "/config", ZkError::ConnectionLoss);
+    /// assert!(error.is_recoverable());
+    /// assert_eq!(error.path(), Some("/config"));
+    /// ```
+    #[must_use]
+    pub fn from_client(operation: &'static str, path: impl Into<String>, error: ZkError) -> LockError {
+        let operation = Operation { name: operation, permission: "sufficient" };
+        LockError::client(operation, path.into(), error)
+    }
+
+    /// Makes an error of anything else that has failed, for the closures and factories that return
+    /// a [`LockError`]. Its [kind](LockError::kind) is [`Normal`](ErrorKind::Normal): it is not retried.
+    ///
+    /// ```
+    /// use zookeeper_recipes_lock::LockError;
+    ///
+    /// let error = LockError::other("the disk is full");
+    /// assert_eq!(error.to_string(), "the disk is full");
+    /// ```
+    #[must_use]
+    pub fn other(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> LockError {
+        LockError::Other { source: Arc::from(source.into()) }
+    }
+
+    /// The path of the znode or the directory that the error is about, if it is about one.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            LockError::InvalidPath { path, .. }
+            | LockError::ConnectionLoss { path, .. }
+            | LockError::OutcomeUnknown { path, .. }
+            | LockError::SessionLost { path, .. }
+            | LockError::NoChroot { path, .. }
+            | LockError::SequenceExhausted { path }
+            | LockError::NotALockRequest { path, .. }
+            | LockError::NoSuchRequest { path }
+            | LockError::RequestDeleted { path }
+            | LockError::AccessDenied { path, .. }
+            | LockError::InvalidAcl { path, .. }
+            | LockError::Cancelled { path, .. }
+            | LockError::LeaderPanicked { path, .. }
+            | LockError::NotOwner { path, .. }
+            | LockError::NotALockDirectory { path }
+            | LockError::Closed { path, .. }
+            | LockError::Refused { path, .. }
+            | LockError::Unsupported { path, .. }
+            | LockError::Server { path, .. } => Some(path),
+            LockError::InvalidArgument { .. }
+            | LockError::Connect { .. }
+            | LockError::CredentialsRefused { .. }
+            | LockError::Other { .. }
+            | LockError::Thread { .. } => None,
+        }
+    }
+
     /// Converts a client's error on one znode.
     pub(crate) fn client(operation: Operation, path: impl fmt::Display, source: ZkError) -> LockError {
         let path = path.to_string();

@@ -134,7 +134,6 @@ impl SimulatedLeadership {
     }
 
     /// Returns the session, for code under test that needs one too.
-    #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
     }

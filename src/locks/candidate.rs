@@ -76,6 +76,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// session.close();
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+#[must_use = "the candidate ends at once when it is not kept"]
 pub struct Candidate {
     shared: Arc<Standing>,
     process: Process,

@@ -38,6 +38,7 @@ use crate::wait::Wait;
 /// shards.wait(Duration::from_secs(5));
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+#[must_use = "all candidates end at once when the group is not kept"]
 #[derive(Debug, Default)]
 pub struct CandidateGroup {
     candidates: Vec<Candidate>,
@@ -45,7 +46,6 @@ pub struct CandidateGroup {
 
 impl CandidateGroup {
     /// Creates a group without candidates.
-    #[must_use]
     pub fn new() -> CandidateGroup {
         CandidateGroup::default()
     }
@@ -74,7 +74,6 @@ impl CandidateGroup {
 
     /// Returns all candidates, those that have ended as well, in the order in which they were
     /// started.
-    #[must_use]
     pub fn candidates(&self) -> &[Candidate] {
         &self.candidates
     }

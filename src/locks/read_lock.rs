@@ -33,6 +33,7 @@ use crate::locks::listening_lock::ListeningLock;
 /// reading.lock()?; // joins the queue and returns
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+#[must_use = "the lock is closed at once when it is not kept"]
 #[derive(Debug)]
 pub struct ReadLock {
     lock: ListeningLock,

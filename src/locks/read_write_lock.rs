@@ -186,14 +186,12 @@ impl ReadWriteLock {
 
     /// Makes a read lock that joins the queue and returns, and notifies a listener. It has the
     /// options of this lock.
-    #[must_use]
     pub fn read_lock(&self, listener: impl LockListener + 'static) -> ReadLock {
         ReadLock::around(listening(&self.readers, Arc::new(listener)))
     }
 
     /// Makes a write lock that joins the queue and returns, and notifies a listener. It has the
     /// options of this lock.
-    #[must_use]
     pub fn write_lock(&self, listener: impl LockListener + 'static) -> WriteLock {
         WriteLock::around(listening(&self.writers, Arc::new(listener)))
     }

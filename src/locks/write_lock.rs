@@ -54,6 +54,7 @@ use crate::session::Session;
 /// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+#[must_use = "the lock is closed at once when it is not kept"]
 #[derive(Debug)]
 pub struct WriteLock {
     lock: ListeningLock,

@@ -2,8 +2,10 @@
 //! as by today's Java class of that name.
 
 use std::cmp::Ordering;
+use std::convert::Infallible;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::str::FromStr;
 
 /// The number of digits of a sequence number. ZooKeeper prints `%010d` of a signed 32-bit counter,
 /// so a number has ten digits, or after the wrap a minus and at least nine.
@@ -63,6 +65,21 @@ impl ZNodeName {
     #[must_use]
     pub fn sequence(&self) -> Option<i32> {
         self.sequence
+    }
+}
+
+impl From<&str> for ZNodeName {
+    fn from(name: &str) -> ZNodeName {
+        ZNodeName::new(name)
+    }
+}
+
+impl FromStr for ZNodeName {
+    type Err = Infallible;
+
+    /// Accepts any string.
+    fn from_str(name: &str) -> Result<ZNodeName, Infallible> {
+        Ok(ZNodeName::new(name))
     }
 }
 

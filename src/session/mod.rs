@@ -88,6 +88,7 @@ pub enum SessionState {
 /// let lock = BlockingWriteLock::new(&session, "/locks/report")?;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+#[must_use = "the session ends at once when no handle is kept"]
 #[derive(Clone)]
 pub struct Session {
     handle: Arc<Handle>,

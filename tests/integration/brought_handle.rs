@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, LossReason, NodeTracker, Session, SessionState, Wait, WriteLock,
+    BlockingWriteLock, LockError, LockOptions, LossReason, NodeTracker, ProtocolSupport, RetryPolicy,
+    Session, SessionState, Wait, WriteLock, ZooKeeperOperation,
 };
 
 use crate::fixtures::{
@@ -136,4 +137,56 @@ fn tracker_on_a_handle_reports_changes_also_after_a_reconnect() {
     set("3");
     observer.delete(&path);
     assert!(tracker.wait_deleted(deadline()).unwrap());
+}
+
+/// Writes on a handle of the application's.
+struct Write<'a> {
+    handle: &'a ZooKeeper,
+    path: &'a str,
+    attempts: usize,
+}
+
+impl ZooKeeperOperation for Write<'_> {
+    type Output = ();
+
+    fn execute(&mut self) -> Result<(), LockError> {
+        self.attempts += 1;
+        let written = self.handle.set_data(self.path, b"new".to_vec(), None);
+        written.map(drop).map_err(|error| LockError::from_client("write", self.path, error.into()))
+    }
+}
+
+#[test]
+fn operation_on_a_handle_is_retried_after_a_lost_connection() {
+    let relay = Relay::to(server::shared().connect_string());
+    let handle = Arc::new(ZooKeeper::connect(&relay.connect_string(), LONG, |_| {}).unwrap());
+    let session = Session::from_zookeeper(Arc::clone(&handle), LONG).unwrap();
+    let path = unique_dir("handle-write");
+    let policy = RetryPolicy::constant(Duration::from_millis(50)).with_attempts(u32::MAX);
+    let options = LockOptions::new().retry(policy.with_total_time(deadline()));
+    let support = ProtocolSupport::with_options(&session, options).unwrap();
+    support.ensure_path_exists(&path).unwrap();
+
+    relay.refuse();
+    let mut write = Write { handle: &handle, path: &path, attempts: 0 };
+    let error = write.execute().unwrap_err();
+    assert!(error.is_recoverable() && error.path() == Some(&path), "{error:?}");
+    thread::scope(|scope| {
+        let retried = scope.spawn(|| support.retry_operation(|| write.execute()));
+        relay.restore();
+        retried.join().unwrap().unwrap();
+    });
+    assert!(write.attempts >= 2);
+    let boxed: Box<dyn ZooKeeperOperation<Output = ()>> = Box::new(|| Err(LockError::other("no disk")));
+    assert_eq!(support.retry_operation(boxed).unwrap_err().to_string(), "no disk", "it is not retried");
+    assert_eq!(Observer::at(server::shared()).data(&path), b"new");
+}
+
+#[test]
+fn factory_on_a_handle_that_fails_is_an_error() {
+    let refused =
+        Session::from_client_factory(|| -> Result<Arc<zookeeper_recipes_lock::fake::SimulatedClient>, _> {
+            Err(LockError::from_client("connect", "the ensemble", zookeeper::ZkError::AuthFailed.into()))
+        });
+    assert!(matches!(refused, Err(LockError::AccessDenied { .. })), "{refused:?}");
 }

@@ -44,29 +44,36 @@ pub(super) fn from_stat(stat: zookeeper::Stat) -> Stat {
     }
 }
 
-pub(super) fn from_error(error: zookeeper::ZkError) -> ZkError {
-    use zookeeper::ZkError as Theirs;
-    match error {
-        Theirs::ConnectionLoss => ZkError::ConnectionLoss,
-        Theirs::OperationTimeout => ZkError::OperationTimeout,
-        Theirs::SessionExpired => ZkError::SessionExpired,
-        Theirs::SessionMoved => ZkError::SessionMoved,
-        Theirs::AuthFailed => ZkError::AuthFailed,
-        Theirs::NoAuth => ZkError::NoAuth,
-        Theirs::NoNode => ZkError::NoNode,
-        Theirs::NodeExists => ZkError::NodeExists,
-        Theirs::NotEmpty => ZkError::NotEmpty,
-        Theirs::BadVersion => ZkError::BadVersion,
-        Theirs::NoChildrenForEphemerals => ZkError::NoChildrenForEphemerals,
-        Theirs::InvalidACL => ZkError::InvalidAcl,
-        Theirs::BadArguments => ZkError::BadArguments,
-        Theirs::NotReadOnly => ZkError::NotReadOnly,
-        Theirs::MarshallingError => ZkError::MarshallingError,
-        // The crate knows no code of a quota or of throttling, and reports this one. Every server
-        // implements what the adapter calls, but for containers.
-        Theirs::Unimplemented => ZkError::Throttled,
-        other => ZkError::Other(other as i32),
+#[cfg_attr(docsrs, doc(cfg(feature = "zookeeper")))]
+impl From<zookeeper::ZkError> for ZkError {
+    fn from(error: zookeeper::ZkError) -> ZkError {
+        use zookeeper::ZkError as Theirs;
+        match error {
+            Theirs::ConnectionLoss => ZkError::ConnectionLoss,
+            Theirs::OperationTimeout => ZkError::OperationTimeout,
+            Theirs::SessionExpired => ZkError::SessionExpired,
+            Theirs::SessionMoved => ZkError::SessionMoved,
+            Theirs::AuthFailed => ZkError::AuthFailed,
+            Theirs::NoAuth => ZkError::NoAuth,
+            Theirs::NoNode => ZkError::NoNode,
+            Theirs::NodeExists => ZkError::NodeExists,
+            Theirs::NotEmpty => ZkError::NotEmpty,
+            Theirs::BadVersion => ZkError::BadVersion,
+            Theirs::NoChildrenForEphemerals => ZkError::NoChildrenForEphemerals,
+            Theirs::InvalidACL => ZkError::InvalidAcl,
+            Theirs::BadArguments => ZkError::BadArguments,
+            Theirs::NotReadOnly => ZkError::NotReadOnly,
+            Theirs::MarshallingError => ZkError::MarshallingError,
+            // The crate knows no code of a quota or of throttling, and reports this one. Every server
+            // implements what the adapter calls, but for containers.
+            Theirs::Unimplemented => ZkError::Throttled,
+            other => ZkError::Other(other as i32),
+        }
     }
+}
+
+pub(super) fn from_error(error: zookeeper::ZkError) -> ZkError {
+    error.into()
 }
 
 #[cfg(test)]
