@@ -8,13 +8,15 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lexopt::ValueExt;
 use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{BlockingWriteLock, LockError, ProtocolSupport, Session};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info,zookeeper::=off")).init();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info,zookeeper::=off"))
+        .init();
     let mut arguments = lexopt::Parser::from_env();
     let mut connect = "127.0.0.1:2181".to_owned();
     while let Some(argument) = arguments.next()? {

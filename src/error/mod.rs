@@ -326,7 +326,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Makes the error of a call by the application, on a handle of its own. So
+    /// Makes the error of a call by the application on its handle. So
     /// [`retry_operation`](crate::ProtocolSupport::retry_operation) repeats the call after a lost
     /// connection, and a factory of [`Session::from_client_factory`](crate::Session::from_client_factory) can fail.
     ///
