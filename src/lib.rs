@@ -81,11 +81,11 @@
 //! - `zookeeper`: [`Session::from_zookeeper`], for an application that has a handle of the crate of that
 //!   name already. Its last release depends on unmaintained crates.
 //! - `tls`: encrypted connections, by rustls.
-//! - `cli`: the program `zklock`, which runs commands under a lock and shows queues.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command and a clock that a test
 //!   sets, and [`conformance`], checks for other clients.
-//! - `test-server`: `test_server`, real servers and a network that fails on command. Unix only; needs
-//!   Java and ZooKeeper.
+//!
+//! The program `zklock` runs commands under a lock and shows queues; it is a package of its name. The
+//! package `zookeeper-test-server` has real servers for tests, and a network that fails on command.
 //!
 //! # Logging
 //! The crate logs through [`log`], always with the znode or the directory: `debug` for steps,
@@ -137,9 +137,6 @@ mod recoverable;
 mod request;
 mod retry;
 mod session;
-#[cfg(all(unix, feature = "test-server"))]
-#[cfg_attr(docsrs, doc(cfg(feature = "test-server")))]
-pub mod test_server;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -199,6 +196,6 @@ struct Readme;
 struct Guarantees;
 
 /// Its servers are real, its leases those of a virtual clock.
-#[cfg(all(doctest, unix, feature = "test-util", feature = "test-server"))]
+#[cfg(all(doctest, unix, feature = "test-util"))]
 #[doc = include_str!("../docs/testing.md")]
 struct Testing;

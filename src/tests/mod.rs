@@ -6,7 +6,7 @@
 #[cfg(feature = "tls")]
 #[allow(dead_code, unreachable_pub, reason = "shared with other binaries, of which each uses a part")]
 pub(crate) mod certificates;
-#[cfg(all(unix, feature = "test-server"))]
+#[cfg(unix)]
 mod differential;
 mod holding;
 mod log;

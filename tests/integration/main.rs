@@ -32,7 +32,6 @@ mod listening;
 mod locking;
 mod multi;
 mod ported;
-#[cfg(feature = "test-server")]
 mod published;
 mod recoverable;
 mod reentrant;

@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use zookeeper_recipes_lock::test_server::{Relay, ServerOptions, TestEnsemble, TestServer};
 use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, Session};
+use zookeeper_test_server::{Relay, ServerOptions, TestEnsemble, TestServer};
 
 use crate::support::test_server::java::{class_path_in, java_in};
 use crate::support::wait::{deadline, eventually, scaled};

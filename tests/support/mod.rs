@@ -1,10 +1,9 @@
 //! The test kit: real ZooKeeper servers, a network that fails on command, and waits with a
 //! deadline.
 //!
-//! Shared by the integration tests and the benchmarks. The servers and the network are the published
-//! module `test_server`, included by its path, as most test binaries are built without its feature.
-//! An error there is a panic here. Otherwise its only knowledge of the crate under test is the names
-//! of its threads.
+//! Shared by the integration tests, those of `zklock`, and the benchmarks. The servers and the network are
+//! those of the package `zookeeper-test-server`. An error there is a panic here. Otherwise its only
+//! knowledge of the crate under test is the names of its threads.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary and benchmark uses a part of the kit")]
 #![allow(
@@ -22,11 +21,9 @@ pub mod process;
 pub mod relay;
 pub mod server;
 
-#[path = "../../src/test_server/mod.rs"]
-pub mod test_server;
+pub use zookeeper_test_server as test_server;
 
 // In `src`, because the unit tests use them too.
-#[cfg(feature = "tls")]
 #[path = "../../src/tests/certificates.rs"]
 pub mod certificates;
 #[path = "../../src/tests/panics.rs"]

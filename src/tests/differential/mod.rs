@@ -26,9 +26,9 @@ use crate::client::{Acl, CreateMode};
 use crate::connection::codec::{EventKind, Reply, Request};
 use crate::error::ZkError;
 use crate::fake::{ReadChecks, SimulatedZooKeeper};
-use crate::test_server::{ServerOptions, TestEnsemble, TestServer};
 use crate::tests::deadline;
 use crate::tests::simulation::random::Random;
+use zookeeper_test_server::{ServerOptions, TestEnsemble, TestServer};
 
 /// How many requests there are, in a history on one server and in one on an ensemble, unless the
 /// environment says otherwise.

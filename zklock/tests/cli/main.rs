@@ -9,7 +9,7 @@
     reason = "in a test, a panic is the failure report, and its output is shown with it"
 )]
 
-#[path = "../support/mod.rs"]
+#[path = "../../../tests/support/mod.rs"]
 mod support;
 
 mod checking;

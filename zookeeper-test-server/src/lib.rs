@@ -6,17 +6,14 @@
 //! between a client and a server.
 //!
 //! ```no_run
-//! use std::time::Duration;
-//! use zookeeper_recipes_lock::test_server::{Relay, TestServer};
-//! use zookeeper_recipes_lock::{BlockingWriteLock, Session};
+//! use zookeeper_test_server::{Relay, TestServer};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # fn connect(servers: &str) -> std::io::Result<()> { Ok(()) }
+//! # fn main() -> std::io::Result<()> {
 //! let server = TestServer::start()?;
 //! let relay = Relay::to(&server.connect_string())?;
-//! let session = Session::connect(&relay.connect_string(), Duration::from_secs(5))?;
-//! let guard = BlockingWriteLock::new(&session, "/locks/report")?.lock()?;
-//! relay.cut()?; // the session reconnects
-//! assert!(guard.is_owner());
+//! let client = connect(&relay.connect_string())?; // any client of ZooKeeper
+//! relay.cut()?;
 //! # Ok(())
 //! # }
 //! ```
@@ -33,15 +30,19 @@
 //!
 //! Unix only.
 
-// The tests in `tests/` include this module by its path: they need it without the feature. So it
-// uses nothing of the crate.
+#![cfg(unix)]
+#![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations, unreachable_pub, rust_2018_idioms)]
 
 mod ensemble;
-pub(crate) mod java;
+#[doc(hidden)]
+pub mod java;
 mod lane;
-pub(crate) mod net;
+#[doc(hidden)]
+pub mod net;
 mod options;
-pub(crate) mod process;
+#[doc(hidden)]
+pub mod process;
 mod relay;
 mod server;
 mod wait;

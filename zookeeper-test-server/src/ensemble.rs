@@ -117,8 +117,8 @@ impl TestEnsemble {
         &self.servers[index]
     }
 
-    #[allow(dead_code, reason = "the crate's own tests use it")]
-    pub(crate) fn servers(&self) -> &[Arc<TestServer>] {
+    #[doc(hidden)]
+    pub fn servers(&self) -> &[Arc<TestServer>] {
         &self.servers
     }
 

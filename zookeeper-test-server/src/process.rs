@@ -23,14 +23,14 @@ const TAIL: usize = 30;
 /// Runs one command as often as requested. When this value is dropped, or the test process ends in
 /// any way, `supervise.sh` kills the command and removes its directory.
 #[derive(Debug)]
-pub(crate) struct Supervisor {
+pub struct Supervisor {
     child: Child,
     pids: BufReader<ChildStdout>,
 }
 
 impl Supervisor {
     /// Takes charge of `dir` and prepares to run `command`, whose output is appended to `log`.
-    pub(crate) fn new(dir: &Path, log: &Path, command: &[impl AsRef<OsStr>]) -> io::Result<Self> {
+    pub fn new(dir: &Path, log: &Path, command: &[impl AsRef<OsStr>]) -> io::Result<Self> {
         let mut child = Command::new("bash")
             .args(["-c", SUPERVISE, "supervise.sh"])
             .args([dir, log])
@@ -48,7 +48,7 @@ impl Supervisor {
     }
 
     /// Starts the command. The previous one must have ended.
-    pub(crate) fn start(&mut self) -> io::Result<Process> {
+    pub fn start(&mut self) -> io::Result<Process> {
         let stdin = self.child.stdin.as_mut();
         stdin.ok_or_else(|| io::Error::other("no input of the supervisor"))?.write_all(b"start\n")?;
         let mut line = String::new();
@@ -69,32 +69,32 @@ impl Drop for Supervisor {
 
 /// The command itself, not its supervisor.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Process(Pid);
+pub struct Process(Pid);
 
 impl Process {
     /// A child that has not been waited for.
     #[allow(dead_code, reason = "the crate's own tests use it")]
-    pub(crate) fn of(child: &Child) -> Process {
+    pub fn of(child: &Child) -> Process {
         Process(Pid::from_child(child))
     }
 
     /// Its process id.
-    pub(crate) fn pid(self) -> u32 {
+    pub fn pid(self) -> u32 {
         self.0.as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Returns `true` until the process has ended. A stopped process is running.
-    pub(crate) fn is_running(self) -> bool {
+    pub fn is_running(self) -> bool {
         test_kill_process(self.0).is_ok()
     }
 
     /// Sends a signal. Does nothing if the process has ended.
-    pub(crate) fn signal(self, signal: Signal) {
+    pub fn signal(self, signal: Signal) {
         let _ = kill_process(self.0, signal); // fails only if the process has ended
     }
 
     /// Stops the process (SIGSTOP) and returns once it is stopped.
-    pub(crate) fn pause(self) -> io::Result<()> {
+    pub fn pause(self) -> io::Result<()> {
         self.signal(Signal::STOP);
         self.await_that("stop", || !self.is_running() || self.is_stopped())
     }
@@ -109,7 +109,7 @@ impl Process {
     }
 
     /// Blocks until the process has ended.
-    pub(crate) fn wait(self) -> io::Result<()> {
+    pub fn wait(self) -> io::Result<()> {
         self.await_that("end", || !self.is_running())
     }
 
@@ -123,7 +123,7 @@ impl Process {
 }
 
 /// The last lines of a log, for an error's message.
-pub(crate) fn tail(log: &Path) -> String {
+pub fn tail(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<_> = text.lines().collect();

@@ -52,11 +52,11 @@ pub(super) fn java() -> io::Result<PathBuf> {
 }
 
 /// The class path of the server and of its Java client.
-pub(crate) fn class_path() -> io::Result<OsString> {
+pub fn class_path() -> io::Result<OsString> {
     class_path_in(env::var_os("ZOOKEEPER_HOME").as_deref(), Path::new(PACKAGES))
 }
 
-pub(crate) fn java_in(java_home: Option<&OsStr>, path: &OsStr) -> io::Result<PathBuf> {
+pub fn java_in(java_home: Option<&OsStr>, path: &OsStr) -> io::Result<PathBuf> {
     let of_home = java_home.into_iter().map(|home| Path::new(home).join("bin"));
     let mut programs = of_home.chain(env::split_paths(path)).map(|dir| dir.join("java"));
     programs.find(|java| java.is_file()).ok_or_else(|| {
@@ -68,7 +68,7 @@ pub(crate) fn java_in(java_home: Option<&OsStr>, path: &OsStr) -> io::Result<Pat
     })
 }
 
-pub(crate) fn class_path_in(zookeeper_home: Option<&OsStr>, packages: &Path) -> io::Result<OsString> {
+pub fn class_path_in(zookeeper_home: Option<&OsStr>, packages: &Path) -> io::Result<OsString> {
     let parts = match zookeeper_home.filter(|home| !home.is_empty()) {
         Some(home) => release(Path::new(home)).ok_or_else(|| {
             missing(format!(

@@ -9,7 +9,7 @@ const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 20_000;
 
 /// The loopback address with this port.
-pub(crate) fn loopback(port: u16) -> SocketAddr {
+pub fn loopback(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
@@ -19,12 +19,12 @@ pub(crate) fn loopback(port: u16) -> SocketAddr {
 /// It is below the ephemeral range. A client that reconnects repeatedly while no server listens
 /// would be assigned a local port from that range, and occasionally the very port that it connects
 /// to. It would then talk to itself, and the server could not restart.
-pub(crate) fn free_port() -> io::Result<u16> {
+pub fn free_port() -> io::Result<u16> {
     listen().and_then(|listener| Ok(listener.local_addr()?.port()))
 }
 
 /// Binds a free port.
-pub(crate) fn listen() -> io::Result<TcpListener> {
+pub fn listen() -> io::Result<TcpListener> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     // Parallel processes start at different positions.
     let start = std::process::id().wrapping_mul(7919);
@@ -37,13 +37,13 @@ pub(crate) fn listen() -> io::Result<TcpListener> {
 
 /// Binds this port if it is free. A port that was just closed may not be: a process spawned by
 /// another thread has a copy of all our sockets until its program starts.
-pub(crate) fn listen_on(port: u16) -> Option<TcpListener> {
+pub fn listen_on(port: u16) -> Option<TcpListener> {
     TcpListener::bind(loopback(port)).ok()
 }
 
 /// Sends a four-letter word and returns the answer. A server that is just starting may accept a
 /// connection and neither answer nor close it.
-pub(crate) fn four_letter(port: u16, word: &str, limit: Duration) -> io::Result<String> {
+pub fn four_letter(port: u16, word: &str, limit: Duration) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&loopback(port), limit)?;
     stream.set_read_timeout(Some(limit))?;
     stream.write_all(word.as_bytes())?;
