@@ -27,23 +27,44 @@
 //! # Ok::<(), zookeeper_recipes_lock::LockError>(())
 //! ```
 //!
-//! # Blocking or with a listener
-//! - [`BlockingWriteLock`] blocks until it is acquired and returns a [`LockGuard`]. For scoped
-//!   code.
-//! - [`WriteLock`] joins the queue and returns. A [`LockListener`] is notified when the lock is
-//!   acquired or lost. For leader election, and for many locks in one process: a waiting one needs no
-//!   thread.
-//! - [`ReadWriteLock`] is held by many readers or by one writer, in both ways.
-//! - [`Candidate`] stands for election on its own thread, and runs a closure whenever it leads.
+//! # Which lock?
+//! | need | type | blocks? | when the session is lost |
+//! |---|---|---|---|
+//! | one at a time, in scoped code | [`BlockingWriteLock`] | the calling thread | the guard is no owner; [`LockGuard::lost`] |
+//! | one at a time, without a thread that waits | [`WriteLock`] | no | [`LockListener::lock_lost`] |
+//! | readers together, writers alone | [`ReadWriteLock`] | both ways | as above |
+//! | a leader that does work | [`Candidate`], [`CandidateGroup`] | no: threads of their own | the closure should stop; it may lead again |
+//! | many threads of each process on one lock | [`CohortLock`] | the calling thread | as for a guard |
+//! | at most n at a time | [`Semaphore`] | the calling thread | the [`Permit`] is lost |
+//! | several locks at once, all or none | [`MultiLock`] | the calling thread | all of them are lost |
+//! | a lock that its holder may take again | [`ReentrantLock`] | the calling thread | as for a guard |
+//! | a lock for each of many resources | [`NamedLocks`] | the calling thread | as for a guard |
+//! | a job that runs once for a key | [`RunOnce`] | the calling thread | the job is asked to stop |
 //!
 //! Any number of locks share a [`Session`], which is one connection. [`LockOptions`] set the ACL,
-//! the data and the retries of a lock.
+//! the data and the retries of a lock. [`LockGuard::commit`] changes znodes only while the lock is held.
+//! [`RecoverableZooKeeper`] reads and writes the data next to a lock over lost connections.
 //!
-//! The threads of a process share one place in the queue of a [`CohortLock`], and hand it over in
-//! memory. [`MultiLock`] acquires several locks at once. A [`Semaphore`] lets a limited number of
-//! holders in. The holder of a [`ReentrantLock`] may acquire it again. [`NamedLocks`] finds a lock by
-//! the name of a resource. [`RunOnce`] runs a job once for a key. [`RecoverableZooKeeper`] reads and
-//! writes the data next to a lock over lost connections.
+//! # When a call fails
+//! ```no_run
+//! use std::{thread, time::Duration};
+//! use zookeeper_recipes_lock::{BlockingWriteLock, ErrorKind, LockError, LockGuard, Session};
+//!
+//! /// Acquires the lock, on a new session if the last one is lost.
+//! fn acquire(session: &mut Session, servers: &str, dir: &str) -> Result<LockGuard, LockError> {
+//!     loop {
+//!         let error = match BlockingWriteLock::new(session, dir)?.lock() {
+//!             Ok(guard) => return Ok(guard),
+//!             Err(error) => error,
+//!         };
+//!         match error.kind() {
+//!             ErrorKind::Recoverable => thread::sleep(Duration::from_secs(1)),
+//!             ErrorKind::Fatal => *session = Session::connect(servers, Duration::from_secs(30))?,
+//!             _ => return Err(error), // an operator, or the program, must change something
+//!         }
+//!     }
+//! }
+//! ```
 //!
 //! # Observing
 //! - [`LockDirectory`] shows who holds a lock and who waits for it, whichever library they use, and
@@ -113,7 +134,7 @@
 )]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod client;
+pub mod client;
 #[cfg(any(test, feature = "test-util"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
 pub mod conformance;
@@ -143,10 +164,7 @@ mod time;
 mod tracking;
 mod wait;
 
-pub use client::{
-    Acl, AnyClient, BlockingClient, Call, ClientEvent, CreateMode, Done, Enqueued, EventSink, Granted, Op,
-    OpOutcome, Permissions, Reply, Stat, Transacted, ZooKeeperClient,
-};
+pub use client::{Acl, CreateMode, Permissions, Stat};
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use connection::TlsConfig;
@@ -191,11 +209,23 @@ pub use crossbeam_channel;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guarantees.md")]
-struct Guarantees;
+/// The guides of the repository's `docs` directory. Their links to other files work there.
+#[cfg(any(doc, doctest))]
+pub mod guide {
+    #[doc = include_str!("../docs/guarantees.md")]
+    pub mod guarantees {}
 
-/// Its servers are real, its leases those of a virtual clock.
-#[cfg(all(doctest, unix, feature = "test-util"))]
-#[doc = include_str!("../docs/testing.md")]
-struct Testing;
+    #[doc = include_str!("../docs/operations.md")]
+    pub mod operations {}
+
+    /// Its servers are real, its leases those of a virtual clock.
+    #[cfg(any(doc, all(unix, feature = "test-util")))]
+    #[doc = include_str!("../docs/testing.md")]
+    pub mod testing {}
+
+    #[doc = include_str!("../docs/coming-from-curator.md")]
+    pub mod coming_from_curator {}
+
+    #[doc = include_str!("../docs/performance.md")]
+    pub mod performance {}
+}

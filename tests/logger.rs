@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use zookeeper_recipes_lock::client::{BlockingClient, Call, Granted};
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
-    BlockingClient, BlockingWriteLock, Call, CancelToken, Candidate, Granted, LeaderWatch, Leadership,
-    LockDirectory, LockError, LockGuard, LockOptions, MultiLock, NamingScheme, NodeTracker, QueueWatch,
-    ReadLock, ReadWriteLock, ReentrantLock, RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock,
-    ZkError,
+    BlockingWriteLock, CancelToken, Candidate, LeaderWatch, Leadership, LockDirectory, LockError, LockGuard,
+    LockOptions, MultiLock, NamingScheme, NodeTracker, QueueWatch, ReadLock, ReadWriteLock, ReentrantLock,
+    RetryPolicy, Revoker, Session, SessionState, Wait, WriteLock, ZkError,
 };
 
 const DIR: &str = "/locks/it";

@@ -41,13 +41,14 @@ impl Permissions {
     ];
 
     /// Returns the number that ZooKeeper uses for these permissions.
-    pub(crate) const fn bits(self) -> u8 {
+    #[must_use]
+    pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Returns the permissions with this number.
-    #[cfg(any(test, feature = "test-util"))]
-    pub(crate) const fn from_bits(bits: u8) -> Option<Permissions> {
+    /// Returns the permissions with this number; `None` if it has bits that stand for none.
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Option<Permissions> {
         if bits & !Permissions::ALL.0 == 0 { Some(Permissions(bits)) } else { None }
     }
 

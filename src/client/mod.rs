@@ -1,6 +1,11 @@
 //! The client port: the few ZooKeeper calls that the recipes need, and the trait of a client.
 //!
-//! Everything above this module calls ZooKeeper through [`ZooKeeperClient`], by a [`Call`] that is
+//! An application needs none of this: [`Session::connect`](crate::Session::connect) has a client. It is for
+//! those who bring another one, or wrap one: [`BlockingClient`] for a library whose calls block,
+//! [`ZooKeeperClient`] for one that does not. [`crate::conformance`] (feature `test-util`) checks either.
+//! **What is here may change in any 0.x release.**
+//!
+//! Everything in this crate calls ZooKeeper through [`ZooKeeperClient`], by a [`Call`] that is
 //! answered by a [`Reply`], and knows nothing of the client behind it. An adapter works around its
 //! library's faults; no other code does.
 

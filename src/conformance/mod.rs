@@ -1,4 +1,4 @@
-//! The contract of [`ZooKeeperClient`](crate::ZooKeeperClient), as checks that run against any client.
+//! The contract of [`ZooKeeperClient`](crate::client::ZooKeeperClient), as checks that run against any client.
 //!
 //! The crate runs them against its own connection, its adapter for the crate `zookeeper` and the
 //! [fake server](crate::fake). Run them against a client of yours before you give it to
@@ -14,7 +14,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use zookeeper_recipes_lock::AnyClient;
+//! use zookeeper_recipes_lock::client::AnyClient;
 //! use zookeeper_recipes_lock::conformance::{self, Fixture, Subject};
 //! use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 //!
@@ -54,16 +54,16 @@
 //!
 //! The checks whose names begin with `submitted_` make many calls at once, under a stall where the
 //! fixture can cause one, so that none is answered before contact is lost. A
-//! [`BlockingClient`](crate::BlockingClient) is checked with the threads that a session gives it.
+//! [`BlockingClient`](crate::client::BlockingClient) is checked with the threads that a session gives it.
 //!
 //! [`checks`] returns the single checks, for a test harness that lists each of them.
 //!
 //! # What no check can show
 //! That a client reports a shorter session timeout than the server grants to it, or too short a
-//! [`report_delay`](crate::ZooKeeperClient::report_delay): nothing fails until a server dies at the wrong
+//! [`report_delay`](crate::client::ZooKeeperClient::report_delay): nothing fails until a server dies at the wrong
 //! moment. Compare both with the configuration of the servers. And that an event never overtakes
 //! the reply of the call that set its watch: a caller cannot see which of the two came first. Nor that
-//! a [`CreateAndList`](crate::Call::CreateAndList) whose connection is lost between its two replies
+//! a [`CreateAndList`](crate::client::Call::CreateAndList) whose connection is lost between its two replies
 //! returns the path of the new znode: no fixture can cut a connection there.
 
 mod calls;

@@ -22,6 +22,9 @@ pub fn connection(connect_string: &str, session_timeout: Duration) -> Result<Arc
 /// The adapter for a handle of the crate `zookeeper`.
 #[cfg(feature = "zookeeper")]
 #[must_use]
-pub fn adapter(zk: Arc<zookeeper::ZooKeeper>, session_timeout: Duration) -> Arc<dyn crate::BlockingClient> {
+pub fn adapter(
+    zk: Arc<zookeeper::ZooKeeper>,
+    session_timeout: Duration,
+) -> Arc<dyn crate::client::BlockingClient> {
     crate::client::Adapter::borrow(zk, session_timeout)
 }

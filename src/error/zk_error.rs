@@ -1,6 +1,6 @@
 //! [`ZkError`]: why a call of a ZooKeeper client failed.
 
-/// The result of a call of a [`ZooKeeperClient`](crate::ZooKeeperClient).
+/// The result of a call of a [`ZooKeeperClient`](crate::client::ZooKeeperClient).
 pub type ZkResult<T> = std::result::Result<T, ZkError>;
 
 /// An error code of ZooKeeper.
@@ -92,7 +92,8 @@ enum Class {
 
 impl ZkError {
     /// Returns the error with this number, which is not zero.
-    pub(crate) fn from_code(code: i32) -> ZkError {
+    #[must_use]
+    pub fn from_code(code: i32) -> ZkError {
         match code {
             -4 => ZkError::ConnectionLoss,
             -5 => ZkError::MarshallingError,
@@ -120,7 +121,8 @@ impl ZkError {
     }
 
     /// Returns the error's number.
-    pub(crate) fn code(self) -> i32 {
+    #[must_use]
+    pub fn code(self) -> i32 {
         match self {
             ZkError::ConnectionLoss => -4,
             ZkError::MarshallingError => -5,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::ZkError;
 
-/// The calls of a [`BlockingClient`](crate::BlockingClient). A
-/// [`CreateAndList`](crate::Call::CreateAndList) counts as a `Create` and a `GetChildren`.
+/// The calls of a [`BlockingClient`](crate::client::BlockingClient). A
+/// [`CreateAndList`](crate::client::Call::CreateAndList) counts as a `Create` and a `GetChildren`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SimOperation {
     /// `create`

@@ -1,4 +1,4 @@
-//! A simulated ZooKeeper, whose clients are [`BlockingClient`](crate::BlockingClient)s, for tests that
+//! A simulated ZooKeeper, whose clients are [`BlockingClient`](crate::client::BlockingClient)s, for tests that
 //! need a fault at a chosen moment.
 //!
 //! It lives in memory and in one process, and is fully deterministic: no threads, no clock, no

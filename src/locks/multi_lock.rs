@@ -375,7 +375,7 @@ mod tests {
         fixture.await_requests([1, 2, 0]);
         // Reads are contact, but do not renew the lease.
         eventually("the lease ends", || {
-            session.core().ask(crate::Call::exists("/", false)).unwrap();
+            session.core().ask(crate::client::Call::exists("/", false)).unwrap();
             fixture.server.calls(SimOperation::Delete) > 0
         });
         drop(release);

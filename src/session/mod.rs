@@ -59,7 +59,7 @@ pub enum SessionState {
     /// In contact, and the server has given a sign less than 31/32 of the session timeout ago. While
     /// a lock is held, that sign must be the answer to a write on the present connection, counted
     /// from its sending; and so it must on a session whose client does not
-    /// [report its pings](crate::ZooKeeperClient::reports_pings), and for the first sign of any session.
+    /// [report its pings](crate::client::ZooKeeperClient::reports_pings), and for the first sign of any session.
     Connected,
     /// Out of contact, or no such sign for too long. The session may live; locks held are still owned
     /// until their lease ends.
@@ -154,11 +154,11 @@ impl Session {
         Session::open(client, threads, None, contact)
     }
 
-    /// Uses any other client: a [`BlockingClient`](crate::BlockingClient), or a
-    /// [`ZooKeeperClient`](crate::ZooKeeperClient) as `Arc<dyn ZooKeeperClient>`.
+    /// Uses any other client: a [`BlockingClient`](crate::client::BlockingClient), or a
+    /// [`ZooKeeperClient`](crate::client::ZooKeeperClient) as `Arc<dyn ZooKeeperClient>`.
     ///
     /// The age of its session is unknown, so the first lock on it is owned one
-    /// [`report_delay`](crate::ZooKeeperClient::report_delay) after this call or later.
+    /// [`report_delay`](crate::client::ZooKeeperClient::report_delay) after this call or later.
     ///
     /// # Errors
     /// [`InvalidArgument`](LockError::InvalidArgument) for a session timeout out of bounds,

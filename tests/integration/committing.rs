@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use zookeeper::ZooKeeper;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockError, OpOutcome, Session};
+use zookeeper_recipes_lock::client::OpOutcome;
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session};
 
 use crate::fixtures::{LONG, Observer, session, unique_dir};
 use crate::support::server::{self, Server};

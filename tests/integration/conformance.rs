@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use zookeeper::{Acl, CreateMode, ZooKeeper};
+use zookeeper_recipes_lock::client::{AnyClient, Call, Done};
 use zookeeper_recipes_lock::conformance::{Fixture, Subject, check, own};
-use zookeeper_recipes_lock::{AnyClient, Call, Done};
 
 use crate::fixtures::Observer;
 use crate::support::relay::Relay;

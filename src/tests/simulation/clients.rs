@@ -16,9 +16,10 @@ use super::runtime::SimulatedRuntime;
 use super::scheduler::DIRS;
 use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
+use crate::client::AnyClient;
 use crate::session::{Core, Factory, FirstContact};
 use crate::time::{Moment, Runtime};
-use crate::{AnyClient, LockError, LockResult as Result, Session};
+use crate::{LockError, LockResult as Result, Session};
 
 /// A client that has no session yet.
 struct NewClient {

@@ -113,7 +113,9 @@ impl<'a> Scheduler<'a> {
             Step::Notify(client) => {
                 let state = self.world.state();
                 let event = state.clients[client].events.front();
-                event.is_some_and(|(_, event)| matches!(event, crate::ClientEvent::PingAnswered { .. }))
+                event.is_some_and(|(_, event)| {
+                    matches!(event, crate::client::ClientEvent::PingAnswered { .. })
+                })
             }
             _ => false,
         }
@@ -421,7 +423,7 @@ impl<'a> Scheduler<'a> {
         };
         let line = format!("client {client} gets {}", describe(&event));
         match event {
-            crate::ClientEvent::PingAnswered { .. } => self.world.note_routine(line),
+            crate::client::ClientEvent::PingAnswered { .. } => self.world.note_routine(line),
             _ => self.world.note(line),
         }
         sink(event);
@@ -501,9 +503,9 @@ impl<'a> Scheduler<'a> {
     }
 }
 
-pub(super) fn describe(event: &crate::ClientEvent) -> String {
+pub(super) fn describe(event: &crate::client::ClientEvent) -> String {
     match event {
-        crate::ClientEvent::NodeChanged { path, is_deleted } => {
+        crate::client::ClientEvent::NodeChanged { path, is_deleted } => {
             let what = if *is_deleted { "the deletion" } else { "a change" };
             format!("{what} of {}", super::world::short(path))
         }
