@@ -11,7 +11,6 @@
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::time::Duration;
 use std::{env, thread};
 
@@ -83,8 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.parse()?))?;
     thread::spawn(move || serve(&listener, &endpoint));
 
-    let session =
-        Session::builder(connect).replace_lost_sessions(true).event_hook(Arc::new(Metrics)).connect()?;
+    let session = Session::builder(connect).replace_lost_sessions(true).event_hook(Metrics).connect()?;
     let lock = BlockingWriteLock::new(&session, "/locks/metrics")?;
     loop {
         match lock.lock() {

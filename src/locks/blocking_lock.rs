@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::wait::{Wait, Waited};
 
 /// A lock for scoped code. Each call makes a new request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct BlockingLock {
     support: Arc<ProtocolSupport>,
     dir: ZNodePath,

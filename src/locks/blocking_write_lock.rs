@@ -21,7 +21,8 @@ use crate::wait::Wait;
 /// An exclusive lock that blocks until it is acquired.
 ///
 /// Each call makes a new request. So any number of threads may share one `BlockingWriteLock`: they
-/// exclude one another as they exclude those of other processes. It is not reentrant: a thread that
+/// exclude one another as they exclude those of other processes. Clones are the same lock: closing one
+/// closes all. It is not reentrant: a thread that
 /// locks again while it holds the lock waits for itself. A [`ReentrantLock`](crate::ReentrantLock)
 /// avoids that.
 ///
@@ -39,6 +40,7 @@ use crate::wait::Wait;
 /// } // released
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+#[derive(Clone)]
 pub struct BlockingWriteLock {
     lock: BlockingLock,
 }

@@ -129,8 +129,8 @@ impl SessionBuilder {
 
     /// Has a hook receive what happens on the session and with its locks, from the first connection
     /// on. See [`Session::set_event_hook`].
-    pub fn event_hook(self, hook: Arc<dyn EventHook>) -> SessionBuilder {
-        SessionBuilder { event_hook: Some(Hook(hook)), ..self }
+    pub fn event_hook(self, hook: impl EventHook + 'static) -> SessionBuilder {
+        SessionBuilder { event_hook: Some(Hook(Arc::new(hook))), ..self }
     }
 
     /// Sets how long [`connect`](SessionBuilder::connect) waits for a first server; for the session
@@ -164,7 +164,8 @@ impl SessionBuilder {
         let hook = self.event_hook.take();
         let session = self.open()?;
         if let Some(Hook(hook)) = hook {
-            session.set_event_hook(hook);
+            // The session is new, so there is no other.
+            let _ = session.set_event_hook(hook);
         }
         Ok(session)
     }

@@ -106,6 +106,42 @@ pub trait EventHook: Send + Sync {
     }
 }
 
+impl<H: EventHook + ?Sized> EventHook for Arc<H> {
+    fn connected(&self, event: &Connected) {
+        (**self).connected(event);
+    }
+    fn suspended(&self) {
+        (**self).suspended();
+    }
+    fn session_lost(&self, reason: LossReason) {
+        (**self).session_lost(reason);
+    }
+    fn session_replaced(&self, event: &Connected) {
+        (**self).session_replaced(event);
+    }
+    fn joined(&self, event: &Joined) {
+        (**self).joined(event);
+    }
+    fn acquired(&self, event: &LockAcquired) {
+        (**self).acquired(event);
+    }
+    fn handed_over(&self, event: &HandedOver) {
+        (**self).handed_over(event);
+    }
+    fn released(&self, event: &LockReleased) {
+        (**self).released(event);
+    }
+    fn lost(&self, event: &LockLost) {
+        (**self).lost(event);
+    }
+    fn gave_up(&self, event: &GaveUp) {
+        (**self).gave_up(event);
+    }
+    fn missed(&self, events: u64) {
+        (**self).missed(events);
+    }
+}
+
 /// A contact with a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -264,8 +264,9 @@ impl Session {
     /// that replace it, have one hook: returns `false` if there was one before, which stays.
     ///
     /// If the session is connected, the hook gets that as the first event.
-    pub fn set_event_hook(&self, hook: Arc<dyn EventHook>) -> bool {
-        self.handle.set_events(Arc::new(Events::new(hook)))
+    #[must_use = "there may be a hook already, which stays"]
+    pub fn set_event_hook(&self, hook: impl EventHook + 'static) -> bool {
+        self.handle.set_events(Arc::new(Events::new(Arc::new(hook))))
     }
 
     /// Closes the session: its locks are released, waiting calls return an error, listeners and

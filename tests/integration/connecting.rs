@@ -320,7 +320,7 @@ fn hook_of_the_builder_gets_the_first_contact() {
     let (sender, contacts) = unbounded();
     for replaces in [false, true] {
         let builder = Session::builder(server.connect_string()).replace_lost_sessions(replaces);
-        let session = builder.event_hook(Arc::new(Contacts(sender.clone()))).connect().unwrap();
+        let session = builder.event_hook(Contacts(sender.clone())).connect().unwrap();
         assert_eq!(contacts.recv_timeout(LONG).unwrap(), session.id());
     }
 }

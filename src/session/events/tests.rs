@@ -39,7 +39,7 @@ fn replaced_session_is_connected_for_a_hook_that_makes_no_difference() {
     let zk = SimulatedZooKeeper::new();
     let (session, clients) = replacing_session(&zk, LONG);
     let (sender, contacts) = unbounded();
-    session.set_event_hook(Arc::new(Contacts(sender)));
+    assert!(session.set_event_hook(Contacts(sender)));
     next(&contacts);
     next(&clients).expire();
     next(&contacts);
@@ -105,7 +105,7 @@ fn session(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session, Recei
 
 fn record(session: &Session) -> Receiver<Seen> {
     let (seen, events) = unbounded();
-    assert!(session.set_event_hook(Arc::new(Recorder(seen))));
+    assert!(session.set_event_hook(Recorder(seen)));
     assert_eq!(next(&events), Seen::Connected);
     events
 }
@@ -186,7 +186,7 @@ fn second_hook_is_refused() {
     let server = SimulatedZooKeeper::new();
     let (_client, session, events) = session(&server);
     let (seen, of_second) = unbounded();
-    assert!(!session.set_event_hook(Arc::new(Recorder(seen))));
+    assert!(!session.set_event_hook(Recorder(seen)));
     drop(BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap());
     assert!(matches!(next(&events), Seen::Acquired(_)));
     assert!(of_second.is_empty());
@@ -207,7 +207,7 @@ fn hook_that_panics_costs_only_its_events() {
     let server = SimulatedZooKeeper::new();
     let session = Session::from_client(server.connect(LONG)).unwrap();
     let (released, releases) = unbounded();
-    session.set_event_hook(Arc::new(Panics(released)));
+    assert!(session.set_event_hook(Panics(released)));
     for _ in 0..3 {
         BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap().unlock().unwrap();
         next(&releases);
@@ -232,7 +232,7 @@ fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     let server = SimulatedZooKeeper::new();
     let session = Session::from_client(server.connect(LONG)).unwrap();
     let ((goes, go), (missed, misses)) = (unbounded(), unbounded());
-    session.set_event_hook(Arc::new(Blocks { go, missed }));
+    assert!(session.set_event_hook(Blocks { go, missed }));
     let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
     let core = session.core();
     for _ in 0..MAX_WAITING + 5 {
