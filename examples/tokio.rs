@@ -11,28 +11,40 @@ use lexopt::ValueExt;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockError, LockListener, Session, WriteLock};
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, ListeningLock, LockError, LockListener, LossReason, Session, WriteLock,
+};
 
-/// Completes a future when the lock is acquired.
-struct Completes(Mutex<Option<oneshot::Sender<()>>>);
+/// Completes a future when the lock is acquired, or never will be.
+struct Completes(Mutex<Option<oneshot::Sender<Result<(), LossReason>>>>);
+
+impl Completes {
+    fn complete(&self, outcome: Result<(), LossReason>) {
+        if let Some(acquired) = self.0.lock().take() {
+            // The future may have been dropped.
+            let _ = acquired.send(outcome);
+        }
+    }
+}
 
 impl LockListener for Completes {
     fn lock_acquired(&self) {
-        if let Some(acquired) = self.0.lock().take() {
-            // The future may have been dropped.
-            let _ = acquired.send(());
-        }
+        self.complete(Ok(()));
     }
 
     fn lock_released(&self) {}
+
+    fn request_dropped(&self, _lock: &ListeningLock, reason: LossReason) {
+        self.complete(Err(reason));
+    }
 }
 
-/// Acquires without a thread: the listener is called by the session.
+/// Waits without a thread: the listener is called by the session. Only joining the queue takes one.
 async fn lock(session: &Session, dir: &str) -> Result<WriteLock, Box<dyn Error>> {
     let (sender, acquired) = oneshot::channel();
     let lock = WriteLock::with_listener(session, dir, Completes(Mutex::new(Some(sender))))?;
-    lock.lock()?;
-    acquired.await?;
+    let lock = spawn_blocking(move || lock.lock().map(|_| lock)).await??;
+    acquired.await?.map_err(|reason| format!("the request has ended: {reason}"))?;
     Ok(lock)
 }
 
@@ -60,7 +72,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let lock = lock(&session, "/locks/async").await?;
     println!("held without a thread: {}", lock.is_owner());
-    // It may wait for the server.
-    spawn_blocking(move || drop((lock, session))).await?;
+    // Returns when the server has deleted the znode.
+    spawn_blocking(move || lock.unlock().map(|_| session.close())).await??;
     Ok(())
 }

@@ -31,7 +31,7 @@
 //! | need | type | blocks? | when the session is lost |
 //! |---|---|---|---|
 //! | one at a time, in scoped code | [`BlockingWriteLock`] | the calling thread | the guard is no owner; [`LockGuard::lost`] |
-//! | one at a time, without a thread that waits | [`WriteLock`] | no | [`LockListener::lock_lost`] |
+//! | one at a time, without a thread that waits | [`WriteLock`] | only to join the queue | [`LockListener::lock_lost`] |
 //! | readers together, writers alone | [`ReadWriteLock`] | both ways | as above |
 //! | a leader that does work | [`Candidate`], [`CandidateGroup`] | no: threads of their own | the closure should stop; it may lead again |
 //! | many threads of each process on one lock | [`CohortLock`] | the calling thread | as for a guard |
@@ -109,9 +109,9 @@
 //! package `zookeeper-test-server` has real servers for tests, and a network that fails on command.
 //!
 //! # Logging
-//! The crate logs through [`log`], always with the znode or the directory: `debug` for steps,
-//! `info` for acquired, released and the session's states, `warn` for what an operator should see.
-//! Each outage is mentioned at once, and then less and less often.
+//! The crate logs through [`log`]: `debug` for steps, `info` for acquired, released and the session's
+//! states, `warn` and `error` for what an operator should see. A line about a lock names its znode or
+//! directory. An outage is mentioned after a second, and then less and less often.
 //!
 //! With the feature `zookeeper`, that crate logs thousands of lines a second under the target
 //! `zookeeper::` while no server can be reached. With `env_logger`, `RUST_LOG=info,zookeeper::=off`

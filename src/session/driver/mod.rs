@@ -250,9 +250,9 @@ impl Core {
             tracker.end(reason);
         }
         // Nothing but the log is left: its logger is the application's, and may block, or call in here.
-        // A thread of the client's writes only what is no warning.
-        let is_warning = |line: &Line| matches!(line, Line::Suspended { .. } | Line::Ended { .. });
-        let warns = !announced.is_empty() || lines.iter().any(is_warning);
+        // A thread of the client's does not write those of an outage or an end, of which there may be many.
+        let is_of_an_outage = |line: &Line| matches!(line, Line::Suspended { .. } | Line::Ended { .. });
+        let warns = !announced.is_empty() || lines.iter().any(is_of_an_outage);
         if origin == Origin::ClientEvent && warns {
             self.submit_as(Priority::Session, move |core| core.write_to_log(&announced, &lines));
             self.shut_down_if(finish);
