@@ -179,9 +179,9 @@ pub use error::{ErrorKind, LockError, LossReason, Result as LockResult, ZkError,
 pub use lock_options::LockOptions;
 pub use locks::{
     BlockingWriteLock, Candidate, CandidateGroup, CohortGuard, CohortLock, CohortOptions, DowngradeError,
-    Leadership, ListeningLock, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, Permit, ReadGuard,
-    ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Repeat, Revocation, Revoker, RunOnce,
-    RunOutcome, Semaphore, Transaction, WriteGuard, WriteLock,
+    Leadership, ListeningLock, LockEvent, LockGuard, LockListener, MultiGuard, MultiLock, NamedLocks, Permit,
+    ReadGuard, ReadLock, ReadWriteLock, ReentrantGuard, ReentrantLock, Released, Repeat, Revocation, Revoker,
+    RunOnce, RunOutcome, Semaphore, Transaction, WriteGuard, WriteLock,
 };
 pub use node_tracker::{NodeData, NodeTracker};
 pub use operation::ZooKeeperOperation;

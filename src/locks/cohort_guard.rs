@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
@@ -45,6 +46,13 @@ impl CohortGuard {
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.grant.request.tenure() == self.grant.tenure && self.grant.request.is_owner()
+    }
+
+    /// Returns for how long the lock is held if all contact is lost now, as
+    /// [`LockGuard::lease_remaining`](crate::LockGuard::lease_remaining).
+    #[must_use]
+    pub fn lease_remaining(&self) -> Duration {
+        if self.is_owner() { self.grant.request.lease_remaining() } else { Duration::ZERO }
     }
 
     /// Returns the full path of the process's znode, which other guards of the lock may have had.

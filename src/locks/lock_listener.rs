@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
+use crossbeam_channel::Sender;
+
 use crate::error::LossReason;
 use crate::lock_order::{Mutex, rank::LISTENER};
 use crate::locks::listening_lock::{ListeningLock, LockInner};
@@ -78,6 +80,58 @@ impl LockListener for () {
     fn lock_acquired(&self) {}
 
     fn lock_released(&self) {}
+}
+
+/// An event of a lock, as a channel receives it: see [`LockListener`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockEvent {
+    /// See [`LockListener::lock_acquired`].
+    Acquired,
+    /// See [`LockListener::lock_released`].
+    Released,
+    /// See [`LockListener::lock_lost`].
+    Lost(LossReason),
+    /// See [`LockListener::revocation_requested`].
+    RevocationRequested,
+    /// See [`LockListener::request_dropped`].
+    Dropped(LossReason),
+}
+
+/// Sends each event, and never blocks: what a full channel cannot take is lost, so use an unbounded one.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zookeeper_recipes_lock::crossbeam_channel::unbounded;
+/// use zookeeper_recipes_lock::{LockEvent, Session, WriteLock};
+///
+/// let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
+/// let (sender, events) = unbounded();
+/// let election = WriteLock::with_listener(&session, "/election", sender)?;
+/// election.lock()?;
+/// while events.recv() != Ok(LockEvent::Acquired) {}
+/// # Ok::<(), zookeeper_recipes_lock::LockError>(())
+/// ```
+impl LockListener for Sender<LockEvent> {
+    fn lock_acquired(&self) {
+        let _ = self.try_send(LockEvent::Acquired);
+    }
+
+    fn lock_released(&self) {
+        let _ = self.try_send(LockEvent::Released);
+    }
+
+    fn lock_lost(&self, _lock: &ListeningLock, reason: LossReason) {
+        let _ = self.try_send(LockEvent::Lost(reason));
+    }
+
+    fn revocation_requested(&self, _lock: &ListeningLock) {
+        let _ = self.try_send(LockEvent::RevocationRequested);
+    }
+
+    fn request_dropped(&self, _lock: &ListeningLock, reason: LossReason) {
+        let _ = self.try_send(LockEvent::Dropped(reason));
+    }
 }
 
 impl<L: LockListener + ?Sized> LockListener for Arc<L> {
@@ -192,6 +246,24 @@ mod tests {
     fn lock_with(listener: impl LockListener + 'static) -> WriteLock {
         let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
         WriteLock::with_listener(&Session::from_client(client).unwrap(), "/lock", listener).unwrap()
+    }
+
+    #[test]
+    fn channel_gets_the_events_of_a_lock() {
+        let server = SimulatedZooKeeper::new();
+        let client = server.connect(Duration::from_secs(30));
+        let session = Session::from_client(client.clone()).unwrap();
+        let (sender, events) = crossbeam_channel::unbounded();
+        let lock = WriteLock::with_listener(&session, "/lock", sender).unwrap();
+        let next = || events.recv_timeout(crate::tests::deadline()).unwrap();
+        assert!(lock.lock().unwrap());
+        assert_eq!(next(), LockEvent::Acquired);
+        lock.unlock().unwrap();
+        assert_eq!(next(), LockEvent::Released);
+        lock.lock().unwrap();
+        assert_eq!(next(), LockEvent::Acquired);
+        client.expire();
+        assert_eq!(next(), LockEvent::Lost(LossReason::SessionExpired));
     }
 
     /// Sets another listener when it is called, and panics when it is dropped.

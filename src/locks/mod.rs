@@ -40,7 +40,7 @@ pub use cohort_options::CohortOptions;
 pub use leadership::Leadership;
 pub use listening_lock::ListeningLock;
 pub use lock_guard::LockGuard;
-pub use lock_listener::LockListener;
+pub use lock_listener::{LockEvent, LockListener};
 pub use locking::Released;
 pub use multi_guard::MultiGuard;
 pub use multi_lock::MultiLock;

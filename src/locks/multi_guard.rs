@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
@@ -40,6 +41,13 @@ impl MultiGuard {
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.guards.iter().all(LockGuard::is_owner)
+    }
+
+    /// Returns for how long all locks are held if all contact is lost now, as
+    /// [`LockGuard::lease_remaining`] of the one whose lease ends first.
+    #[must_use]
+    pub fn lease_remaining(&self) -> Duration {
+        self.guards.iter().map(LockGuard::lease_remaining).min().unwrap_or_default()
     }
 
     /// Returns the guard of each lock, in the order of their directories' names.

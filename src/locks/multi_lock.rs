@@ -343,10 +343,12 @@ mod tests {
     fn every_loss_is_reported_and_ends_the_ownership_of_all() {
         let fixture = Fixture::new();
         let guard = fixture.lock().lock().unwrap();
+        assert!(!guard.lease_remaining().is_zero());
         for lost in [&guard.guards()[1], &guard.guards()[0]] {
             fixture.server.delete(lost.id());
             eventually("the loss is noticed", || !lost.is_owner());
             assert!(!guard.is_owner() && guard.guards()[2].is_owner());
+            assert!(guard.lease_remaining().is_zero() && !guard.guards()[2].lease_remaining().is_zero());
         }
         for _ in 0..2 {
             assert_eq!(next(guard.lost()), LossReason::NodeDeleted);

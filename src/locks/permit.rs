@@ -1,6 +1,7 @@
 //! [`Permit`]: a permit of a semaphore that is held. Dropping it releases it.
 
 use std::fmt;
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
@@ -35,6 +36,13 @@ impl Permit {
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.guard.is_owner()
+    }
+
+    /// Returns for how long the permit is held if all contact is lost now, as
+    /// [`LockGuard::lease_remaining`].
+    #[must_use]
+    pub fn lease_remaining(&self) -> Duration {
+        self.guard.lease_remaining()
     }
 
     /// Returns the full path of the permit's znode.

@@ -110,6 +110,7 @@ fn as_many_permits_are_held_as_there_are() {
     let fixture = Fixture::new(3);
     let held: Vec<Permit> = (0..3).map(|_| fixture.semaphore.acquire().unwrap()).collect();
     assert!(held.iter().all(|permit| permit.is_owner() && permit.loss().is_none()));
+    assert!(held.iter().all(|permit| !permit.lease_remaining().is_zero()));
     assert!(fixture.semaphore.try_acquire().unwrap().is_none());
     drop(held);
     fixture.assert_nothing_is_left();
@@ -354,7 +355,7 @@ fn permit_whose_znode_is_deleted_is_lost_and_free_for_another() {
     fixture.server.delete(permit.id());
     assert_eq!(next(permit.lost()), LossReason::NodeDeleted);
     assert_eq!(permit.loss(), Some(LossReason::NodeDeleted));
-    assert!(!permit.is_owner());
+    assert!(!permit.is_owner() && permit.lease_remaining().is_zero());
     let other = fixture.semaphore.acquire().unwrap();
     assert!(other.is_owner());
     assert!(matches!(permit.release(), Err(LockError::RequestDeleted { .. })));

@@ -16,7 +16,7 @@ fn lock_is_not_handed_over_after_the_end_of_its_lease() {
     let waiting = fixture.wait();
     // Nobody has noticed the end of the lease yet.
     fixture.runtime.suspend(TIMEOUT);
-    assert!(!guard.is_owner());
+    assert!(!guard.is_owner() && guard.lease_remaining().is_zero());
     let error = guard.unlock().unwrap_err();
     assert!(matches!(error, LockError::SessionLost { reason: LossReason::LeaseExpired, .. }), "{error}");
     let next = waiting.guard();
