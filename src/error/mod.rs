@@ -103,7 +103,7 @@ pub enum LockError {
     /// [`LeaseExpired`](LossReason::LeaseExpired), this lock's lease ended on a session that may
     /// live on ([`Session::state`](crate::Session::state) shows which). Connect a new session and
     /// lock again.
-    #[error("{operation} '{path}': the session is lost ({reason}); connect a new one")]
+    #[error("{operation} '{path}': {}", how_it_was_lost(*reason))]
     #[non_exhaustive]
     SessionLost {
         /// What was attempted.
@@ -323,6 +323,17 @@ pub enum LockError {
         #[source]
         source: Arc<std::io::Error>,
     },
+}
+
+fn how_it_was_lost(reason: LossReason) -> String {
+    match reason {
+        LossReason::LeaseExpired => {
+            format!(
+                "the lock's lease has ended ({reason}); lock again, on a new session if this one is lost, too"
+            )
+        }
+        reason => format!("the session is lost ({reason}); connect a new one"),
+    }
 }
 
 impl LockError {

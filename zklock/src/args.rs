@@ -63,7 +63,7 @@ Exit codes:
    64  wrong usage, connect string or path
    65  the znode is no lock directory, or no request that can be revoked
    66  the directory does not exist
-   69  no server can be reached, or contact was lost
+   69  no server can be reached, contact was lost, or the servers cannot do it
    70  the system refuses a thread, or the like
    73  the request for the lock cannot be created, for example as the chroot does not exist
    74  the output cannot be written
@@ -116,8 +116,8 @@ When the lock is lost:
   client asks for the lock ('zklock revoke'), the command gets SIGTERM.
   The command is not started when the lock is lost before, or about to be.
   The command runs on without the lock if zklock itself is ended by SIGKILL, or by any other signal
-  that is not named above, or is suspended for longer than the lease. So a command that writes to a shared resource should send its fencing token
-  along.
+  that is not named above, or is suspended for longer than the lease. So a command that writes to a
+  shared resource should send its fencing token along.
 
 What is ended:
   SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all of
@@ -143,10 +143,12 @@ Exit codes:
   That of the command, 128+n if signal n ended it or the wait for the lock, or
    64  wrong usage, connect string or path
    69  no server can be reached, or contact was lost before the command ran
+   70  the system refuses a thread, or the like
    73  the request for the lock cannot be created
    75  the lock was not acquired (--try, --timeout)
    76  the lock was lost, or about to be, before the command started or while it ran
    77  access denied, or credentials refused
+   78  a file of credentials or certificates cannot be used
   126  the command cannot be executed
   127  the command is not found"
 );
@@ -233,8 +235,8 @@ Examples:
 Prints the data of the leader's request, by default its host and process id, in one line: control
 characters are escaped, and nothing else. With --watch, each line begins with the time of the change,
 and '-' stands for no leader. A client that asks the leader to step down overwrites its data: then the
-exit code is 1, with --json 'who' is null, and --watch goes on with what it has shown, or with '-'. It
-goes on until it is ended, also through outages, which it mentions on standard error.")]
+exit code is 1, --watch goes on with what it has shown, or with '-', and with --json 'who' is null and
+the exit code 0. --watch goes on until it is ended, also through outages, which it mentions on standard error.")]
 pub(crate) struct LeaderArgs {
     /// The directory of the election
     pub(crate) dir: String,
@@ -296,7 +298,11 @@ from the four letter words 'srvr' and 'conf', where the server allows them and T
 Exit codes:
     0  all is well
     1  there are warnings
-   69  no server can be reached")]
+   64  wrong usage, connect string or path
+   69  no server can be reached
+   70  the system refuses a thread, or the like
+   77  access denied, or credentials refused
+   78  a file of credentials or certificates cannot be used")]
 pub(crate) struct DoctorArgs {
     /// The directory of a lock whose queue is checked
     pub(crate) dir: Option<String>,
