@@ -48,23 +48,26 @@
 //! # When a call fails
 //! ```no_run
 //! use std::{thread, time::Duration};
-//! use zookeeper_recipes_lock::{BlockingWriteLock, ErrorKind, LockError, LockGuard, Session};
+//! use zookeeper_recipes_lock::{
+//!     BlockingWriteLock, ErrorKind, LockError, LockGuard, Session, SessionState, Wait,
+//! };
 //!
 //! /// Acquires the lock, on a new session if the last one is lost.
 //! fn acquire(session: &mut Session, servers: &str, dir: &str) -> Result<LockGuard, LockError> {
 //!     loop {
-//!         let error = match BlockingWriteLock::new(session, dir)?.lock() {
+//!         if session.state() == SessionState::Lost {
+//!             *session = Session::builder(servers).wait_for_server(Wait::forever()).connect()?;
+//!         }
+//!         match BlockingWriteLock::new(session, dir)?.lock() {
 //!             Ok(guard) => return Ok(guard),
-//!             Err(error) => error,
-//!         };
-//!         match error.kind() {
-//!             ErrorKind::Recoverable => thread::sleep(Duration::from_secs(1)),
-//!             ErrorKind::Fatal => *session = Session::connect(servers, Duration::from_secs(30))?,
-//!             _ => return Err(error), // an operator, or the program, must change something
+//!             Err(LockError::RequestDeleted { .. }) => {} // by another client: join again
+//!             Err(error) if error.kind() == ErrorKind::Normal => return Err(error),
+//!             Err(_) => thread::sleep(Duration::from_secs(1)), // the session may live
 //!         }
 //!     }
 //! }
 //! ```
+//! [`SessionBuilder::replace_lost_sessions`] does this for requests that wait.
 //!
 //! # Observing
 //! - [`LockDirectory`] shows who holds a lock and who waits for it, whichever library they use, and
@@ -201,7 +204,7 @@ pub use session::{Session, SessionBuilder, SessionState};
 pub use time::Moment;
 pub use wait::{CancelToken, Wait};
 
-/// The channels that the public interface returns.
+/// The channels that the public interface returns. Used from here, they need no dependency of their own.
 pub use crossbeam_channel;
 
 /// The README's examples, compiled.

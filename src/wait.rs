@@ -216,7 +216,7 @@ impl CancelToken {
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::{CancelToken, LockGuard, crossbeam_channel};
-    /// use crossbeam_channel::{Receiver, select};
+    /// use zookeeper_recipes_lock::crossbeam_channel::{Receiver, select};
     ///
     /// /// Works until the lock is lost or asked for, or the daemon shuts down.
     /// fn work(guard: &LockGuard, shutdown: &CancelToken, jobs: &Receiver<String>) {

@@ -25,7 +25,9 @@ pub enum ErrorKind {
     /// The session, or the lock, has ended for good. Only the application can set up again what
     /// relied on it.
     ///
-    /// - [`SessionLost`](LockError::SessionLost): the session is gone, with its locks.
+    /// - [`SessionLost`](LockError::SessionLost): the session is gone, with its locks. Or, with the reason
+    ///   [`LeaseExpired`](crate::LossReason::LeaseExpired), the lock alone: see whether
+    ///   [`Session::state`](crate::Session::state) is `Lost`.
     /// - [`Closed`](LockError::Closed): this process closed it.
     Fatal,
     /// Other clients change the tree too, or the call cannot be right.

@@ -46,9 +46,9 @@ const MAX_AWAIT: Duration = Duration::from_secs(30);
 /// ```
 ///
 /// # Deadlines
-/// A call with a deadline, such as [`try_lock_for`](crate::BlockingWriteLock::try_lock_for), waits
-/// until another thread has advanced the clock that far. On the only thread of a test it never
-/// returns. [`await_waiting_calls`](VirtualClock::await_waiting_calls) returns once a call on another
+/// A call that has to wait for its deadline, such as [`try_lock_for`](crate::BlockingWriteLock::try_lock_for) on a lock
+/// that is held, waits until another thread has advanced the clock that far. On the only thread of a test
+/// it never returns. Neither does a call to the server while packets are swallowed. [`await_waiting_calls`](VirtualClock::await_waiting_calls) returns once a call on another
 /// thread waits. A [`Wait`](crate::Wait) counts from the call that it is given to, and in a call that
 /// waits for several locks from each.
 ///

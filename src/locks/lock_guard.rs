@@ -93,7 +93,8 @@ impl LockGuard {
         self.signals.lost()
     }
 
-    /// Returns why the lock was lost; `None` while it is held.
+    /// Returns why the lock was lost; `None` while it is held, and perhaps for a moment after
+    /// [`is_owner`](LockGuard::is_owner) has become false.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.claim.loss()
@@ -126,7 +127,8 @@ impl LockGuard {
     ///
     /// # Errors
     /// None on a session that this crate has opened, as its servers report the number when they
-    /// create the znode. With another client the first call asks the server:
+    /// create the znode. With another client, the simulated one among them, the first call asks the
+    /// server and blocks until it answers: make it as soon as the lock is acquired. It may fail with
     /// [`NotOwner`](LockError::NotOwner) if the znode does not exist any more,
     /// [`AccessDenied`](LockError::AccessDenied) without READ on newer servers,
     /// [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed),

@@ -65,7 +65,8 @@ pub enum SessionState {
     /// until their lease ends.
     Suspended,
     /// The session has ended and cannot come back, nor can any lock or request made on it. Connect
-    /// a new one.
+    /// a new one; one that [replaces itself](SessionBuilder::replace_lost_sessions) does so, and is
+    /// `Connected` again.
     Lost,
 }
 
@@ -75,7 +76,9 @@ pub enum SessionState {
 /// [`close`](Session::close), or when the last handle is dropped; every lock and guard holds one.
 ///
 /// A session that is [lost](SessionState::Lost) stays lost: whether to connect a new one, and to
-/// contend again, is the application's decision.
+/// contend again, is the application's decision. Locks belong to their session, so they are made again on
+/// the new one. On a session that [replaces itself](SessionBuilder::replace_lost_sessions), the same locks
+/// go on with the next one.
 ///
 /// A session moves to another server of the list when its own is silent or goes. It takes its locks
 /// along, as long as their lease lasts.
@@ -273,9 +276,9 @@ impl Session {
     /// guards report [`SessionClosed`](LossReason::SessionClosed). Closes every handle. Idempotent.
     ///
     /// Returns when the server has confirmed; without contact at once, after a second of silence,
-    /// and after five seconds in any case. The rest happens in the background. A process that exits
-    /// without closing, or without unlocking its guards, may leave znodes that block others until
-    /// the session timeout: dropping the last handle does not wait for the server.
+    /// and after five seconds in any case. The rest happens in the background. Before a process exits,
+    /// it should call this, or unlock its guards: dropping guards and handles does not wait for the
+    /// server, and a znode that is left blocks others until the session timeout.
     pub fn close(&self) {
         let core = self.handle.close();
         let is_lost = core.end_reason().is_some_and(LossReason::is_session_loss);

@@ -12,7 +12,7 @@ use super::wait::{holds_within, some_within};
 /// end when this value is dropped or the test process ends.
 ///
 /// ```no_run
-/// use zookeeper_recipes_lock::test_server::TestEnsemble;
+/// use zookeeper_test_server::TestEnsemble;
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let ensemble = TestEnsemble::start(3)?;

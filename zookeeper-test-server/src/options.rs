@@ -13,7 +13,7 @@ use super::process;
 ///
 /// ```
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::test_server::ServerOptions;
+/// use zookeeper_test_server::ServerOptions;
 ///
 /// let options = ServerOptions::new()
 ///     .tick(Duration::from_secs(2))

@@ -42,7 +42,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zookeeper_recipes_lock::test_server::{Relay, TestServer};
+/// use zookeeper_test_server::{Relay, TestServer};
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let server = TestServer::start()?;
