@@ -73,7 +73,7 @@ impl ConnectionArgs {
         let mut builder = Session::builder(servers)
             .session_timeout(self.session_timeout)
             .max_tick(self.max_tick)
-            .wait_for_server(Wait::timeout(self.session_timeout.min(MAX_CONNECT_WAIT)));
+            .wait_for_server(self.wait());
         for Identity { scheme, credential } in self.identities()? {
             builder = builder.auth(scheme, credential);
         }
@@ -81,6 +81,11 @@ impl ConnectionArgs {
             Some(tls) => builder.tls(tls),
             None => builder,
         })
+    }
+
+    /// How long a first server is waited for, from now on.
+    pub(crate) fn wait(&self) -> Wait {
+        Wait::timeout(self.session_timeout.min(MAX_CONNECT_WAIT))
     }
 
     /// Connects to the servers of the connect string.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, after, bounded, select};
 use zookeeper_recipes_lock::{
     BlockingWriteLock, CancelToken, LockDirectory, LockError, LockGuard, LockInfo, LockOptions, LockResult,
-    RecoverableZooKeeper, RetryPolicy, Session, SessionState, Wait,
+    RecoverableZooKeeper, RetryPolicy, Session, SessionBuilder, SessionState, Wait,
 };
 
 use self::others::Others;
@@ -44,11 +44,19 @@ const MAX_LOOKUP: Duration = Duration::from_secs(2);
 pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Failure> {
     let limit = Limit::of(args);
     let builder = connection.builder(&connection.connect)?;
-    let session = match (limit, args.timeout) {
-        (Limit::Wait(_), Some(timeout)) => builder.wait_for_server(timeout).connect()?,
-        _ => builder.connect()?,
+    // Before anything waits: a program that is process 1 ignores the signals that it does not take.
+    let signals = platform::signals().map_err(system)?;
+    let wait = match (limit, args.timeout) {
+        (Limit::Wait(_), Some(timeout)) => Wait::timeout(timeout),
+        _ => connection.wait(),
     };
-    let outcome = lock_and_run(&session, args, limit).map_err(|error| explain(error, connection, args));
+    let connected = connect(builder, wait, &signals).map_err(|error| explain(error, connection, args))?;
+    let session = match connected {
+        Ok(session) => session,
+        Err(signal) => return Ok(code_of_signal(signal)),
+    };
+    let outcome =
+        lock_and_run(&session, args, limit, &signals).map_err(|error| explain(error, connection, args));
     // In every case, no request is left in the queue when the process ends.
     session.close();
     outcome
@@ -102,7 +110,39 @@ fn is_held_outside(session: &Session, dir: &str) -> bool {
     outer.rsplit_once('/').is_some_and(|(outer_dir, _)| outer_dir == dir) && is_here()
 }
 
-fn lock_and_run(session: &Session, args: &RunArgs, limit: Limit) -> Result<u8, Failed> {
+/// Connects, or returns the signal that has ended the wait for the servers.
+fn connect(
+    builder: SessionBuilder,
+    wait: Wait,
+    signals: &Receiver<i32>,
+) -> Result<Result<Session, i32>, Failed> {
+    let token = CancelToken::new();
+    let builder = builder.wait_for_server(wait.cancelled_by(&token));
+    let (sender, outcome) = bounded(1);
+    let connecting = thread::Builder::new().name("connect".to_owned());
+    // Somebody receives it, unless the process ends.
+    connecting.spawn(move || drop(sender.send(builder.connect()))).map_err(system)?;
+    loop {
+        select! {
+            recv(outcome) -> session => return Ok(Ok(session.map_err(|_| failed_thread())??)),
+            recv(signals) -> signal => if let Some(signal) = signal.ok().filter(|signal| platform::ends_wait(*signal)) {
+                token.cancel();
+                // It may have been opened just before.
+                if let Ok(Ok(session)) = outcome.recv_timeout(MAX_WITHDRAWAL) {
+                    session.close();
+                }
+                return Ok(Err(signal));
+            },
+        }
+    }
+}
+
+fn lock_and_run(
+    session: &Session,
+    args: &RunArgs,
+    limit: Limit,
+    signals: &Receiver<i32>,
+) -> Result<u8, Failed> {
     if matches!(limit, Limit::Wait(_)) && is_held_outside(session, &args.dir) {
         let dir = &args.dir;
         let message = format!(
@@ -110,12 +150,11 @@ fn lock_and_run(session: &Session, args: &RunArgs, limit: Limit) -> Result<u8, F
         );
         return Err(Failure::new(USAGE, message).into());
     }
-    let signals = platform::signals().map_err(system)?;
-    let guard = match acquire(session, args, limit, &signals)? {
+    let guard = match acquire(session, args, limit, signals)? {
         Acquisition::Acquired(guard) => guard,
         Acquisition::Signal(signal) => return Ok(code_of_signal(signal)),
         Acquisition::Taken => {
-            complain(&refusal(session, args, &signals));
+            complain(&refusal(session, args, signals));
             return Ok(NOT_ACQUIRED);
         }
     };
@@ -134,7 +173,7 @@ fn lock_and_run(session: &Session, args: &RunArgs, limit: Limit) -> Result<u8, F
         }
     };
     let supervision = Supervision::new(session, &guard, child, args.grace);
-    let Ended { code, lost } = supervision.until_the_end(&signals);
+    let Ended { code, lost } = supervision.until_the_end(signals);
     if !lost && session.state() == SessionState::Connected {
         // Those that have come since may have run beside the command.
         let _ = others.look().recv_timeout(MAX_LOOKUP);

@@ -1,6 +1,7 @@
 //! `zklock run`.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -188,6 +189,20 @@ fn signal_ends_the_wait_for_the_lock() {
     let ended = program.end();
     assert_eq!((ended.code, ended.out.as_str()), (143, ""), "{ended:?}");
     fixture.await_requests(1);
+}
+
+#[test]
+fn signal_ends_the_wait_for_the_servers() {
+    // It accepts connections, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = silent.local_addr().unwrap().to_string();
+    let args = ["run", "--timeout", "10m", "/locks/silent", "echo", "mine"];
+    let program = Program::spawn(command(&connect, &args));
+    // It takes the signals before it connects.
+    drop(silent.accept().unwrap());
+    program.signal(Signal::TERM);
+    let ended = program.end();
+    assert_eq!((ended.code, ended.out.as_str()), (143, ""), "{ended:?}");
 }
 
 #[test]
