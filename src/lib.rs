@@ -103,7 +103,8 @@
 //! # Features
 //! None is on by default.
 //! - `zookeeper`: [`Session::from_zookeeper`], for an application that has a handle of the crate of that
-//!   name already. Its last release depends on unmaintained crates.
+//!   name already. Its last release depends on unmaintained crates, and the newest compilers (nightly of
+//!   October 2026) refuse it.
 //! - `tls`: encrypted connections, by rustls.
 //! - `test-util`: [`fake`], a ZooKeeper in memory with faults on command and a clock that a test
 //!   sets, and [`conformance`], checks for other clients.
