@@ -1,0 +1,84 @@
+//! A daemon of several threads on one session: each takes one item after the other, and no item is in
+//! two hands at once, in this process or another.
+//!
+//! The session replaces itself when it is lost, so the threads share it and its locks for as long as the
+//! process runs. SIGTERM and ctrl-c end it: no wait goes on, and no znode is left behind.
+//!
+//! ```text
+//! cargo run --example daemon -- 127.0.0.1:2181
+//! ```
+
+use std::thread;
+use std::time::Duration;
+
+use env_logger::{Builder, Env};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use zookeeper_recipes_lock::{CancelToken, ErrorKind, LockError, LockGuard, NamedLocks, Session, Wait};
+
+const THREADS: u64 = 4;
+const ITEMS: u64 = 10;
+const PAUSE: Duration = Duration::from_secs(1);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    Builder::from_env(Env::default().default_filter_or("warn,zookeeper::=off")).init();
+    let servers = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:2181".to_owned());
+    let shutdown = CancelToken::new();
+    let on_signal = shutdown.clone();
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    thread::spawn(move || signals.forever().take(1).for_each(|_| on_signal.cancel()));
+
+    let wait = Wait::forever().cancelled_by(&shutdown);
+    let builder = Session::builder(&*servers).replace_lost_sessions(true).wait_for_server(wait);
+    let session = match builder.connect() {
+        Err(LockError::Cancelled { .. }) => return Ok(()),
+        session => session?,
+    };
+    let locks = NamedLocks::new(&session, "/example/items")?;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (locks, shutdown) = (&locks, &shutdown);
+                scope.spawn(move || work(thread, locks, shutdown))
+            })
+            .collect();
+        for thread in threads {
+            if let Ok(Err(error)) = thread.join() {
+                eprintln!("daemon: {error}");
+                shutdown.cancel();
+            }
+        }
+    });
+    session.close();
+    Ok(())
+}
+
+/// Takes the items in turn until the shut-down.
+fn work(thread: u64, locks: &NamedLocks, shutdown: &CancelToken) -> Result<(), LockError> {
+    for turn in 0.. {
+        let item = format!("item {}", (thread + turn) % ITEMS);
+        let wait = Wait::forever().cancelled_by(shutdown);
+        match locks.get(&item)?.try_lock_for(wait) {
+            Ok(Some(guard)) => handle(thread, &item, &guard),
+            Ok(None) | Err(LockError::Cancelled { .. }) => return Ok(()),
+            // Another client has removed the request, or this session has just been lost: once more.
+            Err(LockError::RequestDeleted { .. }) => {}
+            Err(error) if error.kind() != ErrorKind::Normal => eprintln!("{thread}: {error}"),
+            Err(error) => return Err(error),
+        }
+        thread::sleep(PAUSE / 10);
+    }
+    Ok(())
+}
+
+/// Works on an item in small steps, each of which only its owner may take.
+fn handle(thread: u64, item: &str, guard: &LockGuard) {
+    for step in 1..=3 {
+        if !guard.is_owner() {
+            println!("{thread}: {item} is lost at step {step}: {:?}", guard.loss());
+            return;
+        }
+        thread::sleep(PAUSE / 20);
+    }
+    println!("{thread}: {item} is done");
+}
