@@ -37,7 +37,7 @@ const CALLS_VARIABLE: &str = "DIFFERENTIAL_CALLS";
 const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
 
 /// Sessions of this length expire on purpose; the others never do.
-const SHORT: Duration = Duration::from_secs(3);
+const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(40);
 
 /// How many steps a difference is shown with.
@@ -196,7 +196,7 @@ impl Comparison {
     fn step(&mut self) {
         let client = self.random.index(self.clients.len());
         match self.random.below(1000) {
-            0 => self.expire(client),
+            0 if self.random.one_in(2) => self.expire(client),
             1 => self.let_a_container_go(client),
             2..=9 => self.close(client),
             10..=29 => self.reconnect(client),

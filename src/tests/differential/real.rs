@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::seen::Seen;
@@ -43,18 +44,33 @@ pub(super) struct RealConnection {
 
 impl RealConnection {
     /// Opens a session, or takes one up again. `None` if the server does not know it.
+    ///
+    /// A server that has not seen yet what the session has seen closes the connection: then once more.
     pub(super) fn open(server: &str, session: &mut RealSession, timeout: Duration) -> Option<RealConnection> {
-        let stream = TcpStream::connect(server).unwrap();
+        let until = Instant::now() + deadline();
+        loop {
+            let mut connection = RealConnection::greet(server, session, timeout);
+            let Some(answer) = connection.read_frame() else {
+                assert!(Instant::now() < until, "the server answers no connect request");
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            return match decode_connect_answer(&answer).unwrap() {
+                ConnectAnswer::Accepted(granted) => {
+                    assert!(session.id == 0 || session.id == granted.session_id);
+                    (session.id, session.password) = (granted.session_id, granted.password);
+                    Some(connection)
+                }
+                ConnectAnswer::Refused => None,
+                ConnectAnswer::ReadOnlyServer => panic!("a read-only server"),
+            };
+        }
+    }
+
+    fn greet(server: &str, session: &RealSession, timeout: Duration) -> RealConnection {
+        let mut stream = TcpStream::connect(server).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(deadline())).unwrap();
-        let mut connection = RealConnection {
-            stream,
-            frames: Frames::new(DEFAULT_MAX_FRAME),
-            next_xid: 1,
-            last_sent: Instant::now(),
-            pings: 0,
-        };
-        let mut frame = Vec::new();
         let request = ConnectRequest {
             last_zxid: session.zxid,
             timeout_ms: timeout.as_millis() as i32,
@@ -62,18 +78,11 @@ impl RealConnection {
             password: session.password.clone(),
             read_only: false,
         };
+        let mut frame = Vec::new();
         request.encode(&mut frame);
-        connection.stream.write_all(&frame).unwrap();
-        let answer = connection.read_frame().expect("the server answers the connect request");
-        match decode_connect_answer(&answer).unwrap() {
-            ConnectAnswer::Accepted(granted) => {
-                assert!(session.id == 0 || session.id == granted.session_id);
-                (session.id, session.password) = (granted.session_id, granted.password);
-                Some(connection)
-            }
-            ConnectAnswer::Refused => None,
-            ConnectAnswer::ReadOnlyServer => panic!("a read-only server"),
-        }
+        stream.write_all(&frame).unwrap();
+        let frames = Frames::new(DEFAULT_MAX_FRAME);
+        RealConnection { stream, frames, next_xid: 1, last_sent: Instant::now(), pings: 0 }
     }
 
     /// Lets the server know that the session lives. The reply comes before those to come.
