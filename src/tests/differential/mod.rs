@@ -32,7 +32,7 @@ use zookeeper_test_server::{ServerOptions, TestEnsemble, TestServer};
 
 /// How many requests there are, in a history on one server and in one on an ensemble, unless the
 /// environment says otherwise.
-const CALLS: usize = 15_000;
+const CALLS: usize = 6_000;
 const CALLS_VARIABLE: &str = "DIFFERENTIAL_CALLS";
 const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
 
