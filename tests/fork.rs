@@ -5,12 +5,16 @@
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::fake::SimulatedZooKeeper;
-use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Session, SessionState, WriteLock};
+use zookeeper_recipes_lock::client::{
+    BlockingClient, Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient,
+};
+use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
+use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Session, SessionState, WriteLock, ZkResult};
 
 /// Enough that at some fork a thread holds the mutex behind the answer.
 const FORKS: usize = 50;
@@ -25,8 +29,21 @@ fn main() {
 
     let guard = blocking("/locks/forked").lock().expect("the lock is free");
     assert_only_the_parent_owns("a guard", || guard.is_owner());
-    // The client of this test would delete the znode of the parent's request.
-    in_each_child("a guard that it drops", || guard.is_owner(), || drop_copy(&guard));
+    // On a client that makes its calls on the thread that submits them: it would delete the znode.
+    let direct: Arc<dyn ZooKeeperClient> = Arc::new(Direct::on(&zookeeper));
+    let of_direct = Session::from_client(direct).expect("there is contact");
+    let direct_lock = BlockingWriteLock::new(&of_direct, "/locks/direct").expect("the path is valid");
+    let dropped = direct_lock.lock().expect("the lock is free");
+    let id = dropped.id().to_owned();
+    in_each_child(
+        "a guard that it drops",
+        || dropped.is_owner(),
+        || {
+            drop_copy(&dropped);
+            assert!(zookeeper.exists(&id), "the child withdraws the parent's request");
+        },
+    );
+    drop(dropped);
 
     let lock = WriteLock::with_listener(&session, "/locks/listening", ()).expect("the path is valid");
     assert!(lock.lock().expect("the lock is free"));
@@ -50,6 +67,47 @@ fn main() {
     let is_connected = || last.state() == SessionState::Connected;
     in_each_child("a handle", is_connected, || drop_copy(&last));
     println!("test forked_child_drops_the_last_handle ... ok");
+}
+
+/// Makes its calls on the thread that submits them.
+struct Direct {
+    zookeeper: SimulatedZooKeeper,
+    client: Arc<SimulatedClient>,
+}
+
+impl Direct {
+    fn on(zookeeper: &SimulatedZooKeeper) -> Direct {
+        let client = zookeeper.connect(Duration::from_secs(30));
+        Direct { zookeeper: zookeeper.clone(), client }
+    }
+
+    fn call(&self, call: &Call) -> ZkResult<Reply> {
+        let Call::CreateAndList { dir, prefix, .. } = call else { return self.client.call(call) };
+        let path = self.zookeeper.create_sequential(dir, prefix, Some(self.client.session_id()));
+        Ok(Reply::Enqueued(Enqueued::new(path, Ok(self.zookeeper.children(dir).into()))))
+    }
+}
+
+impl ZooKeeperClient for Direct {
+    fn submit(&self, call: Call, done: Done) {
+        done.finish(self.call(&call));
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.client.subscribe(sink)
+    }
+
+    fn session_timeout(&self) -> Duration {
+        BlockingClient::session_timeout(&*self.client)
+    }
+
+    fn report_delay(&self) -> Duration {
+        BlockingClient::report_delay(&*self.client)
+    }
+
+    fn close(&self) {
+        self.client.close();
+    }
 }
 
 fn assert_only_the_parent_owns(what: &str, is_owner: impl Fn() -> bool + Sync) {
