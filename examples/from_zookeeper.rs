@@ -1,14 +1,13 @@
 //! A daemon that has a handle of the crate `zookeeper` already, and takes a lock on its session.
 //!
 //! ```text
-//! cargo run --features zookeeper --example from_zookeeper -- --connect 127.0.0.1:2181
+//! cargo run --features zookeeper --example from_zookeeper -- 127.0.0.1:2181
 //! ```
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lexopt::ValueExt;
 use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::{BlockingWriteLock, LockError, ProtocolSupport, Session};
 
@@ -17,14 +16,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(20);
 fn main() -> Result<(), Box<dyn Error>> {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info,zookeeper::=off"))
         .init();
-    let mut arguments = lexopt::Parser::from_env();
-    let mut connect = "127.0.0.1:2181".to_owned();
-    while let Some(argument) = arguments.next()? {
-        match argument {
-            lexopt::Arg::Long("connect") => connect = arguments.value()?.parse()?,
-            other => return Err(other.unexpected().into()),
-        }
-    }
+    let connect = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:2181".to_owned());
     let handle = Arc::new(ZooKeeper::connect(&connect, SESSION_TIMEOUT, |_| {})?);
     let session = Session::from_zookeeper(Arc::clone(&handle), SESSION_TIMEOUT)?;
 

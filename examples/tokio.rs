@@ -1,13 +1,12 @@
 //! A lock in an async program: no thread of the runtime ever blocks.
 //!
 //! ```text
-//! cargo run --example tokio -- --connect 127.0.0.1:2181
+//! cargo run --example tokio -- 127.0.0.1:2181
 //! ```
 
 use std::error::Error;
 use std::time::Duration;
 
-use lexopt::ValueExt;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
@@ -50,14 +49,7 @@ async fn lock(session: &Session, dir: &str) -> Result<WriteLock, Box<dyn Error>>
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = lexopt::Parser::from_env();
-    let mut connect = "127.0.0.1:2181".to_owned();
-    while let Some(argument) = arguments.next()? {
-        match argument {
-            lexopt::Arg::Long("connect") => connect = arguments.value()?.parse()?,
-            other => return Err(other.unexpected().into()),
-        }
-    }
+    let connect = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:2181".to_owned());
     let session = spawn_blocking(move || Session::connect(&connect, Duration::from_secs(20))).await??;
 
     // One call after the other on a thread for what blocks.

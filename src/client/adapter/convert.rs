@@ -72,10 +72,6 @@ impl From<zookeeper::ZkError> for ZkError {
     }
 }
 
-pub(super) fn from_error(error: zookeeper::ZkError) -> ZkError {
-    error.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,7 +88,7 @@ mod tests {
 
     #[test]
     fn unknown_error_keeps_its_code() {
-        assert_eq!(from_error(zookeeper::ZkError::NoWatcher), ZkError::Other(-121));
-        assert_eq!(from_error(zookeeper::ZkError::InvalidACL), ZkError::InvalidAcl);
+        assert_eq!(ZkError::from(zookeeper::ZkError::NoWatcher), ZkError::Other(-121));
+        assert_eq!(ZkError::from(zookeeper::ZkError::InvalidACL), ZkError::InvalidAcl);
     }
 }

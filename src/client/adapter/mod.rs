@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 use zookeeper::{Subscription, ZooKeeper};
 
 use self::connection_state::ConnectionState;
-use self::convert::{from_error, from_stat, to_acl, to_create_mode};
+use self::convert::{from_stat, to_acl, to_create_mode};
 use self::watches::HandleWatches;
 use super::{Acl, BlockingClient, Call, CreateMode, DEFAULT_TICK, EventSink, Granted, Reply};
 use crate::error::{ZkError, ZkResult};
@@ -74,7 +74,7 @@ impl Adapter {
     fn ask<T>(&self, call: impl FnOnce(&ZooKeeper) -> zookeeper::ZkResult<T>) -> ZkResult<T> {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
         let before = self.connection.before_call()?;
-        let result = call(&zk).map_err(from_error);
+        let result = call(&zk).map_err(ZkError::from);
         self.connection.after_call(before, result)
     }
 }
@@ -88,7 +88,7 @@ impl Adapter {
             zk.create(path, data.to_vec(), to_acl(acl), to_create_mode(mode)).map_err(|error| {
                 match (mode, error) {
                     (CreateMode::Container, zookeeper::ZkError::Unimplemented) => ZkError::Unimplemented,
-                    _ => from_error(error),
+                    _ => error.into(),
                 }
             });
         let path = created.clone();
