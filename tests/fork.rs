@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,17 +30,18 @@ fn main() {
     let guard = blocking("/locks/forked").lock().expect("the lock is free");
     assert_only_the_parent_owns("a guard", || guard.is_owner());
     // On a client that makes its calls on the thread that submits them: it would delete the znode.
-    let direct: Arc<dyn ZooKeeperClient> = Arc::new(Direct::on(&zookeeper));
-    let of_direct = Session::from_client(direct).expect("there is contact");
+    let direct = Arc::new(Direct::on(&zookeeper));
+    let client: Arc<dyn ZooKeeperClient> = direct.clone();
+    let of_direct = Session::from_client(client).expect("there is contact");
     let direct_lock = BlockingWriteLock::new(&of_direct, "/locks/direct").expect("the path is valid");
     let dropped = direct_lock.lock().expect("the lock is free");
-    let id = dropped.id().to_owned();
     in_each_child(
         "a guard that it drops",
         || dropped.is_owner(),
         || {
+            let before = direct.calls();
             drop_copy(&dropped);
-            assert!(zookeeper.exists(&id), "the child withdraws the parent's request");
+            assert_eq!(direct.calls(), before, "the child withdraws the parent's request");
         },
     );
     drop(dropped);
@@ -73,12 +74,18 @@ fn main() {
 struct Direct {
     zookeeper: SimulatedZooKeeper,
     client: Arc<SimulatedClient>,
+    /// Read in a child, where the mutex of the simulated server may stay held for ever.
+    calls: AtomicUsize,
 }
 
 impl Direct {
     fn on(zookeeper: &SimulatedZooKeeper) -> Direct {
         let client = zookeeper.connect(Duration::from_secs(30));
-        Direct { zookeeper: zookeeper.clone(), client }
+        Direct { zookeeper: zookeeper.clone(), client, calls: AtomicUsize::new(0) }
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
     }
 
     fn call(&self, call: &Call) -> ZkResult<Reply> {
@@ -90,6 +97,7 @@ impl Direct {
 
 impl ZooKeeperClient for Direct {
     fn submit(&self, call: Call, done: Done) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
         done.finish(self.call(&call));
     }
 
