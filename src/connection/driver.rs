@@ -21,7 +21,6 @@ use mio::{Events, Poll, Token};
 use super::chroot::Chroot;
 use super::machine::{Action, Event, SessionLoss};
 use super::probe::{Probe, Progress};
-use super::random::SplitMix64;
 use super::resolver::Resolver;
 use super::servers::{Destination, NextServer};
 use super::shared::{Actions, ContactState, Shared};
@@ -78,7 +77,7 @@ pub(super) struct Driver {
     /// Disconnects its receivers when the thread ends.
     pub(super) ended: Sender<Infallible>,
     pub(super) watch: Watch,
-    pub(super) random: SplitMix64,
+    pub(super) random: fastrand::Rng,
 }
 
 /// What the I/O thread keeps of the present connection.
@@ -330,7 +329,7 @@ impl Driver {
             return Duration::ZERO;
         }
         let longest = (session_timeout / PROBE_DELAY_DIVISOR).min(MAX_PROBE_DELAY);
-        longest * u32::from(self.random.next() as u16) / u32::from(u16::MAX)
+        longest.mul_f64(self.random.f64())
     }
 
     fn log_contact(&mut self, session_timeout: Duration, session_id: i64, server: &str) {

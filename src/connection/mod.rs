@@ -26,7 +26,6 @@ mod driver;
 mod exchange;
 pub(crate) mod machine;
 mod probe;
-mod random;
 mod resolver;
 mod servers;
 mod shared;
@@ -51,7 +50,6 @@ pub(crate) use self::credential::Credential;
 use self::driver::{Driver, WAKER};
 pub(crate) use self::exchange::{Continuation, Exchange, exchange};
 use self::machine::{Config, Machine, SessionLoss};
-use self::random::SplitMix64;
 use self::resolver::{NameService, Resolver};
 use self::servers::Servers;
 use self::shared::{ContactState, Io, Shared};
@@ -194,7 +192,7 @@ impl Connection {
             first_contact: Some(first_contact),
             ended: end,
             watch: Default::default(),
-            random: SplitMix64::new(names_seed ^ machine_seed),
+            random: fastrand::Rng::with_seed(names_seed ^ machine_seed),
         };
         let thread = thread::Builder::new().name("zk-lock-io".to_owned());
         thread.spawn(move || driver.run()).map_err(LockError::thread)?;

@@ -11,7 +11,6 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-use super::random::SplitMix64;
 use crate::time::Moment;
 
 /// The servers of a connect string.
@@ -24,7 +23,7 @@ pub(super) struct Servers {
     last: Option<Destination>,
     /// How long a lap waits for names.
     max_wait: Duration,
-    random: SplitMix64,
+    random: fastrand::Rng,
 }
 
 /// An address of one server of the list.
@@ -96,7 +95,7 @@ impl Servers {
     /// has other addresses.
     pub(super) fn new(servers: &[String], max_wait: Duration, seed: u64) -> Servers {
         let hosts = servers.iter().map(|server| Host::new(server)).collect();
-        Servers { hosts, lap: None, last: None, max_wait, random: SplitMix64::new(seed) }
+        Servers { hosts, lap: None, last: None, max_wait, random: fastrand::Rng::with_seed(seed) }
     }
 
     /// Returns what to do next. Begins a new lap if the last one is over; but if no name had an
@@ -158,7 +157,7 @@ impl Servers {
         let Some(lap) = self.lap.as_mut().filter(|lap| !lap.is_gathering) else { return };
         lap.left.retain(|target| target.server != server || host.addresses.contains(&target.address));
         for address in added {
-            let position = self.random.below(lap.left.len() + 1);
+            let position = self.random.usize(..=lap.left.len());
             lap.left.insert(position, Destination { server, address: *address });
         }
     }
@@ -225,9 +224,7 @@ impl Servers {
                 host.addresses.iter().map(move |&address| Destination { server, address })
             })
             .collect();
-        for end in (1..targets.len()).rev() {
-            targets.swap(end, self.random.below(end + 1));
-        }
+        self.random.shuffle(&mut targets);
         targets.sort_by_key(|target| Some(*target) == self.last); // stable
         targets.into()
     }

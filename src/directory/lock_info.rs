@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::utc::Utc;
+use humantime::{Rfc3339Timestamp, format_rfc3339_seconds};
+
 use crate::client::Stat;
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::kind::LockKind;
@@ -15,6 +16,9 @@ use crate::recipe::znode_name::generated_sequence;
 
 /// The maximum number of characters of the data that are printed.
 const SHOWN: usize = 64;
+
+/// The last second of the year 9999. Later times have no form in RFC 3339.
+const LAST_PRINTED: Duration = Duration::from_secs(253_402_300_799);
 
 /// A request in a lock directory: its kind, its creator, and its creation time.
 ///
@@ -125,7 +129,7 @@ impl fmt::Display for LockInfo {
             None => f.write_str(", persistent")?,
             Some(session) => write!(f, ", session {session:#x}")?,
         }
-        write!(f, ", since {}, czxid {czxid}", Utc(created))
+        write!(f, ", since {}, czxid {czxid}", in_utc(created))
     }
 }
 
@@ -144,11 +148,15 @@ fn printable(text: &str) -> String {
     shown
 }
 
+/// Prints a time as 2026-11-21T09:51:03Z. The server's clock may be wrong by any amount.
+fn in_utc(time: SystemTime) -> Rfc3339Timestamp {
+    let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    format_rfc3339_seconds(UNIX_EPOCH + since_1970.min(LAST_PRINTED))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, UNIX_EPOCH};
-
     use proptest::prelude::*;
 
     const STAT: Stat = Stat {
@@ -223,7 +231,7 @@ mod tests {
         let of = |ctime| LockInfo::new(&path("x-0000000001"), Vec::new(), &Stat { ctime, ..STAT });
         assert_eq!(of(i64::MIN).created, Some(UNIX_EPOCH));
         assert_eq!(of(-1).created, Some(UNIX_EPOCH));
-        assert!(of(i64::MAX).to_string().contains("since 292278994-08-17T07:12:55Z"), "{}", of(i64::MAX));
+        assert!(of(i64::MAX).to_string().contains("since 9999-12-31T23:59:59Z"), "{}", of(i64::MAX));
     }
 
     #[test]

@@ -10,7 +10,6 @@ mod reading;
 mod reaping;
 #[cfg(test)]
 mod tests;
-mod utc;
 
 use std::fmt;
 use std::sync::Arc;

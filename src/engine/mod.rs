@@ -249,14 +249,12 @@ impl Engine {
         self.last
     }
 
-    /// A number between 0 and 1, by the generator SplitMix64.
+    /// A number between 0 and 1.
     fn chance(&mut self) -> f64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let top = u32::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap_or(u32::MAX);
-        f64::from(top) / f64::from(u32::MAX)
+        let mut random = fastrand::Rng::with_seed(self.random);
+        let chance = random.f64();
+        self.random = random.get_seed();
+        chance
     }
 
     pub(crate) fn count_ahead(&mut self) {

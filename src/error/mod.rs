@@ -18,9 +18,9 @@ pub type Result<T> = std::result::Result<T, LockError>;
 
 /// Why an operation failed.
 ///
-/// The message names the operation, the path and what the caller can do. The server's or the
-/// client's own error, if there is one, is the [`source`](std::error::Error::source). Cloning is cheap: all who wait for
-/// one request get the same error.
+/// The message names the operation, the path, the cause and what the caller can do, so it is complete
+/// without the [`source`](std::error::Error::source), which is the server's or the client's own error.
+/// Cloning is cheap: all who wait for one request get the same error.
 /// [`kind`](LockError::kind) classifies an error by what the application can do.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -85,8 +85,8 @@ pub enum LockError {
     /// has changed the znode or its siblings since, or READ is denied. Read the znode and continue
     /// from its current state.
     #[error(
-        "{operation} '{path}': the reply was lost, and the current state does not show the outcome; read it and continue \
-         from there"
+        "{operation} '{path}': the reply was lost, and the current state does not show the outcome ({source}); read it \
+         and continue from there"
     )]
     #[non_exhaustive]
     OutcomeUnknown {
@@ -264,8 +264,8 @@ pub enum LockError {
     /// A quota is exceeded, or the server throttles its clients. The source names the cause, except
     /// on the crate `zookeeper`, which does not report it. Nothing was done. Try again later.
     #[error(
-        "{operation} '{path}': the server refuses, because a quota is exceeded or requests are throttled; check the \
-         quota and try again later"
+        "{operation} '{path}': the server refuses, because a quota is exceeded or requests are throttled ({source}); \
+         check the quota and try again later"
     )]
     #[non_exhaustive]
     Refused {
@@ -315,8 +315,8 @@ pub enum LockError {
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
 
-    /// A thread could not be started.
-    #[error("a thread could not be started; check the process's limits")]
+    /// The system refused a thread, or a file descriptor that a thread needs.
+    #[error("no thread could be started ({source}); check the limits of the process")]
     #[non_exhaustive]
     Thread {
         /// The system's error.

@@ -1,6 +1,7 @@
 //! The arguments.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Prints the completions of a shell
     Completions(CompletionsArgs),
+    /// Writes the manual pages
+    Man(ManArgs),
 }
 
 impl Command {
@@ -51,7 +54,7 @@ impl Command {
             Command::Revoke(args) => Some(&args.dir),
             Command::Reap(args) => Some(&args.dir),
             Command::Doctor(args) => args.dir.as_deref(),
-            Command::Completions(_) => None,
+            Command::Completions(_) | Command::Man(_) => None,
         }
     }
 }
@@ -316,6 +319,15 @@ Examples:
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: Shell,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  zklock man /usr/local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// The directory for the pages, which must exist
+    pub(crate) dir: PathBuf,
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@
 #![warn(missing_debug_implementations, rust_2018_idioms, clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
-mod completions;
 mod connection;
 mod doctor;
 mod failure;
+mod generated;
 mod json;
 mod leader;
 mod output;
@@ -73,7 +73,7 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     if let Some(dir) = cli.command.dir() {
         LockDirectory::check_path(dir)?;
     }
-    if !matches!(cli.command, Command::Completions(_)) {
+    if !matches!(cli.command, Command::Completions(_) | Command::Man(_)) {
         connection.check()?;
     }
     match &cli.command {
@@ -83,6 +83,7 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Command::Revoke(args) => revoke::revoke(connection, args),
         Command::Reap(args) => reap::reap(connection, args),
         Command::Doctor(args) => doctor::doctor(connection, args),
-        Command::Completions(args) => completions::completions(args),
+        Command::Completions(args) => generated::completions(args),
+        Command::Man(args) => generated::man(args),
     }
 }

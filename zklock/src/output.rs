@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use unicode_width::UnicodeWidthStr as _;
+
 use crate::failure::Failure;
 
 /// The longest data that are shown.
@@ -76,12 +78,12 @@ impl Table {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width_of = |column| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell: &String| cell.chars().count()).max().unwrap_or_default()
+            cells.map(|cell: &String| cell.width()).max().unwrap_or_default()
         };
         let widths: Vec<usize> = (0..columns).map(width_of).collect();
         let line = |row: &Vec<String>| {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-            let line = cells.collect::<Vec<_>>().join("  ");
+            let padded = |(cell, width): (&String, &usize)| cell.clone() + &" ".repeat(width - cell.width());
+            let line = row.iter().zip(&widths).map(padded).collect::<Vec<_>>().join("  ");
             format!("{}\n", line.trim_end())
         };
         self.rows.iter().map(line).collect()
@@ -102,7 +104,8 @@ mod tests {
     fn columns_are_aligned_without_trailing_spaces() {
         let mut table = Table::new(&["A", "LONG", "B"]);
         table.row(vec!["wide".to_owned(), "é".to_owned(), String::new()]);
-        assert_eq!(table.render(), "A     LONG  B\nwide  é\n");
+        table.row(vec!["日本".to_owned(), "e\u{301}".to_owned(), "x".to_owned()]);
+        assert_eq!(table.render(), "A     LONG  B\nwide  é\n日本  e\u{301}     x\n");
     }
 
     #[test]

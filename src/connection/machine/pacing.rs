@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::connection::random::SplitMix64;
 use crate::time::Moment;
 
 /// Pings are sent at this part of the session timeout, whatever other traffic exists: two of them
@@ -42,12 +41,12 @@ pub(super) struct Pacing {
     addresses: u32,
     /// The attempts since a server last served for a while.
     failures: u32,
-    random: SplitMix64,
+    random: fastrand::Rng,
 }
 
 impl Pacing {
     pub(super) fn new(session_timeout: Duration, seed: u64) -> Pacing {
-        Pacing { session_timeout, addresses: 1, failures: 0, random: SplitMix64::new(seed) }
+        Pacing { session_timeout, addresses: 1, failures: 0, random: fastrand::Rng::with_seed(seed) }
     }
 
     pub(super) fn set_session_timeout(&mut self, session_timeout: Duration) {
@@ -110,7 +109,7 @@ impl Pacing {
     /// Returns between half of a duration and all of it.
     fn jittered(&mut self, duration: Duration) -> Duration {
         let half = duration / 2;
-        half + half * u32::from(self.random.next() as u16) / u32::from(u16::MAX)
+        half + half.mul_f64(self.random.f64())
     }
 
     /// A connection has ended that served for this long. One that served for a while shows that the

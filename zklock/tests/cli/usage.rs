@@ -1,7 +1,8 @@
 //! Arguments, and servers that cannot be reached.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::net::TcpListener;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -216,6 +217,20 @@ fn help_and_completions_are_printed() {
         ended.assert_succeeded();
         assert!(ended.out.contains("zklock"), "{shell}");
     }
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let man = |dir: &Path| run(command("127.0.0.1:1", &["man", dir.to_str().unwrap()]));
+    man(dir.path()).assert_succeeded();
+    for page in ["zklock.1", "zklock-run.1", "zklock-doctor.1"] {
+        let text = fs::read_to_string(dir.path().join(page)).unwrap();
+        assert!(text.contains(".SH") && text.contains("Exit codes"), "{page}: {text}");
+    }
+    let missing = man(&dir.path().join("missing"));
+    assert_eq!(missing.code, 74, "{missing:?}");
+    assert!(missing.err.contains("missing"), "{missing:?}");
 }
 
 #[test]
