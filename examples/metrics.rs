@@ -17,7 +17,7 @@ use std::{env, thread};
 use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use zookeeper_recipes_lock::events::{
-    Connected, EventHook, GaveUp, HandedOver, LockAcquired, LockLost, LockReleased,
+    EventHook, LockAcquired, LockGivenUp, LockHandedOver, LockLost, LockReleased, SessionConnected,
 };
 use zookeeper_recipes_lock::{BlockingWriteLock, LossReason, Session};
 
@@ -29,7 +29,7 @@ const HOLD: Duration = Duration::from_millis(200);
 struct Metrics;
 
 impl EventHook for Metrics {
-    fn connected(&self, event: &Connected) {
+    fn connected(&self, event: &SessionConnected) {
         let server = event.server.clone().unwrap_or_default();
         counter!("zookeeper_connections_total", "server" => server).increment(1);
         gauge!("zookeeper_session_timeout_seconds").set(event.session_timeout.as_secs_f64());
@@ -50,7 +50,7 @@ impl EventHook for Metrics {
         gauge!("locks_held").increment(1.0);
     }
 
-    fn handed_over(&self, event: &HandedOver) {
+    fn handed_over(&self, event: &LockHandedOver) {
         counter!("lock_hand_overs_total", "lock" => event.lock.dir.clone()).increment(1);
     }
 
@@ -65,7 +65,7 @@ impl EventHook for Metrics {
         gauge!("locks_held").decrement(1.0);
     }
 
-    fn gave_up(&self, event: &GaveUp) {
+    fn gave_up(&self, event: &LockGivenUp) {
         counter!("lock_waits_given_up_total", "lock" => event.lock.dir.clone()).increment(1);
     }
 }

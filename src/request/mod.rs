@@ -19,7 +19,7 @@ pub(crate) use crate::engine::RequestSpec;
 use crate::engine::{Place, Target};
 use crate::error::{LockError, LossReason, Operation, Result, ZkResult};
 use crate::recipe::path::ZNodePath;
-use crate::session::events::{self, HandedOver};
+use crate::session::events::{self, LockHandedOver};
 use crate::session::{Core, Outcome, Seat, Session};
 pub(crate) use crate::session::{Event, Observer};
 use crate::time::{Moment, is_disconnected};
@@ -72,7 +72,7 @@ impl Request {
     pub(crate) fn report_hand_over(&self) {
         self.core.report_event(|| {
             let lock = self.seat.lock_of_event();
-            events::Event::HandedOver(HandedOver { lock })
+            events::Event::HandedOver(LockHandedOver { lock })
         });
     }
 

@@ -50,7 +50,7 @@ mod tests;
 /// ```
 pub trait EventHook: Send + Sync {
     /// A server serves the session: at first, and after each change of the connection.
-    fn connected(&self, event: &Connected) {
+    fn connected(&self, event: &SessionConnected) {
         let _ = event;
     }
 
@@ -65,12 +65,12 @@ pub trait EventHook: Send + Sync {
 
     /// Another session takes the place of the lost one. Calls [`connected`](EventHook::connected)
     /// unless overridden.
-    fn session_replaced(&self, event: &Connected) {
+    fn session_replaced(&self, event: &SessionConnected) {
         self.connected(event);
     }
 
     /// A request is behind others in the queue. Not called for one that acquires at once.
-    fn joined(&self, event: &Joined) {
+    fn joined(&self, event: &LockJoined) {
         let _ = event;
     }
 
@@ -81,7 +81,7 @@ pub trait EventHook: Send + Sync {
 
     /// A thread has handed a [`CohortLock`](crate::CohortLock) over to another one of its process,
     /// or has taken one that was kept.
-    fn handed_over(&self, event: &HandedOver) {
+    fn handed_over(&self, event: &LockHandedOver) {
         let _ = event;
     }
 
@@ -96,7 +96,7 @@ pub trait EventHook: Send + Sync {
     }
 
     /// A request has ended without acquiring its lock.
-    fn gave_up(&self, event: &GaveUp) {
+    fn gave_up(&self, event: &LockGivenUp) {
         let _ = event;
     }
 
@@ -107,7 +107,7 @@ pub trait EventHook: Send + Sync {
 }
 
 impl<H: EventHook + ?Sized> EventHook for Arc<H> {
-    fn connected(&self, event: &Connected) {
+    fn connected(&self, event: &SessionConnected) {
         (**self).connected(event);
     }
     fn suspended(&self) {
@@ -116,16 +116,16 @@ impl<H: EventHook + ?Sized> EventHook for Arc<H> {
     fn session_lost(&self, reason: LossReason) {
         (**self).session_lost(reason);
     }
-    fn session_replaced(&self, event: &Connected) {
+    fn session_replaced(&self, event: &SessionConnected) {
         (**self).session_replaced(event);
     }
-    fn joined(&self, event: &Joined) {
+    fn joined(&self, event: &LockJoined) {
         (**self).joined(event);
     }
     fn acquired(&self, event: &LockAcquired) {
         (**self).acquired(event);
     }
-    fn handed_over(&self, event: &HandedOver) {
+    fn handed_over(&self, event: &LockHandedOver) {
         (**self).handed_over(event);
     }
     fn released(&self, event: &LockReleased) {
@@ -134,7 +134,7 @@ impl<H: EventHook + ?Sized> EventHook for Arc<H> {
     fn lost(&self, event: &LockLost) {
         (**self).lost(event);
     }
-    fn gave_up(&self, event: &GaveUp) {
+    fn gave_up(&self, event: &LockGivenUp) {
         (**self).gave_up(event);
     }
     fn missed(&self, events: u64) {
@@ -145,7 +145,7 @@ impl<H: EventHook + ?Sized> EventHook for Arc<H> {
 /// A contact with a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Connected {
+pub struct SessionConnected {
     /// See [`Session::id`](crate::Session::id).
     pub session_id: Option<i64>,
     /// See [`Session::server`](crate::Session::server).
@@ -169,7 +169,7 @@ pub struct LockOfEvent {
 /// See [`EventHook::joined`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Joined {
+pub struct LockJoined {
     /// The lock.
     pub lock: LockOfEvent,
     /// The full path of the request that this one waits for.
@@ -192,7 +192,7 @@ pub struct LockAcquired {
 /// See [`EventHook::handed_over`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct HandedOver {
+pub struct LockHandedOver {
     /// The lock. Its znode is that of the process.
     pub lock: LockOfEvent,
 }
@@ -222,7 +222,7 @@ pub struct LockLost {
 /// See [`EventHook::gave_up`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct GaveUp {
+pub struct LockGivenUp {
     /// The lock.
     pub lock: LockOfEvent,
     /// Why the request was taken out of the queue. `None` if its own caller gave up: at a deadline,
@@ -238,12 +238,12 @@ pub(crate) enum Event {
     Suspended,
     SessionLost(LossReason),
     SessionReplaced(Weak<Core>),
-    Joined(Joined),
+    Joined(LockJoined),
     Acquired(LockAcquired),
-    HandedOver(HandedOver),
+    HandedOver(LockHandedOver),
     Released(LockReleased),
     Lost(LockLost),
-    GaveUp(GaveUp),
+    GaveUp(LockGivenUp),
 }
 
 /// The events of a session, on their way to the hook.
@@ -306,10 +306,10 @@ fn pass_on(hook: &dyn EventHook, event: Event) {
 }
 
 /// `None` if the session has been dropped meanwhile.
-fn contact_of(core: &Weak<Core>) -> Option<Connected> {
+fn contact_of(core: &Weak<Core>) -> Option<SessionConnected> {
     let core = core.upgrade()?;
     let (session_id, server) = (core.client().session_id(), core.client().server());
-    Some(Connected { session_id, server, session_timeout: core.session_timeout() })
+    Some(SessionConnected { session_id, server, session_timeout: core.session_timeout() })
 }
 
 impl Core {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, unbounded};
 use zookeeper::ZooKeeper;
-use zookeeper_recipes_lock::events::{Connected, EventHook};
+use zookeeper_recipes_lock::events::{EventHook, SessionConnected};
 use zookeeper_recipes_lock::{
     Acl, BlockingWriteLock, CreateMode, LockError, LockOptions, Permissions, ProtocolSupport, Session,
     SessionState, WriteLock,
@@ -309,7 +309,7 @@ fn session_with_refused_credentials_is_closed_at_the_server() {
 struct Contacts(Sender<Option<i64>>);
 
 impl EventHook for Contacts {
-    fn connected(&self, event: &Connected) {
+    fn connected(&self, event: &SessionConnected) {
         let _ = self.0.send(event.session_id);
     }
 }

@@ -10,7 +10,9 @@ use super::{Afterwards, Core, Driver, Origin};
 use crate::engine::{Ending, ParticipantId, Place, Report, RequestSpec};
 use crate::error::{LockError, Operation, ZkResult};
 use crate::recipe::path::ZNodePath;
-use crate::session::events::{self, GaveUp, Joined, LockAcquired, LockLost, LockOfEvent, LockReleased};
+use crate::session::events::{
+    self, LockAcquired, LockGivenUp, LockJoined, LockLost, LockOfEvent, LockReleased,
+};
 use crate::session::seat::{Event, Observer, Outcome, Seat};
 
 /// A request on a session.
@@ -121,7 +123,7 @@ impl Core {
             match how.reason() {
                 Some(reason) if was_owner => events::Event::Lost(LockLost { lock, reason, held: time }),
                 None if was_owner => events::Event::Released(LockReleased { lock, held: time }),
-                reason => events::Event::GaveUp(GaveUp { lock, reason, waited: time }),
+                reason => events::Event::GaveUp(LockGivenUp { lock, reason, waited: time }),
             }
         });
     }
@@ -156,7 +158,7 @@ impl Driver {
                 seated.awaited = None;
                 core.post_event(|| {
                     let (lock, waits_for) = (seat.lock_of_event(), ahead.to_string());
-                    events::Event::Joined(Joined { lock, waits_for, ahead: number_ahead })
+                    events::Event::Joined(LockJoined { lock, waits_for, ahead: number_ahead })
                 });
                 None
             }

@@ -29,7 +29,7 @@ enum Seen {
 struct Contacts(Sender<Option<i64>>);
 
 impl EventHook for Contacts {
-    fn connected(&self, event: &Connected) {
+    fn connected(&self, event: &SessionConnected) {
         let _ = self.0.send(event.session_id);
     }
 }
@@ -54,7 +54,7 @@ impl Recorder {
 }
 
 impl EventHook for Recorder {
-    fn connected(&self, _event: &Connected) {
+    fn connected(&self, _event: &SessionConnected) {
         self.record(Seen::Connected);
     }
 
@@ -66,11 +66,11 @@ impl EventHook for Recorder {
         self.record(Seen::SessionLost(reason));
     }
 
-    fn session_replaced(&self, _event: &Connected) {
+    fn session_replaced(&self, _event: &SessionConnected) {
         self.record(Seen::SessionReplaced);
     }
 
-    fn joined(&self, event: &Joined) {
+    fn joined(&self, event: &LockJoined) {
         self.record(Seen::Joined { waits_for: event.waits_for.clone(), ahead: event.ahead });
     }
 
@@ -78,7 +78,7 @@ impl EventHook for Recorder {
         self.record(Seen::Acquired(event.lock.id.clone()));
     }
 
-    fn handed_over(&self, _event: &HandedOver) {
+    fn handed_over(&self, _event: &LockHandedOver) {
         self.record(Seen::HandedOver);
     }
 
@@ -90,7 +90,7 @@ impl EventHook for Recorder {
         self.record(Seen::Lost(event.reason));
     }
 
-    fn gave_up(&self, event: &GaveUp) {
+    fn gave_up(&self, event: &LockGivenUp) {
         self.record(Seen::GaveUp(event.reason));
     }
 }
