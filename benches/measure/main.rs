@@ -5,6 +5,7 @@
 //! scripts/measure --quick             fewer runs, shorter times to measure, in five minutes
 //! scripts/measure takeover memory     only these sections, of: takeover, restart, outage, memory,
 //!                                     survival, silence, transactions, packages
+//! scripts/measure endurance           an hour, with --quick two minutes; only when it is named
 //! ```
 //!
 //! It prints tables in Markdown. The results are measured, not asserted: next to each figure is its
@@ -12,9 +13,11 @@
 
 mod allocated;
 mod child;
+mod endurance;
 mod memory;
 mod outage;
 mod packages;
+mod plot;
 mod restart;
 mod survival;
 mod table;
@@ -24,6 +27,7 @@ mod transactions;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+use std::fs;
 use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,8 +43,17 @@ const ROOT: &str = "/measure";
 
 /// The sections that break a server of their own, in one table.
 const FAULTS: [&str; 4] = ["takeover", "restart", "outage", "memory"];
-const SECTIONS: [&str; 8] =
-    ["takeover", "restart", "outage", "memory", "survival", "silence", "transactions", "packages"];
+const SECTIONS: [&str; 9] = [
+    "takeover",
+    "restart",
+    "outage",
+    "memory",
+    "survival",
+    "silence",
+    "transactions",
+    "packages",
+    "endurance",
+];
 const USAGE: &str = "usage: scripts/measure [--quick] [SECTION]...";
 
 /// The session timeouts for which the survived outages and the transactions are measured.
@@ -54,6 +67,7 @@ struct Plan {
     /// For how long transactions are counted.
     count: Duration,
     session_timeouts: &'static [Duration],
+    endurance: Duration,
 }
 
 fn main() -> ExitCode {
@@ -84,6 +98,7 @@ fn main() -> ExitCode {
             outage: Duration::from_secs(30),
             count: Duration::from_secs(120),
             session_timeouts: &SESSION_TIMEOUTS,
+            endurance: Duration::from_secs(3600),
         }
     } else {
         Plan {
@@ -91,6 +106,7 @@ fn main() -> ExitCode {
             outage: Duration::from_secs(5),
             count: Duration::from_secs(20),
             session_timeouts: &SESSION_TIMEOUTS[..2],
+            endurance: Duration::from_secs(120),
         }
     };
     run(&plan, &sections);
@@ -115,6 +131,9 @@ fn run(plan: &Plan, sections: &[&str]) {
     }
     if is_wanted("packages") {
         packages::run();
+    }
+    if sections.contains(&"endurance") {
+        endurance::run(plan.endurance);
     }
 }
 
@@ -145,6 +164,14 @@ fn session(connect_string: &str, timeout: Duration) -> Session {
     // Servers with longer ticks show them by their shortest session timeout.
     let builder = Session::builder(connect_string).session_timeout(timeout);
     builder.max_tick(Duration::from_millis(500)).connect().expect("the server is up")
+}
+
+/// The memory of this process.
+fn resident_kib() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").expect("this is Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.expect("VmRSS is in /proc/self/status")
 }
 
 /// Sends the time when the lock is acquired.

@@ -1,6 +1,5 @@
 //! Attempts on a held lock: the memory that remains allocated after many of them.
 
-use std::fs;
 use std::time::Duration;
 
 use zookeeper::ZooKeeper;
@@ -11,7 +10,7 @@ use crate::child::{ATTEMPT, Child};
 use crate::support::server::Server;
 use crate::support::wait::eventually;
 use crate::table::{Aim, print_row};
-use crate::{Plan, ROOT, session};
+use crate::{Plan, ROOT, resident_kib, session};
 
 const FEW: usize = 10;
 const MANY: usize = 1_000;
@@ -54,11 +53,4 @@ pub(crate) fn attempt(connect_string: &str, dir: &str) {
     let few = time_out(FEW);
     let many = time_out(MANY - FEW);
     println!("{} {}", many.0 - few.0, many.1 - few.1);
-}
-
-fn resident_kib() -> f64 {
-    let status = fs::read_to_string("/proc/self/status").expect("this is Linux");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.expect("VmRSS is in /proc/self/status")
 }

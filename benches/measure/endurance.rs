@@ -1,0 +1,209 @@
+//! A day in miniature: many sessions and locks, while a server after the other is killed or paused.
+//! What the process and the servers hold is counted once a minute, when no lock is held.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session, SessionState};
+
+use crate::allocated::allocated_blocks;
+use crate::plot::{Line, plot};
+use crate::support::ensemble::Ensemble;
+use crate::support::server::ServerOptions;
+use crate::support::wait::eventually_within;
+use crate::{ROOT, resident_kib, session};
+
+const SESSIONS: usize = 100;
+
+/// Two of them, on different sessions, share a directory.
+const LOCKS: usize = 1000;
+
+const WORKERS: usize = 16;
+const SERVERS: usize = 3;
+const SESSION_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// From one count to the next.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// From one fault to the next.
+const BETWEEN_FAULTS: Duration = Duration::from_secs(12);
+
+const MAX_PAUSE: Duration = Duration::from_secs(4);
+const MAX_WAIT: Duration = Duration::from_secs(2);
+const HOLD: Duration = Duration::from_millis(5);
+
+/// Between two locks of a worker.
+const REST: Duration = Duration::from_millis(50);
+
+const MAX_RECOVERY: Duration = Duration::from_secs(60);
+
+/// What is held when no lock is.
+struct Count {
+    minute: f64,
+    resident_kib: f64,
+    /// Blocks of memory that are allocated.
+    blocks: usize,
+    threads: usize,
+    descriptors: usize,
+    znodes: usize,
+    watches: usize,
+}
+
+/// What was done between the first count and the last one.
+#[derive(Default)]
+struct Work {
+    acquired: AtomicUsize,
+    timed_out: AtomicUsize,
+    failed: AtomicUsize,
+    faults: AtomicUsize,
+}
+
+/// Prints the counts of each minute, and where the plot is.
+pub(crate) fn run(length: Duration) {
+    // Else the servers delete the directories, which are containers, while nobody uses them.
+    let flag = "-Dznode.container.checkIntervalMs=86400000".to_owned();
+    let ensemble = Ensemble::with(SERVERS, &ServerOptions { jvm_flags: vec![flag], ..Default::default() });
+    let sessions: Vec<Session> =
+        (0..SESSIONS).map(|_| session(&ensemble.connect_string(), SESSION_TIMEOUT)).collect();
+    let locks: Vec<BlockingWriteLock> = (0..LOCKS)
+        .map(|number| {
+            BlockingWriteLock::new(&sessions[number % SESSIONS], &dir_of(number)).expect("it is valid")
+        })
+        .collect();
+    // So that every directory exists, and every lock has been held, before the first count.
+    locks.iter().for_each(|lock| drop(lock.lock().expect("it is free")));
+
+    let work = Work::default();
+    let begun = Instant::now();
+    let mut counts = Vec::new();
+    println!(
+        "\n| minute | resident KiB | blocks | threads | descriptors | znodes | watches | acquired | timed out | failed | faults |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    while counts.is_empty() || begun.elapsed() < length {
+        work_and_fail(&ensemble, &locks, &work);
+        await_rest(&ensemble, &sessions);
+        let count = count(&ensemble, begun);
+        print(&count, &work);
+        counts.push(count);
+    }
+    let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/endurance.svg");
+    fs::write(path, picture(&counts)).expect("the target directory can be written");
+    println!("\nThe plot is in {path}.");
+}
+
+fn dir_of(lock: usize) -> String {
+    format!("{ROOT}/endurance-{}", lock / 2)
+}
+
+/// A round: all workers lock and unlock, until the last fault of the round is over.
+fn work_and_fail(ensemble: &Ensemble, locks: &[BlockingWriteLock], work: &Work) {
+    let over = Instant::now() + ROUND;
+    let (end, ended) = bounded::<()>(0);
+    thread::scope(|scope| {
+        for worker in 0..WORKERS {
+            let ended = ended.clone();
+            scope.spawn(move || lock_and_unlock(locks, worker as u64, &ended, work));
+        }
+        while Instant::now() + BETWEEN_FAULTS < over {
+            thread::sleep(BETWEEN_FAULTS);
+            fail(ensemble, work.faults.fetch_add(1, Ordering::Relaxed));
+        }
+        drop(end);
+    });
+}
+
+/// The work of a thread, until the channel is disconnected.
+fn lock_and_unlock(locks: &[BlockingWriteLock], seed: u64, ended: &Receiver<()>, work: &Work) {
+    static ROUNDS: AtomicU64 = AtomicU64::new(0);
+    let mut random = fastrand::Rng::with_seed(seed + (ROUNDS.fetch_add(1, Ordering::Relaxed) << 8));
+    while ended.recv_timeout(REST).is_err_and(|error| error.is_timeout()) {
+        let lock = &locks[random.usize(..locks.len())];
+        let counter = match lock.try_lock_for(MAX_WAIT) {
+            Ok(Some(guard)) => {
+                let _ = guard.lost().recv_timeout(HOLD);
+                &work.acquired
+            }
+            Ok(None) => &work.timed_out,
+            Err(error) => {
+                assert!(!matches!(error, LockError::Closed { .. }), "nobody closes: {error}");
+                &work.failed
+            }
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Kills a server and starts it again, or pauses one: the leader in every second case.
+fn fail(ensemble: &Ensemble, number: usize) {
+    let server = if number % 2 == 0 { ensemble.leader() } else { ensemble.follower() };
+    if number % 4 < 2 {
+        ensemble.kill(server);
+        ensemble.restart(server);
+    } else {
+        ensemble.pause(server);
+        thread::sleep(MAX_PAUSE);
+        ensemble.resume(server);
+    }
+    ensemble.await_quorum();
+}
+
+/// Waits until all sessions have contact, and nothing is left of the locks.
+fn await_rest(ensemble: &Ensemble, sessions: &[Session]) {
+    eventually_within(MAX_RECOVERY, "all servers and sessions are back, and no request is left", || {
+        let is_connected = |session: &Session| session.state() == SessionState::Connected;
+        let serves = (0..SERVERS).all(|index| ensemble.server(index).serves());
+        serves
+            && sessions.iter().all(is_connected)
+            && metric(ensemble, "ephemerals_count").iter().all(|left| *left == 0)
+    });
+}
+
+fn metric(ensemble: &Ensemble, name: &str) -> Vec<usize> {
+    (0..SERVERS).map(|index| ensemble.node(index).metric(name)).collect()
+}
+
+fn count(ensemble: &Ensemble, begun: Instant) -> Count {
+    let entries = |dir: &str| fs::read_dir(dir).expect("this is Linux").count();
+    Count {
+        minute: begun.elapsed().as_secs_f64() / 60.0,
+        resident_kib: resident_kib(),
+        blocks: allocated_blocks(),
+        threads: entries("/proc/self/task"),
+        descriptors: entries("/proc/self/fd"),
+        znodes: metric(ensemble, "znode_count").into_iter().max().unwrap_or_default(),
+        watches: metric(ensemble, "watch_count").into_iter().sum(),
+    }
+}
+
+fn print(count: &Count, work: &Work) {
+    let Count { minute, resident_kib, blocks, threads, descriptors, znodes, watches } = count;
+    let [acquired, timed_out, failed, faults] = [&work.acquired, &work.timed_out, &work.failed, &work.faults]
+        .map(|number| number.load(Ordering::Relaxed));
+    println!(
+        "| {minute:.0} | {resident_kib:.0} | {blocks} | {threads} | {descriptors} | {znodes} | {watches} | {acquired} | {timed_out} | \
+         {failed} | {faults} |"
+    );
+}
+
+/// Each count as a part of the first one.
+fn picture(counts: &[Count]) -> String {
+    let line = |name, of: fn(&Count) -> f64| {
+        let first = counts.first().map_or(1.0, of).max(1.0);
+        Line { name, points: counts.iter().map(|count| (count.minute, of(count) / first)).collect() }
+    };
+    plot(
+        "What the process and the servers hold, as a part of what it was after the first minute",
+        &[
+            line("resident memory", |count| count.resident_kib),
+            line("blocks allocated", |count| count.blocks as f64),
+            line("threads", |count| count.threads as f64),
+            line("descriptors", |count| count.descriptors as f64),
+            line("znodes", |count| count.znodes as f64),
+            line("watches", |count| count.watches as f64),
+        ],
+    )
+}
