@@ -320,6 +320,39 @@ fn may_wait(record: &Record<'_>) -> bool {
 }
 
 #[test]
+fn connection_that_comes_and_goes_does_not_fill_the_log() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let client = server.connect(LONG);
+        let session = Session::from_client(client.clone()).unwrap();
+        let states = session.subscribe();
+        let lock =
+            |number| BlockingWriteLock::new(&session, &format!("/locks/flapping-{number}")).unwrap().lock();
+        let guards: Vec<LockGuard> = (0..5).map(|number| lock(number).unwrap()).collect();
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            if record.level() <= Level::Info {
+                let _ = log.send(record.args().to_string());
+            }
+        });
+        let is = |state| states.iter().any(|next| next == state);
+        for _ in 0..10 {
+            client.disconnect();
+            assert!(is(SessionState::Suspended));
+            client.reconnect();
+            assert!(is(SessionState::Connected));
+        }
+        // Its lines come after those of the first outages.
+        drop(guards);
+        let lines: Vec<String> = logged.iter().take_while(|line| !line.starts_with("released")).collect();
+        drop(reacting);
+        let of = |what| lines.iter().filter(|line| line.contains(what)).count();
+        assert_eq!(of("suspended"), 6, "the session and five locks: {lines:#?}");
+        assert!(of("session connected") <= 2, "at the start, and after the first outage: {lines:#?}");
+    });
+}
+
+#[test]
 fn refused_deletion_is_logged_at_its_first_failure_and_its_success() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();

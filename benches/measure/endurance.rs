@@ -103,7 +103,9 @@ fn dir_of(lock: usize) -> String {
 fn work_and_fail(ensemble: &Ensemble, locks: &[BlockingWriteLock], work: &Work) {
     let over = Instant::now() + ROUND;
     let (end, ended) = bounded::<()>(0);
-    thread::scope(|scope| {
+    thread::scope(move |scope| {
+        // A fault that cannot be made ends the workers, too.
+        let _end = end;
         for worker in 0..WORKERS {
             let ended = ended.clone();
             scope.spawn(move || lock_and_unlock(locks, worker as u64, &ended, work));
@@ -112,7 +114,6 @@ fn work_and_fail(ensemble: &Ensemble, locks: &[BlockingWriteLock], work: &Work) 
             thread::sleep(BETWEEN_FAULTS);
             fail(ensemble, work.faults.fetch_add(1, Ordering::Relaxed));
         }
-        drop(end);
     });
 }
 

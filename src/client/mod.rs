@@ -46,6 +46,10 @@ use crate::time::Moment;
 /// exist, and if it did, not at this version. A read would prove less (see the lease).
 pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 
+/// The path used instead if the other one exists and its ACL denies the write: a denial proves
+/// nothing.
+pub(crate) const OTHER_KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive/none";
+
 /// Receives a client's [`ClientEvent`]s.
 ///
 /// It never blocks and never panics. So a client may call it on any of its threads, including the one

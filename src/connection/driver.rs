@@ -30,7 +30,7 @@ use super::transport::{Security, Transport};
 use crate::client::{ClientEvent, EventSink, Granted};
 use crate::logging;
 use crate::panics;
-use crate::time::{Clock, Moment, Outage, SystemClock};
+use crate::time::{Clock, Moment, Outage, Repetition, SystemClock};
 
 pub(super) const WAKER: Token = Token(0);
 const LINK: Token = Token(1);
@@ -91,7 +91,7 @@ pub(super) struct Watch {
     probed: HashMap<SocketAddr, Granted>,
     /// The longest tick of the servers, as far as it is known.
     longest_tick: Option<Duration>,
-    last_logged: Option<Moment>,
+    contact: Repetition,
 }
 
 impl Watch {
@@ -338,9 +338,8 @@ impl Driver {
             Some(outage) => format!(" after {outage:.1?} without contact"),
             None => String::new(),
         };
-        let is_repeated = self.watch.last_logged.is_some_and(|last| now.since(last) < MIN_LOG_INTERVAL);
+        let is_repeated = self.watch.contact.is_repeated(now, MIN_LOG_INTERVAL);
         let level = if is_repeated { Level::Debug } else { Level::Info };
-        self.watch.last_logged = Some(now);
         logging::log!(
             level,
             "ZooKeeper session {session_id:#x} connected to {server}{after}, session timeout {session_timeout:?}"

@@ -8,15 +8,11 @@ use super::life::Contact;
 use super::listing::Listing;
 use super::parents::MissingParents;
 use super::{Effect, Engine, ParticipantId};
-use crate::client::{Ask, Call, KEEP_ALIVE_PATH, Reply, Stat};
+use crate::client::{Ask, Call, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply, Stat};
 use crate::error::{LossReason, ZkError, ZkResult};
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
-
-/// The path used instead if the other one exists and its ACL denies the write: a denial proves
-/// nothing.
-const OTHER_KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive/none";
 
 /// The number of a call on its session; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

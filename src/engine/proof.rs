@@ -164,11 +164,12 @@ impl Engine {
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let of_life = match self.life {
             Life::Open(contact) => self.next_of_session(contact),
+            // Nobody owns anything any more: the leases ask for nothing.
             Life::Lingering(_, _, until) => Some(until),
             Life::Ending(..) => None,
             Life::Finished(..) => return None,
         };
-        [self.alarms.next(), self.lease_checks.first().copied(), of_life].into_iter().flatten().min()
+        self.alarms.next().into_iter().chain(of_life).min()
     }
 
     fn next_of_session(&self, contact: Contact) -> Option<Moment> {
@@ -183,7 +184,7 @@ impl Engine {
             of_lease.into_iter().chain(retry).chain(self.routine.due_by).filter(|time| *time > self.now);
         // Also when it has come: only the clock gives the session up.
         let given_up_at = (!matches!(contact, Contact::NotYet { .. })).then(|| self.lease.given_up_at());
-        later.chain(given_up_at).min()
+        later.chain(given_up_at).chain(self.lease_checks.first().copied()).min()
     }
 
     // ---- routine looks

@@ -160,12 +160,33 @@ fn session_that_was_silent_for_too_long_is_given_up_by_the_clock_whatever_comes_
 
 const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 
+#[test]
+fn session_that_was_closed_without_contact_asks_the_clock_for_nothing_that_has_passed() {
+    let mut engine = engine_that_owns_its_session(false);
+    let (_, create) = start(&mut engine);
+    joined(&mut engine, create, "x-a-lock-0000000000", &["x-a-lock-0000000000"]);
+    serve(&mut engine, &["x-a-lock-0000000000"]);
+    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Disconnected));
+    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, Engine::complete_end);
+    // Its deletion is pending until the server has ended the session.
+    let end = NOW.after(Duration::from_secs(3600));
+    assert_eq!(engine.deadline(), Some(end));
+    let beyond_the_lease = NOW.after(Duration::from_secs(3599));
+    engine.input(beyond_the_lease, Engine::wake_up);
+    assert_eq!(engine.deadline(), Some(end));
+}
+
 /// An engine in contact, which one write proves.
 fn connected_engine() -> Engine {
+    engine_that_owns_its_session(true)
+}
+
+fn engine_that_owns_its_session(owns_session: bool) -> Engine {
     let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
     let settings = Settings {
         is_ordered: true,
-        owns_session: true,
+        owns_session,
         min_idle_for_ping: Duration::ZERO,
         routine_pause: Duration::from_secs(3600),
         opened_after: Some(NOW),

@@ -1,4 +1,5 @@
-//! [`Outage`]: when the log mentions that something is missing for long.
+//! [`Outage`]: when the log mentions that something is missing for long, and [`Repetition`]: when it
+//! does not mention something again.
 
 use std::time::Duration;
 
@@ -49,9 +50,35 @@ impl Outage {
     }
 }
 
+/// What may come often, and when the log last mentioned it.
+#[derive(Debug, Default)]
+pub(crate) struct Repetition {
+    mentioned: Option<Moment>,
+}
+
+impl Repetition {
+    /// Returns whether it was mentioned less than this ago. Otherwise it is mentioned now.
+    pub(crate) fn is_repeated(&mut self, now: Moment, pause: Duration) -> bool {
+        let is_repeated = self.mentioned.is_some_and(|mentioned| now.since(mentioned) < pause);
+        if !is_repeated {
+            self.mentioned = Some(now);
+        }
+        is_repeated
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn something_frequent_is_mentioned_once_in_each_pause() {
+        let mut repetition = Repetition::default();
+        let pause = Duration::from_secs(10);
+        let mentioned: Vec<u64> =
+            (0..=35).filter(|second| !repetition.is_repeated(at(*second), pause)).collect();
+        assert_eq!(mentioned, [0, 10, 20, 30]);
+    }
 
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(0).after(Duration::from_secs(1000 + seconds))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::attempts::Malformed;
 use super::watches::Table;
 use super::{Action, Event, Machine, Phase, SessionLoss};
-use crate::client::KEEP_ALIVE_PATH;
+use crate::client::{KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH};
 use crate::connection::codec::{
     DecodeError, EventKind, OpCode, Reply, ReplyHeader, Request, WatchEvent, XID_EVENT, XID_PING,
     XID_SET_WATCHES,
@@ -25,6 +25,8 @@ pub(super) struct Traffic<C> {
     is_before_3_5: bool,
     /// A server, of a version before 3.5.3, does not know `CreateContainer`.
     lacks_containers: bool,
+    /// The server of a connection has denied the barrier by itself: the znode exists.
+    is_barrier_denied: bool,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,7 @@ enum SentFor<C> {
     /// Sent at that moment.
     Ping(Moment),
     SetWatches,
+    Barrier,
     /// The outcome makes no difference.
     Internal,
     Close,
@@ -64,6 +67,7 @@ impl<C> Default for Traffic<C> {
             unsent: VecDeque::new(),
             is_before_3_5: false,
             lacks_containers: false,
+            is_barrier_denied: false,
         }
     }
 }
@@ -119,9 +123,9 @@ impl<C> Traffic<C> {
 
     /// Sends a write that changes nothing. A `sync` would not do: a deposed leader answers it.
     pub(super) fn send_barrier(&mut self, outgoing: &mut Vec<u8>) {
-        let (path, data) = (KEEP_ALIVE_PATH.into(), Cow::Borrowed(&[][..]));
-        let request = Request::SetData { path, data, version: i32::MAX };
-        self.send_for(SentFor::Internal, &request, outgoing);
+        let path = if self.is_barrier_denied { OTHER_KEEP_ALIVE_PATH } else { KEEP_ALIVE_PATH };
+        let request = Request::SetData { path: path.into(), data: Cow::Borrowed(&[]), version: i32::MAX };
+        self.send_for(SentFor::Barrier, &request, outgoing);
     }
 
     pub(super) fn send_close(&mut self, outgoing: &mut Vec<u8>) {
@@ -181,7 +185,11 @@ impl<C> Traffic<C> {
     pub(super) fn take_sent(&mut self) -> impl Iterator<Item = C> + use<C> {
         std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.purpose {
             SentFor::Caller(continuation) => Some(continuation),
-            SentFor::Ping(_) | SentFor::SetWatches | SentFor::Internal | SentFor::Close => None,
+            SentFor::Ping(_)
+            | SentFor::SetWatches
+            | SentFor::Barrier
+            | SentFor::Internal
+            | SentFor::Close => None,
         })
     }
 }
@@ -337,9 +345,15 @@ impl<C> Machine<C> {
                 serving.progressed(now);
             }
         }
-        // Until all watches are set again, events from before may be missing.
-        if !matches!(purpose, SentFor::SetWatches | SentFor::Ping(_)) {
-            self.identity.replied(header.zxid);
+        // Until all watches are set again, events from before may be missing. A barrier counts when
+        // its write has passed through the leader.
+        match purpose {
+            SentFor::SetWatches | SentFor::Ping(_) => {}
+            SentFor::Barrier if !is_leaders_answer(header, &result) => {
+                self.traffic.is_barrier_denied |= result == Err(ZkError::NoAuth);
+                return Err(Malformed);
+            }
+            _ => self.identity.replied(header.zxid),
         }
         if let Some((table, path)) = table_of(operation, &result).zip(watch) {
             self.watches.set(table, path);
@@ -353,7 +367,7 @@ impl<C> Machine<C> {
             SentFor::Close => self.end(),
             // Without its watches, the session would wait for events that never come.
             SentFor::SetWatches if result.is_err() => return Err(Malformed),
-            SentFor::SetWatches | SentFor::Internal => {}
+            SentFor::SetWatches | SentFor::Barrier | SentFor::Internal => {}
         }
         if is_expired {
             self.lose_session(SessionLoss::Expired);
@@ -370,5 +384,14 @@ impl<C> Machine<C> {
         if let SentFor::Caller(continuation) = sent.purpose {
             self.actions.push_back(Action::Reply(continuation, Err(ZkError::MarshallingError)));
         }
+    }
+}
+
+/// Whether the reply to a write comes from the leader, or from a server that has followed the leader up
+/// to it. A server that denies or throttles a write by itself may lag behind.
+fn is_leaders_answer(header: ReplyHeader, result: &ZkResult<Reply>) -> bool {
+    match result {
+        Ok(_) | Err(ZkError::SessionExpired) => true,
+        Err(error) => error.is_leaders_answer() || (error.is_answer() && header.zxid > 0),
     }
 }

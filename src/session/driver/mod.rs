@@ -45,7 +45,10 @@ use crate::lock_order::{
     rank::{ENGINE, ORPHANS},
 };
 use crate::logging;
-use crate::time::{Moment, Priority, Runtime, Signal};
+use crate::time::{Moment, Priority, Repetition, Runtime, Signal};
+
+/// The log names suspensions at most this often.
+const SUSPENSION_PAUSE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Core {
     client: Arc<dyn ZooKeeperClient>,
@@ -77,6 +80,12 @@ struct Driver {
     /// What the subscribers know.
     announced: SessionState,
     subscribers: Vec<Sender<SessionState>>,
+    /// Of the session, in the log.
+    suspension: Repetition,
+    /// Of its locks, in the log.
+    suspensions: Repetition,
+    /// The log does not name the present suspension of the session, nor its end.
+    is_quiet: bool,
     alarm: Alarm,
     /// Dropped to signal [`Core::ended`] and [`Core::finished`].
     end: Option<Sender<Infallible>>,
@@ -149,6 +158,9 @@ impl Core {
                 early: Some(Vec::new()),
                 announced: SessionState::Suspended,
                 subscribers: Vec::new(),
+                suspension: Repetition::default(),
+                suspensions: Repetition::default(),
+                is_quiet: false,
                 alarm: Alarm::default(),
                 end: Some(end),
                 finish: Some(finish),
@@ -197,6 +209,7 @@ impl Core {
             let result = input(&mut driver);
             driver.engine.settle();
             driver.carry_out(self, &mut afterwards);
+            driver.forget_repetitions(&mut afterwards);
             result
         };
         self.send_all();
@@ -562,6 +575,20 @@ impl Driver {
         // An unbounded channel: this never waits. A subscriber whose receiver is gone is forgotten.
         self.subscribers.retain(|subscriber| subscriber.send(state).is_ok());
         Some(state)
+    }
+
+    /// A connection that comes and goes must not fill the log.
+    fn forget_repetitions(&mut self, afterwards: &mut Afterwards) {
+        let now = self.engine.now();
+        if afterwards.lines.iter().any(is_suspension) && self.suspensions.is_repeated(now, SUSPENSION_PAUSE) {
+            afterwards.lines.retain(|line| !is_suspension(line));
+        }
+        if afterwards.announced.contains(&SessionState::Suspended) {
+            self.is_quiet = self.suspension.is_repeated(now, SUSPENSION_PAUSE);
+        }
+        if self.is_quiet {
+            afterwards.announced.clear();
+        }
     }
 
     /// Does nothing for a subscriber that has subscribed before, as two threads may do it when a

@@ -460,6 +460,33 @@ fn write_goes_before_the_requests_of_a_session_that_has_seen_an_event_without_a_
 }
 
 #[test]
+fn write_before_the_requests_counts_only_when_the_leader_has_answered_it() {
+    for (error, zxid) in [(-127, 60), (-102, 0)] {
+        let mut scripted = Scripted::serving();
+        scripted.fire(EventKind::Deleted, "/b");
+        let reconnect = |scripted: &mut Scripted| {
+            scripted.submit(2, &read("/state"));
+            scripted.open();
+            scripted.answer(&accepted(ID));
+            scripted.sent().iter().map(|request| request.operation).collect::<Vec<_>>()
+        };
+        scripted.lose_connection();
+        assert_eq!(reconnect(&mut scripted), [OpCode::SetData, OpCode::GetData]);
+        let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
+        scripted.actions();
+        scripted.reply_error_at(xid, zxid, error);
+        // Not the requests behind it, which the server may answer with an older state.
+        assert_eq!(scripted.machine.traffic.next_reply(), None, "{error}: the connection is left");
+        scripted.advance(TIMEOUT / 4);
+        scripted.actions();
+        assert_eq!(reconnect(&mut scripted), [OpCode::SetData, OpCode::GetData], "{error}");
+        let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
+        scripted.reply_error_at(xid, 70, -102);
+        assert!(scripted.machine.traffic.next_reply().is_some(), "{error}: the leader denies it");
+    }
+}
+
+#[test]
 fn numbers_of_requests_stay_positive() {
     let mut scripted = Scripted::serving();
     scripted.machine.traffic.last_xid = i32::MAX - 1;
