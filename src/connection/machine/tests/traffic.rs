@@ -473,11 +473,11 @@ fn write_before_the_requests_counts_only_when_the_leader_has_answered_it() {
         scripted.lose_connection();
         assert_eq!(reconnect(&mut scripted), [OpCode::SetData, OpCode::GetData]);
         let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
+        scripted.advance(TIMEOUT / 4);
         scripted.actions();
         scripted.reply_error_at(xid, zxid, error);
         // Not the requests behind it, which the server may answer with an older state.
         assert_eq!(scripted.machine.traffic.next_reply(), None, "{error}: the connection is left");
-        scripted.advance(TIMEOUT / 4);
         scripted.actions();
         assert_eq!(reconnect(&mut scripted), [OpCode::SetData, OpCode::GetData], "{error}");
         let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
