@@ -103,7 +103,8 @@ The command:
   SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU and SIGXFSZ are forwarded. While zklock waits for the lock, all
   but SIGUSR1 and SIGUSR2 end the wait. The command cannot read from the terminal. The lock is
   released when it has ended. A 'zklock run' in the command for the same lock would wait for itself,
-  and is refused, unless ZKLOCK_PATH is unset.
+  and is refused, unless ZKLOCK_PATH is unset or names another lock that was taken in between. The
+  command gets the environment of zklock, so also ZK_AUTH if that is set.
 
 The time for the lock:
   Without --try and --timeout, zklock waits for the lock for ever, and for a server for 10s or the

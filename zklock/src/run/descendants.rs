@@ -40,39 +40,45 @@ impl Descendants {
         }
     }
 
-    /// Sends SIGKILL to the children, the command among them. Returns how many got it.
+    /// Sends SIGKILL to the children, the command among them. Returns how many got it or had ended
+    /// by themselves: the children of all of these become children of this process.
     pub(super) fn kill(&self, command: Pid) -> (usize, io::Result<()>) {
-        let running = match self.running(command) {
-            Ok(running) => running,
+        let (running, ended) = match self.running(command) {
+            Ok(children) => children,
             Err(error) => return (0, Err(error)),
         };
-        let (mut killed, mut outcome) = (0, Ok(()));
+        let (mut gone, mut outcome) = (ended, Ok(()));
         for child in running {
             match kill_process(child, Signal::KILL) {
-                Ok(()) => killed += 1,
+                Ok(()) => gone += 1,
                 Err(error) => {
                     let message = format!("process {}: {}", child.as_raw_nonzero(), io::Error::from(error));
                     outcome = Err(io::Error::new(error.kind(), message));
                 }
             }
         }
-        (killed, outcome)
+        (gone, outcome)
     }
 
-    /// The children that have not ended. Waits for the others, but for the command: its process id
-    /// stays in use until its exit code is read.
-    fn running(&self, command: Pid) -> io::Result<Vec<Pid>> {
+    /// The children that have not ended. Waits for the others, which it counts, but for the command:
+    /// its process id stays in use until its exit code is read.
+    fn running(&self, command: Pid) -> io::Result<(Vec<Pid>, usize)> {
         let mut running = children()?;
+        let mut ended = 0;
         running.retain(|child| {
             let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
             // The state that /proc shows is that of the first thread alone.
             match *child {
                 child if self.others.contains(&child) => false,
                 child if child == command => matches!(waitid(WaitId::Pid(child), look), Ok(None)),
-                child => matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None)),
+                child => {
+                    let is_running = matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None));
+                    ended += usize::from(!is_running);
+                    is_running
+                }
             }
         });
-        Ok(running)
+        Ok((running, ended))
     }
 }
 
@@ -96,4 +102,33 @@ fn children() -> io::Result<Vec<Pid>> {
         }
     }
     Ok(children)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::env;
+    use std::process::Command;
+
+    const ALONE: &str = "ZKLOCK_TEST_ALONE";
+    const NAME: &str = "run::platform::descendants::tests::child_that_has_ended_may_leave_others";
+
+    #[test]
+    fn child_that_has_ended_may_leave_others() {
+        if env::var_os(ALONE).is_none() {
+            // In a process of its own: it kills all children.
+            let mut alone = Command::new(env::current_exe().unwrap());
+            let ran = alone.args(["--exact", NAME]).env(ALONE, "1").output().unwrap();
+            let out = String::from_utf8_lossy(&ran.stdout);
+            assert!(ran.status.success() && out.contains("1 passed"), "{ran:?}");
+            return;
+        }
+        let descendants = Descendants { others: Vec::new(), has_child_ended: Arc::default() };
+        let child = Command::new("true").spawn().unwrap();
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
+        let gone = |(gone, outcome): (usize, io::Result<()>)| outcome.map(|()| gone).unwrap();
+        assert_eq!(gone(descendants.kill(getpid())), 1);
+        assert_eq!(gone(descendants.kill(getpid())), 0);
+    }
 }

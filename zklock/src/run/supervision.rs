@@ -106,6 +106,10 @@ impl<'a> Supervision<'a> {
                 recv(after(wait)) -> _ => {}
             }
         };
+        // The command may have ended because of a loss that nobody has looked at.
+        if let Some(reason) = self.guard.loss() {
+            self.lock_lost(reason);
+        }
         if self.lost || failure.is_some() {
             let rest = self.child.kill_rest();
             self.report(rest);

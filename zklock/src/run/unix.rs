@@ -63,8 +63,8 @@ fn ignored_signals() -> u64 {
     line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// Whether a signal ends the wait for the lock. Those that mean something to the command alone do
-/// not.
+/// Whether a signal ends the wait for the lock, and is meant to end the command. Those that mean
+/// something to the command alone do not.
 pub(super) fn ends_wait(signal: i32) -> bool {
     ![SIGUSR1, SIGUSR2].contains(&signal)
 }
@@ -120,9 +120,11 @@ impl Child {
         &self.ended
     }
 
-    /// Forwards a signal to the process group.
+    /// Forwards a signal to the process group. A stopped one continues for a signal that ends it: it
+    /// would keep the lock for ever.
     pub(super) fn forward(&self, signal: i32) -> io::Result<()> {
-        Signal::from_named_raw(signal).map_or(Ok(()), |signal| self.signal(signal))
+        let forwarded = Signal::from_named_raw(signal).map_or(Ok(()), |signal| self.signal(signal));
+        if ends_wait(signal) { forwarded.and(self.signal(Signal::CONT)) } else { forwarded }
     }
 
     /// Asks the process group to end. A stopped one continues for that.
@@ -146,11 +148,10 @@ impl Child {
         let group = self.signal(Signal::KILL);
         let mut pause = Duration::from_millis(1);
         loop {
-            let (killed, outcome) = self.descendants.kill(self.group);
-            if killed == 0 {
+            let (gone, outcome) = self.descendants.kill(self.group);
+            if gone == 0 {
                 return group.and(outcome);
             }
-            // The children of those that end become children of this process.
             thread::sleep(pause);
             pause = MAX_PAUSE.min(pause * 2);
         }

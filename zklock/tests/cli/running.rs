@@ -168,6 +168,20 @@ fn signal_of_a_timer_is_forwarded_and_ends_the_wait() {
 }
 
 #[test]
+fn signal_ends_a_stopped_command() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&[], "echo pid $$; kill -STOP $$; echo continued");
+    let pid = program.line_with("pid").split_whitespace().last().unwrap().to_owned();
+    eventually("the command is stopped", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    });
+    program.signal(Signal::TERM);
+    assert_eq!(program.end().code, 143);
+    fixture.await_requests(0);
+}
+
+#[test]
 fn signals_reach_the_whole_process_group() {
     let fixture = Fixture::new();
     let program = fixture.run(&[], "sh -c 'echo pid $$; exec sleep 1000' & wait");
