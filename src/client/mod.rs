@@ -123,7 +123,7 @@ impl Granted {
     #[must_use]
     pub fn new(session_timeout: Duration) -> Granted {
         // Servers grant no session timeout below two ticks.
-        Granted { session_timeout, report_delay: session_timeout / 2 * 11 / 10 }
+        Granted { session_timeout, report_delay: session_timeout / 20 * 11 }
     }
 
     /// Shortens the report delay to that of servers with ticks of this length: a full tick, and a

@@ -193,6 +193,8 @@ impl Engine {
     pub(super) fn take_up(&mut self, call: CallId, pending: Pending, outcome: ZkResult<Reply>) {
         match pending {
             Pending::Nothing => {}
+            // Any answer shows a server; the ACL of the znode is no concern of this.
+            Pending::Touched if was_answered(&outcome) => self.touched(Ok(())),
             Pending::Touched => self.touched(outcome.map(drop)),
             Pending::Wrote(after, path) => self.wrote(after, path, outcome.map(drop)),
             Pending::Created(id, spec) => {

@@ -72,7 +72,9 @@ impl Engine {
         self.life.set_contact(Contact::Lost { at });
         self.lease_checks.insert(self.lease.end());
         self.lease.disconnected(at);
-        self.effects.push_back(Effect::Suspended);
+        if !self.life.has_ended() {
+            self.effects.push_back(Effect::Suspended);
+        }
         let lines: Vec<Line> = match self.life {
             Life::Open(_) => self
                 .contenders
@@ -123,25 +125,30 @@ impl Engine {
 
     /// Ends the session for good, and every lease with it. [`Engine::complete_end`] follows.
     pub(crate) fn end(&mut self, reason: LossReason) {
-        if let Life::Open(contact) = self.life {
-            self.life = Life::Ending(reason, contact);
-            self.lease.finish();
-            self.effects.push_back(Effect::Ending);
+        match self.life {
+            Life::Open(contact) => {
+                self.life = Life::Ending(reason, contact);
+                self.lease.finish();
+                self.effects.push_back(Effect::Ending);
+            }
+            // Nothing is left that could be deleted.
+            Life::Lingering(..) if reason == LossReason::SessionExpired => self.finish(),
+            Life::Ending(..) | Life::Lingering(..) | Life::Finished(..) => {}
         }
     }
 
     /// Ends all requests: owners and waiters are notified. Deletions go on if the session outlives us.
     pub(crate) fn complete_end(&mut self) {
         let Life::Ending(reason, contact) = self.life else { return };
-        // The last deletion finishes the session, or the time by which the server has ended it.
         if self.outlives_us() {
-            self.life = Life::Lingering(reason, contact, self.now.after(self.lease.session_timeout()));
+            self.life = Life::Lingering(reason, contact);
         }
+        // Without those that the ends of the requests begin.
+        let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
         let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
         for id in requests {
             self.lose(id, reason);
         }
-        let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
         for id in removals {
             self.removal_outlives(id);
         }
@@ -154,6 +161,15 @@ impl Engine {
     /// Whether the session may live on at the server without us, with the znodes that we leave.
     pub(super) fn outlives_us(&self) -> bool {
         self.life.end_reason() != Some(LossReason::SessionExpired) && !self.settings.owns_session
+    }
+
+    /// When the server has ended a session that lingers without contact.
+    pub(super) fn lingers_until(&self) -> Option<Moment> {
+        match self.life.contact() {
+            Contact::NotYet { .. } => Some(self.lease.given_up_at()),
+            Contact::Lost { at } => Some(at.after(self.lease.session_timeout())),
+            Contact::Present | Contact::Regained => None,
+        }
     }
 
     /// A session that lingers is finished when it has nothing left to delete.

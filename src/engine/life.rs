@@ -5,7 +5,7 @@
 //! | `Open` | it is closed, it is lost, or there was no contact for a session timeout | `Ending` |
 //! | `Ending` | every participant was notified, and the session lives on without us | `Lingering` |
 //! | `Ending` | every participant was notified, otherwise | `Finished` |
-//! | `Lingering` | the last deletion is done, or a session timeout has passed | `Finished` |
+//! | `Lingering` | the last deletion is done, the session has expired, or there was no contact for a session timeout | `Finished` |
 //!
 //! Each of them has a [`Contact`], as a session that lingers deletes its znodes after a reconnect:
 //!
@@ -13,7 +13,7 @@
 //! |---|---|---|---|
 //! | `NotYet` | `Present` | | |
 //! | `Present` | | `Lost` | |
-//! | `Lost` | `Regained`: a proof is due at once; or `Present` on a session that owns nothing: every participant looks again | | |
+//! | `Lost` | `Regained`: a proof is due at once; or `Present`, if the lease is not kept proven: every participant looks again | | |
 //! | `Regained` | | `Lost` | `Present`: every participant looks again |
 //!
 //! Both together, with the age of the last answered request, make what subscribers see as the state
@@ -37,9 +37,8 @@ pub(super) enum Life {
     Open(Contact),
     /// The participants are being notified.
     Ending(LossReason, Contact),
-    /// Deletions go on: the last one finishes the session, or this moment, at which the server has
-    /// ended it.
-    Lingering(LossReason, Contact, Moment),
+    /// Deletions go on: the last one finishes the session, or its end at the server.
+    Lingering(LossReason, Contact),
     /// The client is dropped and the threads end.
     Finished(LossReason, Contact),
 }
@@ -63,7 +62,7 @@ impl Life {
     pub(super) fn end_reason(self) -> Option<LossReason> {
         match self {
             Life::Open(_) => None,
-            Life::Ending(reason, _) | Life::Lingering(reason, ..) | Life::Finished(reason, _) => Some(reason),
+            Life::Ending(reason, _) | Life::Lingering(reason, _) | Life::Finished(reason, _) => Some(reason),
         }
     }
 
@@ -75,7 +74,7 @@ impl Life {
         match self {
             Life::Open(contact)
             | Life::Ending(_, contact)
-            | Life::Lingering(_, contact, _)
+            | Life::Lingering(_, contact)
             | Life::Finished(_, contact) => contact,
         }
     }
@@ -88,7 +87,7 @@ impl Life {
         match self {
             Life::Open(contact)
             | Life::Ending(_, contact)
-            | Life::Lingering(_, contact, _)
+            | Life::Lingering(_, contact)
             | Life::Finished(_, contact) => *contact = now,
         }
     }

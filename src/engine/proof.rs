@@ -121,7 +121,9 @@ impl Engine {
                 }
                 self.check_owners_if_due();
             }
-            Life::Lingering(_, _, until) if until <= self.now => self.finish(),
+            Life::Lingering(..) if self.lingers_until().is_some_and(|until| until <= self.now) => {
+                self.finish()
+            }
             Life::Ending(..) | Life::Lingering(..) | Life::Finished(..) => {}
         }
         self.keep_routine();
@@ -165,7 +167,7 @@ impl Engine {
         let of_life = match self.life {
             Life::Open(contact) => self.next_of_session(contact),
             // Nobody owns anything any more: the leases ask for nothing.
-            Life::Lingering(_, _, until) => Some(until),
+            Life::Lingering(..) => self.lingers_until(),
             Life::Ending(..) => None,
             Life::Finished(..) => return None,
         };

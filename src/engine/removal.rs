@@ -250,6 +250,7 @@ impl Engine {
     /// Ends: the server deletes the znode with the session. If that lives on there, the session that
     /// follows does.
     fn leave_behind(&mut self, id: ParticipantId) {
+        self.report_removal(id, Err(ZkError::SessionExpired));
         if let Some(removal) = self.end_removal(id) {
             if removal.failure.is_some() {
                 self.log(Line::RemovedWithSession(removal.target.clone()));

@@ -22,40 +22,59 @@ pub(crate) struct Ownership {
     until: AtomicU64,
 }
 
+enum Held {
+    Not,
+    For(Duration),
+    UntilItsEnd,
+}
+
 impl Ownership {
     pub(crate) fn covers(&self, now: Moment) -> bool {
-        !self.remaining(now).is_zero()
+        matches!(self.look(now), Held::For(_))
     }
 
-    /// Whether the lock was held until its lease ended, and is not released yet.
+    /// Whether the lock was held until its lease ended, and not released before.
     pub(crate) fn has_outlasted(&self, now: Moment) -> bool {
-        self.until.load(Ordering::Acquire) != 0 && !self.covers(now)
+        matches!(self.look(now), Held::UntilItsEnd)
     }
 
     /// For how long the lock is proven to be held.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        match self.look(now) {
+            Held::For(remaining) => remaining,
+            Held::Not | Held::UntilItsEnd => Duration::ZERO,
+        }
+    }
+
+    fn look(&self, now: Moment) -> Held {
         let mut until = self.until.load(Ordering::Acquire);
         loop {
-            if until == 0 || until & HAS_ENDED != 0 {
-                return Duration::ZERO;
+            if until == 0 {
+                return Held::Not;
+            }
+            if until & HAS_ENDED != 0 {
+                return Held::UntilItsEnd;
             }
             let remaining = Moment::from_nanos(until).since(now);
             if !remaining.is_zero() {
-                return remaining;
+                return Held::For(remaining);
             }
             match self.until.compare_exchange(until, HAS_ENDED, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Duration::ZERO,
+                Ok(_) => return Held::UntilItsEnd,
                 Err(changed) => until = changed,
             }
         }
     }
 
-    /// `None` for a request that holds its lock no longer. Returns `false` if a reader has
-    /// seen before that the lease has ended: that stays.
+    /// `None` for a request that holds its lock no longer. If a reader has seen before that the lease
+    /// has ended, that stays, and the result is `false` for a later end.
     #[must_use]
     pub(super) fn set(&self, until: Option<Moment>) -> bool {
         let until = until.map_or(0, Moment::as_nanos);
-        let change = |before| (until == 0 || before & HAS_ENDED == 0).then_some(until);
+        let change = |before| match before & HAS_ENDED {
+            0 => Some(until),
+            _ => (until == 0).then_some(before),
+        };
         self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
     }
 }
@@ -79,6 +98,6 @@ mod tests {
         assert!(!ownership.set(Some(at(300))));
         assert!(!ownership.covers(at(201)) && ownership.has_outlasted(at(201)));
         assert!(ownership.set(None));
-        assert!(!ownership.covers(at(0)) && !ownership.has_outlasted(at(201)));
+        assert!(!ownership.covers(at(0)) && ownership.has_outlasted(at(201)));
     }
 }
