@@ -162,10 +162,7 @@ const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 
 #[test]
 fn session_that_was_closed_without_contact_asks_the_clock_for_nothing_that_has_passed() {
-    let mut engine = engine_that_owns_its_session(false);
-    let (_, create) = start(&mut engine);
-    joined(&mut engine, create, "x-a-lock-0000000000", &["x-a-lock-0000000000"]);
-    serve(&mut engine, &["x-a-lock-0000000000"]);
+    let (mut engine, _) = owner(false);
     engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Disconnected));
     engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
     engine.input(NOW, Engine::complete_end);
@@ -184,6 +181,14 @@ fn connected_engine() -> Engine {
 
 fn engine_that_owns_its_session(owns_session: bool) -> Engine {
     let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
+    let mut engine = unproven_engine(owns_session, granted);
+    let (proof, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(proof, Err(ZkError::NoNode)));
+    engine
+}
+
+/// An engine in contact, which waits for the reply to its first call.
+fn unproven_engine(owns_session: bool, granted: Granted) -> Engine {
     let settings = Settings {
         is_ordered: true,
         owns_session,
@@ -194,9 +199,66 @@ fn engine_that_owns_its_session(owns_session: bool) -> Engine {
     };
     let mut engine = Engine::new(NOW, settings, Lease::unproven(granted, NOW));
     engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Connected(granted)));
-    let (proof, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.replied(proof, Err(ZkError::NoNode)));
     engine
+}
+
+/// The only request of an engine in contact, which owns.
+fn owner(owns_session: bool) -> (Engine, ParticipantId) {
+    const ALONE: &str = "x-a-lock-0000000000";
+    let mut engine = engine_that_owns_its_session(owns_session);
+    let (id, create) = start(&mut engine);
+    joined(&mut engine, create, ALONE, &[ALONE]);
+    serve(&mut engine, &[ALONE]);
+    assert_eq!(engine.place(id), Some(Place::Owner));
+    (engine, id)
+}
+
+#[test]
+fn deletion_that_a_close_leaves_behind_is_not_reported_as_done() {
+    let (mut engine, id) = owner(true);
+    let removal = engine.input(NOW, |engine| engine.withdraw(id)).unwrap();
+    submitted(&mut engine);
+    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, Engine::complete_end);
+    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll()).collect();
+    let of_removal = effects.iter().find(|effect| {
+        matches!(effect, Effect::Removed(number, _) | Effect::LeftBehind(number, _) if *number == removal)
+    });
+    assert_eq!(of_removal, Some(&Effect::Removed(removal, Err(ZkError::SessionExpired))), "{effects:?}");
+}
+
+#[test]
+fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_contact() {
+    let (mut engine, _) = owner(false);
+    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, Engine::complete_end);
+    let mut now = NOW;
+    let (mut deletion, call) = submitted(&mut engine);
+    assert!(matches!(call, Call::Delete { .. }), "once at first, not twice: {call:?}");
+    // For longer than a session timeout.
+    for _ in 0..200 {
+        engine.input(now, |engine| engine.replied(deletion, Err(ZkError::Throttled)));
+        now = engine.deadline().unwrap();
+        engine.input(now, Engine::wake_up);
+        deletion = submitted(&mut engine).0;
+    }
+    assert!(now > NOW.after(Duration::from_secs(3600)));
+    engine.input(now, |engine| engine.client_reports(now, ClientEvent::Disconnected));
+    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll()).collect();
+    assert!(!effects.contains(&Effect::Suspended), "it has ended before: {effects:?}");
+    assert_eq!(engine.deadline(), Some(now.after(Duration::from_secs(3600))), "the server ends it then");
+    engine.input(now.after(Duration::from_secs(3600)), Engine::wake_up);
+    assert!(engine.has_completed_end() && engine.deadline().is_none());
+}
+
+#[test]
+fn closed_session_that_lives_on_ends_with_its_end_at_the_server() {
+    let (mut engine, _) = owner(false);
+    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, Engine::complete_end);
+    let (deletion, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(deletion, Err(ZkError::SessionExpired)));
+    assert_eq!(engine.deadline(), None);
 }
 
 fn spec(access: Access, prefix: &str) -> Arc<RequestSpec> {

@@ -280,6 +280,17 @@ fn session_is_kept_alive_where_the_keep_alive_is_denied() {
 }
 
 #[test]
+fn lock_is_acquired_where_the_read_that_proves_contact_is_denied() {
+    let zookeeper = SimulatedZooKeeper::new();
+    zookeeper.create_with_acl(KEEP_ALIVE_PATH, b"", &[Acl::new(Permissions::NONE, "world", "anyone")]);
+    let client = zookeeper.connect(TIMEOUT);
+    client.grant(Granted::new(TIMEOUT).with_report_delay(TIMEOUT / 8));
+    let (_runtime, session) = open_client_on_manual_runtime(client, TIMEOUT);
+    BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
+    assert!(zookeeper.calls(SimOperation::Exists) > 0, "{:?}", zookeeper.log());
+}
+
+#[test]
 fn pending_deletion_makes_no_calls_without_contact() {
     let zookeeper = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);

@@ -34,6 +34,17 @@ fn end_that_a_reader_has_seen_is_final_for_all() {
 }
 
 #[test]
+fn lock_that_is_released_in_time_has_not_outlasted_its_lease() {
+    loom::model(|| {
+        let ownership = owning_until(100);
+        let driver = Arc::clone(&ownership);
+        let driver = thread::spawn(move || driver.set(None));
+        assert!(!ownership.has_outlasted(at(99)));
+        assert!(driver.join().unwrap());
+    });
+}
+
+#[test]
 fn two_readers_see_the_same_end() {
     loom::model(|| {
         let ownership = owning_until(100);
@@ -66,13 +77,14 @@ fn owner_is_none_before_others_are_let_in() {
 }
 
 #[test]
-fn reader_of_an_end_does_not_undo_a_release() {
+fn release_does_not_hide_an_end_that_was_seen() {
     loom::model(|| {
         let ownership = owning_until(100);
         let reader = Arc::clone(&ownership);
-        let reader = thread::spawn(move || reader.covers(at(150)));
+        let reader = thread::spawn(move || reader.has_outlasted(at(150)));
         assert!(ownership.set(None));
-        assert!(!reader.join().unwrap());
-        assert!(!ownership.has_outlasted(at(150)), "it is released, not lost");
+        let was_seen = reader.join().unwrap();
+        assert_eq!(ownership.has_outlasted(at(150)), was_seen);
+        assert!(!ownership.covers(at(99)));
     });
 }
