@@ -14,7 +14,9 @@ use zookeeper_recipes_lock::client::{
     BlockingClient, Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient,
 };
 use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
-use zookeeper_recipes_lock::{BlockingWriteLock, Candidate, Session, SessionState, WriteLock, ZkResult};
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, Candidate, CohortLock, Session, SessionState, WriteLock, ZkResult,
+};
 
 /// Enough that at some fork a thread holds the mutex behind the answer.
 const FORKS: usize = 50;
@@ -45,6 +47,22 @@ fn main() {
         },
     );
     drop(dropped);
+    let listening = WriteLock::new(&of_direct, "/locks/direct").expect("the path is valid");
+    assert!(listening.lock().expect("the lock is free"));
+    let cohort = CohortLock::new(&of_direct, "/locks/cohort").expect("the path is valid");
+    let of_cohort = cohort.lock().expect("the lock is free");
+    in_each_child(
+        "locks that it drops",
+        || listening.is_owner() && of_cohort.is_owner(),
+        || {
+            let before = direct.calls();
+            drop_copy(&listening);
+            drop_copy(&of_cohort);
+            drop_copy(&cohort);
+            assert_eq!(direct.calls(), before, "the child withdraws the parent's requests");
+        },
+    );
+    drop((listening, of_cohort, cohort));
 
     let lock = WriteLock::with_listener(&session, "/locks/listening", ()).expect("the path is valid");
     assert!(lock.lock().expect("the lock is free"));

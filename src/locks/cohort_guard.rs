@@ -148,7 +148,7 @@ impl CohortGuard {
 
 impl Drop for CohortGuard {
     fn drop(&mut self) {
-        if !self.is_released {
+        if !self.is_released && self.cohort.is_of_this_process() {
             self.cohort.release(&self.grant);
         }
     }

@@ -201,7 +201,9 @@ impl CohortLock {
 
 impl Drop for LastHandle {
     fn drop(&mut self) {
-        self.cohort.close();
+        if self.cohort.is_of_this_process() {
+            self.cohort.close();
+        }
     }
 }
 

@@ -5,14 +5,14 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_channel::never;
 
-use crate::error::{LockError, Operation, Result};
+use crate::error::{LockError, LossReason, Operation, Result};
 use crate::lock_order::{self, rank::LOCK};
 use crate::locks::lock_listener::{ListenerSlot, LockListener};
 use crate::locks::locking::{self, Released};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Observer, QueuePosition, Request};
+use crate::request::{Event, Observer, QueuePosition, Request};
 use crate::session::{OnNewSession, Process, Session};
 
 /// A lock that joins the queue without blocking, and notifies a [`LockListener`].
@@ -72,6 +72,16 @@ impl LockInner {
 impl OnNewSession for LockInner {
     fn new_session(&self) {
         self.renew(|current| current.is_some_and(Request::waited_for_a_lost_session));
+    }
+
+    /// A request that waited for a new session waits in vain.
+    fn closed(&self) {
+        let has_waited = self.current.lock().as_deref().is_some_and(Request::waited_for_a_lost_session);
+        if has_waited && self.listener.release_withheld() {
+            let error = LockError::closed(Operation::LOCK, &self.dir);
+            self.listener.post(Event::Dropped(LossReason::SessionClosed, error));
+            self.listener.deliver();
+        }
     }
 }
 
@@ -270,7 +280,8 @@ impl ListeningLock {
 
 impl Drop for ListeningLock {
     fn drop(&mut self) {
-        if self.closes_on_drop {
+        // In a forked child the request is the parent's, and a mutex may stay held for ever.
+        if self.closes_on_drop && self.inner.process.is_current() {
             self.close();
         }
     }
@@ -283,9 +294,12 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
+    use crate::LockEvent;
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::recipe::naming_scheme::NamingScheme;
-    use crate::tests::{deadline, eventually, next, open_on_manual_runtime, replacing_session};
+    use crate::tests::{
+        deadline, eventually, in_background, next, open_on_manual_runtime, replacing_session,
+    };
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -422,6 +436,38 @@ mod tests {
         inner.new_session();
         inner.start(&request);
         eventually("it joins again", || lock.is_owner());
+    }
+
+    #[test]
+    fn request_that_waits_for_a_session_is_dropped_when_none_follows() {
+        let server = SimulatedZooKeeper::new();
+        server.create_sequential("/locks/it", "x-ahead-lock-", None);
+        let (made, clients) = unbounded();
+        let (go, may_go) = unbounded();
+        let of_factory = server.clone();
+        go.send(()).unwrap();
+        let session = Session::from_client_factory(move || {
+            may_go.recv().map_err(LockError::other)?;
+            let client = of_factory.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            Ok(client)
+        });
+        let session = session.unwrap();
+        let dir = ZNodePath::parse("/locks/it").unwrap();
+        let (events, received) = unbounded::<LockEvent>();
+        let support = ProtocolSupport::new(&session);
+        let lock = ListeningLock::new(support, dir, EXCLUSIVE, Some(Arc::new(events)));
+        assert!(!lock.lock().unwrap());
+        next(&clients).expire();
+        eventually("the loss is noticed", || {
+            lock.current().lock().as_deref().is_some_and(Request::waited_for_a_lost_session)
+        });
+        let closed = in_background(move || session.close());
+        assert_eq!(next(&received), LockEvent::Dropped(LossReason::SessionClosed));
+        drop(go);
+        next(&closed);
+        drop(lock);
+        assert_eq!(received.try_iter().count(), 0, "once");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! [`LockListener`]: the callbacks of a lock; and [`ListenerSlot`], the only code that calls them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crossbeam_channel::Sender;
@@ -162,8 +163,10 @@ pub(crate) struct ListenerSlot {
     listener: Mutex<LISTENER, Option<Arc<dyn LockListener>>>,
     events: Mailbox<Event>,
     /// Whether lost sessions are replaced. A request that waits on a lost session is then made
-    /// again on the next, so there is nothing to report.
+    /// again on the next, so there is nothing to report until it is known that none follows.
     is_replaced: bool,
+    /// The end of a request with its session is not reported. Who clears this reports it after all.
+    is_withheld: AtomicBool,
 }
 
 impl ListenerSlot {
@@ -172,7 +175,8 @@ impl ListenerSlot {
         listener: Option<Arc<dyn LockListener>>,
         is_replaced: bool,
     ) -> ListenerSlot {
-        ListenerSlot { lock, listener: Mutex::new(listener), events: Mailbox::new(), is_replaced }
+        let (listener, is_withheld) = (Mutex::new(listener), AtomicBool::new(false));
+        ListenerSlot { lock, listener, events: Mailbox::new(), is_replaced, is_withheld }
     }
 
     pub(crate) fn get(&self) -> Option<Arc<dyn LockListener>> {
@@ -185,10 +189,19 @@ impl ListenerSlot {
         drop(before);
     }
 
+    /// Whether the caller is to report what was withheld.
+    pub(crate) fn release_withheld(&self) -> bool {
+        self.is_withheld.swap(false, Ordering::SeqCst)
+    }
+
     /// The only caller of listeners.
     fn call(&self, lock: &ListeningLock, event: Event) {
         if self.is_replaced && matches!(&event, Event::Dropped(reason, _) if reason.is_session_loss()) {
-            return;
+            self.is_withheld.store(true, Ordering::SeqCst);
+            let may_follow = lock.session().replacement().is_some_and(|replacement| !replacement.is_closed());
+            if may_follow || !self.release_withheld() {
+                return;
+            }
         }
         let Some(listener) = self.get() else { return };
         // The closure owns the listener: this may be its last handle, and dropping it runs the

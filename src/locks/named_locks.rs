@@ -92,8 +92,10 @@ impl NamedLocks {
     }
 
     /// Returns the lock of a resource for the threads of this process, which share one place in its
-    /// queue. As long as it is in use, every call returns a handle to the same lock; the options
+    /// queue. As long as a handle lives, every call returns another one to the same lock; the options
     /// are those of the first call. Sends nothing.
+    ///
+    /// Keep the handle: with the last one, the lock closes, and is kept no longer.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -101,7 +103,8 @@ impl NamedLocks {
     /// # let session = Session::connect("127.0.0.1:2181", Duration::from_secs(30))?;
     /// let locks = NamedLocks::new(&session, "/app/locks")?;
     /// let options = CohortOptions::new().keep_for(Duration::from_secs(1));
-    /// let guard = locks.cohort("reports/daily", options)?.lock()?;
+    /// let lock = locks.cohort("reports/daily", options)?;
+    /// let guard = lock.lock()?;
     /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
     /// ```
     ///

@@ -140,8 +140,9 @@ impl Revoker {
         if deletion_watch.deleted().try_recv().is_ok() {
             return Ok(Revocation::Complied);
         }
-        // If the session has ended, the deletion reports that.
         drop(deletion_watch);
+        // The next session may be there already, and the time of the holder is not over.
+        core.check_open(Operation::REVOKE, &znode)?;
         self.delete(&znode, czxid)
     }
 

@@ -160,7 +160,8 @@ impl RunOnce {
     /// - As [`BlockingWriteLock::try_lock`](crate::BlockingWriteLock::try_lock).
     ///
     /// Under [`Repeat::Never`] the job has not run after an error. But after
-    /// [`ConnectionLoss`](LockError::ConnectionLoss), [`SessionLost`](LockError::SessionLost) and
+    /// [`ConnectionLoss`](LockError::ConnectionLoss), [`SessionLost`](LockError::SessionLost),
+    /// [`Closed`](LockError::Closed), [`NotOwner`](LockError::NotOwner) and
     /// [`OutcomeUnknown`](LockError::OutcomeUnknown) the key may be marked. Under [`Repeat::UntilSuccess`] the job may have run:
     /// [`NotOwner`](LockError::NotOwner), for one, means that the lock was lost before the marker was
     /// written.

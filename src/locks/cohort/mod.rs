@@ -67,6 +67,11 @@ impl Cohort {
         self.support.session()
     }
 
+    /// Whether this is no copy in a forked child, where a mutex may stay held for ever.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process.is_current()
+    }
+
     // ---- threads
 
     pub(crate) fn try_lock(self: &Arc<Self>) -> Result<Option<Grant>> {
@@ -92,7 +97,7 @@ impl Cohort {
 
     fn enter(self: &Arc<Self>, only_tries: bool) -> Entry {
         // A forked child has a copy of a kept lock, which is its parent's.
-        let entry = self.shared.enter(only_tries, self.process.is_current());
+        let entry = self.shared.enter(only_tries, self.is_of_this_process());
         if matches!(entry, Entry::Waits { .. }) {
             self.advance();
         }

@@ -9,7 +9,7 @@ use super::{Revocation, Revoker};
 use crate::client::{Acl, CreateMode, Permissions, Verbs};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::tests::{eventually, in_background, next};
+use crate::tests::{eventually, in_background, next, replacing_session};
 use crate::{
     BlockingWriteLock, ListeningLock, LockError, LockGuard, LockListener, LockOptions, LossReason, MultiLock,
     NamingScheme, ReadWriteLock, RetryPolicy, Session, WriteLock,
@@ -40,6 +40,24 @@ impl LockListener for RecordingListener {
     }
     fn revocation_requested(&self, _lock: &ListeningLock) {
         let _ = self.0.send(Call::Asked);
+    }
+}
+
+#[test]
+fn holder_keeps_its_time_when_the_session_of_the_revoker_is_replaced() {
+    let fixture = Fixture::new();
+    let guard = BlockingWriteLock::new(&fixture.session, DIR).unwrap().lock().unwrap();
+    for _ in 0..20 {
+        let (session, clients) = replacing_session(&fixture.zk, LONG);
+        let revoker = Revoker::new(&session);
+        let id = guard.id().to_owned();
+        let before = fixture.zk.calls(SimOperation::SetData);
+        let revoked = in_background(move || revoker.force_revocation_after(&id, LONG));
+        eventually("the holder is asked", || fixture.zk.calls(SimOperation::SetData) > before);
+        next(&clients).expire();
+        let revoked = next(&revoked);
+        assert!(matches!(revoked, Err(LockError::SessionLost { .. })), "{revoked:?}");
+        assert!(guard.is_owner());
     }
 }
 

@@ -286,7 +286,7 @@ fn lock_is_acquired_where_the_read_that_proves_contact_is_denied() {
     let client = zookeeper.connect(TIMEOUT);
     client.grant(Granted::new(TIMEOUT).with_report_delay(TIMEOUT / 8));
     let (_runtime, session) = open_client_on_manual_runtime(client, TIMEOUT);
-    BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
+    let _guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
     assert!(zookeeper.calls(SimOperation::Exists) > 0, "{:?}", zookeeper.log());
 }
 
