@@ -7,13 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session, SessionState};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockDirectory, LockError, Session, SessionState};
 
 use crate::allocated::allocated_blocks;
 use crate::plot::{Line, plot};
 use crate::support::ensemble::Ensemble;
 use crate::support::server::ServerOptions;
-use crate::support::wait::eventually_within;
 use crate::{ROOT, resident_kib, session};
 
 const SESSIONS: usize = 100;
@@ -154,13 +153,30 @@ fn fail(ensemble: &Ensemble, number: usize) {
 
 /// Waits until all sessions have contact, and nothing is left of the locks.
 fn await_rest(ensemble: &Ensemble, sessions: &[Session]) {
-    eventually_within(MAX_RECOVERY, "all servers and sessions are back, and no request is left", || {
-        let is_connected = |session: &Session| session.state() == SessionState::Connected;
-        let serves = (0..SERVERS).all(|index| ensemble.server(index).serves());
-        serves
-            && sessions.iter().all(is_connected)
-            && metric(ensemble, "ephemerals_count").iter().all(|left| *left == 0)
-    });
+    let begun = Instant::now();
+    loop {
+        let missing = what_is_missing(ensemble, sessions);
+        if missing.is_empty() {
+            return;
+        }
+        assert!(begun.elapsed() < MAX_RECOVERY, "after {MAX_RECOVERY:?}:\n{}", missing.join("\n"));
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn what_is_missing(ensemble: &Ensemble, sessions: &[Session]) -> Vec<String> {
+    let down = (0..SERVERS).filter(|index| !ensemble.server(*index).serves());
+    let mut missing: Vec<String> = down.map(|index| format!("server {index} does not serve")).collect();
+    for session in sessions.iter().filter(|session| session.state() != SessionState::Connected) {
+        missing.push(format!("{session:?} is {:?}", session.state()));
+    }
+    if missing.is_empty() && metric(ensemble, "ephemerals_count").into_iter().any(|left| left > 0) {
+        let queues = (0..LOCKS / 2).map(|number| LockDirectory::new(&sessions[0], &dir_of(2 * number)));
+        let requests =
+            queues.flat_map(|queue| queue.and_then(|queue| queue.contenders()).unwrap_or_default());
+        missing.extend(requests.map(|request| request.to_string()));
+    }
+    missing
 }
 
 fn metric(ensemble: &Ensemble, name: &str) -> Vec<usize> {

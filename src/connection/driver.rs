@@ -48,6 +48,9 @@ const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 const PROBE_DELAY_DIVISOR: u32 = 8;
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 
+/// The pause after a probe without an answer is the session timeout, and doubles this often.
+const MAX_PROBE_DOUBLINGS: u32 = 8;
+
 const BUFFER: usize = 64 * 1024;
 
 /// The memory of a longer queue of actions is freed.
@@ -87,6 +90,8 @@ pub(super) struct Watch {
     probe: Option<Probe>,
     /// The server to ask for its tick, and when.
     to_probe: Option<(Moment, Destination)>,
+    /// How often the server of the present connection was asked in vain.
+    unanswered: u32,
     /// The servers whose tick is known, with their grants at that time.
     probed: HashMap<SocketAddr, Granted>,
     /// The longest tick of the servers, as far as it is known.
@@ -316,6 +321,7 @@ impl Driver {
         }
         self.log_contact(granted.session_timeout, session_id, &server);
         self.drop_probe();
+        self.watch.unanswered = 0;
         if let Some(target) = target.filter(|target| !self.watch.knows(*target, fresh)) {
             let delay = self.probe_delay(fresh.session_timeout);
             self.watch.to_probe = Some((SystemClock.now().after(delay), target));
@@ -400,18 +406,34 @@ impl Driver {
             self.watch.longest_tick = Some(self.watch.longest_tick.map_or(tick, |longest| longest.max(tick)));
             self.note_probed();
             self.report_tick();
+            self.watch.unanswered = 0;
         }
         let is_late = self.watch.probe.as_ref().is_some_and(|probe| probe.deadline() <= now);
         if progress == Progress::Over || is_late {
             self.drop_probe();
+            self.probe_again(now);
         }
+    }
+
+    /// Has a probe without an answer repeated, less and less often.
+    fn probe_again(&mut self, now: Moment) {
+        let doublings = self.watch.unanswered.min(MAX_PROBE_DOUBLINGS);
+        if doublings == 0 {
+            return;
+        }
+        let io = self.shared.lock();
+        let pause = io.status.granted.session_timeout * 2_u32.pow(doublings - 1);
+        self.watch.to_probe = io.target().map(|target| (now.after(pause), target));
     }
 
     fn begin_probe(&mut self, target: Destination, now: Moment) {
         let session_timeout = self.shared.lock().status.granted.session_timeout;
-        let transport = self.connect(target, PROBE).ok();
+        self.watch.unanswered += 1;
         let deadline = now.after(session_timeout / 4);
-        self.watch.probe = transport.map(|transport| Probe::new(transport, deadline));
+        match self.connect(target, PROBE) {
+            Ok(transport) => self.watch.probe = Some(Probe::new(transport, deadline)),
+            Err(_) => self.probe_again(now),
+        }
     }
 
     /// The server of the present connection has answered the probe.

@@ -1,7 +1,7 @@
 //! What a connection finds out about the servers' ticks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::server::{MIN_TIMEOUT_MS, SESSION, Server, accepted, answer};
@@ -80,6 +80,23 @@ fn probe_without_an_answer_changes_nothing() {
     let connection = connect(&server.address());
     eventually("the probe comes", || server.connections.load(Ordering::SeqCst) == 2);
     assert_eq!(connection.report_delay(), Granted::new(LONG).report_delay);
+}
+
+#[test]
+fn probe_without_an_answer_is_repeated() {
+    let probes = AtomicUsize::new(0);
+    let server = Server::with(move |mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        if request.timeout_ms == 1 && probes.fetch_add(1, Ordering::SeqCst) < 2 {
+            return;
+        }
+        client.write(&accepted(request.timeout_ms.clamp(MIN_TIMEOUT_MS, 500), SESSION));
+        client.serve_accepted(|xid, request| (answer(xid, request), true));
+    });
+    let connection = connect(&server.address());
+    let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
+    let delay = Granted::new(connection.session_timeout()).with_tick(tick).report_delay;
+    eventually("it is answered", || connection.report_delay() == delay);
 }
 
 #[test]
