@@ -2,7 +2,7 @@
 //!
 //! The addresses of all names are tried in laps, in random order. A lap begins with the addresses
 //! known before, while the names are resolved again: an answer of the name service changes what is
-//! left of the lap. Only the first lap waits for the names, as it knows no address.
+//! left of the lap. A lap waits for the names, for a short time, only while none has been resolved yet.
 //!
 //! No I/O and no clock: the driver resolves the names and reports the outcomes.
 

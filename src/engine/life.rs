@@ -26,8 +26,8 @@
 //! | any other | any | any | `Lost` |
 //!
 //! Only a write on the present connection counts, from its sending, while a lock is held, where the
-//! client does not report its pings, and until the first one is answered. Otherwise every sign of the
-//! server counts, a reconnect too.
+//! client does not report its pings, and until the first one is answered. Otherwise every answer of
+//! the server counts, a reconnect too.
 
 use crate::error::LossReason;
 use crate::time::Moment;

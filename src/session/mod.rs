@@ -227,7 +227,8 @@ impl Session {
     }
 
     /// Returns a channel on which every later change of the [`state`](Session::state) arrives, in
-    /// order. It is unbounded: each unread change takes a few bytes.
+    /// order. It is unbounded: each unread change takes a few bytes. A receiver that was dropped takes
+    /// memory until the next change: subscribe once, and not for each lock.
     #[must_use]
     pub fn subscribe(&self) -> Receiver<SessionState> {
         let (subscriber, changes) = unbounded();
