@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn child_that_has_ended_may_leave_others() {
         if env::var_os(ALONE).is_none() {
-            // In a process of its own: it kills all children.
+            // In another process: it kills all children.
             let mut alone = Command::new(env::current_exe().unwrap());
             let ran = alone.args(["--exact", NAME]).env(ALONE, "1").output().unwrap();
             let out = String::from_utf8_lossy(&ran.stdout);
