@@ -114,6 +114,7 @@ mod tests {
     const NAME: &str = "run::platform::descendants::tests::child_that_has_ended_may_leave_others";
 
     #[test]
+    #[allow(clippy::zombie_processes, reason = "what is tested waits for it")]
     fn child_that_has_ended_may_leave_others() {
         if env::var_os(ALONE).is_none() {
             // In another process: it kills all children.
