@@ -196,7 +196,8 @@ impl Candidate {
     /// Blocks until the candidate has ended or the wait times out. Returns whether it has ended.
     ///
     /// After a [`stop`](Candidate::stop) a leader ends once its closure has returned and the znode is
-    /// deleted. One that waits ends at once, and its znode is deleted in the background. It ends by itself after an [error](Candidate::error).
+    /// deleted. One that waits ends at once, and its znode is deleted in the background. It ends by
+    /// itself after an [error](Candidate::error).
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
         wait.into().wait_for(&*self.runtime, &self.ended) == Waited::Disconnected
     }

@@ -77,7 +77,7 @@ impl OnNewSession for LockInner {
     /// A request that waited for a new session waits in vain.
     fn closed(&self) {
         let has_waited = self.current.lock().as_deref().is_some_and(Request::waited_for_a_lost_session);
-        if has_waited && self.listener.release_withheld() {
+        if has_waited && !self.support.is_closed() && self.listener.release_withheld() {
             let error = LockError::closed(Operation::LOCK, &self.dir);
             self.listener.post(Event::Dropped(LossReason::SessionClosed, error));
             self.listener.deliver();
