@@ -2,6 +2,7 @@
 //! none for a while.
 
 use std::collections::VecDeque;
+use std::process;
 use std::thread;
 use std::time::Duration;
 
@@ -16,8 +17,7 @@ const MAX_LINES: usize = 10_000;
 /// How long the thread waits for further lines.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
-static QUEUE: Mutex<LOG, Deferred> =
-    Mutex::new(Deferred { lines: VecDeque::new(), dropped: 0, is_running: false });
+static QUEUE: Mutex<LOG, Deferred> = Mutex::new(Deferred::of_process(0));
 static ADDED: Condvar = Condvar::new();
 
 struct Deferred {
@@ -25,6 +25,21 @@ struct Deferred {
     dropped: u64,
     /// A thread writes the lines.
     is_running: bool,
+    /// The process of that thread.
+    process: u32,
+}
+
+impl Deferred {
+    const fn of_process(process: u32) -> Deferred {
+        Deferred { lines: VecDeque::new(), dropped: 0, is_running: false, process }
+    }
+
+    /// A forked child has a copy of its parent's lines, and no thread that writes them.
+    fn move_to(&mut self, process: u32) {
+        if self.process != process {
+            *self = Deferred::of_process(process);
+        }
+    }
 }
 
 struct DeferredLine {
@@ -36,6 +51,7 @@ struct DeferredLine {
 pub(super) fn push(level: Level, module: &'static str, text: String) {
     {
         let mut queue = QUEUE.lock();
+        queue.move_to(process::id());
         match queue.lines.len() < MAX_LINES {
             true => queue.lines.push_back(DeferredLine { level, module, text }),
             false => queue.dropped += 1,
@@ -77,5 +93,21 @@ fn next_line() -> Option<DeferredLine> {
             queue.is_running = false;
             return None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forked_child_starts_a_thread_for_its_lines() {
+        let line = DeferredLine { level: Level::Info, module: module_path!(), text: String::new() };
+        let mut queue =
+            Deferred { lines: VecDeque::from([line]), is_running: true, ..Deferred::of_process(1) };
+        queue.move_to(1);
+        assert!(queue.is_running && queue.lines.len() == 1);
+        queue.move_to(2);
+        assert!(!queue.is_running && queue.lines.is_empty(), "the parent writes its lines");
     }
 }
