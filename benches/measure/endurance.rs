@@ -2,6 +2,7 @@
 //! What the process and the servers hold is counted once a minute, when no lock is held.
 
 use std::fs;
+use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use crate::allocated::allocated_blocks;
 use crate::plot::{Line, plot};
 use crate::support::ensemble::Ensemble;
 use crate::support::server::ServerOptions;
-use crate::{ROOT, resident_kib, session};
+use crate::support::test_server::TestEnsemble;
+use crate::{ROOT, resident_kib};
 
 const SESSIONS: usize = 100;
 
@@ -30,14 +32,14 @@ const ROUND: Duration = Duration::from_secs(60);
 /// From one fault to the next.
 const BETWEEN_FAULTS: Duration = Duration::from_secs(12);
 
-const MAX_PAUSE: Duration = Duration::from_secs(4);
+const PAUSE: Duration = Duration::from_secs(4);
 const MAX_WAIT: Duration = Duration::from_secs(2);
 const HOLD: Duration = Duration::from_millis(5);
 
 /// Between two locks of a worker.
 const REST: Duration = Duration::from_millis(50);
 
-const MAX_RECOVERY: Duration = Duration::from_secs(60);
+const MAX_RECOVERY: Duration = Duration::from_secs(300);
 
 /// What is held when no lock is.
 struct Count {
@@ -66,7 +68,7 @@ pub(crate) fn run(length: Duration) {
     let flag = "-Dznode.container.checkIntervalMs=86400000".to_owned();
     let ensemble = Ensemble::with(SERVERS, &ServerOptions { jvm_flags: vec![flag], ..Default::default() });
     let sessions: Vec<Session> =
-        (0..SESSIONS).map(|_| session(&ensemble.connect_string(), SESSION_TIMEOUT)).collect();
+        (0..SESSIONS).map(|_| replaced_session(&ensemble.connect_string())).collect();
     let locks: Vec<BlockingWriteLock> = (0..LOCKS)
         .map(|number| {
             BlockingWriteLock::new(&sessions[number % SESSIONS], &dir_of(number)).expect("it is valid")
@@ -94,6 +96,11 @@ pub(crate) fn run(length: Duration) {
     println!("\nThe plot is in {path}.");
 }
 
+fn replaced_session(connect_string: &str) -> Session {
+    let builder = Session::builder(connect_string).session_timeout(SESSION_TIMEOUT);
+    builder.replace_lost_sessions(true).connect().expect("the servers are up")
+}
+
 fn dir_of(lock: usize) -> String {
     format!("{ROOT}/endurance-{}", lock / 2)
 }
@@ -111,7 +118,9 @@ fn work_and_fail(ensemble: &Ensemble, locks: &[BlockingWriteLock], work: &Work) 
         }
         while Instant::now() + BETWEEN_FAULTS < over {
             thread::sleep(BETWEEN_FAULTS);
-            fail(ensemble, work.faults.fetch_add(1, Ordering::Relaxed));
+            if let Err(error) = fail(ensemble, work.faults.fetch_add(1, Ordering::Relaxed)) {
+                eprintln!("the servers are late: {error}");
+            }
         }
     });
 }
@@ -137,18 +146,20 @@ fn lock_and_unlock(locks: &[BlockingWriteLock], seed: u64, ended: &Receiver<()>,
     }
 }
 
-/// Kills a server and starts it again, or pauses one: the leader in every second case.
-fn fail(ensemble: &Ensemble, number: usize) {
-    let server = if number % 2 == 0 { ensemble.leader() } else { ensemble.follower() };
+/// Kills a server and starts it again, or pauses one: the leader in every second case. On a machine with
+/// other work, a server may need longer than this waits for it.
+fn fail(ensemble: &TestEnsemble, number: usize) -> io::Result<()> {
+    let index = if number % 2 == 0 { ensemble.leader()? } else { ensemble.follower()? };
+    let server = ensemble.server(index);
     if number % 4 < 2 {
-        ensemble.kill(server);
-        ensemble.restart(server);
+        server.kill()?;
+        ensemble.restart(index)?;
     } else {
-        ensemble.pause(server);
-        thread::sleep(MAX_PAUSE);
-        ensemble.resume(server);
+        server.pause()?;
+        thread::sleep(PAUSE);
+        server.resume();
     }
-    ensemble.await_quorum();
+    ensemble.await_quorum()
 }
 
 /// Waits until all sessions have contact, and nothing is left of the locks.
