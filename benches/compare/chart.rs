@@ -4,20 +4,16 @@ use std::fmt::Write;
 
 use crate::DELAY;
 use crate::report::{Cell, Measured};
+use crate::svg::{COLOURS, WIDTH, document, text};
 
 /// Longer bars are cut off here. Their number is written beside them.
 const LONGEST: f64 = 8.0;
 
-const WIDTH: f64 = 760.0;
 const LABELS: f64 = 250.0;
 const NUMBERS: f64 = 60.0;
 const BAR: f64 = 11.0;
 const GAP: f64 = 14.0;
 const TITLE: f64 = 30.0;
-
-/// Distinct on a white and on a black page, and for readers who see few colours.
-const COLOURS: [&str; 6] = ["#d55e00", "#e69f00", "#0072b2", "#56b4e9", "#009e73", "#999999"];
-const TEXT: &str = "#777777";
 
 pub(crate) fn svg(measured: &[Measured]) -> String {
     let mut body = String::new();
@@ -38,10 +34,7 @@ pub(crate) fn svg(measured: &[Measured]) -> String {
         }
         y += GAP;
     }
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {y}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n{body}</svg>\n"
-    )
+    document(y, &body)
 }
 
 /// The names of the libraries. Returns where the next part begins.
@@ -89,12 +82,5 @@ fn rect(body: &mut String, x: f64, y: f64, width: f64, number: usize) {
     let _ = writeln!(
         body,
         "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>"
-    );
-}
-
-fn text(body: &mut String, x: f64, y: f64, weight: &str, text: &str) {
-    let _ = writeln!(
-        body,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"{TEXT}\" font-weight=\"{weight}\">{text}</text>"
     );
 }

@@ -23,6 +23,8 @@ mod rows;
 mod floor;
 #[path = "../../tests/support/mod.rs"]
 mod support;
+#[path = "../svg/mod.rs"]
+mod svg;
 
 use std::fs;
 use std::process::ExitCode;

@@ -26,6 +26,8 @@ mod transactions;
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
+#[path = "../svg/mod.rs"]
+mod svg;
 
 use std::fs;
 use std::process::{Command, ExitCode};

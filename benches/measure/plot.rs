@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
+use crate::svg::{COLOURS, TEXT, WIDTH, document, text};
+
 pub(crate) struct Line {
     pub(crate) name: &'static str,
     /// The minute, and a part of the first value.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 40.0;
 const TOP: f64 = 50.0;
@@ -16,10 +17,6 @@ const BOTTOM: f64 = 30.0;
 
 /// Higher values are cut off here.
 const HIGHEST: f64 = 1.5;
-
-/// Distinct on a white and on a black page, and for readers who see few colours.
-const COLOURS: [&str; 6] = ["#d55e00", "#e69f00", "#0072b2", "#56b4e9", "#009e73", "#999999"];
-const TEXT: &str = "#777777";
 
 pub(crate) fn plot(title: &str, lines: &[Line]) -> String {
     let minutes = lines.iter().flat_map(|line| &line.points).map(|(minute, _)| *minute).fold(1.0, f64::max);
@@ -49,15 +46,5 @@ pub(crate) fn plot(title: &str, lines: &[Line]) -> String {
         let _ = writeln!(body, "<rect x=\"{left}\" y=\"26\" width=\"10\" height=\"10\" fill=\"{colour}\"/>");
         text(&mut body, left + 15.0, 35.0, "normal", line.name);
     }
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n{body}</svg>\n"
-    )
-}
-
-fn text(body: &mut String, x: f64, y: f64, weight: &str, text: &str) {
-    let _ = writeln!(
-        body,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"{TEXT}\" font-weight=\"{weight}\">{text}</text>"
-    );
+    document(HEIGHT, &body)
 }
