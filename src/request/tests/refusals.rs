@@ -101,19 +101,17 @@ fn throttled_request_is_retried_as_the_policy_says() {
 fn queued_request_continues_when_its_looks_are_throttled() {
     for operation in [SimOperation::GetChildren, SimOperation::GetData] {
         let zk = SimulatedZooKeeper::new();
-        let ahead = zk.create_sequential(DIR, "x-other-lock-", None);
+        let first = zk.create_sequential(DIR, "x-first-lock-", None);
+        let predecessor = zk.create_sequential(DIR, "x-second-lock-", None);
         let fixture = Fixture::join(&zk);
         let (lock, calls) = fixture.listening();
         fixture.client.fail_next(operation, Effect::Before, ZkError::Throttled);
         assert!(!lock.lock().unwrap(), "{operation:?}");
         fixture.client.fail_next(operation, Effect::Before, ZkError::Throttled);
-        zk.delete(&ahead);
+        zk.delete(&predecessor);
+        eventually("the fault occurs", || fixture.client.pending_faults() == 0);
+        zk.delete(&first);
         assert_eq!(next(&calls), Call::Acquired, "{operation:?}");
-        // The owner looks at its znode, too, if only at a routine look.
-        let limit = 2 * fixture.session.core().runtime().routine_pause();
-        crate::tests::wait::eventually_within(limit, "the fault occurs", || {
-            fixture.client.pending_faults() == 0
-        });
         assert!(lock.is_owner() && calls.is_empty(), "{operation:?}");
     }
 }

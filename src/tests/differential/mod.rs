@@ -94,7 +94,7 @@ impl Watches {
                 Seen::Event(kind, path) => self.fired(*kind, path),
                 Seen::Reply(reply) => self.answered(requests.next(), reply),
                 Seen::Failed(..) => drop(requests.next()),
-                Seen::End => {}
+                Seen::End | Seen::Silence => {}
             }
         }
     }

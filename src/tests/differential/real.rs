@@ -1,6 +1,6 @@
 //! [`RealConnection`]: a connection to a real server, frame by frame.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +12,12 @@ use crate::connection::codec::{
 };
 use crate::error::ZkError;
 use crate::tests::deadline;
+
+/// How long a server may be silent before it is nudged.
+const NUDGE: Duration = Duration::from_secs(2);
+
+/// No other request has this number.
+const XID_NUDGE: i32 = i32::MAX;
 
 /// A session as a server has granted it.
 #[derive(Clone, Debug)]
@@ -50,7 +56,7 @@ impl RealConnection {
         let until = Instant::now() + deadline();
         loop {
             let mut connection = RealConnection::greet(server, session, timeout);
-            let Some(answer) = connection.read_frame() else {
+            let Ok(answer) = connection.read_frame(NUDGE) else {
                 assert!(Instant::now() < until, "the server answers no connect request");
                 thread::sleep(Duration::from_millis(5));
                 continue;
@@ -70,7 +76,7 @@ impl RealConnection {
     fn greet(server: &str, session: &RealSession, timeout: Duration) -> RealConnection {
         let mut stream = TcpStream::connect(server).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(deadline())).unwrap();
+        stream.set_read_timeout(Some(NUDGE)).unwrap();
         let request = ConnectRequest {
             last_zxid: session.zxid,
             timeout_ms: timeout.as_millis() as i32,
@@ -123,11 +129,17 @@ impl RealConnection {
 
     /// Reads an event, or the reply to this operation; `true` for the reply, or at the end.
     fn read_one(&mut self, operation: OpCode, session: &mut RealSession, seen: &mut Vec<Seen>) -> bool {
-        let Some(frame) = self.read_frame() else {
-            seen.push(Seen::End);
-            return true;
+        let frame = match self.read_frame(deadline()) {
+            Ok(frame) => frame,
+            Err(end) => {
+                seen.push(end);
+                return true;
+            }
         };
         let (header, body) = ReplyHeader::decode(&frame).unwrap();
+        if header.xid == XID_NUDGE {
+            return false;
+        }
         if header.xid == XID_EVENT {
             let event = WatchEvent::decode(body).unwrap();
             seen.push(Seen::Event(event.kind, event.path.to_owned()));
@@ -146,18 +158,35 @@ impl RealConnection {
         true
     }
 
-    fn read_frame(&mut self) -> Option<Vec<u8>> {
+    /// The next frame, or [`Seen::End`] or [`Seen::Silence`].
+    fn read_frame(&mut self, limit: Duration) -> Result<Vec<u8>, Seen> {
+        let until = Instant::now() + limit;
         loop {
             if let Some(frame) = self.frames.next().unwrap() {
-                return Some(frame.to_vec());
+                return Ok(frame.to_vec());
             }
             let mut bytes = [0; 16 << 10];
             match self.stream.read(&mut bytes) {
-                Ok(0) => return None,
+                Ok(0) => return Err(Seen::End),
                 Ok(length) => self.frames.push(&bytes[..length]),
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("no answer: {error}"),
+                Err(error) => match error.kind() {
+                    ErrorKind::ConnectionReset => return Err(Seen::End),
+                    ErrorKind::WouldBlock if Instant::now() < until => self.nudge(),
+                    ErrorKind::WouldBlock => return Err(Seen::Silence),
+                    _ => panic!("no answer: {error}"),
+                },
             }
         }
+    }
+
+    /// Makes a request whose answer does not count.
+    ///
+    /// A server of an ensemble before 3.8.1 may answer no more until something else comes
+    /// (ZOOKEEPER-4537).
+    fn nudge(&mut self) {
+        println!("differential: the server says nothing, and is nudged");
+        let mut bytes = Vec::new();
+        Request::Exists { path: "/".into(), watch: false }.encode(XID_NUDGE, &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
     }
 }

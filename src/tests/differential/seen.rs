@@ -15,6 +15,8 @@ pub(super) enum Seen {
     Event(EventKind, String),
     /// The server has ended the connection.
     End,
+    /// The server says no more.
+    Silence,
 }
 
 impl Seen {
