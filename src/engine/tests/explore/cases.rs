@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::system::{Case, Faults};
+use crate::error::ZkError;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 
@@ -10,8 +11,16 @@ const EXCLUSIVE: Access = Access::Exclusive(NamingScheme::Recipe);
 const READ: Access = Access::Read(NamingScheme::Recipe);
 const WRITE: Access = Access::Write(NamingScheme::Recipe);
 
-const NONE: Faults =
-    Faults { withdrawals: 0, cuts: 0, expiries: 0, deletions: 0, changes: 0, alarms: 0, ends: 0 };
+const NONE: Faults = Faults {
+    withdrawals: 0,
+    cuts: 0,
+    expiries: 0,
+    deletions: 0,
+    changes: 0,
+    alarms: 0,
+    ends: 0,
+    refusals: 0,
+};
 
 fn permit(of: u32) -> Access {
     Access::Permit(NonZeroU32::new(of).unwrap())
@@ -27,6 +36,8 @@ fn case<const N: usize>(name: &'static str, requests: [(usize, Access); N], faul
         sets_watches_again: false,
         may_be_late: false,
         is_kept_proven: false,
+        is_borrowed: false,
+        refusal: ZkError::Throttled,
     }
 }
 
@@ -86,6 +97,23 @@ pub(super) fn large_cases() -> Vec<Case> {
             ..case("two, kept proven, a cut and a deletion", two, Faults { deletions: 1, ..cut })
         },
         Case { has_dir: false, ..case("two, no directory", two, cut) },
+        case("two, throttled", two, Faults { withdrawals: 1, refusals: 2, ..NONE }),
+        case("two, a cut, throttled", two, Faults { refusals: 1, ..cut }),
+        Case {
+            refusal: ZkError::NoAuth,
+            ..case(
+                "two, a deletion, denied",
+                two,
+                Faults { withdrawals: 1, deletions: 1, refusals: 1, ..NONE },
+            )
+        },
+        Case { refusal: ZkError::NoAuth, ..case("two, a cut, denied", two, Faults { refusals: 1, ..cut }) },
+        Case { is_borrowed: true, ..case("two, borrowed, an end and a cut", two, Faults { ends: 1, ..cut }) },
+        Case {
+            is_borrowed: true,
+            refusal: ZkError::NoAuth,
+            ..case("two, borrowed, an end, denied", two, Faults { ends: 2, refusals: 1, ..NONE })
+        },
         case("three", three, Faults { withdrawals: 1, ..NONE }),
         case("three of two sessions", three_of_two, Faults { withdrawals: 2, ..NONE }),
         case(

@@ -7,7 +7,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::server::{Answer, Item, Watch, Wire, name_of, watch_at};
+use super::server::{Answer, Item, Watch, Wire, name_of};
+use super::system::Case;
 use crate::client::{ClientEvent, Granted, Reply};
 use crate::engine::lease::Lease;
 use crate::engine::{CallId, Effect, Engine, ParticipantId, Report, RequestSpec, Settings};
@@ -85,17 +86,17 @@ pub(super) enum Stage {
 
 impl Member {
     /// A session in contact, which owns these requests.
-    pub(super) fn new(requests: impl Iterator<Item = (usize, String)>, is_kept_proven: bool) -> Member {
+    pub(super) fn new(requests: impl Iterator<Item = (usize, String)>, case: &Case) -> Member {
         let settings = Settings {
             is_ordered: true,
-            owns_session: true,
+            owns_session: !case.is_borrowed,
             min_idle_for_ping: Duration::ZERO,
             routine_pause: SESSION_TIMEOUT * 100,
             opened_after: Some(BEGIN),
             seed: 1,
         };
         let lease = Lease::unproven(granted(), BEGIN);
-        let lease = if is_kept_proven { lease } else { lease.proven_for_owners_only() };
+        let lease = if case.is_kept_proven { lease } else { lease.proven_for_owners_only() };
         let seat = |(request, prefix)| Seat {
             request,
             prefix,
@@ -296,7 +297,8 @@ impl Member {
         if self.contact == Contact::Connected {
             self.calls.push_back(Wire::RemoveWatch(path.to_string()));
         }
-        self.watches.remove(&watch_at(&path.to_string()));
+        let path = path.to_string();
+        self.watches.retain(|watch| watch.path() != path);
     }
 
     fn take_report(&mut self, id: ParticipantId, report: Report) {

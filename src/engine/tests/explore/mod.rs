@@ -13,8 +13,8 @@
 //!   contact waits for the next connection.
 //! - The clock stands still while something is under way, but for as many alarms as the case permits. It
 //!   stops before the first keep-alive and the first routine look.
-//! - No denial by an ACL, no persistent znodes, no numbers near the end of the counter, no downgrade, no
-//!   observers.
+//! - A refused call has no effect. A borrowed session lives on at the ensemble when it is closed.
+//! - No persistent znodes, no numbers near the end of the counter, no downgrade, no observers.
 
 // A test prints what it has explored.
 #![allow(clippy::print_stdout)]

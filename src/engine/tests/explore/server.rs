@@ -46,6 +46,8 @@ pub(super) struct ZNode {
 pub(super) enum Watch {
     /// On the data of a znode with this name, and on its deletion.
     Data(String),
+    /// On the creation of a znode with this name, which has gone: no number is given twice.
+    Creation(String),
     Children,
 }
 
@@ -177,6 +179,7 @@ impl Server {
         for watch in watches {
             let is_news = match watch {
                 Watch::Data(name) => shown.znodes.get(name).is_none_or(|znode| znode.mzxid > since),
+                Watch::Creation(_) => false,
                 Watch::Children => shown.pzxid > since,
             };
             match is_news {
@@ -281,10 +284,26 @@ impl Server {
                 (vec![(session, Item::Reply { call, name, answer, watch: None, zxid: shown.zxid })], None)
             }
             Wire::RemoveWatch(path) => {
-                self.links[session].watches.remove(&watch_at(&path));
+                self.links[session].watches.retain(|watch| watch.path() != path);
                 (Vec::new(), None)
             }
         }
+    }
+
+    /// Answers what a session's client has sent by an error, and does nothing.
+    pub(super) fn refuse(&mut self, session: usize, wire: Wire, error: ZkError) -> Sent {
+        let zxid = self.shown(session).zxid;
+        let (call, name, answer) = match wire {
+            Wire::Call(call, made) => {
+                (call, made.path().map(name_of).unwrap_or_default().to_owned(), Err(error))
+            }
+            Wire::List(call, path, stat) => {
+                let name = name_of(&path).to_owned();
+                (call, name, Ok(Answer::Enqueued(path, stat, Err(error))))
+            }
+            Wire::RemoveWatch(_) => return Vec::new(),
+        };
+        vec![(session, Item::Reply { call, name, answer, watch: None, zxid })]
     }
 
     /// Takes up a call of a former connection, whose reply nobody gets.
@@ -330,8 +349,10 @@ impl Server {
             // The write that proves the session changes nothing.
             Call::Delete { .. } | Call::SetData { .. } => Err(ZkError::NoNode),
             Call::Exists { watch, .. } => {
-                assert!(!watch, "the model has no such watches");
-                Ok(Answer::Found(self.shown(session).stat(name)))
+                let found = self.shown(session).stat(name);
+                let left = if found.is_some() { Watch::Data } else { Watch::Creation };
+                set = watch.then(|| left(name.to_owned()));
+                Ok(Answer::Found(found))
             }
             Call::GetData { watch, .. } => {
                 let found = self.shown(session).stat(name);
@@ -356,6 +377,7 @@ impl Link {
         let version = |tree: &Tree, name: &str| tree.znodes.get(name).map(|znode| znode.version);
         let is_fired = |watch: &Watch| match watch {
             Watch::Data(name) => version(before, name) != version(after, name),
+            Watch::Creation(_) => false,
             Watch::Children => before.pzxid != after.pzxid,
         };
         let (fired, kept) = std::mem::take(&mut self.watches).into_iter().partition(is_fired);
@@ -376,7 +398,7 @@ impl Item {
 impl Watch {
     pub(super) fn path(&self) -> String {
         match self {
-            Watch::Data(name) => path_of(name),
+            Watch::Data(name) | Watch::Creation(name) => path_of(name),
             Watch::Children => DIR.to_owned(),
         }
     }

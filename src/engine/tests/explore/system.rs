@@ -15,6 +15,7 @@ use super::member::{Contact, Member, SESSION_TIMEOUT, Seat, Stage};
 use super::server::{DIR, Sent, Server, Wire};
 use crate::client::CreateMode;
 use crate::engine::RequestSpec;
+use crate::error::{LossReason, ZkError};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::retry::RetryPolicy;
@@ -40,6 +41,10 @@ pub(super) struct Case {
     pub(super) may_be_late: bool,
     /// Whether the sessions write for their proof while they own nothing, as without reports of pings.
     pub(super) is_kept_proven: bool,
+    /// Whether the sessions live on at the ensemble when they are closed, as their clients are borrowed.
+    pub(super) is_borrowed: bool,
+    /// How servers refuse calls.
+    pub(super) refusal: ZkError,
 }
 
 /// How often something may happen that need not.
@@ -56,6 +61,8 @@ pub(super) struct Faults {
     pub(super) alarms: u8,
     /// Sessions that are closed.
     pub(super) ends: u8,
+    /// Calls that a server refuses.
+    pub(super) refusals: u8,
 }
 
 /// See the [module](self).
@@ -104,6 +111,8 @@ pub(super) enum Action {
         is_listing_lost: bool,
     },
     TakeLate(usize),
+    /// The server refuses what the session has sent first.
+    Refuse(usize),
     Expire(usize),
     Withdraw(usize),
     Close(usize),
@@ -206,7 +215,8 @@ impl Exploration {
                     actions.push(Action::Reconnect { session, is_behind: true });
                 }
             }
-            if member.contact == Contact::Closed && state.server.links[session].is_alive {
+            let is_left_to_expire = member.contact == Contact::Closed && !self.case.is_borrowed;
+            if is_left_to_expire && state.server.links[session].is_alive {
                 actions.push(Action::Expire(session));
             }
             if member.is_overdue() {
@@ -231,6 +241,10 @@ impl Exploration {
                 if matches!(member.calls.front(), Some(Wire::List(..))) {
                     actions.push(Action::Cut { session, is_listing_lost: true });
                 }
+            }
+            let is_call = matches!(member.calls.front(), Some(Wire::Call(..) | Wire::List(..)));
+            if left.refusals > 0 && member.contact == Contact::Connected && is_call {
+                actions.push(Action::Refuse(session));
             }
             if left.expiries > 0 && member.contact == Contact::CutOff && is_alive {
                 actions.push(Action::Expire(session));
@@ -308,6 +322,10 @@ impl Exploration {
                     state.deliver(sent);
                 }
             }
+            Action::Refuse(session) => {
+                state.left.refusals -= 1;
+                state.refuse(*session, self.case.refusal);
+            }
             Action::Expire(session) => state.expire(*session),
             Action::Withdraw(request) => {
                 state.left.withdrawals -= 1;
@@ -355,7 +373,7 @@ impl Exploration {
             .broken
             .or_else(|| self.unlawful_owner(state))
             .or_else(|| self.unlawful_znode(state))
-            .or_else(|| state.unlawful_end())
+            .or_else(|| self.unlawful_end(state))
             .or_else(|| self.pending(state).is_empty().then(|| self.unlawful_rest(state)).flatten())
     }
 
@@ -391,6 +409,24 @@ impl Exploration {
         };
         let has_two = self.specs.iter().any(|spec| of(&spec) > 1);
         has_two.then_some("a request has two znodes")
+    }
+
+    /// A request has ended although it was not withdrawn, its session lives, nobody has deleted its
+    /// znode, and no server has refused it.
+    fn unlawful_end(&self, state: &State) -> Option<&'static str> {
+        let was_refused = state.left.refusals < self.case.faults.refusals;
+        let is_lawful = |reason| match reason {
+            LossReason::SessionClosed => true,
+            LossReason::Refused => was_refused,
+            _ => false,
+        };
+        for (member, link) in state.members.iter().zip(&state.server.links) {
+            let is_ended = |seat: &&Seat| matches!(seat.stage, Stage::Ended(reason) if link.is_alive && !is_lawful(reason));
+            if member.seats.iter().filter(is_ended).any(|seat| !state.was_deleted(seat)) {
+                return Some("a request has ended without a cause");
+            }
+        }
+        None
     }
 
     /// What is wrong where nothing is left to happen.
@@ -466,6 +502,15 @@ impl State {
         self.deliver(sent);
     }
 
+    fn refuse(&mut self, session: usize, error: ZkError) {
+        let call = self.members[session].change(|member| {
+            member.heard = member.now;
+            member.calls.pop_front().unwrap()
+        });
+        let sent = self.server.refuse(session, call, error);
+        self.deliver(sent);
+    }
+
     /// The ensemble ends a session of which it has not had news for a session timeout. Its clock shows
     /// that time, at least.
     fn expire(&mut self, session: usize) {
@@ -519,21 +564,6 @@ impl State {
         let exists = one.znode.as_ref().is_some_and(|name| self.server.tree.znodes.contains_key(name));
         exists && number(one) < number(other)
     }
-
-    /// A request has ended although it was not withdrawn, its session lives, and nobody has deleted its
-    /// znode.
-    fn unlawful_end(&self) -> Option<&'static str> {
-        for (member, link) in self.members.iter().zip(&self.server.links) {
-            let is_ended = |seat: &&Seat| {
-                matches!(seat.stage, Stage::Ended(reason)
-                if link.is_alive && reason != crate::error::LossReason::SessionClosed)
-            };
-            if member.seats.iter().filter(is_ended).any(|seat| !self.was_deleted(seat)) {
-                return Some("a request has ended without a cause");
-            }
-        }
-        None
-    }
 }
 
 impl Model for Exploration {
@@ -547,7 +577,7 @@ impl Model for Exploration {
             all.filter(move |(_, (of, _))| *of == session)
                 .map(|(request, _)| (request, self.specs[request].prefix.clone()))
         };
-        let member = |session| Shared::new(Member::new(requests_of(session), self.case.is_kept_proven));
+        let member = |session| Shared::new(Member::new(requests_of(session), &self.case));
         let mut state = State {
             server: Server::new(sessions, self.case.has_dir, self.case.may_lag),
             members: (0..sessions).map(member).collect(),

@@ -58,6 +58,10 @@ fn describe(state: &State, action: &Action) -> String {
             let late = wire(state.members[*session].late.front());
             format!("session {}: the server takes up {late} of a former connection", session + 1)
         }
+        Action::Refuse(session) => {
+            let call = wire(state.members[*session].calls.front());
+            format!("session {}: the server refuses {call}", session + 1)
+        }
         Action::Expire(session) => format!("session {}: expires", session + 1),
         Action::Withdraw(request) => format!("request {} is withdrawn", request + 1),
         Action::Close(session) => format!("session {}: is closed", session + 1),
