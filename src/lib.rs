@@ -67,7 +67,8 @@
 //!     }
 //! }
 //! ```
-//! [`SessionBuilder::replace_lost_sessions`] does this for requests that wait.
+//! [`SessionBuilder::replace_lost_sessions`] does this for requests that wait. Threads that share a
+//! session use it: one of them would connect a new session, and the others another one each.
 //!
 //! # Observing
 //! - [`LockDirectory`] shows who holds a lock and who waits for it, whichever library they use, and
@@ -227,7 +228,6 @@ pub mod guide {
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
 
-    /// Its servers are real, its leases those of a virtual clock.
     #[cfg(any(doc, all(unix, feature = "test-util")))]
     #[doc = include_str!("../docs/testing.md")]
     pub mod testing {}

@@ -170,13 +170,19 @@ impl ProtocolSupport {
         if self.is_closed() { Err(LockError::Closed { operation, path: path.to_string() }) } else { Ok(()) }
     }
 
-    /// Waits, at most until this or the session is closed. Then the next attempt fails.
+    /// Waits, at most until this is closed or the session ends: the next attempt on it fails then. An
+    /// operation of the application's may go on elsewhere, with pauses.
     fn pause(&self, delay: Duration) {
         if delay.is_zero() {
             return;
         }
         let core = self.session.core();
-        core.wait(&[self.closed(), core.ended()], Some(core.now().after(delay)));
+        let until = Some(core.now().after(delay));
+        if core.end_reason().is_some() {
+            core.wait(&[self.closed()], until);
+        } else {
+            core.wait(&[self.closed(), core.ended()], until);
+        }
     }
 }
 

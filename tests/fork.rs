@@ -15,7 +15,7 @@ use zookeeper_recipes_lock::client::{
 };
 use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, CohortLock, Session, SessionState, WriteLock, ZkResult,
+    BlockingWriteLock, Candidate, CohortLock, NodeTracker, Session, SessionState, WriteLock, ZkResult,
 };
 
 /// Enough that at some fork a thread holds the mutex behind the answer.
@@ -79,6 +79,18 @@ fn main() {
         thread::yield_now();
     }
     assert_only_the_parent_owns("a candidate", || candidate.is_leader());
+    let tracker =
+        NodeTracker::start(&of_direct, "/tracked", Duration::from_secs(30)).expect("there is contact");
+    in_each_child(
+        "what it drops",
+        || candidate.is_leader(),
+        || {
+            let before = direct.calls();
+            drop_copy(&tracker);
+            drop_copy(&candidate);
+            assert_eq!(direct.calls(), before, "the child acts for the parent");
+        },
+    );
     println!("test forked_child_does_not_own_the_lock ... ok");
 
     // The last handle, whose drop ends the session.

@@ -1,6 +1,7 @@
 //! What the client reports, and the end of the session.
 
 use super::ahead::ZNodeChange;
+use super::contender::Contender;
 use super::life::{Contact, Life};
 use super::report::Line;
 use super::{Effect, Engine, ParticipantId};
@@ -98,8 +99,12 @@ impl Engine {
     /// Contact was lost and is back: every watch must be set again. Until then everybody stays registered:
     /// the client may have set some of them by itself, and they are to be removed in the end.
     pub(super) fn everybody_looks_again(&mut self) {
-        let requests: Vec<ParticipantId> = self.contenders.keys().copied().collect();
-        for id in requests {
+        // Owners first: a lease may end while long listings come in.
+        let is_waiting = |contender: &Contender| !contender.is_owner();
+        let mut requests: Vec<_> =
+            self.contenders.iter().map(|(id, contender)| (is_waiting(contender), *id)).collect();
+        requests.sort_unstable();
+        for (_, id) in requests {
             if let Some(contender) = self.contenders.get_mut(&id) {
                 contender.ahead.reconnected();
                 contender.has_reconnected = true;
@@ -140,6 +145,7 @@ impl Engine {
     /// Ends all requests: owners and waiters are notified. Deletions go on if the session outlives us.
     pub(crate) fn complete_end(&mut self) {
         let Life::Ending(reason, contact) = self.life else { return };
+        self.log(Line::SessionEnded(reason));
         if self.outlives_us() {
             self.life = Life::Lingering(reason, contact);
         }

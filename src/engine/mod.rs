@@ -308,6 +308,11 @@ impl Engine {
         matches!(self.life, Life::Lingering(..) | Life::Finished(..))
     }
 
+    /// Whether the session has ended for us and lives on at the server, with deletions to be made.
+    pub(crate) fn lingers(&self) -> bool {
+        matches!(self.life, Life::Lingering(..))
+    }
+
     /// Whether nobody is left whom a change concerns, and nothing that may have to be deleted.
     pub(crate) fn is_idle(&self) -> bool {
         let is_create = |under_way: &UnderWay| under_way.may_create();

@@ -172,10 +172,10 @@ impl Engine {
         let Some(removal) = self.removals.get(&id) else { return };
         match outcome {
             Ok(()) | Err(ZkError::NoNode) => {
-                let (target, has_failed) = (removal.target.clone(), removal.failure.is_some());
+                let (target, was_refused) = (removal.target.clone(), removal.was_refused);
                 let own = self.own_of(&target);
                 self.end_removal(id);
-                self.log(Line::Removed { target, has_failed });
+                self.log(Line::Removed { target, was_refused });
                 for path in own {
                     let has_owned = self.own.remove(&path);
                     for waiter in self.watchers.take(&path) {
@@ -252,7 +252,7 @@ impl Engine {
     fn leave_behind(&mut self, id: ParticipantId) {
         self.report_removal(id, Err(ZkError::SessionExpired));
         if let Some(removal) = self.end_removal(id) {
-            if removal.failure.is_some() {
+            if removal.was_refused {
                 self.log(Line::RemovedWithSession(removal.target.clone()));
             }
             self.effects.push_back(Effect::LeftBehind(id, removal.target));

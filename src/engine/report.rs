@@ -126,7 +126,8 @@ pub(crate) enum Line {
     },
     Removed {
         target: Target,
-        has_failed: bool,
+        was_refused: bool,
     },
     RemovedWithSession(Target),
+    SessionEnded(LossReason),
 }

@@ -214,6 +214,38 @@ fn owner(owns_session: bool) -> (Engine, ParticipantId) {
 }
 
 #[test]
+fn owners_look_before_those_who_wait_after_a_reconnect() {
+    const OTHER: &str = "x-0-lock-0000000000";
+    let mut engine = connected_engine();
+    let (waiter, create) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), "x-b-lock-");
+    let waiting = [OTHER, "x-b-lock-0000000001"];
+    joined(&mut engine, create, waiting[1], &waiting);
+    serve(&mut engine, &waiting);
+    // Of another directory.
+    let owner = engine.new_id();
+    let of_owner = RequestSpec {
+        dir: path("/other"),
+        ..(*spec(Access::Exclusive(NamingScheme::Recipe), "x-c-lock-")).clone()
+    };
+    engine.input(NOW, |engine| engine.start(owner, Arc::new(of_owner), NOW));
+    let (create, _) = submitted(&mut engine);
+    let reply =
+        Enqueued::new("/other/x-c-lock-0000000000".to_owned(), Ok(Names::from_iter(["x-c-lock-0000000000"])));
+    engine.input(NOW, |engine| engine.replied(create, Ok(Reply::Enqueued(reply))));
+    serve(&mut engine, &[]);
+    assert_eq!((engine.place(waiter).is_some(), engine.place(owner)), (true, Some(Place::Owner)));
+
+    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Disconnected));
+    all_submitted(&mut engine);
+    let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
+    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Connected(granted)));
+    let (proof, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(proof, Err(ZkError::NoNode)));
+    let calls = all_submitted(&mut engine);
+    assert_eq!(calls[0].1.path(), Some("/other/x-c-lock-0000000000"), "{calls:?}");
+}
+
+#[test]
 fn deletion_that_a_close_leaves_behind_is_not_reported_as_done() {
     let (mut engine, id) = owner(true);
     let removal = engine.input(NOW, |engine| engine.withdraw(id)).unwrap();

@@ -328,9 +328,7 @@ pub enum LockError {
 fn how_it_was_lost(reason: LossReason) -> String {
     match reason {
         LossReason::LeaseExpired => {
-            format!(
-                "the lock's lease has ended ({reason}); lock again, on a new session if this one is lost, too"
-            )
+            format!("there was {reason}; lock again, on a new session if this one is lost")
         }
         reason => format!("the session is lost ({reason}); connect a new one"),
     }

@@ -279,4 +279,17 @@ mod tests {
         outcome.unwrap();
         assert_eq!(attempts, [0, 0, 500, 1500]);
     }
+
+    #[test]
+    fn an_operation_on_another_session_is_retried_after_delays_when_this_one_has_ended() {
+        let fixture = Fixture::new();
+        let support = ProtocolSupport::new(&fixture.session);
+        fixture.session.close();
+        let closed = fixture.runtime.elapsed();
+        let outcome = support.retry_operation(|| -> Result<()> {
+            Err(LockError::client(Operation::READ, "/lock", ZkError::ConnectionLoss))
+        });
+        assert!(outcome.is_err());
+        assert_eq!(fixture.runtime.elapsed() - closed, Duration::from_millis(18_000));
+    }
 }

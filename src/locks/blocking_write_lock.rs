@@ -98,9 +98,10 @@ impl BlockingWriteLock {
 
     /// Blocks until the lock is acquired, or until the wait times out: then it returns `None`.
     ///
-    /// The time holds even if the network swallows every packet. The znode of a request that timed
-    /// out is deleted in the background. A time of zero acquires nothing: that is what
-    /// [`try_lock`](BlockingWriteLock::try_lock) is for.
+    /// The time holds even if the network swallows every packet. So `None` may also mean that no
+    /// server was reached, which [`Session::state`](crate::Session::state) shows. The znode of a
+    /// request that timed out is deleted in the background. A time of zero acquires nothing: that is
+    /// what [`try_lock`](BlockingWriteLock::try_lock) is for.
     ///
     /// ```no_run
     /// use std::{thread, time::Duration};

@@ -193,7 +193,8 @@ impl Candidate {
         self.shared.stop.cancel();
     }
 
-    /// Blocks until the candidate has ended or the wait times out. Returns whether it has ended.
+    /// Blocks until the candidate has ended, or the wait times out or is cancelled. Returns whether it
+    /// has ended.
     ///
     /// After a [`stop`](Candidate::stop) a leader ends once its closure has returned and the znode is
     /// deleted. One that waits ends at once, and its znode is deleted in the background. It ends by
@@ -232,7 +233,10 @@ impl Candidate {
 
 impl Drop for Candidate {
     fn drop(&mut self) {
-        self.stop();
+        // In a forked child the candidate is the parent's, and a mutex may stay held for ever.
+        if self.process.is_current() {
+            self.stop();
+        }
     }
 }
 
@@ -277,7 +281,9 @@ impl Campaign {
                 Err(error) if error.is_recoverable() => logging::warn!("{error}"),
                 Err(error) => return Err(error),
             }
-            self.election.core().wait(&[stop.cancelled()], Some(earliest));
+            // The next attempt says why a session has ended.
+            let core = self.election.core();
+            core.wait(&[stop.cancelled(), core.ended()], Some(earliest));
         }
     }
 

@@ -76,11 +76,13 @@ impl OnNewSession for LockInner {
 
     /// A request that waited for a new session waits in vain.
     fn closed(&self) {
-        let has_waited = self.current.lock().as_deref().is_some_and(Request::waited_for_a_lost_session);
-        if has_waited && !self.support.is_closed() && self.listener.release_withheld() {
+        // Taken: no session that is just being opened makes it again.
+        let waited = self.current.lock().take_if(|current| current.waited_for_a_lost_session());
+        if waited.is_some() && !self.support.is_closed() && self.listener.release_withheld() {
             let error = LockError::closed(Operation::LOCK, &self.dir);
             self.listener.post(Event::Dropped(LossReason::SessionClosed, error));
-            self.listener.deliver();
+            let listener = Arc::clone(&self.listener);
+            self.support.session().core().submit_callback(move || listener.deliver());
         }
     }
 }

@@ -38,7 +38,11 @@ impl<C: Change> Attempts<C> {
                 Err(error) => return Err(self.probe_failed(core, error)),
             },
         };
-        let answer = core.call(self.operation, &self.path, self.call.ask(&self.path));
+        let answer = core.ask(self.call.ask(&self.path));
+        if let Err(unreadable @ ZkError::MarshallingError) = answer {
+            return Err(self.outcome_unknown(unreadable));
+        }
+        let answer = answer.map_err(|error| core.failure(self.operation, &self.path, error));
         if answer.as_ref().is_err_and(LockError::is_connection_loss) {
             self.unanswered_since = Some(now);
         }

@@ -286,6 +286,14 @@ fn refusal_to_read_after_a_lost_reply_is_unknown() {
 }
 
 #[test]
+fn reply_to_a_change_that_cannot_be_read_is_unknown() {
+    let fixture = Fixture::new();
+    fixture.client.fail_next(SimOperation::Create, Effect::After, ZkError::MarshallingError);
+    assert!(is_unknown(fixture.create("/a/b", b"", CreateMode::Persistent)));
+    assert_eq!(fixture.data("/a/b"), b"");
+}
+
+#[test]
 fn counter_is_exact_under_lost_replies() {
     let fixture = Fixture::new();
     fixture.zookeeper.set_data("/a", b"0", None).unwrap();

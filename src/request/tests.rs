@@ -26,7 +26,9 @@ use crate::client::KEEP_ALIVE_PATH;
 use crate::client::{Acl, Permissions};
 use crate::error::ZkError;
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::tests::{deadline, eventually, in_background, logged, next, open_on_manual_runtime};
+use crate::tests::{
+    deadline, eventually, in_background, logged, logged_down_to, next, open_on_manual_runtime,
+};
 use crate::{
     BlockingWriteLock, CancelToken, ListeningLock, LockError, LockListener, LockOptions, LossReason,
     ProtocolSupport, Released, RetryPolicy, Session, SessionState, Wait, WriteLock,

@@ -3,7 +3,7 @@
 //! Origin: the event handler of the connection pool `r2d2`, a trait whose methods do nothing unless
 //! they are overridden.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -250,6 +250,8 @@ pub(crate) enum Event {
 pub(crate) struct Events {
     hook: Arc<dyn EventHook>,
     mailbox: Mailbox<Event>,
+    /// A delivery is submitted that has not begun.
+    is_submitted: AtomicBool,
     waiting: AtomicUsize,
     missed: AtomicU64,
 }
@@ -257,7 +259,8 @@ pub(crate) struct Events {
 impl Events {
     pub(super) fn new(hook: Arc<dyn EventHook>) -> Events {
         let (waiting, missed) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Events { hook, mailbox: Mailbox::new(), waiting, missed }
+        let is_submitted = AtomicBool::new(false);
+        Events { hook, mailbox: Mailbox::new(), is_submitted, waiting, missed }
     }
 
     /// Takes an event, in order. The caller may hold locks.
@@ -324,8 +327,14 @@ impl Core {
     /// Has the posted events delivered soon.
     pub(crate) fn deliver_events(&self) {
         let Some(events) = self.events().filter(|events| events.mailbox.is_waiting()) else { return };
-        let events = Arc::clone(events);
-        self.submit_callback(move || events.deliver());
+        // One is enough: threads may be late.
+        if !events.is_submitted.swap(true, Ordering::SeqCst) {
+            let events = Arc::clone(events);
+            self.submit_callback(move || {
+                events.is_submitted.store(false, Ordering::SeqCst);
+                events.deliver();
+            });
+        }
     }
 
     /// Posts an event and has it delivered. The caller holds no lock.

@@ -21,9 +21,11 @@ pub(super) fn is_wanted(line: &Line) -> bool {
 fn level(line: &Line) -> Level {
     match line {
         Line::Joined(_) | Line::Acquired(_) | Line::RevocationRequested(_) | Line::Released(_) => Level::Info,
-        Line::Removed { has_failed: true, .. } | Line::RemovedWithSession(_) => Level::Info,
+        Line::Removed { was_refused: true, .. } | Line::RemovedWithSession(_) => Level::Info,
         Line::FoundAgain(_) | Line::JoinFailed { .. } | Line::WaitsFor { .. } => Level::Debug,
-        Line::Removed { has_failed: false, .. } | Line::Suspended { is_owner: false, .. } => Level::Debug,
+        Line::Removed { was_refused: false, .. } | Line::Suspended { is_owner: false, .. } => Level::Debug,
+        // There may be one for each request of an outage, which is mentioned by itself.
+        Line::CannotRemove { error, .. } if error.is_reply_lost() => Level::Debug,
         Line::Persistent(_) | Line::Peers { .. } | Line::Duplicate(_) | Line::CannotRemove { .. } => {
             Level::Warn
         }
@@ -31,7 +33,8 @@ fn level(line: &Line) -> Level {
         // The caller of one that was not placed gets the error.
         Line::Ended { was_placed: false, .. } => Level::Debug,
         Line::Ended { how, .. } if how.reason() == Some(LossReason::SessionClosed) => Level::Info,
-        Line::Ended { .. } => Level::Warn,
+        Line::SessionEnded(LossReason::SessionClosed) => Level::Info,
+        Line::Ended { .. } | Line::SessionEnded(_) => Level::Warn,
     }
 }
 
@@ -75,9 +78,11 @@ impl fmt::Display for Text<'_> {
             Line::CannotRemove { target, error } => {
                 write!(f, "cannot remove {target} ({error:?}): it blocks others until a retry succeeds")
             }
-            Line::Removed { target, has_failed: true } => write!(f, "removed {target} after all"),
-            Line::Removed { target, has_failed: false } => write!(f, "removed {target}"),
+            Line::Removed { target, was_refused: true } => write!(f, "removed {target} after all"),
+            Line::Removed { target, was_refused: false } => write!(f, "removed {target}"),
             Line::RemovedWithSession(target) => write!(f, "{target} is removed with its session"),
+            Line::SessionEnded(LossReason::SessionClosed) => f.write_str("ZooKeeper session closed"),
+            Line::SessionEnded(reason) => write!(f, "ZooKeeper session lost: {reason}"),
         }
     }
 }

@@ -128,7 +128,8 @@ impl Session {
     /// Uses a handle of the crate `zookeeper` that the application has opened.
     ///
     /// The handle stays the application's: closing this session, or dropping it, deletes the znodes
-    /// of its locks and leaves the rest alone. The handle does not report which session timeout a
+    /// of its locks and leaves the rest alone. It keeps the handle until that is done, or there was no
+    /// contact for a session timeout. The handle does not report which session timeout a
     /// server has granted, and each server grants its own on every reconnect. So `session_timeout`
     /// must be the smallest that any server of the ensemble grants to this handle: never more than
     /// 20 of its ticks (40 s by default), nor more than its `maxSessionTimeout`, also after the

@@ -62,6 +62,8 @@ struct Backlog {
     is_starting: bool,
     /// The last start has failed.
     start_failed: bool,
+    /// The timer is to try again.
+    is_retry_set: bool,
     /// Grows when those at work are abandoned; a thread with a job from before then ends with it.
     generation: u64,
     /// Threads end as soon as they have nothing to do.
@@ -140,14 +142,15 @@ impl Crew {
     }
 
     fn start_failed(self: &Arc<Self>, error: &io::Error) {
-        let (is_news, is_last_resort) = {
+        let (is_news, is_last_resort, is_retry_set) = {
             let mut queue = self.queue.lock();
             let is_last_resort = queue.closed && queue.threads == 1;
             if !is_last_resort {
                 queue.is_starting = false;
                 queue.threads -= 1;
             }
-            (!mem::replace(&mut queue.start_failed, true), is_last_resort)
+            let is_news = !mem::replace(&mut queue.start_failed, true);
+            (is_news, is_last_resort, mem::replace(&mut queue.is_retry_set, true))
         };
         if is_news {
             logging::error!("calls and listeners are late, as a thread could not be started: {error}");
@@ -155,8 +158,15 @@ impl Crew {
         if is_last_resort {
             return self.run();
         }
+        if is_retry_set {
+            return;
+        }
         let shared = Arc::clone(self);
-        let retry = move || shared.staff(shared.queue.lock());
+        let retry = move || {
+            let mut queue = shared.queue.lock();
+            queue.is_retry_set = false;
+            shared.staff(queue);
+        };
         self.timer.at(SystemClock.now().after(START_RETRY), Box::new(retry));
     }
 
@@ -444,6 +454,23 @@ mod tests {
         pool.submit(Priority::Session, Box::new(move || done.send(()).unwrap()));
         next(&finished);
         assert_eq!(pool.shared.start_failures.load(SeqCst), 0);
+        shut_down(&pool);
+    }
+
+    #[test]
+    fn one_retry_is_set_however_many_jobs_wait_for_a_thread() {
+        let pool = pool();
+        pool.shared.start_failures.store(usize::MAX, SeqCst);
+        let (done, finished) = unbounded();
+        for number in 0..50 {
+            let done = done.clone();
+            pool.submit(Priority::Session, Box::new(move || done.send(number).unwrap()));
+        }
+        let retries = format!("{:?}", pool.shared.timer);
+        // None at the moment of a retry.
+        assert!(retries.contains("entries: 1 ") || retries.contains("entries: 0 "), "{retries}");
+        pool.shared.start_failures.store(0, SeqCst);
+        assert_eq!((0..50).map(|_| next(&finished)).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
         shut_down(&pool);
     }
 

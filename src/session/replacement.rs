@@ -161,6 +161,8 @@ pub(super) fn start(
     let handle = Arc::downgrade(handle);
     let runtime = Arc::clone(core.runtime());
     let body = Box::new(move || {
+        // A logger that blocks must not hold a replacement up.
+        logging::defer_on_this_thread();
         let mut core = core;
         while let Some(next) = replace_when_lost(&handle, &core, &factory, &closed) {
             core = next;
@@ -226,9 +228,9 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
-    use crate::Session;
     use crate::fake::{SimOperation, SimulatedZooKeeper};
     use crate::tests::{deadline, eventually, next, replacing_session};
+    use crate::{LockEvent, Session, WriteLock};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -279,6 +281,25 @@ mod tests {
         next(&clients);
         eventually("the second session is closed", || server.sessions().is_empty());
         assert_eq!(session.state(), SessionState::Lost);
+    }
+
+    #[test]
+    fn a_request_is_dropped_once_if_the_session_is_closed_while_it_is_replaced() {
+        let server = SimulatedZooKeeper::new();
+        let (session, clients) = replacing_session(&server, LONG);
+        server.create("/locks/it", b"");
+        server.create_sequential("/locks/it", "x-other-lock-", None);
+        // It hears of the new session before the lock does.
+        let participant: Arc<dyn OnNewSession> = Arc::new(ClosesNext(session.clone()));
+        session.replacement().unwrap().register(Arc::downgrade(&participant));
+        let (reporting, reports) = unbounded();
+        let lock = WriteLock::with_listener(&session, "/locks/it", reporting).unwrap();
+        assert!(!lock.lock().unwrap());
+        next(&clients).expire();
+        assert_eq!(next(&reports), LockEvent::Dropped(LossReason::SessionClosed));
+        eventually("every session is closed", || server.sessions().is_empty());
+        drop((lock, participant, session));
+        assert_eq!(reports.iter().collect::<Vec<_>>(), []);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::time::Job;
 /// Makes the calls on the thread that submits them, and passes on their outcomes there.
 pub(crate) struct HoldingClient {
     client: Arc<SimulatedClient>,
+    /// Otherwise it is borrowed, and lives on.
+    owns_session: bool,
     /// What is held back of the next calls of `get_data`.
     holds: Mutex<VecDeque<Hold>>,
     held: Mutex<VecDeque<Job>>,
@@ -27,7 +29,16 @@ pub(crate) enum Hold {
 
 impl HoldingClient {
     pub(crate) fn new(client: Arc<SimulatedClient>) -> Arc<HoldingClient> {
-        Arc::new(HoldingClient { client, holds: Mutex::default(), held: Mutex::default() })
+        HoldingClient::with(client, true)
+    }
+
+    /// One whose session is the application's.
+    pub(crate) fn borrowing(client: Arc<SimulatedClient>) -> Arc<HoldingClient> {
+        HoldingClient::with(client, false)
+    }
+
+    fn with(client: Arc<SimulatedClient>, owns_session: bool) -> Arc<HoldingClient> {
+        Arc::new(HoldingClient { client, owns_session, holds: Mutex::default(), held: Mutex::default() })
     }
 
     /// Holds something back of the next call of `get_data` for which nothing is held back yet.
@@ -99,10 +110,12 @@ impl ZooKeeperClient for HoldingClient {
     }
 
     fn owns_session(&self) -> bool {
-        self.client.owns_session()
+        self.owns_session
     }
 
     fn close(&self) {
-        self.client.close();
+        if self.owns_session {
+            self.client.close();
+        }
     }
 }

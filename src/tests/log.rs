@@ -2,10 +2,10 @@
 
 use std::cell::RefCell;
 
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 
 thread_local! {
-    static LINES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+    static LINES: RefCell<Option<Vec<(Level, String)>>> = const { RefCell::new(None) };
 }
 
 struct Logger;
@@ -18,7 +18,7 @@ impl Log for Logger {
     fn log(&self, record: &Record<'_>) {
         LINES.with_borrow_mut(|lines| {
             if let Some(lines) = lines {
-                lines.push(record.args().to_string());
+                lines.push((record.level(), record.args().to_string()));
             }
         });
     }
@@ -26,12 +26,18 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// The lines that are logged on this thread during the call.
+/// The lines that are logged on this thread during the call, at `debug` and above.
 pub(crate) fn logged(call: impl FnOnce()) -> Vec<String> {
+    logged_down_to(Level::Debug, call)
+}
+
+/// The lines that are logged on this thread during the call, at this level and above.
+pub(crate) fn logged_down_to(least: Level, call: impl FnOnce()) -> Vec<String> {
     // Fails from the second call on.
     let _ = log::set_logger(&Logger);
     log::set_max_level(LevelFilter::Debug);
     LINES.set(Some(Vec::new()));
     call();
-    LINES.take().unwrap_or_default()
+    let lines = LINES.take().unwrap_or_default();
+    lines.into_iter().filter(|(level, _)| *level <= least).map(|(_, line)| line).collect()
 }

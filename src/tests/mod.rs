@@ -31,7 +31,7 @@ use crate::Session;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 
 pub(crate) use self::holding::{Hold, HoldingClient};
-pub(crate) use self::log::logged;
+pub(crate) use self::log::{logged, logged_down_to};
 pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};
 pub(crate) use self::stepped::{Request, SteppedClient};
 pub(crate) use self::wait::{deadline, eventually};

@@ -30,12 +30,13 @@ use self::watch_loop::WatchLoop;
 use crate::error::{LockError, LossReason, Operation, Result, ZkError};
 use crate::lock_order::{Mutex, rank::TRACKER};
 use crate::recipe::path::ZNodePath;
-use crate::session::{Core, OnNewSession, Session};
+use crate::session::{Core, OnNewSession, Process, Session};
 use crate::wait::{Wait, Waited};
 
 /// A subject that is tracked until this is dropped.
 pub(crate) struct Tracking<S: Subject> {
     inner: Arc<TrackerInner<S>>,
+    process: Process,
 }
 
 /// The current watch loop; replaced when the session is.
@@ -62,7 +63,7 @@ impl<S: Subject> Tracking<S> {
         let inner =
             Arc::new(TrackerInner { session: session.clone(), subject, cell, changes, watch_loop: current });
         inner.follow_replacements();
-        let tracking = Tracking { inner };
+        let tracking = Tracking { inner, process: session.core().process() };
         watch_loop.start();
         // One that came before this was registered for it is news to nobody.
         tracking.inner.new_session();
@@ -133,6 +134,10 @@ impl<S: Subject> Tracking<S> {
 
 impl<S: Subject> Drop for Tracking<S> {
     fn drop(&mut self) {
+        // In a forked child the watches are the parent's, and a mutex may stay held for ever.
+        if !self.process.is_current() {
+            return;
+        }
         let watch_loop = self.inner.watch_loop.lock().take();
         if let Some(watch_loop) = watch_loop {
             watch_loop.stop();

@@ -7,7 +7,7 @@ use crossbeam_channel::{RecvTimeoutError, unbounded};
 
 use crate::client::{Acl, Permissions};
 use crate::error::ZkError;
-use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper, VirtualClock};
 use crate::tests::{deadline, eventually, next, open_on_manual_runtime};
 use crate::{LossReason, Session};
 
@@ -153,6 +153,20 @@ fn the_end_of_the_session_ends_a_candidate() {
     next(&leads);
     session.close();
     assert!(matches!(end(&candidate), LockError::Closed { .. }), "{candidate:?}");
+}
+
+#[test]
+fn a_candidate_ends_with_its_session_and_no_later() {
+    let (server, clock) = (SimulatedZooKeeper::new(), VirtualClock::new());
+    let client = server.connect(LONG);
+    let session = clock.open(client.clone()).unwrap();
+    let lock = BlockingWriteLock::new(&session, "/election").unwrap();
+    let candidate = Candidate::keep_leading(lock).unwrap();
+    assert!(candidate.wait_until_leader(LONG));
+    client.expire();
+    // No time passes.
+    assert_eq!(candidate.ended().recv_timeout(deadline()), Err(RecvTimeoutError::Disconnected));
+    assert!(matches!(candidate.error(), Some(LockError::SessionLost { .. })), "{candidate:?}");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use super::*;
 
+use log::Level;
+
 use crate::session::FirstContact;
 use crate::tests::{HoldingClient, ManualRuntime};
 use crate::time::{Priority, Runtime};
@@ -207,13 +209,13 @@ fn nothing_is_logged_of_an_owner_in_a_session_that_has_ended() {
 }
 
 #[test]
-fn removal_that_failed_is_logged_again_at_the_end_of_the_session() {
+fn removal_that_was_refused_is_logged_again_at_the_end_of_the_session() {
     let zk = SimulatedZooKeeper::new();
     let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
     let fixture = Fixture { client, session };
     let guard = fixture.blocking().lock().unwrap();
+    fixture.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
     let lines = logged(|| {
-        fixture.client.disconnect();
         drop(guard);
         fixture.client.expire_silently();
         fixture.client.report_expiry();
@@ -222,6 +224,49 @@ fn removal_that_failed_is_logged_again_at_the_end_of_the_session() {
     let [failed, ended] = of_removal.as_slice() else { panic!("{lines:?}") };
     assert!(failed.starts_with("cannot remove "), "{failed}");
     assert!(ended.ends_with("is removed with its session"), "{ended}");
+}
+
+#[test]
+fn removals_that_wait_for_contact_are_no_news() {
+    let zk = SimulatedZooKeeper::new();
+    let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let fixture = Fixture { client, session };
+    let guard = fixture.blocking().lock().unwrap();
+    let lines = logged_down_to(Level::Info, || {
+        fixture.client.disconnect();
+        drop(guard);
+        fixture.client.expire_silently();
+        fixture.client.report_expiry();
+    });
+    assert!(!lines.iter().any(|line| line.contains("remove")), "{lines:?}");
+}
+
+#[test]
+fn the_deletions_of_a_borrowed_session_outlive_its_handles() {
+    // The second attempt comes with the end.
+    let refuse = |client: &SimulatedClient| {
+        for _ in 0..2 {
+            client.fail_next(SimOperation::Delete, Effect::Before, ZkError::Throttled);
+        }
+    };
+    let cut = |client: &SimulatedClient| client.disconnect();
+    for meanwhile in [cut as fn(&SimulatedClient), refuse] {
+        let zk = SimulatedZooKeeper::new();
+        let client = zk.connect(LONG);
+        let runtime = Arc::new(ManualRuntime::default());
+        let contact = FirstContact::by(runtime.now(), LONG, "the simulation");
+        let borrowing = HoldingClient::borrowing(client.clone());
+        let session = Session::open(Ok(borrowing), runtime.clone(), None, contact).unwrap();
+        let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+        meanwhile(&client);
+        drop((guard, session));
+        assert_eq!(zk.children(DIR).len(), 1);
+        client.reconnect();
+        runtime.advance(Duration::from_secs(1));
+        assert!(zk.children(DIR).is_empty());
+        drop(runtime);
+        assert_eq!(Arc::strong_count(&client), 1, "nobody has it");
+    }
 }
 
 /// Locks again whenever it has lost.

@@ -87,6 +87,8 @@ struct Driver {
     /// The log does not name the present suspension of the session, nor its end.
     is_quiet: bool,
     alarm: Alarm,
+    /// The session itself while it lingers: its handles may be gone, and it has deletions to make.
+    lingering: Option<Arc<Core>>,
     /// Dropped to signal [`Core::ended`] and [`Core::finished`].
     end: Option<Sender<Infallible>>,
     finish: Option<Sender<Infallible>>,
@@ -162,6 +164,7 @@ impl Core {
                 suspensions: Repetition::default(),
                 is_quiet: false,
                 alarm: Alarm::default(),
+                lingering: None,
                 end: Some(end),
                 finish: Some(finish),
             }),
@@ -315,13 +318,8 @@ impl Core {
     }
 
     fn complete_end(self: &Arc<Self>) {
-        match self.end_reason() {
-            Some(LossReason::SessionClosed) => logging::info!("ZooKeeper session closed"),
-            Some(reason) => {
-                self.report_event(|| Event::SessionLost(reason));
-                logging::warn!("ZooKeeper session lost: {reason}");
-            }
-            None => {}
+        if let Some(reason) = self.end_reason().filter(|reason| *reason != LossReason::SessionClosed) {
+            self.report_event(|| Event::SessionLost(reason));
         }
         self.feed(Origin::Other, |driver| driver.engine.complete_end());
     }
@@ -519,6 +517,7 @@ impl Driver {
         if self.engine.has_completed_end() {
             self.end = None;
         }
+        self.lingering = self.engine.lingers().then(|| Arc::clone(core));
     }
 
     fn carry_out_one(&mut self, core: &Arc<Core>, effect: Effect, afterwards: &mut Afterwards) {
