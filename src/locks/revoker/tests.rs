@@ -51,9 +51,10 @@ fn holder_keeps_its_time_when_the_session_of_the_revoker_is_replaced() {
         let (session, clients) = replacing_session(&fixture.zk, LONG);
         let revoker = Revoker::new(&session);
         let id = guard.id().to_owned();
-        let before = fixture.zk.calls(SimOperation::SetData);
+        // The holder's own.
+        eventually("one watch is set", || fixture.zk.watch_count() == 1);
         let revoked = in_background(move || revoker.force_revocation_after(&id, LONG));
-        eventually("the holder is asked", || fixture.zk.calls(SimOperation::SetData) > before);
+        eventually("the holder is asked and watched", || fixture.zk.watch_count() == 2);
         next(&clients).expire();
         let revoked = next(&revoked);
         assert!(matches!(revoked, Err(LockError::SessionLost { .. })), "{revoked:?}");
