@@ -320,6 +320,44 @@ fn may_wait(record: &Record<'_>) -> bool {
 }
 
 #[test]
+fn logger_that_blocks_holds_up_neither_the_end_of_a_session_nor_its_replacement() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        server.create(DIR, b"");
+        let ahead = server.create_sequential(DIR, "x-other-lock-", None);
+        let client = server.connect(LONG);
+        let lost = Session::from_client(client.clone()).unwrap();
+        let (made, clients) = unbounded();
+        let of_factory = server.clone();
+        let replaced = Session::from_client_factory(move || {
+            let client = of_factory.connect(LONG);
+            let _ = made.send(Arc::clone(&client));
+            Ok(client)
+        })
+        .unwrap();
+        let [of_lost, of_replaced] =
+            [&lost, &replaced].map(|session| BlockingWriteLock::new(session, DIR).unwrap());
+        let waiters = [thread::spawn(move || of_lost.lock()), thread::spawn(move || of_replaced.lock())];
+        eventually("both wait", || server.children(DIR).len() == 3);
+
+        let (release, blocked) = bounded::<()>(0);
+        let reacting = Reacting::with(move |record| {
+            if record.level() <= Level::Info {
+                let _ = blocked.recv();
+            }
+        });
+        client.expire();
+        clients.recv().unwrap().expire();
+        let [ended, acquired] = waiters;
+        assert!(matches!(ended.join().unwrap(), Err(LockError::SessionLost { .. })));
+        server.delete(&ahead);
+        let guard = acquired.join().unwrap().unwrap();
+        assert!(guard.is_owner());
+        drop((release, guard, reacting));
+    });
+}
+
+#[test]
 fn connection_that_comes_and_goes_does_not_fill_the_log() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::Session;
+use crate::client::AnyClient;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::FirstContact;
 use crate::time::{Job, Moment, Priority, Runtime, Signal, is_ready};
@@ -27,7 +28,7 @@ pub(crate) fn open_on_manual_runtime(
 }
 
 pub(crate) fn open_client_on_manual_runtime(
-    client: Arc<SimulatedClient>,
+    client: impl Into<AnyClient>,
     session_timeout: Duration,
 ) -> (Arc<ManualRuntime>, Session) {
     super::begin();

@@ -4,8 +4,7 @@ use super::*;
 
 use log::Level;
 
-use crate::session::FirstContact;
-use crate::tests::{HoldingClient, ManualRuntime};
+use crate::tests::{HoldingClient, open_client_on_manual_runtime};
 use crate::time::{Priority, Runtime};
 
 #[test]
@@ -174,10 +173,8 @@ fn deletion_of_a_waiter_seen_after_the_session_ended_is_its_end() {
     let timeout = Duration::from_secs(32);
     for (pause, reason) in [(10, LossReason::NodeDeleted), (33, LossReason::LeaseExpired)] {
         let client = zk.connect(timeout);
-        let runtime = Arc::new(ManualRuntime::default());
-        let contact = FirstContact::by(runtime.now(), timeout, "the simulation");
         let ordered = HoldingClient::new(client.clone());
-        let session = Session::open(Ok(ordered), runtime.clone(), None, contact).unwrap();
+        let (runtime, session) = open_client_on_manual_runtime(ordered, timeout);
         let fixture = Fixture { client, session };
         let (lock, calls) = fixture.listening();
         assert!(!lock.lock().unwrap());
@@ -253,10 +250,8 @@ fn the_deletions_of_a_borrowed_session_outlive_its_handles() {
     for meanwhile in [cut as fn(&SimulatedClient), refuse] {
         let zk = SimulatedZooKeeper::new();
         let client = zk.connect(LONG);
-        let runtime = Arc::new(ManualRuntime::default());
-        let contact = FirstContact::by(runtime.now(), LONG, "the simulation");
         let borrowing = HoldingClient::borrowing(client.clone());
-        let session = Session::open(Ok(borrowing), runtime.clone(), None, contact).unwrap();
+        let (runtime, session) = open_client_on_manual_runtime(borrowing, LONG);
         let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
         meanwhile(&client);
         drop((guard, session));
