@@ -71,6 +71,6 @@ impl Plan {
     /// The pause between two faults, in milliseconds. In a short run every kind must get its turn.
     /// A long one leaves the clients more time to contend.
     pub fn pause(&self) -> Range<u64> {
-        if self.chaos < CHAOS { 400..1_900 } else { 1_200..4_000 }
+        if self.chaos < CHAOS { 400..1_700 } else { 2_000..8_000 }
     }
 }

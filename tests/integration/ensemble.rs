@@ -38,6 +38,34 @@ fn owner_and_waiter_survive_the_death_of_the_leading_server() {
 }
 
 #[test]
+fn owner_on_a_server_without_news_of_the_leader_stops_before_the_next_owns() {
+    let ensemble = Ensemble::with_links(3, &ServerOptions::default());
+    let cut_off = ensemble.follower();
+    let others = || (0..ensemble.size()).filter(|server| *server != cut_off);
+    let dir = unique_dir("stalled-links");
+    // Shorter than the time after which a follower gives its leader up: the server answers pings, while
+    // the leader expires the session.
+    let timeout = Duration::from_secs(2);
+    let one = connect(&ensemble.connect_string_of(cut_off), timeout);
+    let two = connect(&ensemble.connect_string_of(ensemble.leader()), timeout);
+    let guard = BlockingWriteLock::new(&one, &dir).unwrap().lock().unwrap();
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&two, &dir, listener).unwrap();
+    assert!(!waiter.lock().unwrap());
+    others().for_each(|other| ensemble.stall_link(cut_off, other));
+    eventually("the waiter owns", || {
+        let waiter_owns = waiter.is_owner();
+        assert!(!(waiter_owns && guard.is_owner()));
+        waiter_owns
+    });
+    assert_eq!(next(&calls), Call::Acquired);
+    assert_eq!(guard.loss(), Some(LossReason::LeaseExpired));
+    others().for_each(|other| ensemble.restore_link(cut_off, other));
+    ensemble.await_quorum();
+    assert!(waiter.is_owner());
+}
+
+#[test]
 fn rolling_restart_costs_no_lock_of_busy_or_idle_sessions() {
     let ensemble = Ensemble::start(3);
     let sessions: Vec<_> = (0..6).map(|_| connect(&ensemble.connect_string(), LONG)).collect();

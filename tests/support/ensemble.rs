@@ -26,6 +26,11 @@ impl Ensemble {
         Self::of(TestEnsemble::start_with(size, &options.published()))
     }
 
+    /// Starts `size` servers whose links to each other can be stalled.
+    pub fn with_links(size: usize, options: &ServerOptions) -> Self {
+        Self::of(TestEnsemble::start_with_links(size, &options.published()))
+    }
+
     /// Starts three voting servers and, last, an observer connected to the first of them, which is
     /// a follower.
     pub fn with_observer(options: &ServerOptions) -> Self {
@@ -70,6 +75,21 @@ impl Ensemble {
     /// Does not wait until the server has rejoined the ensemble.
     pub fn resume(&self, index: usize) {
         self.nodes[index].resume();
+    }
+
+    /// Holds back what two servers send each other as leader and follower.
+    pub fn stall_link(&self, one: usize, other: usize) {
+        self.published.links(one, other).for_each(|link| link.swallow().expect("the link stalls"));
+    }
+
+    /// Delivers it.
+    pub fn restore_link(&self, one: usize, other: usize) {
+        self.published.links(one, other).for_each(|link| link.restore().expect("the link is restored"));
+    }
+
+    /// Loses it, and the connection.
+    pub fn cut_link(&self, one: usize, other: usize) {
+        self.published.links(one, other).for_each(|link| link.cut().expect("the link is cut"));
     }
 
     pub fn restart(&self, index: usize) {

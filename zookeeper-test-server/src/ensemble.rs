@@ -1,10 +1,12 @@
 //! [`TestEnsemble`]: several real ZooKeeper servers that elect a leader.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use super::net::free_port;
 use super::options::ServerOptions;
+use super::relay::Relay;
 use super::server::{TRIES, TestServer};
 use super::wait::{holds_within, some_within};
 
@@ -26,7 +28,15 @@ use super::wait::{holds_within, some_within};
 #[derive(Debug)]
 pub struct TestEnsemble {
     servers: Vec<Arc<TestServer>>,
+    links: Vec<ServerLink>,
     options: ServerOptions,
+}
+
+/// The relay through which one server connects to another as its leader.
+#[derive(Debug)]
+struct ServerLink {
+    ends: [usize; 2],
+    relay: Relay,
 }
 
 impl TestEnsemble {
@@ -47,7 +57,36 @@ impl TestEnsemble {
             // Limits in ticks. With the default tick a follower drops a silent leader after 3 s.
             let options = with_servers(options, size, None)?.config("syncLimit=6");
             let servers = (1..=size).map(|id| TestServer::prepare(id, &options).map(Arc::new));
-            let ensemble = TestEnsemble { servers: servers.collect::<io::Result<_>>()?, options };
+            let servers = servers.collect::<io::Result<_>>()?;
+            let ensemble = TestEnsemble { servers, links: Vec::new(), options };
+            ensemble.launch(&ensemble.servers)?;
+            Ok(ensemble)
+        })
+    }
+
+    /// As [`start_with`](TestEnsemble::start_with), with a [`Relay`] between each two servers, through
+    /// which one follows the other. They elect a leader without it.
+    #[doc(hidden)]
+    pub fn start_with_links(size: usize, options: &ServerOptions) -> io::Result<TestEnsemble> {
+        TestEnsemble::try_ports(|| {
+            let options = options.clone().config("initLimit=20").config("syncLimit=6");
+            let ports = (0..size).map(|_| Ok((free_port()?, free_port()?)));
+            let ports = ports.collect::<io::Result<Vec<_>>>()?;
+            let (mut servers, mut links) = (Vec::new(), Vec::new());
+            for from in 0..size {
+                let mut own = options.clone();
+                for (to, &(quorum, election)) in ports.iter().enumerate() {
+                    let mut seen = quorum;
+                    if to != from {
+                        let relay = Relay::to((Ipv4Addr::LOCALHOST, quorum))?;
+                        seen = relay.port();
+                        links.push(ServerLink { ends: [from, to], relay });
+                    }
+                    own = own.config(server_line(to + 1, seen, election));
+                }
+                servers.push(Arc::new(TestServer::prepare(from + 1, &own)?));
+            }
+            let ensemble = TestEnsemble { servers, links, options };
             ensemble.launch(&ensemble.servers)?;
             Ok(ensemble)
         })
@@ -67,7 +106,7 @@ impl TestEnsemble {
             let servers = [&master, &options, &options, &observer];
             let servers = servers.iter().zip(1..).map(|(options, id)| TestServer::prepare(id, options));
             let servers: Vec<_> = servers.map(|server| server.map(Arc::new)).collect::<io::Result<_>>()?;
-            let ensemble = TestEnsemble { servers, options };
+            let ensemble = TestEnsemble { servers, links: Vec::new(), options };
             // Two of the voters elect one of themselves, so that the first is a follower.
             for batch in [&ensemble.servers[1..3], &ensemble.servers[..1], &ensemble.servers[3..]] {
                 ensemble.launch(batch)?;
@@ -115,6 +154,14 @@ impl TestEnsemble {
     #[must_use]
     pub fn server(&self, index: usize) -> &TestServer {
         &self.servers[index]
+    }
+
+    /// Returns the relays between these two servers, if they were started with any.
+    #[doc(hidden)]
+    pub fn links(&self, one: usize, other: usize) -> impl Iterator<Item = &Relay> {
+        let links =
+            self.links.iter().filter(move |link| link.ends == [one, other] || link.ends == [other, one]);
+        links.map(|link| &link.relay)
     }
 
     #[doc(hidden)]
@@ -212,7 +259,11 @@ fn with_servers(options: &ServerOptions, size: usize, observer: Option<usize>) -
     for id in 1..=size {
         let (quorum, election) = (free_port()?, free_port()?);
         let role = if observer == Some(id) { ":observer" } else { "" };
-        options = options.config(format!("server.{id}=127.0.0.1:{quorum}:{election}{role}"));
+        options = options.config(server_line(id, quorum, election) + role);
     }
     Ok(options)
+}
+
+fn server_line(id: usize, quorum: u16, election: u16) -> String {
+    format!("server.{id}=127.0.0.1:{quorum}:{election}")
 }

@@ -139,13 +139,13 @@ impl Contender {
 
     fn manner(&mut self, lock: usize) -> Manner {
         // Permits are held for longer, so that there is a queue for them as well.
-        let (short, shortest) = if lock == SEMAPHORE { (20..120, 20..60) } else { (1..20, 1..4) };
-        let length = match (self.conductor.stage(), self.random.below(1000)) {
-            (Stage::Contend, 0..=699) => self.random.millis(short),
-            (Stage::Contend, 700..=949) => self.random.millis(20..120),
-            (Stage::Contend, 950..=994) => self.random.millis(200..1_000),
+        let short = if lock == SEMAPHORE { 2..12 } else { 0..3 };
+        let length = match (self.conductor.stage(), self.random.below(10_000)) {
+            (Stage::Contend, 0..=9_749) => self.random.millis(short),
+            (Stage::Contend, 9_750..=9_959) => self.random.millis(20..120),
+            (Stage::Contend, 9_960..=9_994) => self.random.millis(200..1_000),
             (Stage::Contend, _) => self.random.millis(2_500..7_000),
-            _ => self.random.millis(shortest),
+            _ => self.random.millis(short),
         };
         let is_long = length > Duration::from_secs(2);
         let quiet = is_long && !self.random.one_in(4);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use parking_lot::Mutex;
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::network::Link;
 use crate::support::process::{Process, Supervisor};
@@ -57,6 +57,23 @@ impl Client {
     pub fn resume(&self) {
         if let Some(process) = *self.process.lock() {
             process.signal(Signal::CONT);
+        }
+    }
+
+    /// Lets it open no further descriptor. Open ones stay.
+    pub fn exhaust_descriptors(&self) {
+        self.limit_descriptors(Some(0));
+    }
+
+    pub fn restore_descriptors(&self) {
+        self.limit_descriptors(getrlimit(Resource::Nofile).current);
+    }
+
+    fn limit_descriptors(&self, current: Option<u64>) {
+        if let Some(process) = *self.process.lock() {
+            let pid = i32::try_from(process.pid()).ok().and_then(Pid::from_raw);
+            let limit = Rlimit { current, ..getrlimit(Resource::Nofile) };
+            prlimit(pid, Resource::Nofile, limit).expect("the client is ours");
         }
     }
 

@@ -91,7 +91,7 @@ fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Vec<String>
     let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
     let max_session_timeout_ms = SESSION_TIMEOUT.as_millis() as u64;
     let options = ServerOptions { jvm_flags, max_session_timeout_ms, ..ServerOptions::default() };
-    let ensemble = Ensemble::with(SERVERS, &options);
+    let ensemble = Ensemble::with_links(SERVERS, &options);
     leftovers::create_states(&ensemble);
     let namespaces = plan.namespaces.then(|| Namespaces::make(CLIENTS)).flatten();
     println!(

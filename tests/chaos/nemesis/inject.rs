@@ -31,12 +31,14 @@ impl Injection {
         let range = match fault {
             Fault::ServerKilled | Fault::HandoverKilled => 300..3_000,
             Fault::TimeoutRaised | Fault::TickLowered => 1_000..5_000,
-            Fault::ServerStopped => 500..7_000,
+            Fault::ServerStopped | Fault::LinksStalled => 500..7_000,
             Fault::QuorumStopped => 500..2_500,
             Fault::ClientKilled => 100..1_500,
             Fault::ClientStopped | Fault::Partition => 100..2_500,
             Fault::ClientStoppedLong | Fault::PartitionLong => 4_000..7_000,
-            Fault::PartitionOneWay | Fault::Silence | Fault::Refused => 300..5_000,
+            Fault::DescriptorsExhausted | Fault::PartitionOneWay | Fault::Silence | Fault::Refused => {
+                300..5_000
+            }
             Fault::RepliesLost => 20..400,
             Fault::Cut => 0..1,
         };
@@ -96,10 +98,25 @@ impl Injection {
                 wait();
                 restart_under(ensemble, server, "tickTime", [LOWERED_TICK, TICK]);
             }
+            Fault::LinksStalled => self.stall_links(ensemble, server, wait),
             _ => {
                 ensemble.pause(server);
                 wait();
                 ensemble.resume(server);
+            }
+        }
+    }
+
+    /// Stalls all links of a server to the others, or the one to the next. Later they go on, or die.
+    fn stall_links(&self, ensemble: &Ensemble, server: usize, wait: impl FnOnce()) {
+        let others = 1 + self.detail % (ensemble.size() - 1);
+        let others: Vec<_> = (1..=others).map(|ahead| (server + ahead) % ensemble.size()).collect();
+        others.iter().for_each(|other| ensemble.stall_link(server, *other));
+        wait();
+        for other in others {
+            match self.detail / 2 {
+                0 => ensemble.restore_link(server, other),
+                _ => ensemble.cut_link(server, other),
             }
         }
     }
@@ -130,6 +147,12 @@ impl Injection {
                 client.stop();
                 wait();
                 return client.resume();
+            }
+            Fault::DescriptorsExhausted => {
+                client.exhaust_descriptors();
+                link.cut();
+                wait();
+                return client.restore_descriptors();
             }
             Fault::PartitionOneWay if self.detail % 2 == 0 => link.drop_packets(Direction::Requests),
             Fault::PartitionOneWay => link.drop_packets(Direction::Replies),

@@ -11,9 +11,11 @@ pub enum Fault {
     TickLowered,
     ServerStopped,
     QuorumStopped,
+    LinksStalled,
     ClientKilled,
     ClientStopped,
     ClientStoppedLong,
+    DescriptorsExhausted,
     Partition,
     PartitionLong,
     PartitionOneWay,
@@ -24,16 +26,18 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 18] = [
         Fault::ServerKilled,
         Fault::HandoverKilled,
         Fault::TimeoutRaised,
         Fault::TickLowered,
         Fault::ServerStopped,
         Fault::QuorumStopped,
+        Fault::LinksStalled,
         Fault::ClientKilled,
         Fault::ClientStopped,
         Fault::ClientStoppedLong,
+        Fault::DescriptorsExhausted,
         Fault::Partition,
         Fault::PartitionLong,
         Fault::PartitionOneWay,
@@ -51,9 +55,11 @@ impl Fault {
             Fault::TickLowered => "server restarted, shorter tick",
             Fault::ServerStopped => "server stopped (SIGSTOP)",
             Fault::QuorumStopped => "two servers stopped: no quorum",
+            Fault::LinksStalled => "links between servers stalled",
             Fault::ClientKilled => "client killed (SIGKILL), restarted",
             Fault::ClientStopped => "client stopped (SIGSTOP)",
             Fault::ClientStoppedLong => "client stopped beyond its session",
+            Fault::DescriptorsExhausted => "no descriptors, connections cut",
             Fault::Partition => "client partitioned",
             Fault::PartitionLong => "client partitioned beyond its session",
             Fault::PartitionOneWay => "client partitioned in one direction",
@@ -72,6 +78,8 @@ impl Fault {
             Fault::TickLowered => "tick",
             Fault::ServerStopped | Fault::ClientStopped | Fault::ClientStoppedLong => "stop",
             Fault::QuorumStopped => "no quorum",
+            Fault::LinksStalled => "stall",
+            Fault::DescriptorsExhausted => "descriptors",
             Fault::Partition | Fault::PartitionLong => "partition",
             Fault::PartitionOneWay => "one way",
             Fault::Silence => "silence",
@@ -94,6 +102,7 @@ impl Fault {
                 | Fault::ClientKilled
                 | Fault::ClientStopped
                 | Fault::ClientStoppedLong
+                | Fault::DescriptorsExhausted
         )
     }
 
@@ -103,6 +112,7 @@ impl Fault {
             self,
             Fault::ServerStopped
                 | Fault::HandoverKilled
+                | Fault::LinksStalled
                 | Fault::ClientKilled
                 | Fault::ClientStoppedLong
                 | Fault::PartitionLong
