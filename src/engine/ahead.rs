@@ -117,11 +117,13 @@ impl Ahead {
         self.left = Some((path.clone(), by));
     }
 
-    /// Nothing that was seen on the last connection counts any more.
-    pub(super) fn reconnected(&mut self) {
+    /// Nothing that was seen on the last connection counts any more. A request that was seen itself there
+    /// looks again at each znode that it had watched, which shows what a listing would. A request behind
+    /// one of its session watches none, and lists: they share it.
+    pub(super) fn reconnected(&mut self, is_behind_own: bool) {
+        self.is_outdated |= is_behind_own || self.own_watched_on().is_none();
         self.watched_on = None;
         self.own = None;
-        self.is_outdated = true;
         if let Some((_, is_looked_at)) = &mut self.second {
             *is_looked_at = false;
         }

@@ -106,7 +106,8 @@ impl Engine {
         requests.sort_unstable();
         for (_, id) in requests {
             if let Some(contender) = self.contenders.get_mut(&id) {
-                contender.ahead.reconnected();
+                let is_behind_own = contender.watched.as_ref().is_some_and(|ahead| self.own.stays(ahead));
+                contender.ahead.reconnected(is_behind_own);
                 contender.has_reconnected = true;
                 self.wake(id);
             }

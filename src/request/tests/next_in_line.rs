@@ -133,6 +133,34 @@ fn waiter_whose_znode_was_deleted_during_an_outage_does_not_own() {
 }
 
 #[test]
+fn waiter_that_reconnects_looks_at_what_it_has_watched_and_lists_only_if_something_has_left() {
+    // Whether the first and the second in line leave during the outage.
+    for left in [[false, false], [true, false], [false, true], [true, true]] {
+        let zk = server();
+        let fixture = Fixture::ordered(&zk);
+        let ahead = [other(&zk), other(&zk)];
+        let (lock, _calls) = waiter(&fixture);
+        fixture.client.disconnect();
+        let (leaving, staying): (Vec<_>, Vec<_>) = ahead.iter().zip(left).partition(|(_, leaves)| *leaves);
+        leaving.iter().for_each(|(path, _)| zk.delete(path));
+        zk.clear_log();
+        fixture.client.reconnect();
+        let listings = usize::from(left.contains(&true));
+        eventually("it has looked", || {
+            fixture.calls(&zk, SimOperation::GetChildren) >= listings
+                && (lock.is_owner() || fixture.calls(&zk, SimOperation::GetData) >= 3)
+        });
+        assert_eq!(lock.is_owner(), staying.is_empty(), "{left:?}");
+        staying.iter().for_each(|(path, _)| zk.delete(path));
+        eventually("it owns", || lock.is_owner());
+        if !left.contains(&true) {
+            // The one for the time when it becomes the next, as without a reconnect.
+            assert_eq!(fixture.calls(&zk, SimOperation::GetChildren), 1);
+        }
+    }
+}
+
+#[test]
 fn waiter_whose_znode_cannot_be_read_lists_the_queue() {
     let zk = server();
     let fixture = Fixture::ordered(&zk);
