@@ -6,6 +6,8 @@
 //! now and then in contact. This holds even if the server refuses it, as an ACL can be changed back.
 //! A reconnect changes nothing of a refusal, so the next attempt after one comes in its time.
 
+use std::borrow::Cow;
+use std::slice;
 use std::time::Duration;
 
 use super::ahead::ZNodeChange;
@@ -173,13 +175,12 @@ impl Engine {
         match outcome {
             Ok(()) | Err(ZkError::NoNode) => {
                 let (target, was_refused) = (removal.target.clone(), removal.was_refused);
-                let own = self.own_of(&target);
                 self.end_removal(id);
-                self.log(Line::Removed { target, was_refused });
-                for path in own {
-                    let has_owned = self.own.remove(&path);
-                    for waiter in self.watchers.take(&path) {
-                        self.notice(waiter, &path, ZNodeChange::Removed { has_owned });
+                self.log(Line::Removed { target: target.clone(), was_refused });
+                for path in &*self.own_of(&target) {
+                    let has_owned = self.own.remove(path);
+                    for waiter in self.watchers.take(path) {
+                        self.notice(waiter, path, ZNodeChange::Removed { has_owned });
                     }
                 }
             }
@@ -210,8 +211,8 @@ impl Engine {
         }
         if !error.is_reply_lost() {
             // Those who wait for the deletion look again, and set a watch: another client may delete it.
-            for path in self.own_of(&target) {
-                let waiting = if self.own.refuse(&path) { self.watchers.take(&path) } else { Vec::new() };
+            for path in &*self.own_of(&target) {
+                let waiting = if self.own.refuse(path) { self.watchers.take(path) } else { Vec::new() };
                 for waiter in waiting {
                     self.look_again(waiter);
                     self.look_at_tracked(waiter);
@@ -221,10 +222,10 @@ impl Engine {
     }
 
     /// The znodes of a target for which others of this session may wait.
-    fn own_of(&self, target: &Target) -> Vec<ZNodePath> {
+    fn own_of<'a>(&self, target: &'a Target) -> Cow<'a, [ZNodePath]> {
         match target {
-            Target::ZNode(path) => vec![path.clone()],
-            Target::Children { dir, prefix } => self.own.with_prefix(dir, prefix),
+            Target::ZNode(path) => slice::from_ref(path).into(),
+            Target::Children { dir, prefix } => self.own.with_prefix(dir, prefix).into(),
         }
     }
 

@@ -44,7 +44,7 @@ impl BlockingLock {
     /// locks may share.
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         let attempt = self.start(signals)?;
-        match attempt.claim.wait_until_placed([signals.broken(), self.support.closed()])? {
+        match attempt.claim.wait_until_placed([&signals.broken(), self.support.closed()])? {
             Some(QueuePosition::Owner) => attempt.into_guard().map(Some),
             None if self.support.is_closed() => Err(LockError::closed(Operation::LOCK, &self.dir)),
             // Another lock was lost, which its holder reports.
@@ -69,8 +69,8 @@ impl BlockingLock {
             return Err(cancelled(&self.dir));
         }
         let attempt = self.start(signals)?;
-        let ends = [signals.broken(), self.support.closed()];
-        match wait.wait_for_or(&**attempt.claim.core().runtime(), &attempt.events, ends) {
+        let (broken, closed) = (signals.broken(), self.support.closed());
+        match wait.wait_for_or(&**attempt.claim.core().runtime(), &attempt.events, [&broken, closed]) {
             Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
             // This lock itself was lost right after it was acquired.
             Waited::Disconnected if matches!(attempt.events.try_recv(), Ok(Event::Acquired)) => {

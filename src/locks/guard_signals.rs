@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, never};
 
 use crate::error::LossReason;
 use crate::request::{Event, Observer};
@@ -20,15 +20,16 @@ pub(crate) struct GuardSignals {
     /// Each channel is made when it is first used, since most locks need neither.
     lost: OnceLock<Channel<LossReason>>,
     revocation: OnceLock<Channel<()>>,
-    /// Cancelled by the first loss.
-    broken: CancelToken,
+    /// Cancelled by the first loss, for those who then wait for another lock.
+    broken: Option<CancelToken>,
 }
 
 impl GuardSignals {
     /// Makes the signals of so many locks.
     pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
         let (lost, revocation) = (OnceLock::new(), OnceLock::new());
-        Arc::new(GuardSignals { locks, lost, revocation, broken: CancelToken::new() })
+        let broken = (locks > 1).then(CancelToken::new);
+        Arc::new(GuardSignals { locks, lost, revocation, broken })
     }
 
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
@@ -47,14 +48,16 @@ impl GuardSignals {
         self.revocation.get_or_init(|| bounded(self.locks))
     }
 
-    /// Disconnected once a lock is lost.
-    pub(crate) fn broken(&self) -> &Receiver<Infallible> {
-        self.broken.cancelled()
+    /// Disconnected once one of several locks is lost.
+    pub(crate) fn broken(&self) -> Receiver<Infallible> {
+        self.broken.as_ref().map_or_else(never, |broken| broken.cancelled().clone())
     }
 
     fn report_loss(&self, reason: LossReason) {
         let _ = self.losses().0.try_send(reason);
-        self.broken.cancel();
+        if let Some(broken) = &self.broken {
+            broken.cancel();
+        }
     }
 }
 

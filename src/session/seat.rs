@@ -45,7 +45,7 @@ pub(crate) enum Outcome {
     /// Taken away while it held the lock.
     Lost(LossReason),
     /// Taken out of the queue, with the error for all who wait for it.
-    Dropped(LossReason, LockError),
+    Dropped(LossReason, Box<LockError>),
 }
 
 /// The driver fills it in, under its mutex; any thread reads it without one.
@@ -57,7 +57,7 @@ pub(crate) struct Seat {
     pub(crate) ownership: Ownership,
     pub(crate) znode: OnceLock<ZNodePath>,
     pub(crate) fencing_token: OnceLock<i64>,
-    pub(crate) outcome: OnceLock<Box<Outcome>>,
+    pub(crate) outcome: OnceLock<Outcome>,
 }
 
 impl Seat {
@@ -81,7 +81,7 @@ impl Seat {
 
     /// How the request has ended, if it has.
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
-        self.outcome.get().map(|outcome| &**outcome)
+        self.outcome.get()
     }
 
     /// The znode's path for a message; the directory's until the znode is known.

@@ -66,7 +66,7 @@ impl Core {
         let unstarted = self.feed(Origin::Other, |driver| {
             if driver.engine.place(seat.id).is_none() {
                 // It has ended, or was never started.
-                if seat.outcome.set(Box::new(Outcome::Withdrawn)).is_ok() {
+                if seat.outcome.set(Outcome::Withdrawn).is_ok() {
                     self.post_end(seat, false, &Ending::Withdrawn, self.now().since(seat.made));
                 }
                 return driver.seats.remove(&seat.id);
@@ -178,9 +178,9 @@ impl Driver {
                 let event = match outcome.clone() {
                     Outcome::Withdrawn => was_owner.then_some(Event::Released),
                     Outcome::Lost(reason) => Some(Event::Lost(reason)),
-                    Outcome::Dropped(reason, error) => Some(Event::Dropped(reason, error)),
+                    Outcome::Dropped(reason, error) => Some(Event::Dropped(reason, *error)),
                 };
-                let _ = seat.outcome.set(Box::new(outcome));
+                let _ = seat.outcome.set(outcome);
                 event
             }
         };
@@ -205,9 +205,9 @@ impl Seat {
         match how {
             Ending::Withdrawn => Outcome::Withdrawn,
             Ending::Lost(reason) => Outcome::Lost(reason),
-            Ending::Dropped(reason, Some(failure)) => Outcome::Dropped(reason, failure.into()),
+            Ending::Dropped(reason, Some(failure)) => Outcome::Dropped(reason, Box::new(failure.into())),
             Ending::Dropped(reason, None) => {
-                Outcome::Dropped(reason, LockError::ended(Operation::LOCK, self.name(), reason))
+                Outcome::Dropped(reason, Box::new(LockError::ended(Operation::LOCK, self.name(), reason)))
             }
         }
     }
