@@ -174,6 +174,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         link,
         paused_until: Moment::from_nanos(0),
         suspensions: 0,
+        long_delays: 0,
         calls_to_fail: 0,
         calls_to_panic: 0,
         denied_until: Moment::from_nanos(0),

@@ -94,6 +94,12 @@ pub(super) struct Weights {
     pub(super) fault: u64,
 }
 
+impl Weights {
+    /// For what is under way; nothing new begins, and no time passes.
+    pub(super) const ALIKE: Weights =
+        Weights { thread: 1, network: 1, job: 1, event: 1, timer: 1, expiry: 1, time: 0, user: 0, fault: 0 };
+}
+
 impl Profile {
     pub(super) fn draw(random: &mut Random) -> Profile {
         let calm = random.one_in(8);

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::baton::{Baton, Body, Pool, Report, Role, Wait};
 use super::jobs::KEYS;
 use super::profile::Weights;
 use super::wire;
-use super::world::World;
+use super::world::{ClientState, World};
 use crate::time::Moment;
 
 /// The directories of the locks.
@@ -152,18 +153,7 @@ impl<'a> Scheduler<'a> {
 
     /// Takes a step that advances work in progress. Returns `false` if there is none.
     pub(super) fn step_on(&mut self) -> bool {
-        let all_alike = Weights {
-            thread: 1,
-            network: 1,
-            job: 1,
-            event: 1,
-            timer: 1,
-            expiry: 1,
-            time: 0,
-            user: 0,
-            fault: 0,
-        };
-        let steps = self.possible_steps(&all_alike);
+        let steps = self.possible_steps(&Weights::ALIKE);
         if steps.is_empty() {
             return false;
         }
@@ -480,14 +470,49 @@ impl<'a> Scheduler<'a> {
     fn pass_time(&mut self) {
         let Some(next) = self.next_time() else { return };
         let now = self.world.now();
-        let mut state = self.world.state();
         let ahead = next.since(now);
-        let by = match state.random.below(3) {
-            0 => ahead.mul_f64(state.random.below(1000) as f64 / 1000.0),
-            _ => ahead,
+        let by = {
+            let random = &mut self.world.state().random;
+            match random.below(3) {
+                0 => ahead.mul_f64(random.below(1000) as f64 / 1000.0),
+                _ => ahead,
+            }
         };
-        drop(state);
+        self.note_delays(by);
         self.world.set_now(now.after(by));
+    }
+
+    /// Work, or an answer, that is held up for so long is a fault.
+    fn note_delays(&self, by: Duration) {
+        let is_long = |client: &ClientState| by > client.session_timeout / 4;
+        if !self.world.state().clients.iter().any(is_long) {
+            return;
+        }
+        for (_, step) in self.possible_steps(&Weights::ALIKE) {
+            let mut state = self.world.state();
+            let client = self.client_of(step).and_then(|client| state.clients.get_mut(client));
+            if let Some(client) = client.filter(|client| is_long(client)) {
+                client.long_delays += 1;
+            }
+        }
+    }
+
+    /// The client whose work a step goes on with.
+    fn client_of(&self, step: Step) -> Option<usize> {
+        match step {
+            Step::Resume(thread) => self.threads.get(&thread).map(|thread| thread.client),
+            Step::Work(client)
+            | Step::Start(client)
+            | Step::CallBack(client)
+            | Step::Notify(client)
+            | Step::Ping(client)
+            | Step::AnswerPing(client)
+            | Step::Fire(client)
+            | Step::Expire(client)
+            | Step::EndStall(client)
+            | Step::Wire(client, _) => Some(client),
+            Step::PassTime | Step::Use | Step::Fault => None,
+        }
     }
 
     /// Lets time pass until the clock next triggers something, but not beyond that moment. Returns

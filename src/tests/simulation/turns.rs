@@ -32,8 +32,8 @@ const TIMEOUTS: u32 = 3;
 pub(super) struct Turn {
     /// Since when it has had it, and nothing has disturbed its client.
     pub(super) since: Moment,
-    /// The connection of its client then.
-    connection: Option<u64>,
+    /// The connection of its client then, and how often that had been held up.
+    connection: Option<(u64, u64)>,
     /// The version of the register when its turn had not come.
     register: i32,
 }
@@ -161,8 +161,8 @@ impl World {
 }
 
 impl ClientState {
-    /// The number of the connection, if nothing disturbs the client.
-    fn undisturbed_connection(&mut self, now: Moment) -> Option<u64> {
+    /// The number of the connection, if nothing disturbs the client, and of the delays.
+    fn undisturbed_connection(&mut self, now: Moment) -> Option<(u64, u64)> {
         let is_disturbed = self.paused_until > now
             || self.denied_until > now
             || self.calls_to_fail > 0
@@ -173,13 +173,14 @@ impl ClientState {
         if is_disturbed {
             return None;
         }
-        match self.endpoint() {
+        let connection = match self.endpoint() {
             Some(endpoint) => wire::faults::undisturbed_connection(endpoint),
             None => {
                 let link = &self.link;
                 (link.connected && !link.deposed && !link.over).then_some(link.connection)
             }
-        }
+        };
+        connection.map(|connection| (connection, self.long_delays))
     }
 }
 

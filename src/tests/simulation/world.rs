@@ -137,6 +137,9 @@ pub(super) struct ClientState {
     pub(super) paused_until: Moment,
     /// How often it was suspended.
     pub(super) suspensions: u64,
+    /// How often it had something to do, or an answer under way, while a good part of its session timeout
+    /// passed.
+    pub(super) long_delays: u64,
     /// How many of the next calls fail without another cause.
     pub(super) calls_to_fail: u32,
     /// In how many of the next calls the client panics.
