@@ -96,6 +96,11 @@ impl Ahead {
         self.second.as_ref().map(|(path, _)| path)
     }
 
+    /// Whether a watch on the own znode shortens the wait.
+    fn watches_own(&self) -> bool {
+        self.is_only_one || self.second.is_some()
+    }
+
     /// The connection on which the own znode is watched.
     pub(super) fn own_watched_on(&self) -> Option<ConnectionNumber> {
         match self.own? {
@@ -121,7 +126,7 @@ impl Ahead {
     /// looks again at each znode that it had watched, which shows what a listing would. A request behind
     /// one of its session watches none, and lists: they share it.
     pub(super) fn reconnected(&mut self, is_behind_own: bool) {
-        self.is_outdated |= is_behind_own || self.own_watched_on().is_none();
+        self.is_outdated |= is_behind_own || self.own_watched_on().is_none() || !self.watches_own();
         self.watched_on = None;
         self.own = None;
         if let Some((_, is_looked_at)) = &mut self.second {
@@ -180,8 +185,7 @@ impl Engine {
         let Phase::Queued { znode, .. } = &contender.phase else { return };
         let connection = self.lease.connection();
         let ahead = &mut contender.ahead;
-        let own =
-            ((ahead.is_only_one || ahead.second.is_some()) && ahead.own.is_none()).then(|| znode.clone());
+        let own = (ahead.watches_own() && ahead.own.is_none()).then(|| znode.clone());
         let second = match &mut ahead.second {
             Some((second, is_looked_at @ false)) => {
                 *is_looked_at = true;
@@ -221,8 +225,7 @@ impl Engine {
             let is_watched = matches!(sight, Ok(WatchOutcome::Watched { .. }));
             contender.ahead.own = is_watched.then_some(OwnWatch::Set(connection));
             if sight == Ok(WatchOutcome::Gone) {
-                contender.ahead.is_outdated = true;
-                self.wake(id);
+                self.lose_znode(id);
             }
         }
         self.forget_if_unneeded(id, path);

@@ -51,7 +51,7 @@ pub(super) struct Contender {
     pub(super) ahead: Ahead,
     /// A listing that it, or another request, has asked for, and that it has not read yet.
     pub(super) listing: Option<Arc<Listing>>,
-    /// The next look is due to a reconnect, which is no reason to expect the lock.
+    /// The next listing is due to a reconnect, which is no reason to expect the lock.
     pub(super) has_reconnected: bool,
     /// The reply to a create was lost once.
     pub(super) reply_lost: bool,
@@ -200,7 +200,6 @@ impl Engine {
 
     fn step(&mut self, id: ParticipantId) -> Next {
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
-        let expects_lock = !std::mem::take(&mut contender.has_reconnected);
         let present = self.lease.connection();
         match &contender.phase {
             Phase::Joining { unconfirmed: true, .. } => self.find_again(id),
@@ -228,7 +227,10 @@ impl Engine {
                     let ahead = ahead.clone();
                     self.wait_for(id, ahead)
                 }
-                _ => self.evaluate(id, expects_lock),
+                _ => {
+                    let expects_lock = !std::mem::take(&mut contender.has_reconnected);
+                    self.evaluate(id, expects_lock)
+                }
             },
         }
     }

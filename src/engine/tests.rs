@@ -121,8 +121,8 @@ fn seconds(seconds: u64) -> Moment {
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A session that a server has served since the first second.
-fn served() -> Engine {
+/// A session that a server has served since then.
+fn served_since(now: Moment) -> Engine {
     let settings = Settings {
         is_ordered: true,
         owns_session: true,
@@ -132,9 +132,9 @@ fn served() -> Engine {
         seed: 1,
     };
     let granted = Granted::new(TIMEOUT).with_report_delay(Duration::ZERO);
-    let lease = Lease::unproven(granted, seconds(1)).proven_for_owners_only();
-    let mut engine = Engine::new(seconds(1), settings, lease);
-    engine.input(seconds(1), |engine| engine.client_reports(seconds(1), ClientEvent::Connected(granted)));
+    let lease = Lease::unproven(granted, now).proven_for_owners_only();
+    let mut engine = Engine::new(now, settings, lease);
+    engine.input(now, |engine| engine.client_reports(now, ClientEvent::Connected(granted)));
     engine
 }
 
@@ -149,7 +149,7 @@ impl Engine {
 
 #[test]
 fn session_that_was_silent_for_too_long_is_given_up_by_the_clock_whatever_comes_first() {
-    let mut engine = served();
+    let mut engine = served_since(seconds(1));
     let late = seconds(1).after(TIMEOUT);
     engine.input(late, |engine| engine.client_reports(late, ClientEvent::Disconnected));
     assert_eq!(engine.end_reason(), None, "answers may have come that nobody has taken up yet");
@@ -243,6 +243,33 @@ fn owners_look_before_those_who_wait_after_a_reconnect() {
     engine.input(NOW, |engine| engine.replied(proof, Err(ZkError::NoNode)));
     let calls = all_submitted(&mut engine);
     assert_eq!(calls[0].1.path(), Some("/other/x-c-lock-0000000000"), "{calls:?}");
+}
+
+#[test]
+fn a_waiter_reads_alone_because_of_a_reconnect() {
+    const QUEUE: [&str; 3] = ["x-0-lock-0000000000", "x-1-lock-0000000001", "x-a-lock-0000000002"];
+    let mut engine = served_since(NOW);
+    let answer = |engine: &mut Engine, is_gone: fn(&str) -> bool| {
+        let calls = all_submitted(engine);
+        for (call, made) in &calls {
+            let answer = if made.path().is_some_and(is_gone) { Err(ZkError::NoNode) } else { data() };
+            engine.input(NOW, |engine| engine.replied(*call, answer));
+        }
+        calls.into_iter().map(|(_, made)| made).collect::<Vec<_>>()
+    };
+    answer(&mut engine, |path| path == crate::client::KEEP_ALIVE_PATH);
+    let (waiter, create) = start(&mut engine);
+    joined(&mut engine, create, QUEUE[2], &QUEUE);
+    answer(&mut engine, |_| false);
+    assert_eq!(engine.place(waiter), Some(Place::Queued));
+
+    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Disconnected));
+    let granted = Granted::new(TIMEOUT).with_report_delay(Duration::ZERO);
+    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Connected(granted)));
+    let looks = answer(&mut engine, |path| path.ends_with(QUEUE[0]));
+    assert!(matches!(looks.as_slice(), [Call::GetData { .. }, Call::GetData { .. }, Call::GetData { .. }]));
+    let calls: Vec<Call> = all_submitted(&mut engine).into_iter().map(|(_, made)| made).collect();
+    assert!(matches!(calls.as_slice(), [Call::GetChildren { .. }]), "{calls:?}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub const LATENESS: Duration = Duration::from_millis(1_500);
 pub const REPORTING: Duration = Duration::from_secs(5);
 
 /// A requested run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// How long faults are injected.
     pub chaos: Duration,

@@ -3,12 +3,16 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::net::free_port;
 use super::options::ServerOptions;
 use super::relay::Relay;
 use super::server::{TRIES, TestServer};
 use super::wait::{holds_within, some_within};
+
+/// How long a server waits for another one that it follows to listen.
+const MAX_LINK_WAIT: Duration = Duration::from_secs(3);
 
 /// An ensemble of ZooKeeper servers on loopback ports. They are named by their index, from 0. They
 /// end when this value is dropped or the test process ends.
@@ -78,7 +82,8 @@ impl TestEnsemble {
                 for (to, &(quorum, election)) in ports.iter().enumerate() {
                     let mut seen = quorum;
                     if to != from {
-                        let relay = Relay::to((Ipv4Addr::LOCALHOST, quorum))?;
+                        // A follower that is refused tries again; one whose connection closes elects.
+                        let relay = Relay::waiting_for((Ipv4Addr::LOCALHOST, quorum), MAX_LINK_WAIT)?;
                         seen = relay.port();
                         links.push(ServerLink { ends: [from, to], relay });
                     }

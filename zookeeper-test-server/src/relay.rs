@@ -75,7 +75,18 @@ impl Relay {
         Relay::new(target, Some(delay))
     }
 
+    /// Relays to a server that may begin to listen soon: until then its clients wait for an answer, and
+    /// see no connection close.
+    #[doc(hidden)]
+    pub fn waiting_for(target: impl ToSocketAddrs, max_wait: Duration) -> io::Result<Relay> {
+        Relay::start(target, None, max_wait)
+    }
+
     fn new(target: impl ToSocketAddrs, delay: Option<Duration>) -> io::Result<Relay> {
+        Relay::start(target, delay, Duration::ZERO)
+    }
+
+    fn start(target: impl ToSocketAddrs, delay: Option<Duration>, max_wait: Duration) -> io::Result<Relay> {
         let target = target.to_socket_addrs()?.next();
         let listener = listen()?;
         let address = listener.local_addr()?;
@@ -86,6 +97,7 @@ impl Relay {
             state: Mutex::new(State { passes: Passes::ALL, links: Vec::new(), stranded: Vec::new() }),
             trap: Mutex::default(),
             road,
+            max_wait,
         });
         let acceptor = Acceptor::spawn(listener, Arc::clone(&network))?;
         Ok(Relay { network, acceptor: Mutex::new(Some(acceptor)) })
@@ -281,6 +293,8 @@ struct Network {
     trap: Mutex<Option<(RelayTrap, Passes)>>,
     /// Where bytes spend the delay, if they have one.
     road: Option<Road>,
+    /// How long a connection waits for the target to listen.
+    max_wait: Duration,
 }
 
 #[derive(Debug)]
@@ -294,11 +308,12 @@ struct State {
 
 impl Network {
     fn join(self: &Arc<Self>, client: TcpStream) {
-        let server = TcpStream::connect_timeout(&self.target, MAX_CONNECT);
+        let server =
+            some_within(self.max_wait, || TcpStream::connect_timeout(&self.target, MAX_CONNECT).ok());
         let mut state = self.state.lock();
         state.links.retain(|link| !link.is_over());
         match server {
-            Ok(server) => {
+            Some(server) => {
                 let network = Arc::clone(self);
                 let look = move |bytes: &[u8]| network.requested(bytes);
                 // Without threads for it, the connection is closed.
@@ -306,8 +321,8 @@ impl Network {
                     Link::new(client, server, state.passes, self.road.as_ref(), self.address.port(), look);
                 state.links.extend(link);
             }
-            Err(_) if state.passes.replies => {} // closed, as close to a refusal as a relay can get
-            Err(_) => state.stranded.push(client),
+            None if state.passes.replies => {} // closed, as close to a refusal as a relay can get
+            None => state.stranded.push(client),
         }
     }
 

@@ -161,6 +161,22 @@ fn waiter_that_reconnects_looks_at_what_it_has_watched_and_lists_only_if_somethi
 }
 
 #[test]
+fn waiter_that_no_longer_watches_its_own_znode_lists_the_queue_after_a_reconnect() {
+    let zk = server();
+    let fixture = Fixture::ordered(&zk);
+    let first = other(&zk);
+    // One whose number another request may get: a writer may become a reader.
+    zk.create_sequential(DIR, "write-other-lock-", None);
+    let (lock, calls) = waiter(&fixture);
+    // Nobody is between the two any more, and the deletion of the writer would say nothing.
+    zk.delete(&first);
+    fixture.client.disconnect();
+    zk.delete(&lock.id().unwrap());
+    fixture.client.reconnect();
+    assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
+}
+
+#[test]
 fn waiter_whose_znode_cannot_be_read_lists_the_queue() {
     let zk = server();
     let fixture = Fixture::ordered(&zk);

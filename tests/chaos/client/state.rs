@@ -44,7 +44,8 @@ impl Contender {
         match self.meanwhile(held, holding, || access(state)) {
             Ok(stat) if held.is_owner() => {
                 let Holding { lock, sequence, .. } = holding;
-                self.note(&format!("{what} lock={lock} sequence={sequence} zxid={}", stat.mzxid));
+                let (zxid, version) = (stat.mzxid, stat.version);
+                self.note(&format!("{what} lock={lock} sequence={sequence} zxid={zxid} version={version}"));
             }
             Ok(_) => {}
             Err(error) => self.note(&format!("no-state error={}", class_of(&error))),

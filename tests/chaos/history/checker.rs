@@ -19,6 +19,8 @@ pub struct Findings {
     pub disorders: Vec<String>,
     /// Owners that read a state from before the last write of a predecessor.
     pub stale: Vec<String>,
+    /// Writes that the servers have confirmed, and then lost.
+    pub undone: Vec<String>,
     pub late_returns: Vec<String>,
     /// The maximum time by which a call returned after its deadline, in seconds.
     pub latest: f64,
@@ -30,7 +32,9 @@ pub fn check(history: &History, begin: u64) -> Findings {
         let holds = history.holds_of(lock);
         findings.overlaps.extend(overlaps(&holds, begin));
         findings.disorders.extend(disorders(&holds, begin));
-        findings.stale.extend(stale_reads(&history.accesses_of(lock), begin));
+        let accesses = history.accesses_of(lock);
+        findings.stale.extend(stale_reads(&accesses, begin));
+        findings.undone.extend(undone_writes(&accesses, begin));
     }
     let permits = history.holds_of(SEMAPHORE);
     findings.crowds.extend(crowds(&permits, PERMITS, begin));
@@ -150,6 +154,16 @@ fn stale_reads(accesses: &[&Access], begin: u64) -> Vec<String> {
         last = last.into_iter().chain(writes).max_by_key(|write| write.zxid);
     }
     found
+}
+
+/// Writes whose version is not larger than that of one with a smaller transaction number: the servers
+/// have lost what was written in between. No client can bring that about.
+fn undone_writes(accesses: &[&Access], begin: u64) -> Vec<String> {
+    let mut writes: Vec<&Access> = accesses.iter().copied().filter(|access| access.is_write).collect();
+    writes.sort_by_key(|write| write.zxid);
+    let undone = writes.windows(2).filter(|pair| pair[0].version >= pair[1].version);
+    let describe = |write: &Access| format!("{} as version {}", write.describe(begin), write.version);
+    undone.map(|pair| format!("{} and then {}", describe(pair[0]), describe(pair[1]))).collect()
 }
 
 impl Access {
@@ -272,8 +286,12 @@ pub fn check_the_checker() {
         sequence,
         is_write,
         zxid,
+        version: zxid,
         at: 0,
     };
+    let (third, undone) = (access(1, true, 7), Access { version: 3, ..access(1, true, 9) });
+    assert_eq!(undone_writes(&[&access(1, true, 3), &third, &access(1, false, 3)], 0).len(), 0);
+    assert_eq!(undone_writes(&[&access(1, true, 3), &undone, &third], 0).len(), 1);
     let count = |accesses: &[Access]| stale_reads(&accesses.iter().collect::<Vec<_>>(), 0).len();
     // Each owner reads what the former one left; one that wrote nothing lies in between.
     let (first, second) = ([access(1, false, 3), access(1, true, 7)], [access(2, false, 7)]);

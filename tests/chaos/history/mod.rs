@@ -93,6 +93,8 @@ pub struct Access {
     pub is_write: bool,
     /// The transaction that wrote the state which was read or left.
     pub zxid: i64,
+    /// That of the state.
+    pub version: i64,
     pub at: u64,
 }
 
@@ -244,9 +246,10 @@ impl Reader<'_> {
             "read-state" | "wrote-state" => {
                 let lock = line.number("lock").unwrap_or_default();
                 let (sequence, zxid) = (line.number("sequence"), line.number("zxid"));
+                let version = line.number("version").unwrap_or_default();
                 let (is_write, at) = (line.event == "wrote-state", line.time);
                 if let (Some(sequence), Some(zxid)) = (sequence, zxid) {
-                    self.history.accesses.push(Access { actor, lock, sequence, is_write, zxid, at });
+                    self.history.accesses.push(Access { actor, lock, sequence, is_write, zxid, version, at });
                 }
             }
             "released" => self.end_hold(thread, line, HoldEnd::Released { at: line.time }),

@@ -114,7 +114,8 @@ pub(super) fn large_cases() -> Vec<Case> {
             refusal: ZkError::NoAuth,
             ..case("two, borrowed, an end, denied", two, Faults { ends: 2, refusals: 1, ..NONE })
         },
-        case("three", three, Faults { withdrawals: 1, ..NONE }),
+        case("three, a withdrawal", three, Faults { withdrawals: 1, ..NONE }),
+        case("three, a cut", three, Faults { cuts: 1, ..NONE }),
         case("three of two sessions", three_of_two, Faults { withdrawals: 2, ..NONE }),
         case(
             "three of two sessions, a deletion",
