@@ -7,7 +7,7 @@ use super::served::Served;
 use super::state::{Client, State};
 use super::tree::{Change, ROOT, split};
 use crate::client::{Acl, CreateMode, Op, OpOutcome, Permissions, Stat, Transacted};
-use crate::error::ZkResult;
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
 
 /// The sender of a request.
@@ -60,23 +60,35 @@ impl State {
     /// it was.
     pub(super) fn transact(&mut self, operations: &[Op], requester: Requester) -> Transacted {
         let before = self.tree.clone();
-        let (mut outcomes, mut changes) = (Vec::new(), Vec::new());
-        for (position, operation) in operations.iter().enumerate() {
-            self.tree.last_zxid = before.last_zxid;
-            match self.execute(operation, requester) {
-                Ok((outcome, change)) => {
-                    outcomes.push(outcome);
-                    changes.extend(change);
-                }
-                Err(error) => {
-                    self.tree = before;
-                    return Transacted::Failed { position, error };
-                }
-            }
+        let checked = self.execute_all(operations, requester, |_, _| {});
+        self.tree = before;
+        // Once more: who is notified of a change depends on the ACL of that moment, and a later operation
+        // may delete the znode.
+        let publish = |state: &mut Self, change| state.publish(&[change]);
+        match checked.and_then(|_| self.execute_all(operations, requester, publish)) {
+            Ok(outcomes) => Transacted::Committed(outcomes),
+            Err((position, error)) => Transacted::Failed { position, error },
         }
-        self.tree.last_zxid = before.last_zxid + 1;
-        self.publish(&changes);
-        Transacted::Committed(outcomes)
+    }
+
+    /// Executes operations as one transaction. An error has the position of the operation that failed.
+    fn execute_all(
+        &mut self,
+        operations: &[Op],
+        requester: Requester,
+        on_change: impl Fn(&mut Self, Change),
+    ) -> Result<Vec<OpOutcome>, (usize, ZkError)> {
+        let before = self.tree.last_zxid;
+        let mut outcomes = Vec::new();
+        for (position, operation) in operations.iter().enumerate() {
+            self.tree.last_zxid = before;
+            let executed = self.execute(operation, requester);
+            let (outcome, change) = executed.map_err(|error| (position, error))?;
+            outcomes.push(outcome);
+            change.into_iter().for_each(|change| on_change(self, change));
+        }
+        self.tree.last_zxid = before + 1;
+        Ok(outcomes)
     }
 
     fn execute(&mut self, operation: &Op, requester: Requester) -> ZkResult<(OpOutcome, Option<Change>)> {

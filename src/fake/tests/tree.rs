@@ -2,7 +2,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::ZNodeName;
-use crate::client::Permissions;
+use crate::client::{Op, Permissions};
 
 #[test]
 fn requests_fail_as_on_a_server() {
@@ -232,6 +232,22 @@ fn expiry_sends_no_event_for_an_unreadable_znode() {
     // The znodes of a session are deleted in no order.
     let seen = events.take();
     assert!(seen.len() == 2 && seen.contains(&deleted("/a/r")) && seen.contains(&changed("/a")), "{seen:?}");
+}
+
+#[test]
+fn transaction_notifies_of_a_change_to_a_znode_that_it_deletes_afterwards() {
+    let (zookeeper, client, events) = connected();
+    zookeeper.set_read_checks(ReadChecks::Events);
+    client.exists("/n", true).unwrap();
+    client.get_children("/a", true).unwrap();
+    let create = |path: &str| {
+        let (path, data, acl) = (path.to_owned(), Vec::new(), Acl::open_unsafe());
+        Op::Create { path, data, acl, mode: CreateMode::Persistent }
+    };
+    let delete = |path: &str| Op::Delete { path: path.to_owned(), version: None };
+    let operations = [create("/n"), delete("/n"), create("/a/c"), delete("/a/c"), delete("/a")];
+    client.transact(&operations).unwrap();
+    assert_eq!(events.take(), [changed("/n"), changed("/a")]);
 }
 
 #[test]
