@@ -131,24 +131,23 @@ impl Replacement {
 /// Makes a core on a new client.
 pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
     let runtime = (factory.runtime)()?;
-    let opened_after = Some(runtime.now());
-    let client = ask(factory);
-    let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
-    let contact = FirstContact::by(runtime.now(), wait, "the client of the factory");
-    open_core(client, runtime, opened_after, contact)
+    let made = contain(|| make_on(&runtime, factory));
+    made.unwrap_or_else(|message| {
+        runtime.shut_down();
+        let tried = format!("the client of the factory (a panic: {message})");
+        Err(LockError::Connect { tried, timeout: Duration::ZERO })
+    })
 }
 
-/// Asks the factory for a client.
-fn ask(factory: &Arc<Factory>) -> Result<AnyClient> {
-    let made = contain(|| {
-        let client = (factory.client)()?;
+fn make_on(runtime: &Arc<dyn Runtime>, factory: &Arc<Factory>) -> Result<Arc<Core>> {
+    let opened_after = Some(runtime.now());
+    let client = (factory.client)().and_then(|client| {
         check_timeout(client.session_timeout())?;
         Ok(client)
     });
-    made.unwrap_or_else(|message| {
-        let tried = format!("the client of the factory (the factory panicked: {message})");
-        Err(LockError::Connect { tried, timeout: Duration::ZERO })
-    })
+    let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
+    let contact = FirstContact::by(runtime.now(), wait, "the client of the factory");
+    open_core(client, Arc::clone(runtime), opened_after, contact)
 }
 
 /// Starts the thread that replaces each lost core, until the handle is closed or dropped.
@@ -223,12 +222,15 @@ fn install(handle: &Weak<Handle>, lost: &Arc<Core>, core: Arc<Core>) -> Option<A
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::resume_unwind;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
 
     use crossbeam_channel::unbounded;
 
-    use crate::fake::{SimOperation, SimulatedZooKeeper};
+    use crate::client::{BlockingClient, Call, EventSink, Reply};
+    use crate::error::ZkResult;
+    use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::tests::{deadline, eventually, next, replacing_session};
     use crate::{LockEvent, Session, WriteLock};
 
@@ -340,18 +342,42 @@ mod tests {
         assert_eq!(pause_after(3, 0.0), pause_after(3, 1.0) / 2);
     }
 
+    /// A client that panics when a session takes it.
+    struct Panicking(Arc<SimulatedClient>);
+
+    impl BlockingClient for Panicking {
+        fn call(&self, call: &Call) -> ZkResult<Reply> {
+            self.0.call(call)
+        }
+
+        fn subscribe(&self, _sink: EventSink) -> bool {
+            resume_unwind(Box::new("on purpose"))
+        }
+
+        fn session_timeout(&self) -> Duration {
+            self.0.session_timeout()
+        }
+
+        fn close(&self) {
+            self.0.close();
+        }
+    }
+
     #[test]
-    fn a_factory_that_panics_is_asked_again() {
+    fn a_factory_is_asked_again_if_it_panics_or_its_client_does() {
         let server = SimulatedZooKeeper::new();
         let (made, clients) = unbounded();
         let calls = AtomicUsize::new(0);
         let session = Session::from_client_factory(move || {
-            if calls.fetch_add(1, Ordering::SeqCst) == 1 {
-                panic!("on purpose");
-            }
             let client = server.connect(LONG);
-            let _ = made.send(Arc::clone(&client));
-            Ok(client)
+            match calls.fetch_add(1, Ordering::SeqCst) {
+                1 => resume_unwind(Box::new("on purpose")),
+                2 => Ok(AnyClient::from(Arc::new(Panicking(client)))),
+                _ => {
+                    let _ = made.send(Arc::clone(&client));
+                    Ok(AnyClient::from(client))
+                }
+            }
         });
         let session = session.unwrap();
         let changes = session.subscribe();

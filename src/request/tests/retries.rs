@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::MultiLock;
+use crate::tests::HoldingClient;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -144,4 +145,21 @@ fn loss_of_an_earlier_lock_ends_a_try_lock_whose_create_is_retried() {
     zk.delete(&format!("{}/{}", dirs[0], zk.children(dirs[0])[0]));
     let error = next(&trying).unwrap_err();
     assert!(matches!(error, LockError::RequestDeleted { .. }), "{error}");
+}
+
+#[test]
+fn attempts_that_fail_on_the_spot_need_no_more_stack_than_one() {
+    const FAILURES: u32 = 2_000;
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let client = zk.connect(LONG);
+    let session = Session::from_client(HoldingClient::new(client.clone())).unwrap();
+    for _ in 0..FAILURES {
+        client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+    }
+    let retry = RetryPolicy::constant(Duration::ZERO).with_attempts(u32::MAX);
+    let lock = BlockingWriteLock::with_options(&session, DIR, LockOptions::new().retry(retry)).unwrap();
+    let locking = thread::Builder::new().stack_size(256 << 10).spawn(move || lock.lock().map(drop));
+    locking.unwrap().join().unwrap().unwrap();
+    assert_eq!(client.pending_faults(), 0);
 }

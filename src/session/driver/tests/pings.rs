@@ -8,6 +8,8 @@ use crate::time::Moment;
 /// Reports pings when it is asked to.
 struct PingingClient {
     simulated: Arc<SimulatedClient>,
+    /// Otherwise it is borrowed, and lives on.
+    owns_session: bool,
     sink: Mutex<Option<EventSink>>,
 }
 
@@ -31,6 +33,10 @@ impl BlockingClient for PingingClient {
         true
     }
 
+    fn owns_session(&self) -> bool {
+        self.owns_session
+    }
+
     fn close(&self) {
         self.simulated.close();
     }
@@ -45,11 +51,20 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
+        Fixture::with(true)
+    }
+
+    /// One whose session is the application's.
+    fn borrowing() -> Fixture {
+        Fixture::with(false)
+    }
+
+    fn with(owns_session: bool) -> Fixture {
         let zookeeper = SimulatedZooKeeper::new();
         let simulated = zookeeper.connect(TIMEOUT);
         simulated.grant(Granted::new(TIMEOUT).with_tick(TIMEOUT / 4));
         let runtime = Arc::new(ManualRuntime::default());
-        let client = Arc::new(PingingClient { simulated, sink: Mutex::default() });
+        let client = Arc::new(PingingClient { simulated, owns_session, sink: Mutex::default() });
         let contact = FirstContact::by(runtime.now(), TIMEOUT, "the simulation");
         let session = Session::open(Ok(client.clone()), runtime.clone(), Some(runtime.now()), contact);
         Fixture { zookeeper, client, runtime, session: session.unwrap() }
@@ -230,4 +245,25 @@ fn waiters_do_not_look_when_the_lease_of_their_session_lapses() {
     // Routine looks only, at most one in fifteen seconds.
     assert!(log.len() <= 2, "{log:?}");
     assert!(!fixture.session.core().admits_owners());
+}
+
+#[test]
+fn close_waits_while_the_server_answers_but_no_longer_than_its_limit() {
+    for (unpinned_at, expected) in [(Some(Duration::from_millis(1_500)), 1_500), (None, 5_000)] {
+        let fixture = Fixture::borrowing();
+        let core = fixture.session.core();
+        let id = core.new_id();
+        core.pin(id);
+        let begun = fixture.runtime.now();
+        for tenths in 1..60 {
+            let sink = fixture.client.sink.lock().clone().unwrap();
+            let at = begun.after(tenths * Duration::from_millis(100));
+            fixture.runtime.at(at, Box::new(move || sink(ClientEvent::PingAnswered { sent: at })));
+        }
+        if let Some(after) = unpinned_at {
+            fixture.runtime.at(begun.after(after), Box::new(move || core.unpin(id)));
+        }
+        fixture.session.close();
+        assert_eq!(fixture.runtime.now().since(begun).as_millis(), expected);
+    }
 }
