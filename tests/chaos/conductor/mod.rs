@@ -124,7 +124,8 @@ fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Verdict {
     leftovers::create_states(&ensemble);
     let namespaces = plan.namespaces.then(|| Namespaces::make(CLIENTS)).flatten();
     println!(
-        "{SERVERS} servers, {CLIENTS} clients of {THREADS} threads, {} locks, a semaphore of {PERMITS} permits, session timeout {SESSION_TIMEOUT:?}; partitions: {}",
+        "{SERVERS} servers of ZooKeeper {}, {CLIENTS} clients of {THREADS} threads, {} locks, a semaphore of {PERMITS} permits, session timeout {SESSION_TIMEOUT:?}; partitions: {}",
+        release_of(&ensemble),
         SEMAPHORE,
         match &namespaces {
             Some(_) => "packets dropped between network namespaces",
@@ -163,6 +164,13 @@ fn perform(plan: &Plan, history: &Path, interrupted: &AtomicBool) -> Verdict {
         println!("{}", totals::add(file, run).expect("the sums can be written"));
     }
     Verdict::Judged(run.complaints)
+}
+
+/// The release of the servers.
+fn release_of(ensemble: &Ensemble) -> String {
+    let answer = ensemble.node(0).four_letter("srvr");
+    let release = answer.strip_prefix("Zookeeper version: ").and_then(|rest| rest.split(['-', ',']).next());
+    release.expect("the first line has it").to_owned()
 }
 
 struct Run {
