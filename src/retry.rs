@@ -23,7 +23,8 @@ const DELAY: Duration = Duration::from_millis(500);
 /// | [`exponential`](RetryPolicy::exponential) | d, 2 d, 4 d, 8 d … |
 /// | [`bounded_exponential`](RetryPolicy::bounded_exponential) | the same, up to a maximum |
 ///
-/// By default, each policy makes ten attempts in total, without a limit on the time.
+/// By default, each policy makes ten attempts in total, without a limit on the time. A lock waits for at
+/// least a millisecond before each attempt but the second.
 ///
 /// ```
 /// use std::time::Duration;

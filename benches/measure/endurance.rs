@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -170,9 +171,22 @@ fn await_rest(ensemble: &Ensemble, sessions: &[Session]) {
         if missing.is_empty() {
             return;
         }
-        assert!(begun.elapsed() < MAX_RECOVERY, "after {MAX_RECOVERY:?}:\n{}", missing.join("\n"));
+        if begun.elapsed() >= MAX_RECOVERY {
+            keep_server_files(ensemble);
+            panic!("after {MAX_RECOVERY:?}:\n{}", missing.join("\n"));
+        }
         thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Keeps the servers' logs and transactions: what they have confirmed decides whose fault it is.
+fn keep_server_files(ensemble: &Ensemble) {
+    let kept = tempfile::tempdir().expect("a directory for temporary files").keep();
+    for server in 0..SERVERS {
+        let copied = Command::new("cp").arg("-R").arg(ensemble.node(server).dir()).arg(&kept).status();
+        assert!(copied.is_ok_and(|status| status.success()), "the files of server {server} can be copied");
+    }
+    println!("the files of the servers are kept in {}", kept.display());
 }
 
 fn what_is_missing(ensemble: &Ensemble, sessions: &[Session]) -> Vec<String> {

@@ -73,6 +73,8 @@ struct Plan {
 }
 
 fn main() -> ExitCode {
+    // Writes what RUST_LOG asks for.
+    env_logger::builder().format_timestamp_micros().parse_default_env().init();
     // Cargo passes `--bench` to every benchmark.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

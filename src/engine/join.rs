@@ -24,6 +24,9 @@ use crate::time::{Moment, Priority};
 /// The least delay before a failed look is repeated, whatever the retry policy.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
+/// The least delay before the third attempt to join, and each later one.
+const MIN_JOIN_RETRY: Duration = Duration::from_millis(1);
+
 /// The number of replies in a row that cannot be read after which a request gives up.
 const MAX_UNREADABLE: u8 = 3;
 
@@ -276,6 +279,8 @@ impl Engine {
         let dir = contender.spec.dir.clone();
         self.log(Line::JoinFailed { dir, attempts, failure });
         match next {
+            // Only the second attempt may be made at once: a client may refuse each on the spot.
+            Ok(delay) if attempts > 1 => self.alarms.set(id, self.now.after(delay.max(MIN_JOIN_RETRY))),
             Ok(delay) => self.alarms.set(id, self.now.after(delay)),
             Err(first) => self.fail(id, first),
         }

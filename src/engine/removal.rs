@@ -214,8 +214,7 @@ impl Engine {
             for path in &*self.own_of(&target) {
                 let waiting = if self.own.refuse(path) { self.watchers.take(path) } else { Vec::new() };
                 for waiter in waiting {
-                    self.look_again(waiter);
-                    self.look_at_tracked(waiter);
+                    self.notice(waiter, path, ZNodeChange::Unknown);
                 }
             }
         }

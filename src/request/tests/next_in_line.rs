@@ -295,3 +295,24 @@ fn watch_on_the_predecessor_stands_when_a_reply_shows_that_the_one_before_has_le
     assert_eq!(looks.filter(|call| call.path == nearest).count(), 0, "that watch stood");
     drop(lock);
 }
+
+#[test]
+fn refused_deletion_leaves_the_watch_on_the_second_in_line() {
+    let zk = server();
+    let fixture = Fixture::ordered(&zk);
+    let (owner, _owners_calls) = fixture.listening();
+    assert!(owner.lock().unwrap());
+    let between = other(&zk);
+    let (lock, _calls) = waiter(&fixture);
+    // So that it lists: it watches the one between, and behind that the owner of its session.
+    fixture.client.disconnect();
+    fixture.client.reconnect();
+    let path = owner.id().unwrap();
+    fixture.client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+    assert!(owner.unlock().is_err());
+    zk.delete(&path);
+    zk.clear_log();
+    zk.delete(&between);
+    assert!(lock.is_owner());
+    assert!(zk.log().is_empty(), "{:?}", zk.log());
+}

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::MultiLock;
-use crate::tests::HoldingClient;
+use crate::tests::{HoldingClient, open_client_on_manual_runtime};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -148,18 +148,18 @@ fn loss_of_an_earlier_lock_ends_a_try_lock_whose_create_is_retried() {
 }
 
 #[test]
-fn attempts_that_fail_on_the_spot_need_no_more_stack_than_one() {
-    const FAILURES: u32 = 2_000;
+fn attempts_that_fail_on_the_spot_are_made_at_intervals() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let client = zk.connect(LONG);
-    let session = Session::from_client(HoldingClient::new(client.clone())).unwrap();
-    for _ in 0..FAILURES {
-        client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+    let simulated = zk.connect(LONG);
+    let (runtime, session) = open_client_on_manual_runtime(HoldingClient::new(simulated.clone()), LONG);
+    for _ in 0..100 {
+        simulated.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
     }
     let retry = RetryPolicy::constant(Duration::ZERO).with_attempts(u32::MAX);
-    let lock = BlockingWriteLock::with_options(&session, DIR, LockOptions::new().retry(retry)).unwrap();
-    let locking = thread::Builder::new().stack_size(256 << 10).spawn(move || lock.lock().map(drop));
-    locking.unwrap().join().unwrap().unwrap();
-    assert_eq!(client.pending_faults(), 0);
+    let lock = WriteLock::with_options(&session, DIR, LockOptions::new().retry(retry), ()).unwrap();
+    let begun = runtime.elapsed();
+    assert!(lock.lock().unwrap());
+    // The second attempt is made at once.
+    assert_eq!(runtime.elapsed() - begun, Duration::from_millis(99));
 }

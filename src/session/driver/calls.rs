@@ -37,19 +37,25 @@ pub(crate) struct Answer<T> {
 
 impl Core {
     /// Passes to the client what waits for that. Only one thread does so at a time, which keeps the
-    /// order; the others leave it to the first. Returns the outcomes that came meanwhile.
-    pub(super) fn send_all(self: &Arc<Self>) -> Vec<(CallId, ZkResult<Reply>)> {
-        let (mut answered, mut panics) = (Vec::new(), Vec::new());
+    /// order; the others leave it to the first.
+    pub(super) fn send_all(self: &Arc<Self>) {
+        let mut afterwards = Vec::new();
         self.outbox.deliver(|outgoing| match outgoing {
             Outgoing::Call(id, call, priority) => self.send(id, call, priority),
             Outgoing::RemoveWatch(path) => self.contained(|| self.client.remove_watches(path.as_str())),
-            Outgoing::Answered(id, outcome) => answered.push((id, outcome)),
-            Outgoing::Panicked(message) => panics.push(message),
+            Outgoing::Answered(..) | Outgoing::Panicked(_) => afterwards.push(outgoing),
         });
-        for message in panics {
-            logging::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
+        for outgoing in afterwards {
+            match outgoing {
+                Outgoing::Answered(id, outcome) => self.replied(id, outcome),
+                Outgoing::Panicked(message) => {
+                    logging::error!(
+                        "the ZooKeeper client panicked, so the outcome of a call is unknown: {message}"
+                    );
+                }
+                Outgoing::Call(..) | Outgoing::RemoveWatch(_) => {}
+            }
         }
-        answered
     }
 
     fn send(self: &Arc<Self>, id: CallId, call: Call, priority: Priority) {

@@ -204,33 +204,20 @@ impl Core {
 
     /// Passes an input to the engine, and does what that asks for.
     fn feed<T>(self: &Arc<Self>, origin: Origin, input: impl FnOnce(&mut Driver) -> T) -> T {
-        let (result, afterwards) = self.handle(input);
-        let mut answered = self.send_all();
-        self.complete(origin, afterwards);
-        // A client may refuse each call on the spot, and the engine try again: a loop, as the stack has
-        // an end.
-        while !answered.is_empty() {
-            let answers = answered
-                .into_iter()
-                .map(|(id, outcome)| self.handle(|driver| driver.engine.replied(id, outcome)).1);
-            let afterwards: Vec<_> = answers.collect();
-            answered = self.send_all();
-            afterwards.into_iter().for_each(|afterwards| self.complete(Origin::Other, afterwards));
-        }
-        result
-    }
-
-    /// Does under the mutex what follows from an input.
-    fn handle<T>(self: &Arc<Self>, input: impl FnOnce(&mut Driver) -> T) -> (T, Afterwards) {
         let mut afterwards = Afterwards::default();
-        let mut driver = self.driver_now();
-        // What the clock alone has changed is seen, even if this input changes it back.
-        afterwards.announced.extend(driver.announce());
-        let result = input(&mut driver);
-        driver.engine.settle();
-        driver.carry_out(self, &mut afterwards);
-        driver.forget_repetitions(&mut afterwards);
-        (result, afterwards)
+        let result = {
+            let mut driver = self.driver_now();
+            // What the clock alone has changed is seen, even if this input changes it back.
+            afterwards.announced.extend(driver.announce());
+            let result = input(&mut driver);
+            driver.engine.settle();
+            driver.carry_out(self, &mut afterwards);
+            driver.forget_repetitions(&mut afterwards);
+            result
+        };
+        self.send_all();
+        self.complete(origin, afterwards);
+        result
     }
 
     /// The driver, with the present time.
