@@ -74,7 +74,7 @@ fn run_once(plan: &Plan, interrupted: &Arc<AtomicBool>) -> Option<ExitCode> {
     let passed = match outcome {
         Ok(Verdict::Void(undone)) => {
             println!(
-                "\nVOID: the servers have lost writes that they had confirmed (ZOOKEEPER-4785), so no lock on them is safe:{}",
+                "\nVOID: the servers have lost writes that they had confirmed, as releases before 3.9.4 do, so no lock on them is safe:{}",
                 list(&undone)
             );
             return None;
