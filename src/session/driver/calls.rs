@@ -165,7 +165,13 @@ impl<T> Answer<T> {
     /// Waits for the outcome, but not beyond the end of the session.
     pub(crate) fn wait(&self, core: &Core) -> ZkResult<T> {
         core.wait(&[&self.outcome, &core.ended], None);
-        self.get().unwrap_or(Err(ZkError::SessionExpired))
+        match self.get() {
+            // The end may lose the reply. The caller is not to try again.
+            Some(Err(error)) if error.is_reply_lost() && core.end_reason().is_some() => {
+                Err(ZkError::SessionExpired)
+            }
+            outcome => outcome.unwrap_or(Err(ZkError::SessionExpired)),
+        }
     }
 
     /// The outcome, if it has come and was not taken before.

@@ -335,6 +335,18 @@ fn panicking_call_has_an_unknown_outcome() {
 }
 
 #[test]
+fn reply_that_is_lost_with_the_session_is_no_connection_loss() {
+    let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
+    let session = Session::from_client(client.clone()).unwrap();
+    let core = session.core();
+    client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
+    let answer = core.begin_ask(Call::exists("/a", false), ());
+    assert!(core.wait(&[answer.signal()], None));
+    session.close();
+    assert_eq!(answer.wait(&core).unwrap_err(), ZkError::SessionExpired);
+}
+
+#[test]
 fn close_returns_after_the_server_has_ended_the_session() {
     let zookeeper = SimulatedZooKeeper::new();
     let client = zookeeper.connect(Duration::from_secs(30));

@@ -72,7 +72,7 @@ impl World {
 
     /// Records that requests exclude each other but their numbers do not define an order. One of them
     /// may have gone in the step in which the other came.
-    fn record_end_of_counter(&self, dir: &str, children: &[String]) {
+    pub(super) fn record_end_of_counter(&self, dir: &str, children: &[String]) {
         let mut state = self.state();
         let in_doubt = state.in_doubt.entry(dir.to_owned()).or_default();
         in_doubt.extend(children.iter().filter(|child| has_number_in_doubt(child)).cloned());
@@ -156,7 +156,7 @@ pub(super) fn keeps_waiting(child: &str, name: &str) -> bool {
     is_ahead && !both_in_doubt && !(is_readers(child) && is_readers(name))
 }
 
-fn has_number_in_doubt(name: &str) -> bool {
+pub(super) fn has_number_in_doubt(name: &str) -> bool {
     generated_sequence(name).is_some_and(is_in_doubt)
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::baton::{Wait, pause, role};
+use super::checks::has_number_in_doubt;
 use super::faults;
 use super::link::Fate;
 use super::world::{World, short};
@@ -312,6 +313,11 @@ impl BlockingClient for Wire {
 impl World {
     /// Records that a client has created a znode.
     pub(super) fn record_creation(&self, path: &str, data: &[u8], mode: CreateMode) {
+        let (dir, name) = path.rsplit_once('/').unwrap_or_default();
+        if has_number_in_doubt(name) {
+            // It may go in the same step.
+            self.record_end_of_counter(dir, &self.zookeeper.children(dir));
+        }
         let mut state = self.state();
         // A recreated directory counts from zero again.
         state.deleted_by_another.remove(path);
