@@ -306,6 +306,8 @@ impl Front<'_> {
         self.touch();
         match &request {
             Request::Ping => self.reply(XID_PING, Ok(Reply::Empty), None),
+            // A write like any other: the ensemble hears nothing of it.
+            Request::Close if self.mode() == Mode::Deposed => self.transport.peer.is_waiting = true,
             Request::Close => {
                 self.world.commit_all();
                 self.world.zookeeper.expire_session(self.transport.peer.session);
