@@ -23,7 +23,7 @@ pub enum ErrorKind {
     /// - [`Refused`](LockError::Refused): repeat after a while.
     Recoverable,
     /// The session, or the lock, has ended for good. Only the application can set up again what
-    /// relied on it.
+    /// relied on it. A call that was under way may have taken effect.
     ///
     /// - [`SessionLost`](LockError::SessionLost): the session is gone, with its locks. Or, with the reason
     ///   [`LeaseExpired`](crate::LossReason::LeaseExpired), the lock alone: see whether
