@@ -1,4 +1,4 @@
-//! [`Driver`]: the I/O thread of a connection. It gives the machine a socket, a clock, and names
+//! [`IoThread`]: the I/O thread of a connection. It gives the machine a socket, a clock, and names
 //! resolved to addresses.
 //!
 //! In a loop it sleeps until a socket is ready, a deadline has passed or a caller wakes it, then
@@ -66,7 +66,7 @@ pub(super) fn is_io_thread() -> bool {
 }
 
 /// See the [module](self).
-pub(super) struct Driver {
+pub(super) struct IoThread {
     pub(super) shared: Arc<Shared>,
     pub(super) poll: Poll,
     pub(super) resolver: Resolver,
@@ -79,13 +79,13 @@ pub(super) struct Driver {
     pub(super) first_contact: Option<Sender<Result<(), SessionLoss>>>,
     /// Disconnects its receivers when the thread ends.
     pub(super) ended: Sender<Infallible>,
-    pub(super) watch: Watch,
+    pub(super) notes: ServerNotes,
     pub(super) random: fastrand::Rng,
 }
 
-/// What the I/O thread keeps of the present connection.
+/// What the I/O thread notes of the servers.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct ServerNotes {
     outage: Outage,
     probe: Option<Probe>,
     /// The server to ask for its tick, and when.
@@ -99,7 +99,7 @@ pub(super) struct Watch {
     contact: Repetition,
 }
 
-impl Watch {
+impl ServerNotes {
     /// Whether the tick is known of the server that has granted this. One that grants another session
     /// timeout than before was configured anew.
     fn knows(&self, target: Destination, fresh: Granted) -> bool {
@@ -113,7 +113,7 @@ impl Watch {
     }
 }
 
-impl Driver {
+impl IoThread {
     /// Runs until the session has ended.
     pub(super) fn run(mut self) {
         IS_IO_THREAD.set(true);
@@ -135,7 +135,7 @@ impl Driver {
     }
 
     fn run_to_the_end(&mut self) {
-        self.watch.outage.begin(SystemClock.now());
+        self.notes.outage.begin(SystemClock.now());
         let mut events = Events::with_capacity(16);
         let mut buffer = vec![0; BUFFER];
         let mut actions = Actions::new();
@@ -152,9 +152,9 @@ impl Driver {
     }
 
     fn sleep(&mut self, events: &mut Events) -> io::Result<()> {
-        let to_probe = self.watch.to_probe.map(|(at, _)| at);
-        let of_probe = self.watch.probe.as_ref().map(Probe::deadline).or(to_probe);
-        let others = [of_probe, self.watch.outage.deadline()].into_iter().flatten().min();
+        let to_probe = self.notes.to_probe.map(|(at, _)| at);
+        let of_probe = self.notes.probe.as_ref().map(Probe::deadline).or(to_probe);
+        let others = [of_probe, self.notes.outage.deadline()].into_iter().flatten().min();
         let until = self.shared.lock().fall_asleep(others);
         let time = until.map_or(Duration::ZERO, |until| until.since(SystemClock.now()));
         match self.poll.poll(events, Some(time.min(MAX_SLEEP))) {
@@ -285,7 +285,7 @@ impl Driver {
             Event::Connected { granted, session_id } => self.on_connect(granted, session_id, number),
             Event::Disconnected => {
                 self.drop_probe();
-                self.watch.outage.begin(SystemClock.now());
+                self.notes.outage.begin(SystemClock.now());
                 self.report(ContactState::Disconnected, ClientEvent::Disconnected);
                 let outcomes = self.shared.lock().servers.outcomes();
                 logging::debug!("ZooKeeper connection lost: {outcomes}");
@@ -309,7 +309,7 @@ impl Driver {
             let target = io.target().filter(|_| io.link_number() == number);
             if let Some(target) = target {
                 io.status.server = io.servers.describe(target);
-                granted = self.watch.granted(target, fresh);
+                granted = self.notes.granted(target, fresh);
             }
             io.status.granted = granted;
             io.status.session_id = session_id;
@@ -321,17 +321,17 @@ impl Driver {
         }
         self.log_contact(granted.session_timeout, session_id, &server);
         self.drop_probe();
-        self.watch.unanswered = 0;
-        if let Some(target) = target.filter(|target| !self.watch.knows(*target, fresh)) {
+        self.notes.unanswered = 0;
+        if let Some(target) = target.filter(|target| !self.notes.knows(*target, fresh)) {
             let delay = self.probe_delay(fresh.session_timeout);
-            self.watch.to_probe = Some((SystemClock.now().after(delay), target));
+            self.notes.to_probe = Some((SystemClock.now().after(delay), target));
         }
     }
 
     /// A session that has just begun asks at once. Those of a server that has gone come to the next
     /// one together, and each question is two transactions.
     fn probe_delay(&mut self, session_timeout: Duration) -> Duration {
-        if self.watch.probed.is_empty() {
+        if self.notes.probed.is_empty() {
             return Duration::ZERO;
         }
         let longest = (session_timeout / PROBE_DELAY_DIVISOR).min(MAX_PROBE_DELAY);
@@ -340,11 +340,11 @@ impl Driver {
 
     fn log_contact(&mut self, session_timeout: Duration, session_id: i64, server: &str) {
         let now = SystemClock.now();
-        let after = match self.watch.outage.end(now) {
+        let after = match self.notes.outage.end(now) {
             Some(outage) => format!(" after {outage:.1?} without contact"),
             None => String::new(),
         };
-        let is_repeated = self.watch.contact.is_repeated(now, MIN_LOG_INTERVAL);
+        let is_repeated = self.notes.contact.is_repeated(now, MIN_LOG_INTERVAL);
         let level = if is_repeated { Level::Debug } else { Level::Info };
         logging::log!(
             level,
@@ -393,22 +393,22 @@ impl Driver {
 
     fn advance_probe(&mut self, is_ready: bool) {
         let now = SystemClock.now();
-        if let Some((_, target)) = self.watch.to_probe.take_if(|(at, _)| *at <= now) {
+        if let Some((_, target)) = self.notes.to_probe.take_if(|(at, _)| *at <= now) {
             self.begin_probe(target, now);
         }
-        let Some(probe) = &mut self.watch.probe else { return };
+        let Some(probe) = &mut self.notes.probe else { return };
         let mut progress = if is_ready { probe.advance() } else { Progress::Pending };
         if let Progress::Answered(shortest_timeout) = progress {
             progress = probe.advance();
             // Two ticks, unless the server is configured otherwise. Perhaps to less: so a short time
             // is not believed.
             let tick = (shortest_timeout / 2).max(self.max_tick);
-            self.watch.longest_tick = Some(self.watch.longest_tick.map_or(tick, |longest| longest.max(tick)));
+            self.notes.longest_tick = Some(self.notes.longest_tick.map_or(tick, |longest| longest.max(tick)));
             self.note_probed();
             self.report_tick();
-            self.watch.unanswered = 0;
+            self.notes.unanswered = 0;
         }
-        let is_late = self.watch.probe.as_ref().is_some_and(|probe| probe.deadline() <= now);
+        let is_late = self.notes.probe.as_ref().is_some_and(|probe| probe.deadline() <= now);
         if progress == Progress::Over || is_late {
             self.drop_probe();
             self.probe_again(now);
@@ -417,21 +417,21 @@ impl Driver {
 
     /// Has a probe without an answer repeated, less and less often.
     fn probe_again(&mut self, now: Moment) {
-        let doublings = self.watch.unanswered.min(MAX_PROBE_DOUBLINGS);
+        let doublings = self.notes.unanswered.min(MAX_PROBE_DOUBLINGS);
         if doublings == 0 {
             return;
         }
         let io = self.shared.lock();
         let pause = io.status.granted.session_timeout * 2_u32.pow(doublings - 1);
-        self.watch.to_probe = io.target().map(|target| (now.after(pause), target));
+        self.notes.to_probe = io.target().map(|target| (now.after(pause), target));
     }
 
     fn begin_probe(&mut self, target: Destination, now: Moment) {
         let session_timeout = self.shared.lock().status.granted.session_timeout;
-        self.watch.unanswered += 1;
+        self.notes.unanswered += 1;
         let deadline = now.after(session_timeout / 4);
         match self.connect(target, PROBE) {
-            Ok(transport) => self.watch.probe = Some(Probe::new(transport, deadline)),
+            Ok(transport) => self.notes.probe = Some(Probe::new(transport, deadline)),
             Err(_) => self.probe_again(now),
         }
     }
@@ -440,13 +440,13 @@ impl Driver {
     fn note_probed(&mut self) {
         let io = self.shared.lock();
         if let Some(target) = io.target().filter(|_| io.status.contact == ContactState::Connected) {
-            self.watch.probed.insert(target.address, io.status.granted);
+            self.notes.probed.insert(target.address, io.status.granted);
         }
     }
 
     /// Reports the report delay that follows from the known tick.
     fn report_tick(&mut self) {
-        let Some(tick) = self.watch.longest_tick else { return };
+        let Some(tick) = self.notes.longest_tick else { return };
         let (sink, granted) = {
             let mut io = self.shared.lock();
             let status = &mut io.status;
@@ -461,14 +461,14 @@ impl Driver {
     }
 
     fn drop_probe(&mut self) {
-        self.watch.to_probe = None;
-        if let Some(probe) = self.watch.probe.take() {
+        self.notes.to_probe = None;
+        if let Some(probe) = self.notes.probe.take() {
             probe.close(self.poll.registry());
         }
     }
 
     fn mention_outage(&mut self) {
-        if let Some(outage) = self.watch.outage.mention(SystemClock.now()) {
+        if let Some(outage) = self.notes.outage.mention(SystemClock.now()) {
             let outcomes = self.shared.lock().servers.outcomes();
             logging::warn!("no ZooKeeper server was reached for {outage:.0?}; tried {outcomes}");
         }

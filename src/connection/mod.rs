@@ -47,7 +47,7 @@ use uuid::Uuid;
 pub(crate) use self::chroot::Chroot;
 use self::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, Request};
 pub(crate) use self::credential::Credential;
-use self::driver::{Driver, WAKER};
+use self::driver::{IoThread, WAKER};
 pub(crate) use self::exchange::{Continuation, Exchange, exchange};
 use self::machine::{Config, Machine, SessionLoss};
 use self::resolver::{NameService, Resolver};
@@ -181,7 +181,7 @@ impl Connection {
         let (end, ended) = bounded(0);
         let shared = Arc::new(Shared::new(io, Arc::clone(&waker), ended));
         let chroot = Chroot::new(servers.chroot());
-        let driver = Driver {
+        let driver = IoThread {
             shared: Arc::clone(&shared),
             poll,
             resolver: Resolver::new(Arc::clone(&options.names), waker),
@@ -191,7 +191,7 @@ impl Connection {
             max_tick: options.max_tick,
             first_contact: Some(first_contact),
             ended: end,
-            watch: Default::default(),
+            notes: Default::default(),
             random: fastrand::Rng::with_seed(names_seed ^ machine_seed),
         };
         let thread = thread::Builder::new().name("zk-lock-io".to_owned());

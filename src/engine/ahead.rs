@@ -18,7 +18,7 @@
 use super::calls::{CallId, Pending};
 use super::contender::{Next, Phase};
 use super::lease::ConnectionNumber;
-use super::{Engine, ParticipantId, WatchOutcome};
+use super::{Engine, ParticipantId, Sight};
 use crate::client::{Call, Stat};
 use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
@@ -31,10 +31,10 @@ pub(super) struct Ahead {
     /// The nearest request in a listing that has shown this one.
     nearest: Option<ZNodePath>,
     /// No other request was ahead in that listing.
-    is_only_one: bool,
+    is_sole_predecessor: bool,
     /// A request that has left and was the only one ahead, or an exclusive owner. It counts while it is
     /// the nearest one.
-    left: Option<(ZNodePath, LearnedBy)>,
+    departed: Option<(ZNodePath, LearnedBy)>,
     /// The connection on which the nearest one was seen and is watched since.
     pub(super) watched_on: Option<ConnectionNumber>,
     /// The request ahead of the nearest, with `true` once a look has been sent there on this connection.
@@ -82,13 +82,13 @@ pub(crate) enum ZNodeChange {
 impl Ahead {
     /// Whether nobody is ahead: no request can get there, so this stays true while the own znode
     /// exists.
-    pub(super) fn is_nobody(&self) -> bool {
-        self.left.as_ref().is_some_and(|(left, _)| self.nearest.as_ref() == Some(left))
+    pub(super) fn is_first(&self) -> bool {
+        self.departed.as_ref().is_some_and(|(departed, _)| self.nearest.as_ref() == Some(departed))
     }
 
     /// Whether nobody else was ahead in the last listing.
-    pub(super) fn is_only_one(&self, path: &ZNodePath) -> bool {
-        self.is_only_one && self.nearest.as_ref() == Some(path)
+    pub(super) fn is_sole_predecessor(&self, path: &ZNodePath) -> bool {
+        self.is_sole_predecessor && self.nearest.as_ref() == Some(path)
     }
 
     /// The request ahead of the nearest.
@@ -98,7 +98,7 @@ impl Ahead {
 
     /// Whether a watch on the own znode shortens the wait.
     fn watches_own(&self) -> bool {
-        self.is_only_one || self.second.is_some()
+        self.is_sole_predecessor || self.second.is_some()
     }
 
     /// The connection on which the own znode is watched.
@@ -112,14 +112,14 @@ impl Ahead {
     /// The present connection, if all that decides is known from its events: the own znode was seen
     /// and is watched there since, and an event has shown that the last request ahead has left.
     pub(super) fn owns_by_event_on(&self, present: ConnectionNumber) -> Option<ConnectionNumber> {
-        let by_event = matches!(self.left, Some((_, LearnedBy::Event)));
+        let by_event = matches!(self.departed, Some((_, LearnedBy::Event)));
         self.own_watched_on().filter(|connection| by_event && *connection == present)
     }
 
     /// Notes that a request has left that owned the lock exclusively, or that nobody else was
     /// ahead. Then no other is between it and this one.
-    pub(super) fn left(&mut self, path: &ZNodePath, by: LearnedBy) {
-        self.left = Some((path.clone(), by));
+    pub(super) fn note_departed(&mut self, path: &ZNodePath, by: LearnedBy) {
+        self.departed = Some((path.clone(), by));
     }
 
     /// Nothing that was seen on the last connection counts any more. A request that was seen itself there
@@ -146,14 +146,14 @@ impl Engine {
         let present = self.lease.connection();
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
         // A request that may have two znodes, or that shares the lock, decides by listings alone.
-        let may_know = contender.spec.access.is_exclusive() && !contender.reply_lost;
+        let may_know = contender.spec.access.is_exclusive() && !contender.may_have_more;
         let second = match outlook {
             Outlook::Behind(second) if may_know => Some(contender.spec.dir.child(second)),
             _ => None,
         };
         let ahead = &mut contender.ahead;
         ahead.nearest = may_know.then(|| nearest.clone());
-        ahead.is_only_one = may_know && outlook == Outlook::Next;
+        ahead.is_sole_predecessor = may_know && outlook == Outlook::Next;
         ahead.is_outdated = false;
         let is_same = ahead.second() == second.as_ref();
         let replaced = match is_same {
@@ -161,23 +161,23 @@ impl Engine {
             false => std::mem::replace(&mut ahead.second, second.map(|path| (path, false))),
         };
         let still_watches = contender.watched.as_ref() == Some(&nearest) && ahead.watched_on == Some(present);
-        let is_nobody = ahead.is_nobody();
+        let is_first = ahead.is_first();
         if let Some((replaced, _)) = replaced.filter(|(replaced, _)| !self.needs_watch(id, replaced)) {
             self.unwatch(&replaced, id);
         }
-        if is_nobody {
+        if is_first {
             return Next::Again;
         }
         if still_watches {
-            self.prepare(id);
+            self.set_early_watches(id);
             return Next::Park;
         }
-        self.wait_for(id, nearest)
+        self.watch_predecessor(id, nearest)
     }
 
     /// Sets the watches that are to shorten the wait and are missing: on the own znode, and on the
     /// second request. Nothing waits for the replies.
-    pub(super) fn prepare(&mut self, id: ParticipantId) {
+    pub(super) fn set_early_watches(&mut self, id: ParticipantId) {
         if !self.settings.is_ordered {
             return;
         }
@@ -196,7 +196,7 @@ impl Engine {
         if let Some(own) = own {
             self.watchers.add(&own, id);
             let look = Call::get_data(&own, true);
-            let call = self.submit(look, Priority::Other, Pending::PreparedOwn(id, own, connection));
+            let call = self.submit(look, Priority::Other, Pending::EarlyWatchOnOwn(id, own, connection));
             if let Some(contender) = self.contenders.get_mut(&id) {
                 contender.ahead.own = Some(OwnWatch::Setting(call));
             }
@@ -204,13 +204,13 @@ impl Engine {
         if let Some(second) = second {
             self.watchers.add(&second, id);
             let look = Call::get_data(&second, true);
-            self.submit(look, Priority::Other, Pending::PreparedSecond(id, second));
+            self.submit(look, Priority::Other, Pending::EarlyWatchOnSecond(id, second));
         }
     }
 
     /// Takes up a look at the own znode. It only shortens the wait: after an error the request waits
     /// without.
-    pub(super) fn prepared_own(
+    pub(super) fn early_watch_on_own_set(
         &mut self,
         id: ParticipantId,
         path: &ZNodePath,
@@ -218,13 +218,13 @@ impl Engine {
         connection: ConnectionNumber,
         outcome: ZkResult<(Vec<u8>, Stat)>,
     ) {
-        let sight = WatchOutcome::of_data(outcome);
+        let sight = Sight::of_data(outcome);
         let waiting = self.contenders.get_mut(&id).filter(|contender| contender.is_queued());
         let wanted = waiting.filter(|contender| contender.ahead.own == Some(OwnWatch::Setting(call)));
         if let Some(contender) = wanted {
-            let is_watched = matches!(sight, Ok(WatchOutcome::Watched { .. }));
+            let is_watched = matches!(sight, Ok(Sight::Watched { .. }));
             contender.ahead.own = is_watched.then_some(OwnWatch::Set(connection));
-            if sight == Ok(WatchOutcome::Gone) {
+            if sight == Ok(Sight::Gone) {
                 self.lose_znode(id);
             }
         }
@@ -232,20 +232,20 @@ impl Engine {
     }
 
     /// Takes up a look at the second request, as one at the own znode.
-    pub(super) fn prepared_second(
+    pub(super) fn early_watch_on_second_set(
         &mut self,
         id: ParticipantId,
         path: &ZNodePath,
         outcome: ZkResult<(Vec<u8>, Stat)>,
     ) {
-        let sight = WatchOutcome::of_data(outcome);
+        let sight = Sight::of_data(outcome);
         let waiting = self.contenders.get_mut(&id).filter(|contender| contender.is_queued());
         let wanted = waiting.filter(|contender| contender.ahead.second() == Some(path));
         if let Some(contender) = wanted {
-            if !matches!(sight, Ok(WatchOutcome::Watched { .. })) {
+            if !matches!(sight, Ok(Sight::Watched { .. })) {
                 contender.ahead.second = None;
             }
-            if sight == Ok(WatchOutcome::Gone) {
+            if sight == Ok(Sight::Gone) {
                 contender.ahead.is_outdated = true;
                 self.wake(id);
             }
@@ -257,7 +257,7 @@ impl Engine {
     /// there, is needed.
     fn forget_if_unneeded(&mut self, id: ParticipantId, path: &ZNodePath) {
         if !self.needs_watch(id, path) {
-            self.remove_watch(path, id);
+            self.remove_stray_watch(path, id);
         }
     }
 
@@ -284,7 +284,7 @@ impl Engine {
             return self.look_again(id);
         }
         let ahead = &mut contender.ahead;
-        let is_last = ahead.is_only_one(path) || change == (ZNodeChange::Removed { has_owned: true });
+        let is_last = ahead.is_sole_predecessor(path) || change == (ZNodeChange::Removed { has_owned: true });
         if is_own {
             ahead.own = None;
             ahead.is_outdated = true;
@@ -295,7 +295,7 @@ impl Engine {
             contender.watched = None;
             ahead.watched_on = None;
             let by = if change == ZNodeChange::Deleted { LearnedBy::Event } else { LearnedBy::Reply };
-            ahead.left(path, by);
+            ahead.note_departed(path, by);
         } else {
             return self.look_again(id);
         }

@@ -58,8 +58,8 @@ pub(super) enum Pending {
         connection: ConnectionNumber,
         purpose: Purpose,
     },
-    PreparedOwn(ParticipantId, ZNodePath, ConnectionNumber),
-    PreparedSecond(ParticipantId, ZNodePath),
+    EarlyWatchOnOwn(ParticipantId, ZNodePath, ConnectionNumber),
+    EarlyWatchOnSecond(ParticipantId, ZNodePath),
     DeletedDuplicate(ParticipantId, ZNodePath),
     Removed(ParticipantId),
     ListedLeftovers(ParticipantId),
@@ -139,8 +139,8 @@ impl Engine {
     /// outlive it here.
     pub(super) fn submit<T>(&mut self, ask: Ask<T>, priority: Priority, pending: Pending) -> CallId {
         let id = CallId(self.next_number());
-        if self.life.has_ended() && !self.outlives_us() {
-            self.unsent.push_back((id, pending, ZkError::SessionExpired));
+        if self.life.has_ended() && !self.server_may_keep_session() {
+            self.refused.push_back((id, pending, ZkError::SessionExpired));
             return id;
         }
         let (is_write, sending) = (ask.call.is_write(), self.lease.sending(self.now));
@@ -233,14 +233,14 @@ impl Engine {
                 self.go_on_with(id, |engine| engine.looked(id, path, connection, purpose, outcome));
             }
             Pending::LookedAtUnreadable { id, path, connection, purpose } => {
-                let sight = super::WatchOutcome::of_exists(outcome.and_then(Reply::found));
+                let sight = super::Sight::of_exists(outcome.and_then(Reply::found));
                 self.go_on_with(id, |engine| engine.watched(id, &path, connection, purpose, sight));
             }
-            Pending::PreparedOwn(id, path, connection) => {
-                self.prepared_own(id, &path, call, connection, outcome.and_then(Reply::data));
+            Pending::EarlyWatchOnOwn(id, path, connection) => {
+                self.early_watch_on_own_set(id, &path, call, connection, outcome.and_then(Reply::data));
             }
-            Pending::PreparedSecond(id, path) => {
-                self.prepared_second(id, &path, outcome.and_then(Reply::data));
+            Pending::EarlyWatchOnSecond(id, path) => {
+                self.early_watch_on_second_set(id, &path, outcome.and_then(Reply::data));
             }
             Pending::DeletedDuplicate(id, path) => {
                 let deleted = outcome.and_then(Reply::done);
@@ -302,7 +302,7 @@ impl Pending {
             | Pending::Counted(..)
             | Pending::ListedPeers(_)
             | Pending::ListedLeftovers(_) => matches!(reply, Reply::Children(_)),
-            Pending::Looked { .. } | Pending::PreparedOwn(..) | Pending::PreparedSecond(..) => {
+            Pending::Looked { .. } | Pending::EarlyWatchOnOwn(..) | Pending::EarlyWatchOnSecond(..) => {
                 matches!(reply, Reply::Data(..))
             }
             Pending::DeletedDuplicate(..) | Pending::Removed(_) | Pending::RemovedLeftover(..) => {

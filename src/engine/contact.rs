@@ -43,8 +43,8 @@ impl Engine {
         let (next, taken_up_after) = match contact {
             Contact::NotYet { opened_after } => (Contact::Present, opened_after),
             Contact::Present => (Contact::Present, None),
-            Contact::Lost { at } if self.lease.is_kept_proven() => (Contact::Regained, Some(at)),
-            Contact::Lost { at } => (Contact::Present, Some(at)),
+            Contact::Lost { since } if self.lease.is_kept_proven() => (Contact::Regained, Some(since)),
+            Contact::Lost { since } => (Contact::Present, Some(since)),
             Contact::Regained => (Contact::Regained, None),
         };
         let must_look =
@@ -62,7 +62,7 @@ impl Engine {
 
     /// A server has taken up the session again, and does not serve it yet.
     fn taken_up(&mut self, at: Moment, session_timeout: Duration) {
-        let after = if let Contact::Lost { at } = self.life.contact() { at } else { at };
+        let after = if let Contact::Lost { since } = self.life.contact() { since } else { at };
         self.lease_checks.extend(self.lease.taken_up(session_timeout, after, at));
     }
 
@@ -70,7 +70,7 @@ impl Engine {
         if !self.life.in_contact() {
             return;
         }
-        self.life.set_contact(Contact::Lost { at });
+        self.life.set_contact(Contact::Lost { since: at });
         self.lease_checks.insert(self.lease.end());
         self.lease.disconnected(at);
         if !self.life.has_ended() {
@@ -83,7 +83,7 @@ impl Engine {
                 .filter_map(|(id, contender)| {
                     // The log is about to name the loss of one that has lost its lease.
                     let znode =
-                        contender.znode().filter(|_| !self.lease.has_outlasted(*id, self.now))?.clone();
+                        contender.znode().filter(|_| !self.lease.has_ended_for(*id, self.now))?.clone();
                     Some(Line::Suspended { znode, is_owner: contender.is_owner() })
                 })
                 .collect(),
@@ -106,7 +106,8 @@ impl Engine {
         requests.sort_unstable();
         for (_, id) in requests {
             if let Some(contender) = self.contenders.get_mut(&id) {
-                let is_behind_own = contender.watched.as_ref().is_some_and(|ahead| self.own.stays(ahead));
+                let is_behind_own =
+                    contender.watched.as_ref().is_some_and(|ahead| self.own_queues.stays(ahead));
                 contender.ahead.reconnected(is_behind_own);
                 contender.has_reconnected = true;
                 self.wake(id);
@@ -147,7 +148,7 @@ impl Engine {
     pub(crate) fn complete_end(&mut self) {
         let Life::Ending(reason, contact) = self.life else { return };
         self.log(Line::SessionEnded(reason));
-        if self.outlives_us() {
+        if self.server_may_keep_session() {
             self.life = Life::Lingering(reason, contact);
         }
         // Without those that the ends of the requests begin.
@@ -157,7 +158,7 @@ impl Engine {
             self.lose(id, reason);
         }
         for id in removals {
-            self.removal_outlives(id);
+            self.removal_at_end(id);
         }
         self.end_tracking(reason);
         if matches!(self.life, Life::Ending(..)) {
@@ -166,7 +167,7 @@ impl Engine {
     }
 
     /// Whether the session may live on at the server without us, with the znodes that we leave.
-    pub(super) fn outlives_us(&self) -> bool {
+    pub(super) fn server_may_keep_session(&self) -> bool {
         self.life.end_reason() != Some(LossReason::SessionExpired) && !self.settings.owns_session
     }
 
@@ -174,7 +175,7 @@ impl Engine {
     pub(super) fn lingers_until(&self) -> Option<Moment> {
         match self.life.contact() {
             Contact::NotYet { .. } => Some(self.lease.given_up_at()),
-            Contact::Lost { at } => Some(at.after(self.lease.session_timeout())),
+            Contact::Lost { since } => Some(since.after(self.lease.session_timeout())),
             Contact::Present | Contact::Regained => None,
         }
     }

@@ -44,7 +44,7 @@ pub(crate) struct RequestSpec {
 pub(super) struct Contender {
     pub(super) spec: Arc<RequestSpec>,
     pub(super) phase: Phase,
-    pub(super) turn: Turn,
+    pub(super) activity: Activity,
     /// The znode whose change wakes the request, by a watch there or, for one of this session, by its
     /// deletion. `None` for a request that must first list the queue or look at its own znode.
     pub(super) watched: Option<ZNodePath>,
@@ -54,7 +54,7 @@ pub(super) struct Contender {
     /// The next listing is due to a reconnect, which is no reason to expect the lock.
     pub(super) has_reconnected: bool,
     /// The reply to a create was lost once.
-    pub(super) reply_lost: bool,
+    pub(super) may_have_more: bool,
     /// When the request was made, and later when it acquired the lock.
     pub(super) since: Moment,
     /// How many requests were ahead in the first listing; counted only if somebody asks for it.
@@ -75,7 +75,7 @@ pub(super) enum Phase {
     Queued {
         znode: ZNodePath,
         /// Whether it is known that a request is ahead of it.
-        seen: bool,
+        is_behind: bool,
     },
     Owner {
         znode: ZNodePath,
@@ -86,7 +86,7 @@ pub(super) enum Phase {
 
 /// Whether a call is under way, of a request or of whatever else makes one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Turn {
+pub(super) enum Activity {
     #[default]
     Idle,
     UnderWay,
@@ -119,12 +119,12 @@ impl Contender {
         Contender {
             spec,
             phase,
-            turn: Turn::Idle,
+            activity: Activity::Idle,
             watched: None,
             ahead: Ahead::default(),
             listing: None,
             has_reconnected: false,
-            reply_lost: false,
+            may_have_more: false,
             since,
             number_ahead: None,
             unreadable: 0,
@@ -158,7 +158,7 @@ impl Contender {
 
     /// Whether the request owns the lock, or is known to be behind another.
     pub(super) fn is_placed(&self) -> bool {
-        matches!(self.phase, Phase::Queued { seen: true, .. } | Phase::Owner { .. })
+        matches!(self.phase, Phase::Queued { is_behind: true, .. } | Phase::Owner { .. })
     }
 }
 
@@ -166,12 +166,12 @@ impl Engine {
     /// Has a request make a step, or one more after the call that is under way.
     pub(super) fn wake(&mut self, id: ParticipantId) {
         let Some(contender) = self.contenders.get_mut(&id) else { return };
-        match contender.turn {
-            Turn::Idle => {
-                contender.turn = Turn::UnderWay;
+        match contender.activity {
+            Activity::Idle => {
+                contender.activity = Activity::UnderWay;
                 self.go_on(id, Next::Again);
             }
-            Turn::UnderWay | Turn::Woken => contender.turn = Turn::Woken,
+            Activity::UnderWay | Activity::Woken => contender.activity = Activity::Woken,
         }
     }
 
@@ -185,13 +185,13 @@ impl Engine {
     fn go_on(&mut self, id: ParticipantId, mut next: Next) {
         loop {
             let Some(contender) = self.contenders.get_mut(&id) else { return };
-            match (&next, contender.turn) {
+            match (&next, contender.activity) {
                 (Next::Pending, _) => return,
-                (Next::Park, Turn::Idle | Turn::UnderWay) => {
-                    contender.turn = Turn::Idle;
+                (Next::Park, Activity::Idle | Activity::UnderWay) => {
+                    contender.activity = Activity::Idle;
                     return;
                 }
-                (Next::Park, Turn::Woken) => contender.turn = Turn::UnderWay,
+                (Next::Park, Activity::Woken) => contender.activity = Activity::UnderWay,
                 (Next::Again, _) => {}
             }
             next = self.step(id);
@@ -208,7 +208,7 @@ impl Engine {
                 let znode = znode.clone();
                 self.look(id, znode, Purpose::Verify)
             }
-            Phase::Queued { znode, .. } if contender.ahead.is_nobody() => {
+            Phase::Queued { znode, .. } if contender.ahead.is_first() => {
                 let znode = znode.clone();
                 match contender.ahead.owns_by_event_on(present) {
                     Some(watched_on) if self.lease.admits_owners(self.now) => {
@@ -225,7 +225,7 @@ impl Engine {
             Phase::Queued { .. } => match &contender.watched {
                 Some(ahead) if contender.listing.is_none() && !contender.ahead.is_outdated => {
                     let ahead = ahead.clone();
-                    self.wait_for(id, ahead)
+                    self.watch_predecessor(id, ahead)
                 }
                 _ => {
                     let expects_lock = !std::mem::take(&mut contender.has_reconnected);

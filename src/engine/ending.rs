@@ -12,7 +12,7 @@ impl Engine {
     /// deletion whose first outcome is to come. Does nothing when the request has ended.
     pub(crate) fn withdraw(&mut self, id: ParticipantId) -> Option<ParticipantId> {
         let contender = self.contenders.get(&id)?;
-        if self.lease.has_outlasted(id, self.now) {
+        if self.lease.has_ended_for(id, self.now) {
             // The lease ended before the withdrawal, and nobody has noticed yet.
             self.lose_lease(id);
             return None;
@@ -31,10 +31,10 @@ impl Engine {
     /// Ends a request because its znode is gone. The end of the session deletes it too, and its
     /// event may come before anything else that shows that end.
     pub(crate) fn lose_znode(&mut self, id: ParticipantId) {
-        self.check_life();
+        self.give_up_if_silent();
         match self.life.end_reason() {
             Some(reason) => self.lose(id, reason),
-            None if self.lease.has_outlasted(id, self.now) => self.lose_lease(id),
+            None if self.lease.has_ended_for(id, self.now) => self.lose_lease(id),
             None => self.lose(id, LossReason::NodeDeleted),
         }
     }
@@ -68,9 +68,9 @@ impl Engine {
         self.listings.forget(&contender.spec.dir, id);
         let target = match &contender.phase {
             // The outcome of a create that is under way finds nobody, and its znode is deleted.
-            Phase::Joining { .. } => contender.reply_lost.then(|| all_znodes(&contender.spec)),
+            Phase::Joining { .. } => contender.may_have_more.then(|| all_znodes(&contender.spec)),
             // A create that seemed lost may have taken effect beside its repetition.
-            _ if contender.reply_lost => Some(all_znodes(&contender.spec)),
+            _ if contender.may_have_more => Some(all_znodes(&contender.spec)),
             Phase::Queued { znode, .. } | Phase::Owner { znode, .. } => Some(Target::ZNode(znode.clone())),
         };
         let (was_owner, time) = (contender.is_owner(), self.now.since(contender.since));

@@ -72,7 +72,7 @@ impl Engine {
         let spec = Arc::clone(&contender.spec);
         let RequestSpec { dir, prefix, data, acl, access, .. } = &*spec;
         let (data, acl) = (Arc::clone(data), Arc::clone(acl));
-        if access.is_exclusive() && self.own.last_stays(dir) {
+        if access.is_exclusive() && self.own_queues.last_stays(dir) {
             let create = Call::create(&dir.child(prefix), data, acl, CreateMode::EphemeralSequential);
             let pending = Pending::Created(id, spec);
             self.submit(create, Priority::Other, pending);
@@ -97,7 +97,7 @@ impl Engine {
             Err(error) => return self.not_created(id, spec, error),
         };
         let Some(znode) = self.joined(id, path, stat) else { return Next::Park };
-        let Some(before) = self.own.before(&znode) else { return Next::Again };
+        let Some(before) = self.own_queues.before(&znode) else { return Next::Again };
         self.watchers.add(&before, id);
         self.listings.share_next(&spec.dir, id);
         self.set_watched(id, &before);
@@ -128,7 +128,7 @@ impl Engine {
     fn not_created(&mut self, id: ParticipantId, spec: &Arc<RequestSpec>, error: ZkError) -> Next {
         if !self.contenders.contains_key(&id) {
             // Withdrawn meanwhile. The znode may exist.
-            if is_reply_lost(error) {
+            if may_have_created(error) {
                 self.remove(all_znodes(spec));
             }
             return Next::Park;
@@ -246,9 +246,9 @@ impl Engine {
             self.remove(Target::ZNode(znode));
             return None;
         };
-        contender.phase = Phase::Queued { znode: znode.clone(), seen: false };
+        contender.phase = Phase::Queued { znode: znode.clone(), is_behind: false };
         if contender.spec.access.is_exclusive() {
-            self.own.add(&znode);
+            self.own_queues.add(&znode);
         }
         self.report(id, Report::Joined { znode: znode.clone(), token: stat.map(|stat| stat.czxid) });
         self.log(Line::Joined(znode.clone()));
@@ -260,7 +260,7 @@ impl Engine {
         let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
         let is_final = is_refused && !self.tolerates(id, error);
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
-        contender.reply_lost |= is_reply_lost(error);
+        contender.may_have_more |= may_have_created(error);
         let failure = Failure::Call { operation, path: contender.spec.dir.clone(), error };
         let Phase::Joining { unconfirmed, failed } = &mut contender.phase else { return Next::Park };
         if is_final {
@@ -340,7 +340,7 @@ impl Engine {
 
 /// Whether a create may have taken effect. A reply that cannot be read counts as lost. So does the
 /// end of the session: it may have ended for this process alone.
-fn is_reply_lost(error: ZkError) -> bool {
+fn may_have_created(error: ZkError) -> bool {
     error.is_transient() || matches!(error, ZkError::SessionExpired | ZkError::MarshallingError)
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Lease {
     epoch: EpochNumber,
     /// When the present epoch ends; `None` while nothing is proven under it.
     end: Option<Moment>,
-    owners: BTreeMap<ParticipantId, Held>,
+    owners: BTreeMap<ParticipantId, Holding>,
     /// The owners whose time has changed, in that order.
     changes: VecDeque<ParticipantId>,
     connection: ConnectionNumber,
@@ -81,9 +81,9 @@ pub(crate) struct Lease {
     /// is proven by that before a write on the connection is answered.
     taken_up_after: Option<Moment>,
     /// The last request that was answered on this connection; the next one makes a pair with it.
-    last: Option<Exchange>,
+    last: Option<RoundTrip>,
     /// Pairs of answered requests that no write has confirmed yet, oldest first.
-    unconfirmed: VecDeque<Exchange>,
+    unconfirmed: VecDeque<RoundTrip>,
     /// When the pair was answered that waits to be confirmed.
     awaiting: Option<Moment>,
     /// The last write that was answered on this connection.
@@ -107,7 +107,7 @@ struct EpochNumber(u64);
 
 /// What an owner holds its lock by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Held {
+struct Holding {
     epoch: EpochNumber,
     until: Moment,
 }
@@ -115,7 +115,7 @@ struct Held {
 /// A request and its answer, or two: the first sending and the last answer. The ensemble had it in
 /// between, so what is proven counts from the sending, and the report delay from the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Exchange {
+struct RoundTrip {
     sent: Moment,
     answered: Moment,
 }
@@ -126,7 +126,7 @@ struct Written {
     sent: Moment,
     /// The newest pair that was reported to the leader before the answer, unless the link from the
     /// leader was slow. The leader knows of it when it answers another write that is sent now.
-    reported: Option<Exchange>,
+    reported: Option<RoundTrip>,
 }
 
 /// When a request was sent, and on which connection.
@@ -136,7 +136,7 @@ pub(crate) struct Sending {
     connection: ConnectionNumber,
     /// The newest pair that the ensemble's leader should have known of by then, if there is one. The
     /// answer to a write confirms it.
-    confirms: Option<Exchange>,
+    confirms: Option<RoundTrip>,
     /// The last write that was answered by then. The answer to another one proves what it reported.
     after: Option<Written>,
 }
@@ -263,7 +263,7 @@ impl Lease {
         if !self.has_owners() {
             self.owned_since = now;
         }
-        self.hold(owner, Held { epoch: self.epoch, until: self.end() });
+        self.hold(owner, Holding { epoch: self.epoch, until: self.end() });
         Admission::Admitted
     }
 
@@ -281,18 +281,18 @@ impl Lease {
             return false;
         }
         if connection == self.connection && now < self.end() {
-            self.hold(owner, Held { epoch: self.epoch, until: self.end() });
+            self.hold(owner, Holding { epoch: self.epoch, until: self.end() });
         }
         true
     }
 
     /// Whether an owner's lease has ended.
-    pub(crate) fn has_outlasted(&self, owner: ParticipantId, now: Moment) -> bool {
+    pub(crate) fn has_ended_for(&self, owner: ParticipantId, now: Moment) -> bool {
         self.owners.get(&owner).is_some_and(|held| held.until <= now)
     }
 
     /// The owners whose lease has ended.
-    pub(super) fn outlasted(&self, now: Moment) -> Vec<ParticipantId> {
+    pub(super) fn ended_owners(&self, now: Moment) -> Vec<ParticipantId> {
         let outlasted = self.owners.iter().filter(|(_, held)| held.until <= now);
         outlasted.map(|(owner, _)| *owner).collect()
     }
@@ -310,14 +310,14 @@ impl Lease {
         Some((owner, self.owners.get(&owner).map(|held| held.until)))
     }
 
-    fn hold(&mut self, owner: ParticipantId, held: Held) {
+    fn hold(&mut self, owner: ParticipantId, held: Holding) {
         if self.owners.insert(owner, held) != Some(held) {
             self.changes.push_back(owner);
         }
     }
 
     /// Changes until when owners hold their locks.
-    fn change_owners(&mut self, until: impl Fn(&Held) -> Moment) {
+    fn change_owners(&mut self, until: impl Fn(&Holding) -> Moment) {
         for (owner, held) in &mut self.owners {
             let until = until(held);
             if std::mem::replace(&mut held.until, until) != until {
@@ -372,7 +372,7 @@ impl Lease {
     }
 
     /// Takes note of a sign of the other side that proves nothing.
-    fn contact(&mut self, now: Moment) {
+    fn note_sign_of_life(&mut self, now: Moment) {
         self.last_contact = self.last_contact.max(now);
     }
 
@@ -406,7 +406,7 @@ impl Lease {
         after: Moment,
         now: Moment,
     ) -> Option<Moment> {
-        self.contact(now);
+        self.note_sign_of_life(now);
         if session_timeout >= self.granted.session_timeout {
             return None;
         }
@@ -433,7 +433,7 @@ impl Lease {
         // What ends a connection may be silence. Without reports of pings, there may have been contact
         // that nobody has noticed.
         if self.is_always_proven {
-            self.contact(now);
+            self.note_sign_of_life(now);
         }
         self.begin_connection();
         self.is_connected = false;
@@ -464,30 +464,30 @@ impl Lease {
     }
 
     /// The newest pair that the ensemble's leader should know of.
-    fn confirmable(&self, now: Moment) -> Option<Exchange> {
+    fn confirmable(&self, now: Moment) -> Option<RoundTrip> {
         self.unconfirmed.iter().rfind(|pair| self.is_known(pair, now)).copied()
     }
 
     /// Whether the ensemble's leader should know of a pair: the report delay has passed since it was
     /// answered.
-    fn is_known(&self, pair: &Exchange, now: Moment) -> bool {
+    fn is_known(&self, pair: &RoundTrip, now: Moment) -> bool {
         pair.answered.after(self.granted.report_delay) <= now
     }
 
     /// Takes up the answer to a request that any server may have given.
     pub(crate) fn read_answered(&mut self, sending: Sending, now: Moment) {
-        self.contact(now);
+        self.note_sign_of_life(now);
         if self.counts(sending) {
-            self.note(Exchange { sent: sending.at, answered: now });
+            self.note(RoundTrip { sent: sending.at, answered: now });
         }
     }
 
     /// Takes up the answer to a ping that was sent at that moment, on the present connection. A
     /// ping is a request that any server may answer.
     pub(crate) fn ping_answered(&mut self, sent: Moment, now: Moment) {
-        self.contact(now);
+        self.note_sign_of_life(now);
         if self.is_connected {
-            self.note(Exchange { sent, answered: now });
+            self.note(RoundTrip { sent, answered: now });
         }
     }
 
@@ -502,7 +502,7 @@ impl Lease {
     /// Returns whether it came too late for the owners under the current epoch. The end of the
     /// epoch is final for them; later owners get a new one.
     pub(crate) fn write_answered(&mut self, sending: Sending, now: Moment) -> bool {
-        self.contact(now);
+        self.note_sign_of_life(now);
         if !self.counts(sending) {
             return false;
         }
@@ -515,7 +515,7 @@ impl Lease {
                 self.unconfirmed.pop_front();
             }
         }
-        self.note(Exchange { sent: sending.at, answered: now });
+        self.note(RoundTrip { sent: sending.at, answered: now });
         proven.is_some_and(|proven| self.extend(proven, now))
     }
 
@@ -551,7 +551,7 @@ impl Lease {
 
     /// Remembers a request, as a pair with another one. Few pairs suffice: each is to stand for those
     /// shortly after it.
-    fn note(&mut self, exchange: Exchange) {
+    fn note(&mut self, exchange: RoundTrip) {
         let Some(before) = self.last else {
             self.last = Some(exchange);
             return;
@@ -562,7 +562,7 @@ impl Lease {
             self.last = Some(exchange);
         }
         let (sent, answered) = (before.sent.min(exchange.sent), before.answered.max(exchange.answered));
-        let pair = Exchange { sent, answered };
+        let pair = RoundTrip { sent, answered };
         let spacing = self.granted.report_delay / 16;
         if self.unconfirmed.back().is_none_or(|last| last.sent.after(spacing) <= pair.sent) {
             self.unconfirmed.push_back(pair);
@@ -595,6 +595,6 @@ impl Lease {
 }
 
 /// The pair that proves more.
-fn newest(first: Option<Exchange>, second: Option<Exchange>) -> Option<Exchange> {
+fn newest(first: Option<RoundTrip>, second: Option<RoundTrip>) -> Option<RoundTrip> {
     first.into_iter().chain(second).max_by_key(|pair| pair.sent)
 }

@@ -51,7 +51,7 @@ pub(super) enum Contact {
     },
     Present,
     Lost {
-        at: Moment,
+        since: Moment,
     },
     /// Contact is back, but nothing shows yet that the session lives: the participants look again
     /// when it is proven.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ParticipantId;
-use super::contender::Turn;
+use super::contender::Activity;
 use crate::recipe::path::ZNodePath;
 
 /// The directories that are listed, or in which readers wait for that.
@@ -19,7 +19,7 @@ pub(super) struct Listings {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Dir {
-    turn: Turn,
+    activity: Activity,
     /// Those who get the next listing.
     readers: BTreeSet<ParticipantId>,
 }
@@ -28,10 +28,10 @@ impl Listings {
     pub(super) fn ask(&mut self, dir: &ZNodePath, reader: ParticipantId) -> Vec<ParticipantId> {
         let entry = self.by_dir.entry(dir.clone()).or_default();
         entry.readers.insert(reader);
-        if entry.turn == Turn::Idle {
+        if entry.activity == Activity::Idle {
             return entry.begin();
         }
-        entry.turn = Turn::Woken;
+        entry.activity = Activity::Woken;
         Vec::new()
     }
 
@@ -47,16 +47,16 @@ impl Listings {
 
     pub(super) fn ended(&mut self, dir: &ZNodePath) -> Vec<ParticipantId> {
         let Some(entry) = self.by_dir.get_mut(dir) else { return Vec::new() };
-        if entry.turn == Turn::Woken && !entry.readers.is_empty() {
+        if entry.activity == Activity::Woken && !entry.readers.is_empty() {
             return entry.begin();
         }
-        entry.turn = Turn::Idle;
+        entry.activity = Activity::Idle;
         self.drop_if_done(dir);
         Vec::new()
     }
 
     fn drop_if_done(&mut self, dir: &ZNodePath) {
-        let is_done = |entry: &Dir| entry.turn == Turn::Idle && entry.readers.is_empty();
+        let is_done = |entry: &Dir| entry.activity == Activity::Idle && entry.readers.is_empty();
         if self.by_dir.get(dir).is_some_and(is_done) {
             self.by_dir.remove(dir);
         }
@@ -70,7 +70,7 @@ impl Listings {
 
 impl Dir {
     fn begin(&mut self) -> Vec<ParticipantId> {
-        self.turn = Turn::UnderWay;
+        self.activity = Activity::UnderWay;
         std::mem::take(&mut self.readers).into_iter().collect()
     }
 }

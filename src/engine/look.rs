@@ -9,7 +9,7 @@ use super::contender::{Contender, Next, Phase, Purpose};
 use super::lease::{Admission, ConnectionNumber};
 use super::listing::Listing;
 use super::report::{Failure, Line, Report};
-use super::{Effect, Engine, ParticipantId, WatchOutcome};
+use super::{Effect, Engine, ParticipantId, Sight};
 use crate::client::{Call, Stat};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::recipe::names::Names;
@@ -89,7 +89,7 @@ impl Engine {
             Err(error) => return self.look_failed(id, Operation::LIST, &spec.dir, *error),
         };
         let find = || find_duplicate(&spec.prefix, znode.name(), children);
-        if let Some(duplicate) = contender.reply_lost.then(find).flatten() {
+        if let Some(duplicate) = contender.may_have_more.then(find).flatten() {
             let duplicate = spec.dir.child(duplicate);
             return self.delete_duplicate(id, duplicate);
         }
@@ -156,13 +156,13 @@ impl Engine {
         let is_watched =
             self.contenders.get(&id).is_some_and(|contender| contender.watched.as_ref() == Some(dir));
         if !is_watched {
-            self.remove_watch(dir, id);
+            self.remove_stray_watch(dir, id);
         }
         let next = self.decide(id, listing);
         // An owner does not need it.
         let left = self.contenders.get_mut(&id).filter(|contender| contender.is_owner());
         if left.is_some_and(|contender| contender.watched.take_if(|watched| watched == dir).is_some()) {
-            self.remove_watch(dir, id);
+            self.remove_stray_watch(dir, id);
         }
         next
     }
@@ -185,7 +185,7 @@ impl Engine {
             // Contact was lost since: the listing may be older, and the znode gone.
             Admission::Outdated => return Next::Again,
         }
-        self.own.note_owner(znode);
+        self.own_queues.note_owner(znode);
         self.keep_own_watch(id, znode, connection);
         let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
         contender.phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
@@ -205,9 +205,9 @@ impl Engine {
         id: ParticipantId,
         znode: &ZNodePath,
         connection: ConnectionNumber,
-        sight: &WatchOutcome,
+        sight: &Sight,
     ) -> Next {
-        if *sight == WatchOutcome::Gone {
+        if *sight == Sight::Gone {
             self.lose_znode(id);
             return Next::Park;
         }
@@ -216,14 +216,14 @@ impl Engine {
 
     /// Takes up the watch on an owner's znode: takes over the session's current epoch if it still
     /// exists.
-    fn verified(&mut self, id: ParticipantId, connection: ConnectionNumber, sight: &WatchOutcome) -> Next {
+    fn verified(&mut self, id: ParticipantId, connection: ConnectionNumber, sight: &Sight) -> Next {
         match sight {
-            WatchOutcome::Gone => self.lose_znode(id),
+            Sight::Gone => self.lose_znode(id),
             _ if !self.lease.renew(id, connection, self.now) => self.lose_lease(id),
-            WatchOutcome::Watched { data, version, .. } if revocation::is_requested(data, *version) => {
+            Sight::Watched { data, version, .. } if revocation::is_requested(data, *version) => {
                 self.report_revocation(id);
             }
-            WatchOutcome::Watched { .. } | WatchOutcome::Unreadable => {}
+            Sight::Watched { .. } | Sight::Unreadable => {}
         }
         Next::Park
     }
@@ -249,15 +249,15 @@ impl Engine {
     /// Waits for the deletion of the request ahead. An exclusive request needs no watch if that is of this
     /// session. One that shares the lock does: another client may delete that znode, and its request
     /// may wait on for one that does not exclude this one.
-    pub(super) fn wait_for(&mut self, id: ParticipantId, ahead: ZNodePath) -> Next {
+    pub(super) fn watch_predecessor(&mut self, id: ParticipantId, ahead: ZNodePath) -> Next {
         let Some(contender) = self.contenders.get(&id) else { return Next::Park };
-        if contender.spec.access.is_exclusive() && self.own.stays(&ahead) {
+        if contender.spec.access.is_exclusive() && self.own_queues.stays(&ahead) {
             self.watchers.add(&ahead, id);
             self.set_watched(id, &ahead);
             self.placed(id, &ahead);
             return Next::Park;
         }
-        self.prepare(id);
+        self.set_early_watches(id);
         self.look(id, ahead, Purpose::WaitFor)
     }
 
@@ -273,25 +273,25 @@ impl Engine {
 
     /// Takes up the watch on the request ahead, the only one that is watched: a release wakes one
     /// waiter, or the readers behind a writer.
-    fn waits_for(
+    fn predecessor_watched(
         &mut self,
         id: ParticipantId,
         ahead: &ZNodePath,
         connection: ConnectionNumber,
-        sight: &WatchOutcome,
+        sight: &Sight,
     ) -> Next {
-        if *sight == WatchOutcome::Gone {
+        if *sight == Sight::Gone {
             // Deleted between the listing and the watch. The Java recipe waits for ever here.
-            let has_owned = self.own.has_owned(ahead);
+            let has_owned = self.own_queues.has_owned(ahead);
             self.forget_watch(id);
             let Some(contender) = self.contenders.get_mut(&id) else { return Next::Park };
-            if has_owned || contender.ahead.is_only_one(ahead) {
-                contender.ahead.left(ahead, LearnedBy::Reply);
+            if has_owned || contender.ahead.is_sole_predecessor(ahead) {
+                contender.ahead.note_departed(ahead, LearnedBy::Reply);
             }
             return Next::Again;
         }
         self.placed(id, ahead);
-        if let WatchOutcome::Watched { is_persistent, .. } = sight {
+        if let Sight::Watched { is_persistent, .. } = sight {
             if let Some(contender) = self.contenders.get_mut(&id) {
                 contender.ahead.watched_on = Some(connection);
             }
@@ -305,8 +305,8 @@ impl Engine {
     /// Records that the request is behind another.
     pub(super) fn placed(&mut self, id: ParticipantId, ahead: &ZNodePath) {
         let Some(contender) = self.contenders.get_mut(&id) else { return };
-        let Phase::Queued { seen, znode } = &mut contender.phase else { return };
-        let is_news = !std::mem::replace(seen, true);
+        let Phase::Queued { is_behind, znode } = &mut contender.phase else { return };
+        let is_news = !std::mem::replace(is_behind, true);
         contender.unreadable = 0;
         if is_news {
             let (znode, number_ahead) = (znode.clone(), contender.number_ahead);
@@ -364,7 +364,7 @@ impl Engine {
             self.submit(look, priority, pending);
             return Next::Pending;
         }
-        self.watched(id, &path, connection, purpose, WatchOutcome::of_data(outcome))
+        self.watched(id, &path, connection, purpose, Sight::of_data(outcome))
     }
 
     pub(super) fn watched(
@@ -373,15 +373,15 @@ impl Engine {
         path: &ZNodePath,
         connection: ConnectionNumber,
         purpose: Purpose,
-        sight: ZkResult<WatchOutcome>,
+        sight: ZkResult<Sight>,
     ) -> Next {
         // The request may have ended, or been woken, during the call, which had registered it
         // again.
         let is_watched =
             self.contenders.get(&id).is_some_and(|contender| contender.watched.as_ref() == Some(path));
         // A look at an unreadable znode that has gone leaves a watch on its creation.
-        if !is_watched || sight == Ok(WatchOutcome::Gone) {
-            self.remove_watch(path, id);
+        if !is_watched || sight == Ok(Sight::Gone) {
+            self.remove_stray_watch(path, id);
         }
         if !self.contenders.contains_key(&id) {
             return Next::Park;
@@ -390,11 +390,11 @@ impl Engine {
             Ok(sight) => sight,
             Err(error) => return self.look_failed(id, Operation::WATCH, path, error),
         };
-        if sight == WatchOutcome::Unreadable {
+        if sight == Sight::Unreadable {
             self.alarms.set(id, self.now.after(UNREADABLE_LOOK));
         }
         match purpose {
-            Purpose::WaitFor => self.waits_for(id, path, connection, &sight),
+            Purpose::WaitFor => self.predecessor_watched(id, path, connection, &sight),
             Purpose::TakeOver => self.take_over(id, path, connection, &sight),
             Purpose::Verify => self.verified(id, connection, &sight),
         }
@@ -448,7 +448,7 @@ impl Engine {
 
     /// As [`unwatch`](Engine::unwatch), after a look that may have left a watch although its maker has
     /// ended its wait.
-    pub(super) fn remove_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
+    pub(super) fn remove_stray_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
         self.watchers.remove(path, id);
         if !self.watchers.any(path) {
             self.effects.push_back(Effect::RemoveWatch(path.clone()));
@@ -484,7 +484,7 @@ impl Engine {
         let Some(contender) = self.contenders.get(&id) else { return };
         // The event was of a znode ahead that this session is deleting. The reply to that says more.
         let ahead = contender.watched.as_ref().filter(|_| contender.is_queued());
-        let leaving = ahead.filter(|ahead| self.own.is_leaving(ahead)).cloned();
+        let leaving = ahead.filter(|ahead| self.own_queues.is_leaving(ahead)).cloned();
         match leaving {
             Some(leaving) => self.watchers.add(&leaving, id),
             None => {

@@ -87,7 +87,7 @@ use self::proof::Proof;
 use self::removal::Removal;
 pub(crate) use self::removal::Target;
 pub(crate) use self::report::{Effect, Ending, Line, Report};
-pub(crate) use self::sight::WatchOutcome;
+pub(crate) use self::sight::Sight;
 pub(crate) use self::tracked::Looked;
 use self::tracked::Tracked;
 use self::watchers::Watchers;
@@ -147,7 +147,7 @@ pub(crate) struct Engine {
 
     calls: BTreeMap<CallId, UnderWay>,
     /// Calls that cannot be made.
-    unsent: VecDeque<(CallId, Pending, ZkError)>,
+    refused: VecDeque<(CallId, Pending, ZkError)>,
     contenders: BTreeMap<ParticipantId, Contender>,
     removals: BTreeMap<ParticipantId, Removal>,
     /// What is looked at for users.
@@ -156,7 +156,7 @@ pub(crate) struct Engine {
     pins: BTreeSet<ParticipantId>,
     alarms: Alarms,
     watchers: Watchers,
-    own: OwnQueues,
+    own_queues: OwnQueues,
     listings: Listings,
     /// Znodes that the log has mentioned, for lines that are written once.
     mentioned: BTreeSet<ZNodePath>,
@@ -188,14 +188,14 @@ impl Engine {
             routine: Routine { next: now, due_by: None },
             lease_checks: BTreeSet::new(),
             calls: BTreeMap::new(),
-            unsent: VecDeque::new(),
+            refused: VecDeque::new(),
             contenders: BTreeMap::new(),
             removals: BTreeMap::new(),
             tracked: BTreeMap::new(),
             pins: BTreeSet::new(),
             alarms: Alarms::default(),
             watchers: Watchers::default(),
-            own: OwnQueues::default(),
+            own_queues: OwnQueues::default(),
             listings: Listings::default(),
             mentioned: BTreeSet::new(),
             effects: VecDeque::new(),
@@ -219,16 +219,11 @@ impl Engine {
         self.now
     }
 
-    /// The time has come for which [`Engine::deadline`] has asked.
-    pub(crate) fn wake_up(&mut self) {
-        self.check_life();
-    }
-
     /// Ends the handling of an input: does what follows at once, and what the clock asks for.
     pub(crate) fn settle(&mut self) {
         loop {
             self.tick();
-            if let Some((call, pending, error)) = self.unsent.pop_front() {
+            if let Some((call, pending, error)) = self.refused.pop_front() {
                 self.take_up(call, pending, Err(error));
             } else if let Some(id) = self.alarms.take_due(self.now) {
                 self.wake(id);
@@ -298,8 +293,8 @@ impl Engine {
     pub(crate) fn place(&self, id: ParticipantId) -> Option<Place> {
         self.contenders.get(&id).map(|contender| match contender.phase {
             Phase::Owner { .. } => Place::Owner,
-            Phase::Queued { seen: true, .. } => Place::Queued,
-            Phase::Queued { seen: false, .. } | Phase::Joining { .. } => Place::Unknown,
+            Phase::Queued { is_behind: true, .. } => Place::Queued,
+            Phase::Queued { is_behind: false, .. } | Phase::Joining { .. } => Place::Unknown,
         })
     }
 

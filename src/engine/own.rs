@@ -12,21 +12,21 @@ pub(super) struct OwnQueues {
     by_dir: BTreeMap<ZNodePath, OwnQueue>,
 }
 
-type OwnQueue = BTreeMap<Place, OwnZNode>;
+type OwnQueue = BTreeMap<QueueKey, OwnZNode>;
 
 /// The place of a request's znode in the queue of its directory. A directory that is created anew
 /// repeats numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Place {
+struct QueueKey {
     sequence: i32,
     path: ZNodePath,
 }
 
-impl Place {
+impl QueueKey {
     /// Returns `None` if the number defines no order.
-    fn of(path: &ZNodePath) -> Option<Place> {
+    fn of(path: &ZNodePath) -> Option<QueueKey> {
         let sequence = generated_sequence(path.name()).filter(|sequence| is_ordered(*sequence))?;
-        Some(Place { sequence, path: path.clone() })
+        Some(QueueKey { sequence, path: path.clone() })
     }
 }
 
@@ -49,7 +49,7 @@ enum Stay {
 
 impl OwnQueues {
     pub(super) fn add(&mut self, path: &ZNodePath) {
-        let (Some(place), Some(dir)) = (Place::of(path), path.parent()) else { return };
+        let (Some(place), Some(dir)) = (QueueKey::of(path), path.parent()) else { return };
         self.by_dir.entry(dir).or_default().insert(place, OwnZNode::default());
     }
 
@@ -73,7 +73,7 @@ impl OwnQueues {
 
     /// Returns whether its request has owned the lock.
     pub(super) fn remove(&mut self, path: &ZNodePath) -> bool {
-        let (Some(dir), Some(place)) = (path.dir(), Place::of(path)) else { return false };
+        let (Some(dir), Some(place)) = (path.dir(), QueueKey::of(path)) else { return false };
         let Some(queue) = self.by_dir.get_mut(dir) else { return false };
         let own = queue.remove(&place);
         if queue.is_empty() {
@@ -103,7 +103,7 @@ impl OwnQueues {
     /// The nearest znode before this one, unless it is being deleted.
     pub(super) fn before(&self, path: &ZNodePath) -> Option<ZNodePath> {
         let queue = self.by_dir.get(path.dir()?)?;
-        let (before, own) = queue.range(..Place::of(path)?).next_back()?;
+        let (before, own) = queue.range(..QueueKey::of(path)?).next_back()?;
         (own.state == Stay::InQueue).then(|| before.path.clone())
     }
 
@@ -113,10 +113,10 @@ impl OwnQueues {
     }
 
     fn get(&self, path: &ZNodePath) -> Option<&OwnZNode> {
-        self.by_dir.get(path.dir()?)?.get(&Place::of(path)?)
+        self.by_dir.get(path.dir()?)?.get(&QueueKey::of(path)?)
     }
 
     fn get_mut(&mut self, path: &ZNodePath) -> Option<&mut OwnZNode> {
-        self.by_dir.get_mut(path.dir()?)?.get_mut(&Place::of(path)?)
+        self.by_dir.get_mut(path.dir()?)?.get_mut(&QueueKey::of(path)?)
     }
 }

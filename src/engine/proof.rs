@@ -134,9 +134,11 @@ impl Engine {
             || self.lease.is_keep_alive_due(self.settings.min_idle_for_ping, self.now)
     }
 
-    /// Gives the session up if it has been silent for too long. Not with every input: after a pause of
-    /// the process, answers may have come that nobody has taken up yet.
-    pub(super) fn check_life(&mut self) {
+    /// Gives the session up if it has been silent for too long. To be called when the time has come for
+    /// which [`Engine::deadline`] has asked, not with every input: after a pause of the process, answers
+    /// may have come that nobody has taken up yet. The rest that the clock asks for is in
+    /// [`Engine::settle`].
+    pub(crate) fn give_up_if_silent(&mut self) {
         match self.life {
             Life::Open(Contact::NotYet { .. }) => {}
             Life::Open(_) if self.lease.given_up_at() <= self.now => self.end(LossReason::LeaseExpired),
@@ -157,7 +159,7 @@ impl Engine {
 
     /// Has the owners end whose lease has ended.
     pub(super) fn check_owners(&mut self) {
-        for owner in self.lease.outlasted(self.now) {
+        for owner in self.lease.ended_owners(self.now) {
             self.lose_lease(owner);
         }
     }

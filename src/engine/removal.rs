@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::ahead::ZNodeChange;
 use super::calls::{AfterWrite, Pending};
-use super::contender::Turn;
+use super::contender::Activity;
 use super::life::Life;
 use super::report::Line;
 use super::{Effect, Engine, ParticipantId};
@@ -40,7 +40,7 @@ pub(crate) enum Target {
 pub(super) struct Removal {
     target: Target,
     /// Serializes the attempts: a concurrent second one would report `NoNode`.
-    turn: Turn,
+    activity: Activity,
     /// Nobody has heard of the outcome of the first, nor of the loss of contact.
     is_unreported: bool,
     /// How the last one failed, which is logged when it changes.
@@ -54,7 +54,7 @@ impl Removal {
     fn new(target: Target) -> Removal {
         Removal {
             target,
-            turn: Turn::Idle,
+            activity: Activity::Idle,
             is_unreported: true,
             failure: None,
             failures: 0,
@@ -75,11 +75,11 @@ impl Engine {
     pub(crate) fn remove(&mut self, target: Target) -> ParticipantId {
         let id = self.new_id();
         if let Target::ZNode(path) = &target {
-            self.own.leaves(path);
+            self.own_queues.leaves(path);
         }
         self.removals.insert(id, Removal::new(target));
         if self.life.has_ended() {
-            self.removal_outlives(id);
+            self.removal_at_end(id);
             return id;
         }
         if !self.life.in_contact() {
@@ -100,12 +100,12 @@ impl Engine {
 
     pub(super) fn wake_removal(&mut self, id: ParticipantId) {
         let Some(removal) = self.removals.get_mut(&id) else { return };
-        match removal.turn {
-            Turn::Idle => {
-                removal.turn = Turn::UnderWay;
+        match removal.activity {
+            Activity::Idle => {
+                removal.activity = Activity::UnderWay;
                 self.attempt_removal(id);
             }
-            Turn::UnderWay | Turn::Woken => removal.turn = Turn::Woken,
+            Activity::UnderWay | Activity::Woken => removal.activity = Activity::Woken,
         }
     }
 
@@ -178,7 +178,7 @@ impl Engine {
                 self.end_removal(id);
                 self.log(Line::Removed { target: target.clone(), was_refused });
                 for path in &*self.own_of(&target) {
-                    let has_owned = self.own.remove(path);
+                    let has_owned = self.own_queues.remove(path);
                     for waiter in self.watchers.take(path) {
                         self.notice(waiter, path, ZNodeChange::Removed { has_owned });
                     }
@@ -195,7 +195,7 @@ impl Engine {
         let Some(removal) = self.removals.get_mut(&id) else { return };
         let is_news = removal.failure.replace(error) != Some(error);
         removal.was_refused |= !error.is_reply_lost();
-        let again = std::mem::replace(&mut removal.turn, Turn::Idle) == Turn::Woken;
+        let again = std::mem::replace(&mut removal.activity, Activity::Idle) == Activity::Woken;
         let target = removal.target.clone();
         if again {
             self.wake_removal(id);
@@ -212,7 +212,8 @@ impl Engine {
         if !error.is_reply_lost() {
             // Those who wait for the deletion look again, and set a watch: another client may delete it.
             for path in &*self.own_of(&target) {
-                let waiting = if self.own.refuse(path) { self.watchers.take(path) } else { Vec::new() };
+                let waiting =
+                    if self.own_queues.refuse(path) { self.watchers.take(path) } else { Vec::new() };
                 for waiter in waiting {
                     self.notice(waiter, path, ZNodeChange::Unknown);
                 }
@@ -224,7 +225,7 @@ impl Engine {
     fn own_of<'a>(&self, target: &'a Target) -> Cow<'a, [ZNodePath]> {
         match target {
             Target::ZNode(path) => slice::from_ref(path).into(),
-            Target::Children { dir, prefix } => self.own.with_prefix(dir, prefix).into(),
+            Target::Children { dir, prefix } => self.own_queues.with_prefix(dir, prefix).into(),
         }
     }
 
@@ -240,8 +241,8 @@ impl Engine {
     }
 
     /// The session has ended. It may live on at the server without us.
-    pub(super) fn removal_outlives(&mut self, id: ParticipantId) {
-        match self.outlives_us() && !matches!(self.life, Life::Finished(..)) {
+    pub(super) fn removal_at_end(&mut self, id: ParticipantId) {
+        match self.server_may_keep_session() && !matches!(self.life, Life::Finished(..)) {
             true => self.wake_removal(id),
             false => self.leave_behind(id),
         }

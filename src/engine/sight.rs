@@ -1,11 +1,11 @@
-//! [`WatchOutcome`]: what a look at a znode has shown.
+//! [`Sight`]: what a look at a znode has shown.
 
 use crate::client::Stat;
 use crate::error::{ZkError, ZkResult};
 
 /// The outcome of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WatchOutcome {
+pub(crate) enum Sight {
     /// It exists with these data, which were written `version` times since its creation. A
     /// persistent one stays when its creator's session ends.
     Watched { data: Vec<u8>, version: i32, is_persistent: bool },
@@ -15,25 +15,25 @@ pub(crate) enum WatchOutcome {
     Gone,
 }
 
-impl WatchOutcome {
+impl Sight {
     /// The outcome of a look at the data of a znode that may be read.
-    pub(crate) fn of_data(result: ZkResult<(Vec<u8>, Stat)>) -> ZkResult<WatchOutcome> {
+    pub(crate) fn of_data(result: ZkResult<(Vec<u8>, Stat)>) -> ZkResult<Sight> {
         match result {
             Ok((data, stat)) => {
                 let is_persistent = stat.ephemeral_owner == 0;
-                Ok(WatchOutcome::Watched { data, version: stat.version, is_persistent })
+                Ok(Sight::Watched { data, version: stat.version, is_persistent })
             }
-            Err(ZkError::NoNode) => Ok(WatchOutcome::Gone),
+            Err(ZkError::NoNode) => Ok(Sight::Gone),
             Err(error) => Err(error),
         }
     }
 
     /// The outcome of a look at a znode whose data may not be read. Servers since 3.8.4 refuse this
     /// too if it exists.
-    pub(crate) fn of_exists(result: ZkResult<Option<Stat>>) -> ZkResult<WatchOutcome> {
+    pub(crate) fn of_exists(result: ZkResult<Option<Stat>>) -> ZkResult<Sight> {
         match result {
-            Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(WatchOutcome::Unreadable),
-            Ok(None) => Ok(WatchOutcome::Gone),
+            Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(Sight::Unreadable),
+            Ok(None) => Ok(Sight::Gone),
             Err(error) => Err(error),
         }
     }

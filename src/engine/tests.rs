@@ -154,7 +154,7 @@ fn session_that_was_silent_for_too_long_is_given_up_by_the_clock_whatever_comes_
     engine.input(late, |engine| engine.client_reports(late, ClientEvent::Disconnected));
     assert_eq!(engine.end_reason(), None, "answers may have come that nobody has taken up yet");
     assert!(engine.deadline().is_some_and(|due| due <= late), "{:?}", engine.deadline());
-    engine.input(late, Engine::wake_up);
+    engine.input(late, Engine::give_up_if_silent);
     assert_eq!(engine.end_reason(), Some(LossReason::LeaseExpired));
 }
 
@@ -170,7 +170,7 @@ fn session_that_was_closed_without_contact_asks_the_clock_for_nothing_that_has_p
     let end = NOW.after(Duration::from_secs(3600));
     assert_eq!(engine.deadline(), Some(end));
     let beyond_the_lease = NOW.after(Duration::from_secs(3599));
-    engine.input(beyond_the_lease, Engine::wake_up);
+    engine.input(beyond_the_lease, Engine::give_up_if_silent);
     assert_eq!(engine.deadline(), Some(end));
 }
 
@@ -298,7 +298,7 @@ fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_conta
     for _ in 0..200 {
         engine.input(now, |engine| engine.replied(deletion, Err(ZkError::Throttled)));
         now = engine.deadline().unwrap();
-        engine.input(now, Engine::wake_up);
+        engine.input(now, Engine::give_up_if_silent);
         deletion = submitted(&mut engine).0;
     }
     assert!(now > NOW.after(Duration::from_secs(3600)));
@@ -306,7 +306,7 @@ fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_conta
     let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll()).collect();
     assert!(!effects.contains(&Effect::Suspended), "it has ended before: {effects:?}");
     assert_eq!(engine.deadline(), Some(now.after(Duration::from_secs(3600))), "the server ends it then");
-    engine.input(now.after(Duration::from_secs(3600)), Engine::wake_up);
+    engine.input(now.after(Duration::from_secs(3600)), Engine::give_up_if_silent);
     assert!(engine.has_completed_end() && engine.deadline().is_none());
 }
 

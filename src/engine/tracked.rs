@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::Pending;
-use super::contender::Turn;
+use super::contender::Activity;
 use super::{Effect, Engine, ParticipantId};
 use crate::client::{Ask, Call, Reply};
 use crate::error::{LossReason, ZkError, ZkResult};
@@ -24,7 +24,7 @@ const REFUSED_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tracked {
-    turn: Turn,
+    activity: Activity,
     /// Where the present look has registered, or the last one.
     paths: Vec<ZNodePath>,
     /// Where the one before has, while a look is under way.
@@ -46,7 +46,8 @@ impl Engine {
     pub(crate) fn track(&mut self, id: ParticipantId) -> Option<LossReason> {
         let reason = self.life.end_reason();
         if reason.is_none() {
-            self.tracked.insert(id, Tracked { turn: Turn::Idle, paths: Vec::new(), former: Vec::new() });
+            self.tracked
+                .insert(id, Tracked { activity: Activity::Idle, paths: Vec::new(), former: Vec::new() });
             self.look_at_tracked(id);
         }
         reason
@@ -64,11 +65,11 @@ impl Engine {
     /// Asks for a look, or for one more after that which is under way.
     pub(super) fn look_at_tracked(&mut self, id: ParticipantId) {
         let Some(tracked) = self.tracked.get_mut(&id) else { return };
-        if tracked.turn != Turn::Idle {
-            tracked.turn = Turn::Woken;
+        if tracked.activity != Activity::Idle {
+            tracked.activity = Activity::Woken;
             return;
         }
-        tracked.turn = Turn::UnderWay;
+        tracked.activity = Activity::UnderWay;
         tracked.former = std::mem::take(&mut tracked.paths);
         self.effects.push_back(Effect::Look(id));
     }
@@ -101,14 +102,15 @@ impl Engine {
         if self.tracked.contains_key(&id) {
             self.effects.push_back(Effect::ReadFor(id, outcome));
         } else if let Some(path) = watched {
-            self.remove_watch(&path, id);
+            self.remove_stray_watch(&path, id);
         }
     }
 
     /// Takes up the end of a look.
     pub(crate) fn looked_at_tracked(&mut self, id: ParticipantId, how: Looked) {
         let Some(tracked) = self.tracked.get_mut(&id) else { return };
-        let again = std::mem::replace(&mut tracked.turn, Turn::Idle) == Turn::Woken || how == Looked::Changed;
+        let again = std::mem::replace(&mut tracked.activity, Activity::Idle) == Activity::Woken
+            || how == Looked::Changed;
         let mut former = std::mem::take(&mut tracked.former);
         former.retain(|path| !tracked.paths.contains(path));
         for path in &former {

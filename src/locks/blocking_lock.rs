@@ -11,7 +11,7 @@ use crate::locks::locking;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, Event, QueuePosition, Request};
+use crate::request::{Claim, QueuePosition, Request, RequestEvent};
 use crate::session::Session;
 use crate::wait::{Wait, Waited};
 
@@ -71,15 +71,15 @@ impl BlockingLock {
         let attempt = self.start(signals)?;
         let (broken, closed) = (signals.broken(), self.support.closed());
         match wait.wait_for_or(&**attempt.claim.core().runtime(), &attempt.events, [&broken, closed]) {
-            Waited::Received(Event::Acquired) => attempt.into_guard().map(Some),
+            Waited::Received(RequestEvent::Acquired) => attempt.into_guard().map(Some),
             // This lock itself was lost right after it was acquired.
-            Waited::Disconnected if matches!(attempt.events.try_recv(), Ok(Event::Acquired)) => {
+            Waited::Disconnected if matches!(attempt.events.try_recv(), Ok(RequestEvent::Acquired)) => {
                 attempt.into_guard().map(Some)
             }
             Waited::Disconnected if self.support.is_closed() => {
                 Err(LockError::closed(Operation::LOCK, &self.dir))
             }
-            Waited::Received(Event::Dropped(_, error)) => Err(error),
+            Waited::Received(RequestEvent::Dropped(_, error)) => Err(error),
             Waited::Received(_) | Waited::Disconnected => Err(attempt.claim.end_error(Operation::LOCK)),
             // If the lock is acquired at this moment, dropping the attempt releases it.
             Waited::TimedOut => Ok(None),
@@ -157,7 +157,7 @@ struct Attempt {
     /// Declared before the session, as fields are dropped in this order.
     claim: Claim,
     session: Session,
-    events: Receiver<Event>,
+    events: Receiver<RequestEvent>,
     signals: Arc<GuardSignals>,
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 
 use crate::error::LossReason;
-use crate::request::{Event, Observer};
+use crate::request::{Observer, RequestEvent};
 use crate::wait::CancelToken;
 
 type Channel<T> = (Sender<T>, Receiver<T>);
@@ -64,12 +64,12 @@ impl GuardSignals {
 /// Receives a request's events for the thread that waits for it, and later for the guard.
 #[derive(Debug)]
 pub(crate) struct WaitObserver {
-    events: Sender<Event>,
+    events: Sender<RequestEvent>,
     signals: Arc<GuardSignals>,
 }
 
 impl WaitObserver {
-    pub(crate) fn new(signals: &Arc<GuardSignals>) -> (Arc<WaitObserver>, Receiver<Event>) {
+    pub(crate) fn new(signals: &Arc<GuardSignals>) -> (Arc<WaitObserver>, Receiver<RequestEvent>) {
         // Room for the one event of a request that is waited for: acquired or dropped.
         let (events, received) = bounded(1);
         (Arc::new(WaitObserver { events, signals: Arc::clone(signals) }), received)
@@ -77,12 +77,12 @@ impl WaitObserver {
 }
 
 impl Observer for WaitObserver {
-    fn post(&self, event: Event) {
+    fn post(&self, event: RequestEvent) {
         match event {
-            Event::Acquired | Event::Dropped(..) => drop(self.events.try_send(event)),
-            Event::RevocationRequested => drop(self.signals.revocations().0.try_send(())),
-            Event::Lost(reason) => self.signals.report_loss(reason),
-            Event::Released => {}
+            RequestEvent::Acquired | RequestEvent::Dropped(..) => drop(self.events.try_send(event)),
+            RequestEvent::RevocationRequested => drop(self.signals.revocations().0.try_send(())),
+            RequestEvent::Lost(reason) => self.signals.report_loss(reason),
+            RequestEvent::Released => {}
         }
     }
 }

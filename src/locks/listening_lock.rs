@@ -12,7 +12,7 @@ use crate::locks::locking::{self, Released};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Event, Observer, QueuePosition, Request};
+use crate::request::{Observer, QueuePosition, Request, RequestEvent};
 use crate::session::{OnNewSession, Process, Session};
 
 /// A lock that joins the queue without blocking, and notifies a [`LockListener`].
@@ -80,7 +80,7 @@ impl OnNewSession for LockInner {
         let waited = self.current.lock().take_if(|current| current.waited_for_a_lost_session());
         if waited.is_some() && !self.support.is_closed() && self.listener.release_withheld() {
             let error = LockError::closed(Operation::LOCK, &self.dir);
-            self.listener.post(Event::Dropped(LossReason::SessionClosed, error));
+            self.listener.post(RequestEvent::Dropped(LossReason::SessionClosed, error));
             let listener = Arc::clone(&self.listener);
             self.support.session().core().submit_callback(move || listener.deliver());
         }

@@ -10,7 +10,7 @@ use crate::lock_order::{Mutex, rank::LISTENER};
 use crate::locks::listening_lock::{ListeningLock, LockInner};
 use crate::logging;
 use crate::panics::contain;
-use crate::request::{Event, Observer};
+use crate::request::{Observer, RequestEvent};
 use crate::session::Mailbox;
 
 /// The callbacks of a [`WriteLock`](crate::WriteLock) or a [`ReadLock`](crate::ReadLock).
@@ -161,7 +161,7 @@ impl<L: LockListener + ?Sized> LockListener for Arc<L> {
 pub(crate) struct ListenerSlot {
     lock: Weak<LockInner>,
     listener: Mutex<LISTENER, Option<Arc<dyn LockListener>>>,
-    events: Mailbox<Event>,
+    events: Mailbox<RequestEvent>,
     /// Whether lost sessions are replaced. A request that waits on a lost session is then made
     /// again on the next, so there is nothing to report until it is known that none follows.
     is_replaced: bool,
@@ -195,8 +195,9 @@ impl ListenerSlot {
     }
 
     /// The only caller of listeners.
-    fn call(&self, lock: &ListeningLock, event: Event) {
-        if self.is_replaced && matches!(&event, Event::Dropped(reason, _) if reason.is_session_loss()) {
+    fn call(&self, lock: &ListeningLock, event: RequestEvent) {
+        if self.is_replaced && matches!(&event, RequestEvent::Dropped(reason, _) if reason.is_session_loss())
+        {
             self.is_withheld.store(true, Ordering::SeqCst);
             let may_follow = lock.session().replacement().is_some_and(|replacement| !replacement.is_closed());
             if may_follow || !self.release_withheld() {
@@ -208,11 +209,11 @@ impl ListenerSlot {
         // application's code, too.
         let reported = event.clone();
         let call = move || match reported {
-            Event::Acquired => listener.lock_acquired(),
-            Event::RevocationRequested => listener.revocation_requested(lock),
-            Event::Released => listener.lock_released(),
-            Event::Lost(reason) => listener.lock_lost(lock, reason),
-            Event::Dropped(reason, _) => listener.request_dropped(lock, reason),
+            RequestEvent::Acquired => listener.lock_acquired(),
+            RequestEvent::RevocationRequested => listener.revocation_requested(lock),
+            RequestEvent::Released => listener.lock_released(),
+            RequestEvent::Lost(reason) => listener.lock_lost(lock, reason),
+            RequestEvent::Dropped(reason, _) => listener.request_dropped(lock, reason),
         };
         if let Err(message) = contain(call) {
             logging::error!("a lock listener panicked on {event:?}: {message}");
@@ -221,7 +222,7 @@ impl ListenerSlot {
 }
 
 impl Observer for ListenerSlot {
-    fn post(&self, event: Event) {
+    fn post(&self, event: RequestEvent) {
         self.events.post(event);
     }
 
@@ -249,7 +250,7 @@ mod tests {
     use crate::{Session, WriteLock};
 
     /// Posts and delivers these events of a lock with this listener.
-    fn deliver(lock: &WriteLock, events: [Event; 2]) {
+    fn deliver(lock: &WriteLock, events: [RequestEvent; 2]) {
         for event in events {
             lock.observer().post(event);
             lock.observer().deliver();
@@ -343,7 +344,7 @@ mod tests {
         let counter = Arc::new(Counter::default());
         let listener: Arc<dyn LockListener> = Arc::new(PanicsWithItself(Arc::clone(&counter)));
         let lock = lock_with(Arc::clone(&listener));
-        deliver(&lock, [Event::Acquired, Event::Released]);
+        deliver(&lock, [RequestEvent::Acquired, RequestEvent::Released]);
         assert_eq!(counter.0.load(Ordering::SeqCst), 1);
         // Its drop panics as well.
         std::mem::forget((lock, listener));
@@ -355,7 +356,7 @@ mod tests {
         let own = Arc::new(OnceLock::new());
         let first = ReplacesItself { lock: Arc::clone(&own), successor: Arc::clone(&successor) };
         let lock = own.get_or_init(|| lock_with(first));
-        deliver(lock, [Event::Acquired, Event::Released]);
+        deliver(lock, [RequestEvent::Acquired, RequestEvent::Released]);
         assert_eq!(successor.0.load(Ordering::SeqCst), 1);
     }
 }

@@ -21,7 +21,7 @@ use crate::error::{LockError, LossReason, Operation, Result, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::events::{self, LockHandedOver};
 use crate::session::{Core, Outcome, Seat, Session};
-pub(crate) use crate::session::{Event, Observer};
+pub(crate) use crate::session::{Observer, RequestEvent};
 use crate::time::{Moment, is_disconnected};
 
 pub(crate) use claim::Claim;
@@ -174,10 +174,12 @@ impl Request {
         let ownership = &self.seat.ownership;
         if !self.is_of_this_process() {
             // A forked child owns nothing. It takes no mutex, whose holder may not exist there.
-            return ownership.has_outlasted(Moment::from_nanos(u64::MAX)).then_some(LossReason::LeaseExpired);
+            return ownership
+                .lease_has_ended(Moment::from_nanos(u64::MAX))
+                .then_some(LossReason::LeaseExpired);
         }
         // The lease may have ended, and no thread has noticed yet.
-        let has_ended = ownership.has_outlasted(self.core.now());
+        let has_ended = ownership.lease_has_ended(self.core.now());
         has_ended.then(|| self.core.end_reason().unwrap_or(LossReason::LeaseExpired))
     }
 

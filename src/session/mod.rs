@@ -38,7 +38,7 @@ use self::events::{EventHook, Events};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
-pub(crate) use self::seat::{Event, Observer, Outcome, Seat};
+pub(crate) use self::seat::{Observer, Outcome, RequestEvent, Seat};
 pub(crate) use self::threads::Threads;
 
 /// The bounds of a session timeout. The server limits it further, by default to 4 s to 40 s.

@@ -22,7 +22,7 @@ pub(crate) struct Ownership {
     until: AtomicU64,
 }
 
-enum Held {
+enum Reading {
     Not,
     For(Duration),
     UntilItsEnd,
@@ -30,37 +30,37 @@ enum Held {
 
 impl Ownership {
     pub(crate) fn covers(&self, now: Moment) -> bool {
-        matches!(self.look(now), Held::For(_))
+        matches!(self.look(now), Reading::For(_))
     }
 
     /// Whether the lock was held until its lease ended, and not released before.
-    pub(crate) fn has_outlasted(&self, now: Moment) -> bool {
-        matches!(self.look(now), Held::UntilItsEnd)
+    pub(crate) fn lease_has_ended(&self, now: Moment) -> bool {
+        matches!(self.look(now), Reading::UntilItsEnd)
     }
 
     /// For how long the lock is proven to be held.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
         match self.look(now) {
-            Held::For(remaining) => remaining,
-            Held::Not | Held::UntilItsEnd => Duration::ZERO,
+            Reading::For(remaining) => remaining,
+            Reading::Not | Reading::UntilItsEnd => Duration::ZERO,
         }
     }
 
-    fn look(&self, now: Moment) -> Held {
+    fn look(&self, now: Moment) -> Reading {
         let mut until = self.until.load(Ordering::Acquire);
         loop {
             if until == 0 {
-                return Held::Not;
+                return Reading::Not;
             }
             if until & HAS_ENDED != 0 {
-                return Held::UntilItsEnd;
+                return Reading::UntilItsEnd;
             }
             let remaining = Moment::from_nanos(until).since(now);
             if !remaining.is_zero() {
-                return Held::For(remaining);
+                return Reading::For(remaining);
             }
             match self.until.compare_exchange(until, HAS_ENDED, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Held::UntilItsEnd,
+                Ok(_) => return Reading::UntilItsEnd,
                 Err(changed) => until = changed,
             }
         }
@@ -91,13 +91,13 @@ mod tests {
     fn end_that_was_seen_is_final() {
         let ownership = Ownership::default();
         assert!(ownership.set(Some(at(100))));
-        assert!(ownership.covers(at(99)) && !ownership.has_outlasted(at(99)));
+        assert!(ownership.covers(at(99)) && !ownership.lease_has_ended(at(99)));
         assert!(ownership.set(Some(at(200))), "nobody has seen an end");
         assert_eq!(ownership.remaining(at(150)), Duration::from_millis(50));
-        assert!(!ownership.covers(at(200)) && ownership.has_outlasted(at(200)));
+        assert!(!ownership.covers(at(200)) && ownership.lease_has_ended(at(200)));
         assert!(!ownership.set(Some(at(300))));
-        assert!(!ownership.covers(at(201)) && ownership.has_outlasted(at(201)));
+        assert!(!ownership.covers(at(201)) && ownership.lease_has_ended(at(201)));
         assert!(ownership.set(None));
-        assert!(!ownership.covers(at(0)) && ownership.has_outlasted(at(201)));
+        assert!(!ownership.covers(at(0)) && ownership.lease_has_ended(at(201)));
     }
 }

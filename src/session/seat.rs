@@ -10,7 +10,7 @@ use crate::time::Moment;
 
 /// What happens to a request, as reported to its lock.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub(crate) enum RequestEvent {
     Acquired,
     /// Another client asks the holder to release the lock.
     RevocationRequested,
@@ -27,7 +27,7 @@ pub(crate) enum Event {
 pub(crate) trait Observer: Send + Sync {
     /// Takes up an event, in order. Called under the mutex of the session: it must neither block nor
     /// call other code.
-    fn post(&self, event: Event);
+    fn post(&self, event: RequestEvent);
 
     /// Whether a posted event waits for [`deliver`](Observer::deliver).
     fn has_callbacks(&self) -> bool {

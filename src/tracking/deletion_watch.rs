@@ -9,7 +9,7 @@ use super::watch_cell::WatchCell;
 use super::watch_loop::WatchLoop;
 use super::{Look, Subject};
 use crate::client::Call;
-use crate::engine::WatchOutcome;
+use crate::engine::Sight;
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
@@ -60,7 +60,7 @@ impl Subject for Deletion {
         let deletion = Arc::clone(self);
         Look::data(&self.path, move |data| match data {
             Err(ZkError::NoAuth) => deletion.look_without_data(),
-            data => deletion.seen(WatchOutcome::of_data(data)),
+            data => deletion.seen(Sight::of_data(data)),
         })
     }
 }
@@ -68,15 +68,15 @@ impl Subject for Deletion {
 impl Deletion {
     fn look_without_data(self: Arc<Self>) -> Look<()> {
         let exists = Call::exists(&self.path, true);
-        Look::ask(exists, move |found| self.seen(WatchOutcome::of_exists(found)))
+        Look::ask(exists, move |found| self.seen(Sight::of_exists(found)))
     }
 
-    fn seen(&self, outcome: ZkResult<WatchOutcome>) -> Look<()> {
+    fn seen(&self, outcome: ZkResult<Sight>) -> Look<()> {
         match outcome {
-            Ok(WatchOutcome::Gone) => drop(self.deleted.try_send(())),
-            Ok(WatchOutcome::Watched { .. }) => {}
+            Ok(Sight::Gone) => drop(self.deleted.try_send(())),
+            Ok(Sight::Watched { .. }) => {}
             // No watch may fire, so the session has it looked at again by the clock.
-            Ok(WatchOutcome::Unreadable) => return Look::Failed(ZkError::NoAuth),
+            Ok(Sight::Unreadable) => return Look::Failed(ZkError::NoAuth),
             Err(error) => return Look::Failed(error),
         }
         Look::Seen(())

@@ -35,7 +35,7 @@
 
 use std::time::Duration;
 
-use super::{Exchange, Lease, newest};
+use super::{Lease, RoundTrip, newest};
 use crate::time::Moment;
 
 /// The part of the session timeout for which an owner's lease lasts after its connection is lost:
@@ -151,12 +151,12 @@ impl Lease {
             return false;
         }
         let end = self.end();
-        let confirmed_at = |pair: &Exchange| pair.answered.after(self.granted.report_delay);
-        let is_worthwhile = |pair: &&Exchange| {
+        let confirmed_at = |pair: &RoundTrip| pair.answered.after(self.granted.report_delay);
+        let is_worthwhile = |pair: &&RoundTrip| {
             let confirmed = confirmed_at(pair);
             now < confirmed && confirmed <= self.next_due_before(pair.sent.after(self.span()))
         };
-        let in_time = |pair: &&Exchange| confirmed_at(pair).after(self.reserve()) < end;
+        let in_time = |pair: &&RoundTrip| confirmed_at(pair).after(self.reserve()) < end;
         let mut newest_first = self.unconfirmed.iter().rev().filter(is_worthwhile);
         // What the last write has reported is proven by the next one, with owners, too.
         let reported = self.last_write.and_then(|write| write.reported);

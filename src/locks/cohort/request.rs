@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use super::Cohort;
 use super::state::CohortShared;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, Event, Observer, Request};
+use crate::request::{Claim, Observer, Request, RequestEvent};
 
 /// The request of a cohort. Dropping it withdraws the request, so it is dropped outside every
 /// mutex.
@@ -69,8 +69,8 @@ impl CohortObserver {
 }
 
 impl Observer for CohortObserver {
-    fn post(&self, event: Event) {
-        if !matches!(event, Event::Released) {
+    fn post(&self, event: RequestEvent) {
+        if !matches!(event, RequestEvent::Released) {
             self.shared.take_event(self.number, event);
             self.has_news.store(true, Ordering::Release);
         }

@@ -23,7 +23,7 @@ use super::turns::{CohortTurn, Departure, Entry, Grant, Left, Retired, Ring, Wor
 use crate::error::{LockError, LossReason};
 use crate::lock_order::{Mutex, MutexGuard, rank::COHORT};
 use crate::locks::cohort_options::CohortOptions;
-use crate::request::Event;
+use crate::request::RequestEvent;
 use crate::tracking::WaiterWatch;
 
 pub(crate) struct CohortShared {
@@ -244,24 +244,28 @@ impl CohortShared {
     }
 
     /// An event of the request with this number.
-    pub(super) fn take_event(&self, number: u64, event: Event) {
+    pub(super) fn take_event(&self, number: u64, event: RequestEvent) {
         let mut state = self.lock();
         match (&mut state.phase, event) {
-            (CohortPhase::Joining(request), Event::Acquired) if request.number == number => {
+            (CohortPhase::Joining(request), RequestEvent::Acquired) if request.number == number => {
                 let request = Arc::clone(request);
                 state.acquired(request);
             }
-            (CohortPhase::Joining(request), Event::Dropped(reason, error)) if request.number == number => {
+            (CohortPhase::Joining(request), RequestEvent::Dropped(reason, error))
+                if request.number == number =>
+            {
                 let request = Arc::clone(request);
                 state.dropped(request, self.is_replaced && reason.is_session_loss(), &error);
             }
-            (CohortPhase::Owned(ownership), Event::Lost(reason)) if ownership.request.number == number => {
+            (CohortPhase::Owned(ownership), RequestEvent::Lost(reason))
+                if ownership.request.number == number =>
+            {
                 if let Usage::Held { lost: Some(lost), .. } = &ownership.usage {
                     let _ = lost.try_send(reason);
                 }
                 state.retire();
             }
-            (CohortPhase::Owned(ownership), Event::RevocationRequested)
+            (CohortPhase::Owned(ownership), RequestEvent::RevocationRequested)
                 if ownership.request.number == number =>
             {
                 if let Usage::Held { revocation: Some(revocation), .. } = &ownership.usage {

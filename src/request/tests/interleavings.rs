@@ -13,7 +13,7 @@ use crate::client::{AnyClient, CreateMode};
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Event, Observer, Request, RequestSpec};
+use crate::request::{Observer, Request, RequestEvent, RequestSpec};
 use crate::session::FirstContact;
 use crate::tests::simulation::random::Random;
 use crate::tests::{ManualRuntime, SteppedClient};
@@ -48,7 +48,7 @@ impl Client {
 struct Nobody;
 
 impl Observer for Nobody {
-    fn post(&self, _event: Event) {}
+    fn post(&self, _event: RequestEvent) {}
 }
 
 struct OurRequest {

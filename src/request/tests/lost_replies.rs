@@ -7,7 +7,7 @@ use crate::locks::locking;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Event, Observer, QueuePosition, Request};
+use crate::request::{Observer, QueuePosition, Request, RequestEvent};
 
 /// Makes one call fail in one way while a lock is acquired behind another and released, and checks
 /// that the outcome is the same as without the fault.
@@ -68,7 +68,7 @@ fn lock_fails_after_its_attempts_when_the_client_always_panics() {
 struct PanicsOnce(AtomicBool);
 
 impl Observer for PanicsOnce {
-    fn post(&self, _event: Event) {
+    fn post(&self, _event: RequestEvent) {
         if self.0.swap(false, Ordering::SeqCst) {
             std::panic::resume_unwind(Box::new("an observer panics on purpose"));
         }

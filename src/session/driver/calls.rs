@@ -27,7 +27,7 @@ pub(super) enum Outgoing {
 }
 
 /// Takes the outcome of a call that the engine has made for somebody else.
-pub(super) type Answered = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
+pub(super) type OutcomeSink = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
 
 /// The outcome of a call that was begun.
 pub(crate) struct Answer<T> {
@@ -134,7 +134,7 @@ impl Core {
         ask: impl FnOnce(&mut Engine, ParticipantId),
     ) -> Receiver<ZkResult<Reply>> {
         let (sender, outcome) = bounded(1);
-        let answered: Answered = Box::new(move |outcome| {
+        let answered: OutcomeSink = Box::new(move |outcome| {
             // The receiver may be gone.
             let _ = sender.send(outcome);
             drop(kept);

@@ -24,7 +24,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use uuid::Uuid;
 
 pub(crate) use self::calls::Answer;
-use self::calls::{Answered, Outgoing};
+use self::calls::{OutcomeSink, Outgoing};
 use self::orphans::Orphans;
 use self::requests::Seated;
 use self::trackers::LookOn;
@@ -72,7 +72,7 @@ struct Driver {
     seats: BTreeMap<ParticipantId, Seated>,
     trackers: BTreeMap<ParticipantId, Arc<dyn Tracker>>,
     /// Who takes the outcomes of calls that the engine makes for others.
-    askers: BTreeMap<ParticipantId, Answered>,
+    askers: BTreeMap<ParticipantId, OutcomeSink>,
     /// Who waits for the first outcome of a deletion.
     first_outcomes: BTreeMap<ParticipantId, Sender<ZkResult<()>>>,
     /// Events from before the client's first report of contact; `None` after it.
@@ -97,7 +97,7 @@ struct Driver {
 /// What is done when the mutex is free again.
 #[derive(Default)]
 struct Afterwards {
-    answers: Vec<(Answered, ZkResult<Reply>)>,
+    answers: Vec<(OutcomeSink, ZkResult<Reply>)>,
     looks: Vec<LookOn>,
     /// Those whose tracking has ended with the session.
     untracked: Vec<(Arc<dyn Tracker>, LossReason)>,
@@ -305,7 +305,7 @@ impl Core {
     fn ring(self: &Arc<Self>, at: Moment) {
         self.feed(Origin::Other, |driver| {
             if driver.alarm.rings(at) {
-                driver.engine.wake_up();
+                driver.engine.give_up_if_silent();
             }
         });
     }

@@ -13,7 +13,7 @@ use crate::recipe::path::ZNodePath;
 use crate::session::events::{
     self, LockAcquired, LockGivenUp, LockJoined, LockLost, LockOfEvent, LockReleased,
 };
-use crate::session::seat::{Event, Observer, Outcome, Seat};
+use crate::session::seat::{Observer, Outcome, RequestEvent, Seat};
 
 /// A request on a session.
 pub(super) struct Seated {
@@ -167,18 +167,18 @@ impl Driver {
                 core.post_event(|| {
                     events::Event::Acquired(LockAcquired { lock: seat.lock_of_event(), waited })
                 });
-                Some(Event::Acquired)
+                Some(RequestEvent::Acquired)
             }
-            Report::RevocationRequested => Some(Event::RevocationRequested),
+            Report::RevocationRequested => Some(RequestEvent::RevocationRequested),
             Report::Ended { was_owner, how, time } => {
                 core.post_end(&seat, was_owner, &how, time);
                 seated.awaited = None;
                 afterwards.dropped.extend(self.seats.remove(&id));
                 let outcome = seat.outcome_of(how);
                 let event = match outcome.clone() {
-                    Outcome::Withdrawn => was_owner.then_some(Event::Released),
-                    Outcome::Lost(reason) => Some(Event::Lost(reason)),
-                    Outcome::Dropped(reason, error) => Some(Event::Dropped(reason, *error)),
+                    Outcome::Withdrawn => was_owner.then_some(RequestEvent::Released),
+                    Outcome::Lost(reason) => Some(RequestEvent::Lost(reason)),
+                    Outcome::Dropped(reason, error) => Some(RequestEvent::Dropped(reason, *error)),
                 };
                 let _ = seat.outcome.set(outcome);
                 event
@@ -186,7 +186,7 @@ impl Driver {
         };
         let Some(event) = event else { return };
         // The thread that withdraws a request has its event delivered.
-        let is_delivered = matches!(event, Event::Released);
+        let is_delivered = matches!(event, RequestEvent::Released);
         seat.observer.post(event);
         if !is_delivered && seat.observer.has_callbacks() {
             afterwards.callbacks.push(seat);

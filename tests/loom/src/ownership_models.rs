@@ -39,7 +39,7 @@ fn lock_that_is_released_in_time_has_not_outlasted_its_lease() {
         let ownership = owning_until(100);
         let driver = Arc::clone(&ownership);
         let driver = thread::spawn(move || driver.set(None));
-        assert!(!ownership.has_outlasted(at(99)));
+        assert!(!ownership.lease_has_ended(at(99)));
         assert!(driver.join().unwrap());
     });
 }
@@ -81,10 +81,10 @@ fn release_does_not_hide_an_end_that_was_seen() {
     loom::model(|| {
         let ownership = owning_until(100);
         let reader = Arc::clone(&ownership);
-        let reader = thread::spawn(move || reader.has_outlasted(at(150)));
+        let reader = thread::spawn(move || reader.lease_has_ended(at(150)));
         assert!(ownership.set(None));
         let was_seen = reader.join().unwrap();
-        assert_eq!(ownership.has_outlasted(at(150)), was_seen);
+        assert_eq!(ownership.lease_has_ended(at(150)), was_seen);
         assert!(!ownership.covers(at(99)));
     });
 }
