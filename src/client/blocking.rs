@@ -107,6 +107,13 @@ impl AnyClient {
         }
     }
 
+    pub(crate) fn close(&self) {
+        match self {
+            AnyClient::Port(client) => client.close(),
+            AnyClient::Blocking(client) => client.close(),
+        }
+    }
+
     /// Makes a port of it, which makes calls that block on threads of this runtime.
     pub(crate) fn on(self, runtime: &Arc<dyn Runtime>) -> Arc<dyn ZooKeeperClient> {
         match self {

@@ -241,8 +241,8 @@ impl LockDirectory {
     ///   session. It is left alone.
     /// - [`AccessDenied`](LockError::AccessDenied): DELETE is not granted on the parent, or READ is
     ///   not granted on the directory.
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss): the directory may have been removed or not.
-    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss), [`SessionLost`](LockError::SessionLost),
+    ///   [`Closed`](LockError::Closed): the directory may have been removed or not.
     pub fn remove_if_empty(&self) -> Result<bool> {
         remove_if_empty(&self.session.core(), &self.dir)
     }

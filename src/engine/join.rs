@@ -70,6 +70,8 @@ impl Engine {
     pub(super) fn join(&mut self, id: ParticipantId) -> Next {
         let Some(contender) = self.contenders.get(&id) else { return Next::Park };
         let spec = Arc::clone(&contender.spec);
+        // A reconnect may have woken it before. The delay to the next attempt counts from this one.
+        self.alarms.clear(id);
         let RequestSpec { dir, prefix, data, acl, access, .. } = &*spec;
         let (data, acl) = (Arc::clone(data), Arc::clone(acl));
         if access.is_exclusive() && self.own_queues.last_stays(dir) {
@@ -171,6 +173,7 @@ impl Engine {
     /// Searches for the znode of a create whose reply was lost, so that a request never has two. A
     /// read alone may be answered by a server that lags behind, so a write goes before it.
     pub(super) fn find_again(&mut self, id: ParticipantId) -> Next {
+        self.alarms.clear(id);
         self.write_nothing(AfterWrite::FindAgain(id, self.lease.connection()));
         Next::Pending
     }

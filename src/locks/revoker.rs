@@ -105,9 +105,9 @@ impl Revoker {
     /// - [`AccessDenied`](LockError::AccessDenied): the znode's ACL grants this client no WRITE
     ///   permission, or no READ permission, which servers since 3.8.4 require to report whether the
     ///   znode exists.
-    /// - [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt: the holder may have
-    ///   been asked or not.
-    /// - [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed).
+    /// - [`ConnectionLoss`](LockError::ConnectionLoss) after the last attempt,
+    ///   [`SessionLost`](LockError::SessionLost), [`Closed`](LockError::Closed): the holder may have been
+    ///   asked or not.
     pub fn request_revocation(&self, path: &str) -> Result<()> {
         self.ask(&request_path(path)?).map(drop)
     }
@@ -128,8 +128,7 @@ impl Revoker {
     ///
     /// # Errors
     /// As [`request_revocation`](Revoker::request_revocation); DELETE permission on the lock's
-    /// directory is needed, too. After [`ConnectionLoss`](LockError::ConnectionLoss) the znode may
-    /// exist or not; no retry goes on in the background. If the reply to the deletion is lost and
+    /// directory is needed, too. After those that leave the outcome open, the znode may exist or not; no retry goes on in the background. If the reply to the deletion is lost and
     /// the znode is then gone, the result is [`Forced`](Revocation::Forced).
     pub fn force_revocation_after(&self, path: &str, grace: Duration) -> Result<Revocation> {
         let znode = request_path(path)?;

@@ -281,8 +281,8 @@ impl RunOnce {
     ///
     /// # Errors
     /// As [`run`](RunOnce::run) for the key; [`AccessDenied`](LockError::AccessDenied);
-    /// [`ConnectionLoss`](LockError::ConnectionLoss), after which the key may be forgotten;
-    /// [`SessionLost`](LockError::SessionLost); [`Closed`](LockError::Closed).
+    /// [`ConnectionLoss`](LockError::ConnectionLoss), [`SessionLost`](LockError::SessionLost) and
+    /// [`Closed`](LockError::Closed), after which the key may be forgotten.
     pub fn forget(&self, key: &str) -> Result<bool> {
         let key = Key::parse(&self.dir, key)?;
         let Some(marker) = self.retry(&key, || self.read_latest(&key))? else { return Ok(false) };

@@ -141,7 +141,8 @@ impl RecoverableZooKeeper {
     ///   [`InvalidAcl`](crate::LockError::InvalidAcl).
     /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the last attempt that the policy
     ///   allows has failed. It may have taken effect.
-    /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed).
+    /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed): the same, if
+    ///   a call was under way.
     /// - [`InvalidPath`](crate::LockError::InvalidPath), and
     ///   [`InvalidArgument`](crate::LockError::InvalidArgument) for data of about 1 MiB and more.
     ///   Nothing was sent.

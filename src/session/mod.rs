@@ -337,7 +337,8 @@ impl Handle {
         // Under the mutex, so that the next core gets them.
         let current = self.core.lock();
         let core = Arc::clone(&current);
-        let is_first = core.keep_events(events);
+        // One that is refused is dropped outside the mutex: its hook is the application's.
+        let is_first = core.keep_events(Arc::clone(&events));
         drop(current);
         if is_first {
             core.report_present_contact();

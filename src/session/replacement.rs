@@ -131,18 +131,26 @@ impl Replacement {
 /// Makes a core on a new client.
 pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
     let runtime = (factory.runtime)()?;
-    let made = contain(|| make_on(&runtime, factory));
+    let mut taken = None;
+    let made = contain(|| make_on(&runtime, factory, &mut taken));
     made.unwrap_or_else(|message| {
+        // Without a session nobody else closes it.
+        drop(contain(|| taken.inspect(AnyClient::close)));
         runtime.shut_down();
         let tried = format!("the client of the factory (a panic: {message})");
         Err(LockError::Connect { tried, timeout: Duration::ZERO })
     })
 }
 
-fn make_on(runtime: &Arc<dyn Runtime>, factory: &Arc<Factory>) -> Result<Arc<Core>> {
+fn make_on(
+    runtime: &Arc<dyn Runtime>,
+    factory: &Arc<Factory>,
+    taken: &mut Option<AnyClient>,
+) -> Result<Arc<Core>> {
     let opened_after = Some(runtime.now());
     let client = (factory.client)().and_then(|client| {
-        check_timeout(client.session_timeout())?;
+        *taken = Some(client.clone());
+        check_timeout(client.session_timeout()).inspect_err(|_| client.close())?;
         Ok(client)
     });
     let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
@@ -368,12 +376,15 @@ mod tests {
         let server = SimulatedZooKeeper::new();
         let (made, clients) = unbounded();
         let calls = AtomicUsize::new(0);
+        let of_factory = server.clone();
         let session = Session::from_client_factory(move || {
-            let client = server.connect(LONG);
+            let connect = || of_factory.connect(LONG);
             match calls.fetch_add(1, Ordering::SeqCst) {
                 1 => resume_unwind(Box::new("on purpose")),
-                2 => Ok(AnyClient::from(Arc::new(Panicking(client)))),
+                2 => Ok(AnyClient::from(Arc::new(Panicking(connect())))),
+                3 => Ok(AnyClient::from(of_factory.connect(Duration::from_nanos(1)))),
                 _ => {
+                    let client = connect();
                     let _ = made.send(Arc::clone(&client));
                     Ok(AnyClient::from(client))
                 }
@@ -384,6 +395,7 @@ mod tests {
         next(&clients).expire();
         assert_eq!(next(&changes), SessionState::Lost);
         assert_eq!(next(&changes), SessionState::Connected);
+        assert_eq!(server.sessions().len(), 1, "clients of which no session was made are closed");
         session.core().end(LossReason::SessionClosed);
     }
 

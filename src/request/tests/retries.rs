@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::MultiLock;
-use crate::tests::{HoldingClient, open_client_on_manual_runtime};
+use crate::tests::{HoldingClient, open_client_on_manual_runtime, open_on_manual_runtime};
+use crate::time::Runtime;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -162,4 +163,25 @@ fn attempts_that_fail_on_the_spot_are_made_at_intervals() {
     assert!(lock.lock().unwrap());
     // The second attempt is made at once.
     assert_eq!(runtime.elapsed() - begun, Duration::from_millis(99));
+}
+
+#[test]
+fn delay_counts_from_an_attempt_that_a_reconnect_has_brought_forward() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    let (client, runtime, session) = open_on_manual_runtime(&zk, LONG);
+    for _ in 0..2 {
+        client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+    }
+    let delay = Duration::from_secs(10);
+    let reconnected = delay - Duration::from_millis(100);
+    let flap = move || {
+        client.disconnect();
+        client.reconnect();
+    };
+    runtime.at(runtime.now().after(reconnected), Box::new(flap));
+    let options = LockOptions::new().retry(RetryPolicy::constant(delay));
+    let begun = runtime.elapsed();
+    let _guard = BlockingWriteLock::with_options(&session, DIR, options).unwrap().lock().unwrap();
+    assert_eq!(runtime.elapsed() - begun, reconnected + delay);
 }

@@ -39,22 +39,18 @@ impl Core {
     /// Passes to the client what waits for that. Only one thread does so at a time, which keeps the
     /// order; the others leave it to the first.
     pub(super) fn send_all(self: &Arc<Self>) {
-        let mut afterwards = Vec::new();
+        let (mut answered, mut panics) = (Vec::new(), Vec::new());
         self.outbox.deliver(|outgoing| match outgoing {
             Outgoing::Call(id, call, priority) => self.send(id, call, priority),
             Outgoing::RemoveWatch(path) => self.contained(|| self.client.remove_watches(path.as_str())),
-            Outgoing::Answered(..) | Outgoing::Panicked(_) => afterwards.push(outgoing),
+            Outgoing::Answered(id, outcome) => answered.push((id, outcome)),
+            Outgoing::Panicked(message) => panics.push(message),
         });
-        for outgoing in afterwards {
-            match outgoing {
-                Outgoing::Answered(id, outcome) => self.replied(id, outcome),
-                Outgoing::Panicked(message) => {
-                    logging::error!(
-                        "the ZooKeeper client panicked, so the outcome of a call is unknown: {message}"
-                    );
-                }
-                Outgoing::Call(..) | Outgoing::RemoveWatch(_) => {}
-            }
+        for message in panics {
+            logging::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
+        }
+        for (id, outcome) in answered {
+            self.replied(id, outcome);
         }
     }
 

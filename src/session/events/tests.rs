@@ -5,7 +5,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use super::*;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::tests::{deadline, eventually, next, replacing_session};
-use crate::{BlockingWriteLock, CohortLock, ReadWriteLock, Session, WriteLock};
+use crate::{BlockingWriteLock, CohortLock, ReadWriteLock, Session, SessionState, WriteLock};
 
 const DIR: &str = "/locks/a";
 const LONG: Duration = Duration::from_secs(30);
@@ -190,6 +190,20 @@ fn second_hook_is_refused() {
     drop(BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap());
     assert!(matches!(next(&events), Seen::Acquired(_)));
     assert!(of_second.is_empty());
+}
+
+#[test]
+fn refused_hook_is_dropped_outside_every_lock() {
+    struct Asks(Session);
+    impl EventHook for Asks {}
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            assert_eq!(self.0.state(), SessionState::Connected);
+        }
+    }
+    let server = SimulatedZooKeeper::new();
+    let (_client, session, _events) = session(&server);
+    assert!(!session.set_event_hook(Asks(session.clone())));
 }
 
 #[test]
