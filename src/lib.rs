@@ -144,6 +144,7 @@
 )]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+// For maintainers: `engine/mod.rs` begins with a walk through the files, `docs/design.md` with a map.
 pub mod client;
 #[cfg(any(test, feature = "test-util"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]

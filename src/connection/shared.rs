@@ -206,6 +206,11 @@ impl Io {
         io
     }
 
+    /// Whether a write has failed, which the next read reports.
+    fn has_failed(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.write_error.is_some())
+    }
+
     // ---- the callers
 
     /// Whether an earlier write waits for the socket. Then the I/O thread continues it.
@@ -219,9 +224,8 @@ impl Io {
             self.flush();
         }
         let Some(asleep_until) = self.asleep_until else { return false };
-        let has_failed = self.link.as_ref().is_some_and(|link| link.write_error.is_some());
         let Some(machine) = &self.machine else { return false };
-        let wakes = has_failed
+        let wakes = self.has_failed()
             || machine.has_actions()
             || machine.deadline().is_some_and(|deadline| deadline < asleep_until);
         if wakes {
@@ -257,8 +261,7 @@ impl Io {
     /// Prepares for sleep and returns when it ends, or `None` if there is work.
     pub(super) fn fall_asleep(&mut self, others: Option<Moment>) -> Option<Moment> {
         let machine = self.machine.as_ref()?;
-        let has_failed = self.link.as_ref().is_some_and(|link| link.write_error.is_some());
-        if self.has_more || has_failed || machine.has_actions() || !self.actions.is_empty() {
+        if self.has_more || self.has_failed() || machine.has_actions() || !self.actions.is_empty() {
             return None;
         }
         let deadlines = [machine.deadline(), self.waits_for_name.flatten(), others];
@@ -270,8 +273,7 @@ impl Io {
     /// Handles what has happened during the sleep.
     pub(super) fn wake_up(&mut self, link_is_ready: bool, buffer: &mut [u8]) {
         self.asleep_until = None;
-        let has_failed = self.link.as_ref().is_some_and(|link| link.write_error.is_some());
-        if link_is_ready || self.has_more || has_failed {
+        if link_is_ready || self.has_more || self.has_failed() {
             self.exchange(buffer);
         }
         let now = SystemClock.now();

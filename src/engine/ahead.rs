@@ -37,12 +37,20 @@ pub(super) struct Ahead {
     departed: Option<(ZNodePath, LearnedBy)>,
     /// The connection on which the nearest one was seen and is watched since.
     pub(super) watched_on: Option<ConnectionNumber>,
-    /// The request ahead of the nearest, with `true` once a look has been sent there on this connection.
-    second: Option<(ZNodePath, bool)>,
+    /// The request ahead of the nearest.
+    second: Option<Second>,
     /// The watch on the own znode.
     own: Option<OwnWatch>,
-    /// The second one has left since the last listing.
+    /// The next step is to list: the second one has left since the last listing, the own znode has changed,
+    /// or watches were lost with the connection.
     pub(super) is_outdated: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Second {
+    path: ZNodePath,
+    /// A look has been sent there on this connection.
+    is_looked_at: bool,
 }
 
 /// How a request learned that another has left.
@@ -68,7 +76,8 @@ enum OwnWatch {
 /// What is known of a change of a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ZNodeChange {
-    /// An event, of a deletion or anything else.
+    /// Something may have happened: an event of a deletion or anything else, or the server refuses to delete
+    /// it.
     Unknown,
     /// An event of its deletion.
     Deleted,
@@ -93,7 +102,7 @@ impl Ahead {
 
     /// The request ahead of the nearest.
     pub(super) fn second(&self) -> Option<&ZNodePath> {
-        self.second.as_ref().map(|(path, _)| path)
+        self.second.as_ref().map(|second| &second.path)
     }
 
     /// Whether a watch on the own znode shortens the wait.
@@ -129,8 +138,8 @@ impl Ahead {
         self.is_outdated |= is_behind_own || self.own_watched_on().is_none() || !self.watches_own();
         self.watched_on = None;
         self.own = None;
-        if let Some((_, is_looked_at)) = &mut self.second {
-            *is_looked_at = false;
+        if let Some(second) = &mut self.second {
+            second.is_looked_at = false;
         }
     }
 }
@@ -158,12 +167,14 @@ impl Engine {
         let is_same = ahead.second() == second.as_ref();
         let replaced = match is_same {
             true => None,
-            false => std::mem::replace(&mut ahead.second, second.map(|path| (path, false))),
+            false => {
+                std::mem::replace(&mut ahead.second, second.map(|path| Second { path, is_looked_at: false }))
+            }
         };
         let still_watches = contender.watched.as_ref() == Some(&nearest) && ahead.watched_on == Some(present);
         let is_first = ahead.is_first();
-        if let Some((replaced, _)) = replaced.filter(|(replaced, _)| !self.needs_watch(id, replaced)) {
-            self.unwatch(&replaced, id);
+        if let Some(replaced) = replaced.filter(|replaced| !self.needs_watch(id, &replaced.path)) {
+            self.unwatch(&replaced.path, id);
         }
         if is_first {
             return Next::Again;
@@ -187,9 +198,9 @@ impl Engine {
         let ahead = &mut contender.ahead;
         let own = (ahead.watches_own() && ahead.own.is_none()).then(|| znode.clone());
         let second = match &mut ahead.second {
-            Some((second, is_looked_at @ false)) => {
+            Some(Second { path, is_looked_at: is_looked_at @ false }) => {
                 *is_looked_at = true;
-                Some(second.clone())
+                Some(path.clone())
             }
             _ => None,
         };
@@ -272,6 +283,9 @@ impl Engine {
     }
 
     /// Takes up a change of a znode for which a request had registered.
+    ///
+    /// The last one ahead leaves: it was the only one in a listing, or has owned exclusively. Then nobody was
+    /// ahead of it, and nobody is between the two.
     pub(super) fn znode_changed(&mut self, id: ParticipantId, path: &ZNodePath, change: ZNodeChange) {
         let Some(contender) = self.contenders.get_mut(&id) else { return };
         let is_own = contender.znode() == Some(path);

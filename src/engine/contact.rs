@@ -1,17 +1,16 @@
 //! What the client reports, and the end of the session.
 
+use std::time::Duration;
+
 use super::ahead::ZNodeChange;
 use super::contender::Contender;
 use super::life::{Contact, Life};
 use super::report::Line;
 use super::{Effect, Engine, ParticipantId};
-use crate::client::ClientEvent;
+use crate::client::{ClientEvent, Granted};
 use crate::error::LossReason;
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
-use std::time::Duration;
-
-use crate::client::Granted;
 
 impl Engine {
     /// Takes up an event of the client. It counts when it happened, at `at`: a server may take the

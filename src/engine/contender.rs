@@ -45,15 +45,16 @@ pub(super) struct Contender {
     pub(super) spec: Arc<RequestSpec>,
     pub(super) phase: Phase,
     pub(super) activity: Activity,
-    /// The znode whose change wakes the request, by a watch there or, for one of this session, by its
-    /// deletion. `None` for a request that must first list the queue or look at its own znode.
+    /// The znode whose change wakes the request: the one ahead, by a watch there or, for one of this
+    /// session, by its deletion; its own znode, for an owner and one that takes over; or the directory,
+    /// for a request that waits for any of those ahead. `None` for one that must first list the queue.
     pub(super) watched: Option<ZNodePath>,
     pub(super) ahead: Ahead,
     /// A listing that it, or another request, has asked for, and that it has not read yet.
     pub(super) listing: Option<Arc<Listing>>,
     /// The next listing is due to a reconnect, which is no reason to expect the lock.
     pub(super) has_reconnected: bool,
-    /// The reply to a create was lost once.
+    /// It may have znodes beside the one that it knows: while it joined, a call had no clear outcome.
     pub(super) may_have_more: bool,
     /// When the request was made, and later when it acquired the lock.
     pub(super) since: Moment,
@@ -74,7 +75,7 @@ pub(super) enum Phase {
     },
     Queued {
         znode: ZNodePath,
-        /// Whether it is known that a request is ahead of it.
+        /// It is known that a request is ahead of it, which was reported.
         is_behind: bool,
     },
     Owner {
@@ -84,7 +85,7 @@ pub(super) enum Phase {
     },
 }
 
-/// Whether a call is under way, of a request or of whatever else makes one after the other.
+/// Whether a call is under way, of those that are made one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Activity {
     #[default]
@@ -98,8 +99,9 @@ pub(super) enum Activity {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Again,
+    /// It rests until something wakes it, perhaps a listing that it shares.
     Park,
-    /// A call is under way.
+    /// The outcome of a call, or of a proof that it shares, goes on with it.
     Pending,
 }
 
@@ -154,11 +156,6 @@ impl Contender {
     /// The znode's path for a message; the directory's until the znode is known.
     pub(super) fn name(&self) -> &ZNodePath {
         self.znode().unwrap_or(&self.spec.dir)
-    }
-
-    /// Whether the request owns the lock, or is known to be behind another.
-    pub(super) fn is_placed(&self) -> bool {
-        matches!(self.phase, Phase::Queued { is_behind: true, .. } | Phase::Owner { .. })
     }
 }
 

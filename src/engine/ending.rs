@@ -4,7 +4,7 @@ use super::contender::{Contender, Phase};
 use super::join::all_znodes;
 use super::removal::Target;
 use super::report::{Ending, Failure, Line, Report};
-use super::{Engine, ParticipantId};
+use super::{Engine, ParticipantId, Place};
 use crate::error::LossReason;
 
 impl Engine {
@@ -45,6 +45,10 @@ impl Engine {
         self.lose(id, self.life.end_reason().unwrap_or(LossReason::LeaseExpired));
     }
 
+    pub(super) fn fail(&mut self, id: ParticipantId, failure: Failure) {
+        self.end_unasked(id, LossReason::Refused, Some(failure));
+    }
+
     pub(super) fn end_unasked(&mut self, id: ParticipantId, reason: LossReason, failure: Option<Failure>) {
         let Some(contender) = self.contenders.get(&id) else { return };
         let how = match contender.is_owner() {
@@ -52,7 +56,7 @@ impl Engine {
             false => Ending::Dropped(reason, failure),
         };
         // Until the request is placed, its caller waits for it and gets the error.
-        let (name, was_placed) = (contender.name().clone(), contender.is_placed());
+        let (name, was_placed) = (contender.name().clone(), self.place(id) != Some(Place::Unknown));
         let line = Line::Ended { name, was_placed, how: how.clone() };
         self.end_contender(id, how);
         self.log(line);

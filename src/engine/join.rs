@@ -12,10 +12,10 @@ use super::lease::ConnectionNumber;
 use super::listing::Listing;
 use super::parents::MissingParents;
 use super::removal::Target;
-use super::report::{Ending, Failure, Line, Report};
-use super::{Effect, Engine, ParticipantId};
+use super::report::{Failure, Line, Report};
+use super::{Engine, ParticipantId};
 use crate::client::{Call, CreateMode, Enqueued, Reply, Stat};
-use crate::error::{LossReason, Operation, ZkError, ZkResult};
+use crate::error::{Operation, ZkError, ZkResult};
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::find_own;
@@ -327,22 +327,11 @@ impl Engine {
         contender.unreadable = contender.unreadable.saturating_add(1);
         contender.unreadable < MAX_UNREADABLE
     }
-
-    pub(super) fn fail(&mut self, id: ParticipantId, failure: Failure) {
-        self.end_unasked(id, LossReason::Refused, Some(failure));
-    }
-
-    pub(super) fn report(&mut self, id: ParticipantId, report: Report) {
-        self.effects.push_back(Effect::Report(id, report));
-    }
-
-    pub(super) fn log(&mut self, line: Line) {
-        self.effects.push_back(Effect::Log(line));
-    }
 }
 
-/// Whether a create may have taken effect. A reply that cannot be read counts as lost. So does the
-/// end of the session: it may have ended for this process alone.
+/// Whether a create that has failed so may have taken effect. A reply that cannot be read counts as lost.
+/// So does the end of the session, which may have ended for this process alone, and any other error that
+/// may pass: a search costs less than a znode that is left.
 fn may_have_created(error: ZkError) -> bool {
     error.is_transient() || matches!(error, ZkError::SessionExpired | ZkError::MarshallingError)
 }
@@ -350,13 +339,4 @@ fn may_have_created(error: ZkError) -> bool {
 /// Every znode that a request has created, whether or not a reply named it.
 pub(super) fn all_znodes(spec: &RequestSpec) -> Target {
     Target::Children { dir: spec.dir.clone(), prefix: spec.prefix.clone() }
-}
-
-impl Ending {
-    pub(crate) fn reason(&self) -> Option<LossReason> {
-        match self {
-            Ending::Withdrawn => None,
-            Ending::Lost(reason) | Ending::Dropped(reason, _) => Some(*reason),
-        }
-    }
 }

@@ -156,7 +156,8 @@ pub(crate) enum Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionNumber(u64);
 
-/// Before the beginning of the clock: a lease that ended ahead of its time ends here.
+/// Where a lease ends that ended ahead of its time. Any later moment has passed, too; zero means that there is
+/// none (see `session/ownership.rs`).
 pub(crate) const ENDED: Moment = Moment::from_nanos(1);
 
 impl Lease {
@@ -482,8 +483,9 @@ impl Lease {
         }
     }
 
-    /// Takes up the answer to a ping that was sent at that moment, on the present connection. A
-    /// ping is a request that any server may answer.
+    /// Takes up the answer to a ping that was sent at that moment. A ping is a request that any server may
+    /// answer. It is one of the present connection, as the contract of
+    /// [`ClientEvent::PingAnswered`](crate::client::ClientEvent::PingAnswered) says.
     pub(crate) fn ping_answered(&mut self, sent: Moment, now: Moment) {
         self.note_sign_of_life(now);
         if self.is_connected {

@@ -25,6 +25,8 @@ struct Dir {
 }
 
 impl Listings {
+    /// Asks for a listing that is sent from now on. Returns the readers of one to be sent at once; nobody if
+    /// one is under way.
     pub(super) fn ask(&mut self, dir: &ZNodePath, reader: ParticipantId) -> Vec<ParticipantId> {
         let entry = self.by_dir.entry(dir.clone()).or_default();
         entry.readers.insert(reader);
@@ -35,6 +37,7 @@ impl Listings {
         Vec::new()
     }
 
+    /// Gets the next listing for which somebody else asks.
     pub(super) fn share_next(&mut self, dir: &ZNodePath, reader: ParticipantId) {
         self.by_dir.entry(dir.clone()).or_default().readers.insert(reader);
     }
@@ -45,6 +48,7 @@ impl Listings {
         self.drop_if_done(dir);
     }
 
+    /// A listing has ended. Returns the readers of the next one, which is to be sent; nobody if there is none.
     pub(super) fn ended(&mut self, dir: &ZNodePath) -> Vec<ParticipantId> {
         let Some(entry) = self.by_dir.get_mut(dir) else { return Vec::new() };
         if entry.activity == Activity::Woken && !entry.readers.is_empty() {

@@ -214,8 +214,8 @@ impl Engine {
         self.acquire(id, znode, connection)
     }
 
-    /// Takes up the watch on an owner's znode: takes over the session's current epoch if it still
-    /// exists.
+    /// Takes up the watch on an owner's znode. If that still exists, the owner goes on under the present epoch
+    /// of the lease.
     fn verified(&mut self, id: ParticipantId, connection: ConnectionNumber, sight: &Sight) -> Next {
         match sight {
             Sight::Gone => self.lose_znode(id),

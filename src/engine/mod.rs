@@ -13,7 +13,8 @@
 //! ways below branch.
 //!
 //! From `lock()` to the owner:
-//! 1. `locks/blocking_lock.rs`: `lock()` makes a request with a GUID, starts it, and waits for its
+//! 1. `locks/blocking_lock.rs`: `lock()` makes a request (`request/mod.rs`, with a GUID from
+//!    `locks/locking.rs`), starts it by way of the driver (`session/driver/requests.rs`), and waits for its
 //!    events. (`locks/listening_lock.rs` does not wait.)
 //! 2. [`join`]: [`Engine::start`] submits the creation of the znode and the listing of the directory.
 //!    Behind a request of the same session, no listing is needed.
@@ -30,13 +31,15 @@
 //!    proof of the lease is missing, it looks at its own znode first (`Purpose::TakeOver`). If others may
 //!    be ahead, it lists the queue again, together with others of its session ([`listings`]).
 //! 3. Behind an exclusive request of the same session, a waiter sets no watch: [`removal`] deletes the
-//!    znode, and the reply wakes the waiter. If that request owned the lock, it looks only at its own znode.
+//!    znode, and the reply wakes the waiter. If that request owned the lock, and a listing has shown it as the
+//!    nearest one ahead, the waiter looks only at its own znode.
 //!
 //! From a disconnect to the loss:
 //! 1. [`contact`]: the epoch of the lease is over, and another one is proven only after a reconnect. The
-//!    owner keeps the one under which it acquired.
-//! 2. After a reconnect everybody looks again, where a lock is held when [`proof`] has written: an owner
-//!    renews its lease when it has seen its znode.
+//!    owner keeps the one under which it acquired, or last renewed its lease.
+//! 2. After a reconnect everybody looks again: at once, or if the lease is kept proven (as while a lock is
+//!    held) when the first write of [`proof`] was answered. An owner renews its lease when it has seen its
+//!    znode.
 //! 3. If no reconnect comes in time, the clock ends the lease, and [`ending`] reports the loss. `is_owner()` has
 //!    been false since that moment, whether or not a thread has noticed.
 //!
@@ -45,7 +48,9 @@
 //!
 //! Why that is safe: only sequence numbers decide, and a listing that contains the own znode
 //! contains every older request that still exists. `is_owner()` asks the lease, which ends before
-//! the server can end the session. `docs/design.md` has the proofs.
+//! the server can end the session. `docs/design.md` has the proofs, and `docs/guarantees.md` the limits: an
+//! owner whose znode another client deletes learns it a moment later, and a proof assumes something about
+//! the links between servers.
 
 mod ahead;
 mod alarms;
@@ -146,7 +151,7 @@ pub(crate) struct Engine {
     lease_checks: BTreeSet<Moment>,
 
     calls: BTreeMap<CallId, UnderWay>,
-    /// Calls that cannot be made.
+    /// Calls that are not made, as the session has ended.
     refused: VecDeque<(CallId, Pending, ZkError)>,
     contenders: BTreeMap<ParticipantId, Contender>,
     removals: BTreeMap<ParticipantId, Removal>,

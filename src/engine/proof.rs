@@ -1,5 +1,7 @@
 //! Proving in time that the session lives, and giving it up when that cannot be proven.
 
+use std::time::Duration;
+
 use super::calls::{AfterWrite, Pending, keep_alive};
 use super::contender::Next;
 use super::life::{Contact, Life};
@@ -7,7 +9,6 @@ use super::{Engine, ParticipantId};
 use crate::client::{Call, KEEP_ALIVE_PATH};
 use crate::error::{LossReason, Operation, ZkResult};
 use crate::time::{Moment, Priority};
-use std::time::Duration;
 
 /// The delay before a failed proof is repeated in contact.
 const PROOF_RETRY: Duration = Duration::from_millis(100);
@@ -53,7 +54,7 @@ impl Engine {
 
     fn begin_proof(&mut self, waiting: Vec<ParticipantId>) {
         self.proof = Proof::UnderWay { waiting, later: Vec::new() };
-        // The write alone proves enough, or nothing waits for that.
+        // One write is enough: no pair is needed, or one waits to be confirmed and then admits owners.
         if !self.lease.needs_pairs() || self.lease.needs_proof(self.now) {
             self.write_nothing(AfterWrite::Proof);
         } else if self.lease.has_owners() {

@@ -137,10 +137,8 @@ impl Engine {
         let Target::Children { dir, prefix } = &removal.target else { return };
         match listed {
             Ok(children) => {
-                let left =
-                    children.iter().filter(|name| name.starts_with(prefix)).map(|name| dir.child(name));
-                let left = left.collect();
-                self.remove_next_leftover(id, left);
+                let left = children.iter().filter(|name| name.starts_with(prefix));
+                self.remove_next_leftover(id, left.map(|name| dir.child(name)).collect());
             }
             Err(error) => self.removal_attempted(id, Err(error)),
         }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::ParticipantId;
 use super::calls::CallId;
 use super::removal::Target;
+use super::{Engine, ParticipantId};
 use crate::client::{Call, Reply};
 use crate::error::{LockError, LossReason, Operation, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
@@ -75,6 +75,15 @@ pub(crate) enum Failure {
     SequenceExhausted { path: ZNodePath },
 }
 
+impl Ending {
+    pub(crate) fn reason(&self) -> Option<LossReason> {
+        match self {
+            Ending::Withdrawn => None,
+            Ending::Lost(reason) | Ending::Dropped(reason, _) => Some(*reason),
+        }
+    }
+}
+
 impl From<Failure> for LockError {
     fn from(failure: Failure) -> LockError {
         match failure {
@@ -130,4 +139,14 @@ pub(crate) enum Line {
     },
     RemovedWithSession(Target),
     SessionEnded(LossReason),
+}
+
+impl Engine {
+    pub(super) fn report(&mut self, id: ParticipantId, report: Report) {
+        self.effects.push_back(Effect::Report(id, report));
+    }
+
+    pub(super) fn log(&mut self, line: Line) {
+        self.effects.push_back(Effect::Log(line));
+    }
 }

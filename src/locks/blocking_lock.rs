@@ -11,7 +11,7 @@ use crate::locks::locking;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, QueuePosition, Request, RequestEvent};
+use crate::request::{Claim, Place, Request, RequestEvent};
 use crate::session::Session;
 use crate::wait::{Wait, Waited};
 
@@ -45,11 +45,11 @@ impl BlockingLock {
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         let attempt = self.start(signals)?;
         match attempt.claim.wait_until_placed([&signals.broken(), self.support.closed()])? {
-            Some(QueuePosition::Owner) => attempt.into_guard().map(Some),
+            Some(Place::Owner) => attempt.into_guard().map(Some),
             None if self.support.is_closed() => Err(LockError::closed(Operation::LOCK, &self.dir)),
             // Another lock was lost, which its holder reports.
             None => Ok(None),
-            Some(QueuePosition::Queued) => {
+            Some(_) => {
                 // Waits for the deletion, so that this request is not in the way of the next
                 // attempt. A deletion that fails continues in the background.
                 let _ = locking::release(&attempt.claim);
@@ -72,7 +72,8 @@ impl BlockingLock {
         let (broken, closed) = (signals.broken(), self.support.closed());
         match wait.wait_for_or(&**attempt.claim.core().runtime(), &attempt.events, [&broken, closed]) {
             Waited::Received(RequestEvent::Acquired) => attempt.into_guard().map(Some),
-            // This lock itself was lost right after it was acquired.
+            // Acquired in the moment in which the lock was closed, or another one lost. Or this one was lost
+            // right after that, which its guard reports.
             Waited::Disconnected if matches!(attempt.events.try_recv(), Ok(RequestEvent::Acquired)) => {
                 attempt.into_guard().map(Some)
             }

@@ -12,7 +12,7 @@ use crate::locks::locking::{self, Released};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Observer, QueuePosition, Request, RequestEvent};
+use crate::request::{Observer, Place, Request, RequestEvent};
 use crate::session::{OnNewSession, Process, Session};
 
 /// A lock that joins the queue without blocking, and notifies a [`LockListener`].
@@ -146,7 +146,7 @@ impl ListeningLock {
             // The next session makes the request again.
             Err(error) if is_replaced && error.is_session_lost() => Ok(false),
             Ok(None) if self.is_closed() => Err(closed()),
-            placed => Ok(placed? == Some(QueuePosition::Owner) && request.is_owner()),
+            placed => Ok(placed? == Some(Place::Owner) && request.is_owner()),
         }
     }
 

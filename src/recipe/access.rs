@@ -14,7 +14,7 @@ pub(crate) enum Access {
     Exclusive(NamingScheme),
     /// Shared with other readers; excludes writers.
     Read(NamingScheme),
-    /// Excludes all other requests, readers and writers.
+    /// Of a read-write lock: excludes all other requests, readers and writers.
     Write(NamingScheme),
     /// One of so many permits: waits until fewer than that are ahead.
     Permit(NonZeroU32),

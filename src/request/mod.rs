@@ -2,6 +2,14 @@
 //!
 //! Every lock of this crate is a thin shell around requests. What a request does is decided by the
 //! [`engine`](crate::engine), whose docs begin with a walk from `lock()` to the owner.
+//!
+//! | one request is | for | until |
+//! |---|---|---|
+//! | a `Contender`, with a `ParticipantId` | the engine | it has ended |
+//! | a `Seated` | the driver, which reports the engine's events to the seat | it has ended |
+//! | a [`Seat`] | everybody: ownership, znode, outcome | the last of them drops it |
+//! | a [`Request`] | its lock: a seat and the session's core | its lock drops it |
+//! | a [`Claim`] | a guard: a request that is withdrawn when it is dropped | the guard is dropped |
 
 mod claim;
 mod downgrade;
@@ -15,8 +23,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::client::Call;
-pub(crate) use crate::engine::RequestSpec;
-use crate::engine::{Place, Target};
+use crate::engine::Target;
+pub(crate) use crate::engine::{Place, RequestSpec};
 use crate::error::{LockError, LossReason, Operation, Result, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::events::{self, LockHandedOver};
@@ -30,13 +38,6 @@ pub(crate) use downgrade::Downgrade;
 pub(crate) struct Request {
     core: Arc<Core>,
     seat: Arc<Seat>,
-}
-
-/// The position of a request that has been started.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum QueuePosition {
-    Owner,
-    Queued,
 }
 
 impl Request {
@@ -132,13 +133,12 @@ impl Request {
     pub(crate) fn wait_until_placed(
         &self,
         [end, other_end]: [&Receiver<Infallible>; 2],
-    ) -> Result<Option<QueuePosition>> {
+    ) -> Result<Option<Place>> {
         loop {
             let (place, placed) = self.core.await_place(&self.seat);
             match place {
-                Some(Place::Owner) => return Ok(Some(QueuePosition::Owner)),
-                Some(Place::Queued) => return Ok(Some(QueuePosition::Queued)),
                 Some(Place::Unknown) => {}
+                Some(place) => return Ok(Some(place)),
                 None => {
                     let is_withdrawn = matches!(self.seat.outcome(), Some(Outcome::Withdrawn));
                     return if is_withdrawn { Ok(None) } else { Err(self.end_error(Operation::LOCK)) };

@@ -84,8 +84,9 @@ impl Lease {
     }
 
     /// When a keep-alive is due that waits for no other: one period after the last write that proved
-    /// something, or after the newest pair, whichever is older. A lock that was just taken is held for a period first, if its lease lasts for
-    /// long enough: so a short hold causes no writes.
+    /// something (while a lock is held, one that another has followed), or after the newest pair, whichever is
+    /// older. A lock that was just taken is held for a period first, if its lease lasts for long enough: so a
+    /// short hold causes no writes.
     fn next_period(&self) -> Moment {
         let never = Moment::from_nanos(0);
         let last_write = self.last_write.map_or(never, |write| write.sent);

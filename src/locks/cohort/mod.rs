@@ -33,7 +33,7 @@ use crate::locks::cohort_options::CohortOptions;
 use crate::locks::locking::{self, Release, Released};
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
-use crate::request::{QueuePosition, Request};
+use crate::request::{Place, Request};
 use crate::session::{Core, OnNewSession, Process, Replacement, Session};
 use crate::time::Moment;
 use crate::tracking::WaiterWatch;
@@ -124,12 +124,12 @@ impl Cohort {
             CohortTurn::Started(request) => request,
         };
         match request.wait_until_placed([self.support.closed(), &never()]) {
-            Ok(Some(QueuePosition::Owner)) => match self.next_turn(ticket)? {
+            Ok(Some(Place::Owner)) => match self.next_turn(ticket)? {
                 CohortTurn::Granted(grant) => Ok(Some(grant)),
                 CohortTurn::Failed(error) => Err(error),
                 CohortTurn::Started(_) => Ok(None),
             },
-            Ok(Some(QueuePosition::Queued)) => Ok(ticket.give_up_and_wait()),
+            Ok(Some(_)) => Ok(ticket.give_up_and_wait()),
             Ok(None) => Err(self.closed()),
             Err(error) => Err(error),
         }

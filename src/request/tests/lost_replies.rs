@@ -7,7 +7,7 @@ use crate::locks::locking;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Observer, QueuePosition, Request, RequestEvent};
+use crate::request::{Observer, Place, Request, RequestEvent};
 
 /// Makes one call fail in one way while a lock is acquired behind another and released, and checks
 /// that the outcome is the same as without the fault.
@@ -106,7 +106,7 @@ fn thread_that_waits_for_a_request_which_is_yet_to_be_started_sees_it_own() {
     });
     eventually("it waits", || request.is_awaited());
     request.start();
-    assert_eq!(next(&placed), Some(QueuePosition::Owner));
+    assert_eq!(next(&placed), Some(Place::Owner));
     request.withdraw(None);
 }
 

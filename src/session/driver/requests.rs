@@ -61,7 +61,7 @@ impl Core {
     /// Ends a request and deletes its znode, in the background if need be. The first outcome of
     /// the deletion is sent to `first`. Does nothing when the request has ended.
     ///
-    /// The caller makes the observer [deliver](crate::request::Observer::deliver) the event, when it holds no lock.
+    /// The caller makes the observer [deliver](Observer::deliver) the event, when it holds no lock.
     pub(crate) fn withdraw(self: &Arc<Self>, seat: &Arc<Seat>, first: Option<Sender<ZkResult<()>>>) {
         let unstarted = self.feed(Origin::Other, |driver| {
             if driver.engine.place(seat.id).is_none() {
