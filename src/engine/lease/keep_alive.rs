@@ -35,7 +35,8 @@
 
 use std::time::Duration;
 
-use super::{Lease, RoundTrip, newest};
+use super::Lease;
+use super::evidence::{RoundTrip, newest};
 use crate::time::Moment;
 
 /// The part of the session timeout for which an owner's lease lasts after its connection is lost:
