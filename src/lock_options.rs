@@ -117,7 +117,7 @@ impl LockOptions {
         LockOptions { container: Some(container), ..self }
     }
 
-    /// How a missing directory is created.
+    /// Returns how a missing directory is created.
     pub(crate) fn directory_mode(&self) -> CreateMode {
         match self.container.unwrap_or(self.naming_scheme != NamingScheme::Kazoo) {
             true => CreateMode::Container,

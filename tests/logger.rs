@@ -313,7 +313,7 @@ fn logger_may_call_the_crate() {
     });
 }
 
-/// Whether the logger may wait for the server: not on the client's thread, which reports contact,
+/// Returns whether the logger may wait for the server: not on the client's thread, which reports contact,
 /// nor on the timer's thread.
 fn may_wait(record: &Record<'_>) -> bool {
     let is_timer = thread::current().name() == Some("zk-lock-timer");

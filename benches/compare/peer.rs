@@ -81,7 +81,7 @@ impl Library {
         LIBRARIES.into_iter().find(|library| library.name == name)
     }
 
-    /// Whether its program can run.
+    /// Returns whether its program can run.
     pub(crate) fn is_available(self, places: &Places) -> bool {
         match self.language {
             Language::Rust => true,

@@ -161,7 +161,7 @@ pub(crate) fn run_shared(plan: &Plan, connect_string: &str) {
     print_numbers("% of one of them", &parts, "40 to 60", |median| (40.0..=60.0).contains(&median));
 }
 
-/// How often each process has held the lock in that time.
+/// Returns how often each process has held the lock in that time.
 fn tenures(processes: &[impl Fn() + Sync; 2], length: Duration) -> [u32; 2] {
     let end = Instant::now() + length;
     let work = |cycle: &(dyn Fn() + Sync)| {

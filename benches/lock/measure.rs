@@ -56,7 +56,7 @@ pub(crate) fn compare(plan: &Plan, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
     times
 }
 
-/// How many cycles each thread makes in that time. Also warms up this side.
+/// Returns how many cycles each thread makes in that time. Also warms up this side.
 fn calibrate(side: &mut Side<'_>, leg: Duration) -> u32 {
     let start = Instant::now();
     let (mut done, mut batch) = (0, 1);

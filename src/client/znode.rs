@@ -59,7 +59,7 @@ impl Stat {
         Some(self.ephemeral_owner).filter(|owner| !matches!(*owner, 0 | CONTAINER))
     }
 
-    /// When the znode was created, by the server's clock. Times out of range become 1970.
+    /// Returns when the znode was created, by the server's clock. Times out of range become 1970.
     pub(crate) fn created(&self) -> SystemTime {
         let since_epoch = Duration::from_millis(u64::try_from(self.ctime).unwrap_or_default());
         UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH)

@@ -29,7 +29,7 @@ pub(super) const AT_ONCE: Duration = Duration::from_secs(2);
 
 pub(super) type Outcome<T = ()> = Result<T, Problem>;
 
-/// What must succeed for the check to go on.
+/// Returns what must succeed for the check to go on.
 pub(super) fn done<T>(what: &str, result: ZkResult<T>) -> Outcome<T> {
     result.map_err(|error| Problem::Violated(format!("{what} fails: {error:?}")))
 }
@@ -161,7 +161,7 @@ impl Tested {
         Ok(Tested { subject, client, threads, events, has_contact, is_abandoned: false })
     }
 
-    /// Whether the client's calls block.
+    /// Returns whether the client's calls block.
     pub(super) fn blocks(&self) -> bool {
         self.threads.is_some()
     }
@@ -278,12 +278,12 @@ impl Recorder {
         self.events.lock().clone()
     }
 
-    /// How many of the events so far are such.
+    /// Returns how many of the events so far are such.
     pub(super) fn count(&self, is_such: impl Fn(&ClientEvent) -> bool) -> usize {
         self.events.lock().iter().filter(|event| is_such(event)).count()
     }
 
-    /// How often a watch on this path has fired.
+    /// Returns how often a watch on this path has fired.
     pub(super) fn changes(&self, path: &str) -> usize {
         self.count(|event| is_change(event, path))
     }

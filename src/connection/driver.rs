@@ -60,7 +60,7 @@ thread_local! {
     static IS_IO_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is the I/O thread of any connection, which must not block.
+/// Returns whether the calling thread is the I/O thread of any connection, which must not block.
 pub(super) fn is_io_thread() -> bool {
     IS_IO_THREAD.get()
 }
@@ -100,7 +100,7 @@ pub(super) struct ServerNotes {
 }
 
 impl ServerNotes {
-    /// Whether the tick is known of the server that has granted this. One that grants another session
+    /// Returns whether the tick is known of the server that has granted this. One that grants another session
     /// timeout than before was configured anew.
     fn knows(&self, target: Destination, fresh: Granted) -> bool {
         self.probed.get(&target.address) == Some(&fresh)

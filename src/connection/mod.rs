@@ -306,7 +306,7 @@ fn await_contact(contact: &Receiver<FirstContact>, wait: &Wait) -> Option<FirstC
     }
 }
 
-/// Whether servers refuse the request for its length.
+/// Returns whether servers refuse the request for its length.
 fn is_too_long(request: &Request<'_>) -> bool {
     let estimate = match request {
         Request::Create { path, data, acl, .. } => {

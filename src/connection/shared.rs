@@ -206,14 +206,14 @@ impl Io {
         io
     }
 
-    /// Whether a write has failed, which the next read reports.
+    /// Returns whether a write has failed, which the next read reports.
     fn has_failed(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.write_error.is_some())
     }
 
     // ---- the callers
 
-    /// Whether an earlier write waits for the socket. Then the I/O thread continues it.
+    /// Returns whether an earlier write waits for the socket. Then the I/O thread continues it.
     fn is_write_blocked(&mut self) -> bool {
         self.machine.as_mut().is_some_and(|machine| !machine.outgoing().is_empty())
     }

@@ -134,7 +134,7 @@ impl Transport {
     }
 }
 
-/// Whether a socket that began to connect is connected.
+/// Returns whether a socket that began to connect is connected.
 fn is_connected(socket: &TcpStream) -> io::Result<bool> {
     if let Some(error) = socket.take_error()? {
         return Err(error);

@@ -295,7 +295,7 @@ fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
     }
 }
 
-/// Whether a znode can be a lock directory.
+/// Returns whether a znode can be a lock directory.
 fn is_directory(stat: &Stat) -> bool {
     stat.data_length == 0 && stat.session().is_none()
 }

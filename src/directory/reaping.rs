@@ -12,7 +12,7 @@ use crate::logging;
 use crate::recipe::kind::LockKind;
 use crate::session::Core;
 
-/// Whether a request is of a known kind and old enough. One of unknown age is old enough only if
+/// Returns whether a request is of a known kind and old enough. One of unknown age is old enough only if
 /// any age is.
 pub(super) fn is_expired(request: &LockInfo, older_than: Duration, now: SystemTime) -> bool {
     let age = |created| now.duration_since(created).unwrap_or_default();

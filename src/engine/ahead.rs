@@ -89,13 +89,13 @@ pub(crate) enum ZNodeChange {
 }
 
 impl Ahead {
-    /// Whether nobody is ahead: no request can get there, so this stays true while the own znode
+    /// Returns whether nobody is ahead: no request can get there, so this stays true while the own znode
     /// exists.
     pub(super) fn is_first(&self) -> bool {
         self.departed.as_ref().is_some_and(|(departed, _)| self.nearest.as_ref() == Some(departed))
     }
 
-    /// Whether nobody else was ahead in the last listing.
+    /// Returns whether nobody else was ahead in the last listing.
     pub(super) fn is_sole_predecessor(&self, path: &ZNodePath) -> bool {
         self.is_sole_predecessor && self.nearest.as_ref() == Some(path)
     }
@@ -105,7 +105,7 @@ impl Ahead {
         self.second.as_ref().map(|second| &second.path)
     }
 
-    /// Whether a watch on the own znode shortens the wait.
+    /// Returns whether a watch on the own znode shortens the wait.
     fn watches_own(&self) -> bool {
         self.is_sole_predecessor || self.second.is_some()
     }
@@ -272,7 +272,7 @@ impl Engine {
         }
     }
 
-    /// Whether a request waits for an event on a path, for whatever purpose.
+    /// Returns whether a request waits for an event on a path, for whatever purpose.
     pub(super) fn needs_watch(&self, id: ParticipantId, path: &ZNodePath) -> bool {
         self.contenders.get(&id).is_some_and(|contender| {
             let has_own = contender.is_queued() && contender.ahead.own.is_some();

@@ -92,17 +92,17 @@ pub(super) fn keep_alive(path: &'static str) -> Ask<Stat> {
     Call::set_data(path, [], Some(i32::MAX))
 }
 
-/// Whether a write that changes nothing was denied, perhaps by another server than the leader.
+/// Returns whether a write that changes nothing was denied, perhaps by another server than the leader.
 fn was_denied<T>(result: &ZkResult<T>) -> bool {
     was_answered(result) && !was_answered_by_leader(result)
 }
 
-/// Whether the request was handled, even if only to refuse it.
+/// Returns whether the request was handled, even if only to refuse it.
 fn was_answered<T>(result: &ZkResult<T>) -> bool {
     result.as_ref().err().is_none_or(|error| error.is_answer())
 }
 
-/// Whether the leader has handled the write.
+/// Returns whether the leader has handled the write.
 fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
     result.as_ref().err().is_none_or(|error| error.is_leaders_answer())
 }
@@ -278,7 +278,7 @@ impl Engine {
 }
 
 impl UnderWay {
-    /// Whether it may leave a znode.
+    /// Returns whether it may leave a znode.
     pub(super) fn may_create(&self) -> bool {
         matches!(self.pending, Pending::Created(..) | Pending::Enqueued(..))
     }

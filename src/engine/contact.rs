@@ -165,12 +165,12 @@ impl Engine {
         }
     }
 
-    /// Whether the session may live on at the server without us, with the znodes that we leave.
+    /// Returns whether the session may live on at the server without us, with the znodes that we leave.
     pub(super) fn server_may_keep_session(&self) -> bool {
         self.life.end_reason() != Some(LossReason::SessionExpired) && !self.settings.owns_session
     }
 
-    /// When the server has ended a session that lingers without contact.
+    /// Returns when the server has ended a session that lingers without contact.
     pub(super) fn lingers_until(&self) -> Option<Moment> {
         match self.life.contact() {
             Contact::NotYet { .. } => Some(self.lease.given_up_at()),

@@ -133,7 +133,7 @@ impl Contender {
         }
     }
 
-    /// How urgent the next step is.
+    /// Returns how urgent the next step is.
     pub(super) fn priority(&self) -> Priority {
         if self.is_owner() { Priority::Owner } else { Priority::Other }
     }

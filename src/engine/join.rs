@@ -313,7 +313,7 @@ impl Engine {
         Next::Park
     }
 
-    /// Whether to look again after an error that is no outage. An owner does: its lease, not the
+    /// Returns whether to look again after an error that is no outage. An owner does: its lease, not the
     /// look, says that it owns. A waiter does where a reply cannot be read, which it counts: the next
     /// one may be readable.
     fn tolerates(&mut self, id: ParticipantId, error: ZkError) -> bool {

@@ -165,12 +165,12 @@ impl Lease {
         Lease { is_always_proven: false, ..self }
     }
 
-    /// When the present epoch ends, or has ended; the beginning of the clock while nothing is proven.
+    /// Returns when the present epoch ends, or has ended; the beginning of the clock while nothing is proven.
     pub(crate) fn end(&self) -> Moment {
         self.end.unwrap_or(Moment::from_nanos(0))
     }
 
-    /// Whether the present epoch has ended. While nothing is proven under it, it has not begun.
+    /// Returns whether the present epoch has ended. While nothing is proven under it, it has not begun.
     pub(super) fn has_ended(&self, now: Moment) -> bool {
         self.end.is_some_and(|end| end <= now)
     }
@@ -184,17 +184,17 @@ impl Lease {
         self.granted.session_timeout
     }
 
-    /// Whether a write proves something only after others that came before it.
+    /// Returns whether a write proves something only after others that came before it.
     pub(crate) fn needs_pairs(&self) -> bool {
         !self.granted.report_delay.is_zero()
     }
 
-    /// When the session is given up unless there is a sign of the other side before.
+    /// Returns when the session is given up unless there is a sign of the other side before.
     pub(crate) fn given_up_at(&self) -> Moment {
         self.last_contact.after(self.granted.session_timeout)
     }
 
-    /// Until when the last sign of the other side shows that there is contact. Where the lease is
+    /// Returns until when the last sign of the other side shows that there is contact. Where the lease is
     /// kept proven, that is a write on the present connection, as a server that has lost its leader
     /// answers reads. A lease needs more than this.
     pub(crate) fn contact_holds_until(&self) -> Moment {
@@ -203,12 +203,12 @@ impl Lease {
         sign.map_or(Moment::from_nanos(0), |sign| self.end_of_proof(sign))
     }
 
-    /// Whether a lock is held.
+    /// Returns whether a lock is held.
     pub(crate) fn has_owners(&self) -> bool {
         !self.owners.is_empty()
     }
 
-    /// Whether writes keep the lease from ending, the first of them as soon as there is contact.
+    /// Returns whether writes keep the lease from ending, the first of them as soon as there is contact.
     /// Otherwise it lapses, until a request writes. The first write of a session shows that a server
     /// really serves it.
     pub(crate) fn is_kept_proven(&self) -> bool {
@@ -261,7 +261,7 @@ impl Lease {
         true
     }
 
-    /// Whether an owner's lease has ended.
+    /// Returns whether an owner's lease has ended.
     pub(crate) fn has_ended_for(&self, owner: ParticipantId, now: Moment) -> bool {
         self.owners.get(&owner).is_some_and(|held| held.until <= now)
     }
@@ -301,14 +301,14 @@ impl Lease {
         }
     }
 
-    /// Whether a lock may be taken under the current epoch: it lasts, and can be extended before it
+    /// Returns whether a lock may be taken under the current epoch: it lasts, and can be extended before it
     /// ends, by each pair that waits to be confirmed and later by the first one that is made under
     /// the lock. Otherwise an owner would lose the lock in perfect contact.
     pub(crate) fn admits_owners(&self, now: Moment) -> bool {
         self.admits_owners_until(self.end(), now)
     }
 
-    /// Whether no lock may be taken now, although one might be if a write were answered that is
+    /// Returns whether no lock may be taken now, although one might be if a write were answered that is
     /// sent now.
     pub(crate) fn needs_proof(&self, now: Moment) -> bool {
         let proven = self.proven_by(self.sending(now)).filter(|_| self.is_connected && !self.over);
@@ -341,7 +341,7 @@ impl Lease {
         self.granted.session_timeout / RESERVE_DIVISOR
     }
 
-    /// How long a proof holds.
+    /// Returns how long a proof holds.
     fn span(&self) -> Duration {
         self.granted.session_timeout - self.granted.session_timeout / MARGIN_DIVISOR
     }
@@ -392,7 +392,7 @@ impl Lease {
         Some(end)
     }
 
-    /// Until when a proof holds that counts from that moment.
+    /// Returns until when a proof holds that counts from that moment.
     fn end_of_proof(&self, proven: Moment) -> Moment {
         proven.after(self.span())
     }

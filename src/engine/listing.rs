@@ -42,7 +42,7 @@ impl Listing {
         }
     }
 
-    /// What a request can expect by the children that it waits behind.
+    /// Returns what a request can expect by the children that it waits behind.
     pub(super) fn outlook<'a>(&self, access: Access, own: &str, children: &'a Names) -> Outlook<'a> {
         match self.ordered_for(access) {
             _ if !access.is_exclusive() => Outlook::Unclear,

@@ -428,7 +428,7 @@ impl Engine {
         }
     }
 
-    /// Whether the log has not mentioned this znode yet, which it does now.
+    /// Returns whether the log has not mentioned this znode yet, which it does now.
     pub(crate) fn mentions_first(&mut self, path: &ZNodePath) -> bool {
         if self.mentioned.len() == MAX_MENTIONED {
             self.mentioned.clear();

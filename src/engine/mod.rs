@@ -289,12 +289,12 @@ impl Engine {
         self.life.in_contact()
     }
 
-    /// Whether the session is open, in contact, and the last sign of the server is young enough.
+    /// Returns whether the session is open, in contact, and the last sign of the server is young enough.
     pub(crate) fn is_connected(&self) -> bool {
         !self.life.has_ended() && self.life.in_contact() && self.now < self.lease.contact_holds_until()
     }
 
-    /// Where a request is in the queue; `None` if it has ended.
+    /// Returns where a request is in the queue; `None` if it has ended.
     pub(crate) fn place(&self, id: ParticipantId) -> Option<Place> {
         self.contenders.get(&id).map(|contender| match contender.phase {
             Phase::Owner { .. } => Place::Owner,
@@ -303,17 +303,17 @@ impl Engine {
         })
     }
 
-    /// Whether all participants were notified of the end.
+    /// Returns whether all participants were notified of the end.
     pub(crate) fn has_completed_end(&self) -> bool {
         matches!(self.life, Life::Lingering(..) | Life::Finished(..))
     }
 
-    /// Whether the session has ended for us and lives on at the server, with deletions to be made.
+    /// Returns whether the session has ended for us and lives on at the server, with deletions to be made.
     pub(crate) fn lingers(&self) -> bool {
         matches!(self.life, Life::Lingering(..))
     }
 
-    /// Whether nobody is left whom a change concerns, and nothing that may have to be deleted.
+    /// Returns whether nobody is left whom a change concerns, and nothing that may have to be deleted.
     pub(crate) fn is_idle(&self) -> bool {
         let is_create = |under_way: &UnderWay| under_way.may_create();
         self.contenders.is_empty()

@@ -94,7 +94,7 @@ impl OwnQueues {
         self.get(path).is_some_and(|own| own.state == Stay::Leaving)
     }
 
-    /// Whether the last znode of a directory is not being deleted.
+    /// Returns whether the last znode of a directory is not being deleted.
     pub(super) fn last_stays(&self, dir: &ZNodePath) -> bool {
         let last = self.by_dir.get(dir).and_then(BTreeMap::last_key_value);
         last.is_some_and(|(_, own)| own.state == Stay::InQueue)

@@ -165,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// When the clock asks for something.
+    /// Returns when the clock asks for something.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let of_life = match self.life {
             Life::Open(contact) => self.next_of_session(contact),

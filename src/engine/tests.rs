@@ -350,7 +350,7 @@ fn joined(engine: &mut Engine, create: CallId, znode: &str, children: &[&str]) {
     engine.input(NOW, |engine| engine.replied(create, Ok(reply)));
 }
 
-/// What a look at an ephemeral znode shows.
+/// Returns what a look at an ephemeral znode shows.
 fn data() -> ZkResult<Reply> {
     Ok(Reply::Data(Vec::new(), Stat { ephemeral_owner: 1, ..Stat::default() }))
 }

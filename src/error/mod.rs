@@ -448,7 +448,7 @@ impl LockError {
         matches!(self, LockError::ConnectionLoss { .. })
     }
 
-    /// Whether an `unlock` with this error found the lock lost.
+    /// Returns whether an `unlock` with this error found the lock lost.
     pub(crate) fn is_loss(&self) -> bool {
         matches!(
             self,
@@ -521,7 +521,7 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    /// Whether the session is gone, so that the operation may succeed on a new one.
+    /// Returns whether the session is gone, so that the operation may succeed on a new one.
     pub(crate) fn is_session_loss(self) -> bool {
         matches!(self, LossReason::SessionExpired | LossReason::LeaseExpired)
     }

@@ -166,27 +166,27 @@ impl ZkError {
         }
     }
 
-    /// Whether no reply came, so that the call may have taken effect.
+    /// Returns whether no reply came, so that the call may have taken effect.
     pub(crate) fn is_reply_lost(self) -> bool {
         self.class() == Class::Lost
     }
 
-    /// Whether the server does not handle the request for now.
+    /// Returns whether the server does not handle the request for now.
     pub(crate) fn is_declined(self) -> bool {
         self.class() == Class::Declined
     }
 
-    /// Whether the same call may succeed later on the same session.
+    /// Returns whether the same call may succeed later on the same session.
     pub(crate) fn is_transient(self) -> bool {
         self.is_reply_lost() || self.is_declined()
     }
 
-    /// Whether the request was handled, by any server.
+    /// Returns whether the request was handled, by any server.
     pub(crate) fn is_answer(self) -> bool {
         matches!(self.class(), Class::Answered | Class::Denied)
     }
 
-    /// Whether the request was handled by the leader, if it was a write.
+    /// Returns whether the request was handled by the leader, if it was a write.
     pub(crate) fn is_leaders_answer(self) -> bool {
         self.class() == Class::Answered
     }

@@ -154,7 +154,7 @@ impl VirtualClock {
 
 #[cfg(test)]
 impl VirtualClock {
-    /// Whether nothing is set to happen on this clock.
+    /// Returns whether nothing is set to happen on this clock.
     pub(super) fn is_idle(&self) -> bool {
         self.time.state.lock().due.is_empty()
     }

@@ -27,7 +27,7 @@ pub enum SimOperation {
 }
 
 impl SimOperation {
-    /// Whether the leader executes it.
+    /// Returns whether the leader executes it.
     pub(super) fn is_write(self) -> bool {
         use SimOperation::{Create, Delete, SetData, Transact};
         matches!(self, Create | Delete | SetData | Transact)

@@ -156,7 +156,7 @@ impl State {
         Ok(found)
     }
 
-    /// Whether the client of this session may read the znode at this path, which has just changed.
+    /// Returns whether the client of this session may read the znode at this path, which has just changed.
     pub(super) fn may_read(&self, session: i64, path: &str, change: &Change) -> bool {
         let acl = match change {
             Change::Deleted(deleted, acl) if deleted == path => acl,

@@ -180,7 +180,7 @@ impl State {
         self.clients.entry(session).or_default()
     }
 
-    /// Whether this was a client's session that has ended.
+    /// Returns whether this was a client's session that has ended.
     pub(super) fn has_ended(&self, session: i64) -> bool {
         (FIRST_SESSION..=self.last_session).contains(&session) && !self.sessions.contains(&session)
     }

@@ -276,7 +276,7 @@ impl ZNode {
     }
 }
 
-/// Whether a creation is still in progress when the next one in its directory starts. True for half
+/// Returns whether a creation is still in progress when the next one in its directory starts. True for half
 /// of them, in no pattern.
 fn is_overlapped(zxid: i64) -> bool {
     const MIX: i64 = 0x1e37_79b9_7f4a_7c15;

@@ -189,7 +189,7 @@ impl ListenerSlot {
         drop(before);
     }
 
-    /// Whether the caller is to report what was withheld.
+    /// Returns whether the caller is to report what was withheld.
     pub(crate) fn release_withheld(&self) -> bool {
         self.is_withheld.swap(false, Ordering::SeqCst)
     }

@@ -262,7 +262,7 @@ impl RunOnce {
         })
     }
 
-    /// What a marker says: done, unless the one that has written it before its job still holds the
+    /// Returns what a marker says: done, unless the one that has written it before its job still holds the
     /// lock.
     fn outcome_of<T, E>(&self, key: &Key, marker: &Marker) -> Result<RunOutcome<T, E>> {
         let is_running = marker.state == MarkerState::Begun && self.exists(&key.dir.child(&marker.id))?;

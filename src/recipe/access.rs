@@ -45,13 +45,13 @@ impl Access {
         }
     }
 
-    /// Whether it is one of a queue in which each excludes every other. A writer is not: readers may be
+    /// Returns whether it is one of a queue in which each excludes every other. A writer is not: readers may be
     /// ahead of it, of which several own at once.
     pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Access::Exclusive(_))
     }
 
-    /// How many requests may own at once, if their number decides.
+    /// Returns how many requests may own at once, if their number decides.
     pub(crate) fn permits(self) -> Option<NonZeroU32> {
         match self {
             Access::Permit(permits) => Some(permits),
@@ -59,13 +59,13 @@ impl Access {
         }
     }
 
-    /// Whether a request that waits watches the children of the directory, and not the request ahead:
+    /// Returns whether a request that waits watches the children of the directory, and not the request ahead:
     /// any of those ahead may make way for it.
     pub(crate) fn watches_children(self) -> bool {
         self.permits().is_some()
     }
 
-    /// Whether a request of that name makes this one wait, or takes a permit, when it is ahead.
+    /// Returns whether a request of that name makes this one wait, or takes a permit, when it is ahead.
     ///
     /// A request that is not known to be a reader counts as a writer, whichever library made it.
     pub(crate) fn waits_for(self, ahead: &str) -> bool {

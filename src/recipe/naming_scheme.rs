@@ -79,12 +79,12 @@ impl NamingScheme {
         }
     }
 
-    /// Whether the scheme's library has shared locks.
+    /// Returns whether the scheme's library has shared locks.
     pub(crate) fn has_readers(self) -> bool {
         self != NamingScheme::CuratorLatch
     }
 
-    /// Whether this is the name of a reader of this scheme.
+    /// Returns whether this is the name of a reader of this scheme.
     pub(super) fn is_reader(self, name: &str) -> bool {
         let before_number =
             name.trim_end_matches(|character: char| character.is_ascii_digit() || character == '-');

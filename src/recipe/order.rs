@@ -38,7 +38,7 @@ fn with_distances<'a, N: AsRef<str> + ?Sized + 'a>(
     queue
 }
 
-/// How many requests at the head of a queue hold the lock: the first one, or all readers before the
+/// Returns how many requests at the head of a queue hold the lock: the first one, or all readers before the
 /// first request that is not a reader.
 pub(crate) fn count_owners(mut queue: impl Iterator<Item = LockKind>) -> usize {
     match queue.next() {

@@ -60,7 +60,7 @@ impl Peer {
         ends.into_iter().find(|(end, _)| before.ends_with(end)).map(|(_, peer)| peer)
     }
 
-    /// Whether a request of this library waits for a request of that name that is ahead of it.
+    /// Returns whether a request of this library waits for a request of that name that is ahead of it.
     fn counts(self, ahead: &str) -> bool {
         let Some(before) = before_number(ahead) else { return false };
         let ends_with_any = |ends: &[&str]| ends.iter().any(|end| before.ends_with(end));
@@ -92,7 +92,7 @@ impl Peer {
         }
     }
 
-    /// What makes this library and a request of this crate count each other.
+    /// Returns what makes this library and a request of this crate count each other.
     fn remedy(self) -> &'static str {
         match self {
             Peer::Apache => "an exclusive lock with NamingScheme::Recipe",
@@ -120,7 +120,7 @@ fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
     children.into_iter().map(N::as_ref).filter(|child| !is_alike(own, child)).find_map(overlooks)
 }
 
-/// Why a request of another library may own the lock although the request `own` is ahead of it: a
+/// Returns why a request of another library may own the lock although the request `own` is ahead of it: a
 /// message with the remedy.
 pub(crate) fn mismatch<'a, N: AsRef<str> + ?Sized + 'a>(
     own: &str,
@@ -144,7 +144,7 @@ pub(crate) fn any_mismatch<'a>(children: impl IntoIterator<Item = &'a str>) -> O
     unlike.iter().find_map(|own| mismatch(own, unlike.iter().copied()))
 }
 
-/// Whether two names differ in nothing but GUID and number, for most of the children.
+/// Returns whether two names differ in nothing but GUID and number, for most of the children.
 fn is_alike(own: &str, child: &str) -> bool {
     let ends = |name: &str| {
         let name = name.as_bytes();

@@ -128,7 +128,7 @@ pub(crate) fn outlook<'a, N: AsRef<str> + ?Sized + 'a>(
     Outlook::of(sequence, nearest.map(|(_, name)| name.0), second.map(|(_, name)| name.0))
 }
 
-/// Whether no request can get the number of this one. A writer may become a reader with its number,
+/// Returns whether no request can get the number of this one. A writer may become a reader with its number,
 /// and what clients of unknown kinds do is unknown. A writer with kazoo's names looks as its
 /// exclusive requests do.
 fn is_irreplaceable(name: &str) -> bool {
@@ -161,7 +161,7 @@ impl Ordered {
         Some(Ordered { access, requests, excluding })
     }
 
-    /// Whether it was made for requests of this kind.
+    /// Returns whether it was made for requests of this kind.
     pub(crate) fn serves(&self, access: Access) -> bool {
         self.access == access
     }
@@ -205,7 +205,7 @@ impl Ordered {
 /// names other clients put into the directory.
 pub(super) const HALF_CIRCLE: u32 = 1 << 31;
 
-/// How many requests are ahead of this one.
+/// Returns how many requests are ahead of this one.
 pub(crate) fn count_ahead<'a>(own: &str, children: impl IntoIterator<Item = &'a str>) -> usize {
     let Some(sequence) = generated_sequence(own) else { return 0 };
     let is_ahead = |child: &&str| {
@@ -234,7 +234,7 @@ pub(crate) fn find_duplicate<'a, N: AsRef<str> + ?Sized + 'a>(
     children.into_iter().map(N::as_ref).find(|child| child.starts_with(prefix) && *child != own)
 }
 
-/// Whether another request is in the queue of an exclusive owner. All of them are behind it.
+/// Returns whether another request is in the queue of an exclusive owner. All of them are behind it.
 pub(crate) fn has_waiter<'a>(own: &str, children: impl IntoIterator<Item = &'a str>) -> bool {
     children.into_iter().any(|child| child != own && generated_sequence(child).is_some())
 }

@@ -6,7 +6,7 @@
 /// The whole message.
 pub(crate) const MESSAGE: &[u8] = b"unlock";
 
-/// Whether a znode's data ask its holder to release. Data at version 0 are the holder's own.
+/// Returns whether a znode's data ask its holder to release. Data at version 0 are the holder's own.
 pub(crate) fn is_requested(data: &[u8], version: i32) -> bool {
     version > 0 && data == MESSAGE
 }

@@ -20,7 +20,7 @@ pub(super) trait Change {
     /// The data read to recognize the call's own effect.
     type Found;
 
-    /// What is sent to the server.
+    /// Returns what is sent to the server.
     fn ask(&self, path: &ZNodePath) -> Ask<Self::Output>;
 
     /// The start of the search for the landmark: the znode that the server changes.
@@ -94,7 +94,7 @@ pub(super) struct Create {
 }
 
 impl Create {
-    /// Whether a znode that was created since the first attempt is this call's. `None` if that is
+    /// Returns whether a znode that was created since the first attempt is this call's. `None` if that is
     /// no longer known.
     fn is_own(&self, data: &[u8], stat: &Stat) -> Option<bool> {
         let has_own_data = data == self.written.data;
@@ -206,7 +206,7 @@ pub(super) struct Delete {
 }
 
 impl Delete {
-    /// Whether the server would have deleted the znode in its state then. An unreadable one counts
+    /// Returns whether the server would have deleted the znode in its state then. An unreadable one counts
     /// as such, unless the call requires a version.
     fn applies_to(&self, seen: Option<Seen>) -> bool {
         let is_at_version = |version| seen.is_some_and(|seen| seen.version == version);
@@ -246,12 +246,12 @@ pub(super) struct SetData {
 }
 
 impl SetData {
-    /// Whether data that equal the call's are its own: written since, and at the right version.
+    /// Returns whether data that equal the call's are its own: written since, and at the right version.
     fn is_own(&self, before: i32, now: i32) -> bool {
         now != before && self.version.is_none_or(|version| now == version.wrapping_add(1))
     }
 
-    /// Whether the current data exclude that the call's data were there in between.
+    /// Returns whether the current data exclude that the call's data were there in between.
     fn excludes_effect(&self, before: i32, now: i32) -> bool {
         let Some(version) = self.version else { return now == before };
         // The number of writes in between.

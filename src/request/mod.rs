@@ -84,7 +84,7 @@ impl Request {
         self.is_of_this_process() && self.holds_lease()
     }
 
-    /// Whether this is no copy in a forked child.
+    /// Returns whether this is no copy in a forked child.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.core.process().is_current()
     }
@@ -151,7 +151,7 @@ impl Request {
         }
     }
 
-    /// Why the request ended.
+    /// Returns why the request ended.
     pub(crate) fn end_error(&self, operation: Operation) -> LockError {
         match self.seat.outcome() {
             Some(Outcome::Lost(reason)) => LockError::ended(operation, self.seat.name(), *reason),
@@ -164,7 +164,7 @@ impl Request {
         LockError::NotOwner { operation: operation.name, path: self.seat.name().to_string() }
     }
 
-    /// Why the lock was lost while this request held it.
+    /// Returns why the lock was lost while this request held it.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         match self.seat.outcome() {
             Some(Outcome::Lost(reason)) => return Some(*reason),
@@ -183,17 +183,17 @@ impl Request {
         has_ended.then(|| self.core.end_reason().unwrap_or(LossReason::LeaseExpired))
     }
 
-    /// Whether another client has asked for the lock that this request holds.
+    /// Returns whether another client has asked for the lock that this request holds.
     pub(crate) fn is_revocation_requested(&self) -> bool {
         self.core.is_revocation_requested(&self.seat)
     }
 
-    /// Whether the lock was taken away while this request held it.
+    /// Returns whether the lock was taken away while this request held it.
     pub(crate) fn was_taken_away(&self) -> bool {
         matches!(self.seat.outcome(), Some(Outcome::Lost(_)))
     }
 
-    /// Whether the request waited when its session was lost, so that it may be made again on
+    /// Returns whether the request waited when its session was lost, so that it may be made again on
     /// another.
     pub(crate) fn waited_for_a_lost_session(&self) -> bool {
         matches!(self.seat.outcome(), Some(Outcome::Dropped(reason, _)) if reason.is_session_loss())

@@ -13,7 +13,7 @@ pub(super) fn write(line: &Line) {
     logging::log!(level(line), "{}", Text(line));
 }
 
-/// Whether the log takes the line at all.
+/// Returns whether the log takes the line at all.
 pub(super) fn is_wanted(line: &Line) -> bool {
     level(line) <= log::max_level()
 }

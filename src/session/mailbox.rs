@@ -34,13 +34,13 @@ impl<T> Mailbox<T> {
         self.state.lock().items.push_back(item);
     }
 
-    /// Whether an item was posted that no thread is about to deliver.
+    /// Returns whether an item was posted that no thread is about to deliver.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state.lock();
         state.deliverer.is_none() && !state.items.is_empty()
     }
 
-    /// Whether a delivery on this thread is the caller.
+    /// Returns whether a delivery on this thread is the caller.
     pub(crate) fn delivers_here(&self) -> bool {
         self.state.lock().deliverer == Some(thread::current().id())
     }

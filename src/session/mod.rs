@@ -299,7 +299,7 @@ impl Session {
         self.handle.core()
     }
 
-    /// Whether requests that wait are to join again after a loss, and if so, how they hear of the
+    /// Returns whether requests that wait are to join again after a loss, and if so, how they hear of the
     /// new session.
     pub(crate) fn replacement(&self) -> Option<&Replacement> {
         self.handle.replacement.as_ref()

@@ -33,7 +33,7 @@ impl Ownership {
         matches!(self.look(now), Reading::For(_))
     }
 
-    /// Whether the lock was held until its lease ended, and not released before.
+    /// Returns whether the lock was held until its lease ended, and not released before.
     pub(crate) fn lease_has_ended(&self, now: Moment) -> bool {
         matches!(self.look(now), Reading::UntilItsEnd)
     }

@@ -203,13 +203,13 @@ impl Crew {
     }
 }
 
-/// Whether the job shares the limit.
+/// Returns whether the job shares the limit.
 fn is_limited(priority: Priority) -> bool {
     matches!(priority, Priority::Owner | Priority::Other)
 }
 
 impl Backlog {
-    /// How many jobs could run if there were threads.
+    /// Returns how many jobs could run if there were threads.
     fn runnable(&self) -> usize {
         let count = |limited: bool| {
             let queues = self.jobs.iter().filter(|(priority, _)| is_limited(**priority) == limited);

@@ -14,7 +14,7 @@ impl Process {
         Process(std::process::id())
     }
 
-    /// Whether this is that process, and not a forked child. Takes no mutex.
+    /// Returns whether this is that process, and not a forked child. Takes no mutex.
     pub(crate) fn is_current(self) -> bool {
         std::process::id() == self.0
     }

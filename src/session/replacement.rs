@@ -206,7 +206,7 @@ fn replace_when_lost(
     None
 }
 
-/// How long to wait after so many failures; `chance` draws between half of it and the whole, so that
+/// Returns how long to wait after so many failures; `chance` draws between half of it and the whole, so that
 /// clients who lost their sessions together do not come back together.
 fn pause_after(failures: u32, chance: f64) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures - 1)).min(MAX_PAUSE);

@@ -29,7 +29,7 @@ pub(crate) trait Observer: Send + Sync {
     /// call other code.
     fn post(&self, event: RequestEvent);
 
-    /// Whether a posted event waits for [`deliver`](Observer::deliver).
+    /// Returns whether a posted event waits for [`deliver`](Observer::deliver).
     fn has_callbacks(&self) -> bool {
         false
     }
@@ -79,7 +79,7 @@ impl Seat {
         })
     }
 
-    /// How the request has ended, if it has.
+    /// Returns how the request has ended, if it has.
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
         self.outcome.get()
     }

@@ -128,7 +128,7 @@ impl SteppedClient {
         late.map(|late| (late.take_up)()).is_some()
     }
 
-    /// How many requests are under way.
+    /// Returns how many requests are under way.
     pub(crate) fn requests(&self) -> usize {
         self.wire.lock().requests.len()
     }

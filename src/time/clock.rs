@@ -29,7 +29,7 @@ impl Moment {
 
     /// Returns whether the clock counts the time during which the machine is suspended.
     ///
-    /// Where it does not, a machine that wakes up may take itself for the owner of a lock for too
+    /// Returns where it does not, a machine that wakes up may take itself for the owner of a lock for too
     /// long.
     #[must_use]
     pub const fn counts_suspended_time() -> bool {
@@ -62,7 +62,7 @@ impl Moment {
         Moment(self.0 - self.0.checked_rem(step).unwrap_or(0))
     }
 
-    /// How long after `earlier` this is; zero when it is not.
+    /// Returns how long after `earlier` this is; zero when it is not.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

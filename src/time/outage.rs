@@ -29,7 +29,7 @@ impl Outage {
         ended.since.filter(|_| ended.mentions > 0).map(|since| now.since(since))
     }
 
-    /// When it is to be mentioned next.
+    /// Returns when it is to be mentioned next.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let [.., last] = MENTIONED_AFTER;
         let after = match MENTIONED_AFTER.get(self.mentions as usize) {

@@ -93,13 +93,13 @@ impl<T: Send + 'static> Signal for Receiver<T> {
     }
 }
 
-/// Whether one of the signals is ready.
+/// Returns whether one of the signals is ready.
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) fn is_ready(signals: &[&dyn Signal]) -> bool {
     select_of(signals).try_ready().is_ok()
 }
 
-/// Whether a channel that carries no messages is disconnected.
+/// Returns whether a channel that carries no messages is disconnected.
 pub(crate) fn is_disconnected(latch: &Receiver<Infallible>) -> bool {
     latch.try_recv() == Err(TryRecvError::Disconnected)
 }

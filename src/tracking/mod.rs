@@ -73,7 +73,7 @@ impl<S: Subject> Tracking<S> {
         }
     }
 
-    /// What was seen last.
+    /// Returns what was seen last.
     ///
     /// # Errors
     /// As [`start`](Tracking::start).

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::tests::deadline;
 
-    /// How many messages there are up to the disconnect, which must have come.
+    /// Returns how many messages there are up to the disconnect, which must have come.
     fn all_until_the_end(changes: &Receiver<()>) -> usize {
         let count = changes.try_iter().count();
         assert!(changes.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));

@@ -248,7 +248,7 @@ impl Register {
         desk.newest.iter().filter(|newest| newest.held).filter_map(|newest| newest.client).collect()
     }
 
-    /// How often each client was started.
+    /// Returns how often each client was started.
     pub fn starts(&self) -> u64 {
         self.desk.lock().clients.values().map(|caller| caller.incarnation).sum()
     }

@@ -84,7 +84,7 @@ fn is_beyond_the_order(path: &str) -> bool {
     number == i32::MAX || number < 0
 }
 
-/// Whether the server assigned the last number more than once, and also numbers that have wrapped.
+/// Returns whether the server assigned the last number more than once, and also numbers that have wrapped.
 fn are_mixed(numbers: &[i32]) -> bool {
     let wrapped = numbers.iter().any(|number| *number < 0);
     wrapped && numbers.iter().filter(|number| **number == i32::MAX).count() > 1

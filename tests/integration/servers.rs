@@ -17,7 +17,7 @@ use crate::support::net::{free_port, listen};
 use crate::support::server::{self, Server, ServerOptions};
 use crate::support::wait::{deadline, eventually, scaled};
 
-/// How long connecting to servers that do not serve may take.
+/// Returns how long connecting to servers that do not serve may take.
 fn limit() -> Duration {
     scaled(Duration::from_secs(2))
 }

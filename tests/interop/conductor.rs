@@ -277,7 +277,7 @@ impl Contenders {
         self.process.is_some_and(Process::is_running)
     }
 
-    /// Whether the log advises another scheme for the directory of this pair.
+    /// Returns whether the log advises another scheme for the directory of this pair.
     fn advises(&self, pair: &Pair) -> bool {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let place = format!("in {}, ", pair.dir());

@@ -176,12 +176,12 @@ impl Pair {
         format!("/interop/{}", self.name)
     }
 
-    /// How many may hold at once, besides readers.
+    /// Returns how many may hold at once, besides readers.
     pub fn permits(&self) -> usize {
         if self.ours == Ours::Semaphore { PERMITS } else { 1 }
     }
 
-    /// Whether the contenders of a side read in some of their rounds.
+    /// Returns whether the contenders of a side read in some of their rounds.
     pub fn reads(&self, side: &str) -> bool {
         match side {
             "ours" => self.ours == Ours::ReadWrite,
@@ -189,7 +189,7 @@ impl Pair {
         }
     }
 
-    /// Whether their class fails when the server deletes an empty directory, which ours creates
+    /// Returns whether their class fails when the server deletes an empty directory, which ours creates
     /// again. Under kazoo's names our locks create none that the server deletes.
     pub fn needs_persistent_directory(&self) -> bool {
         let is_kazoo = self.library == Library::Kazoo && !self.schemes.contains(&Kazoo);

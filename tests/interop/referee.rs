@@ -71,7 +71,7 @@ struct Holder {
 }
 
 impl Course {
-    /// Whether this contender, which is not connected, was in a round when it ended.
+    /// Returns whether this contender, which is not connected, was in a round when it ended.
     pub fn was_cut_off(&self, name: &str) -> bool {
         self.cut_off.contains(name) || self.is_busy(name)
     }

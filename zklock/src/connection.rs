@@ -83,7 +83,7 @@ impl ConnectionArgs {
         })
     }
 
-    /// How long a first server is waited for, from now on.
+    /// Returns how long a first server is waited for, from now on.
     pub(crate) fn wait(&self) -> Wait {
         Wait::timeout(self.session_timeout.min(MAX_CONNECT_WAIT))
     }

@@ -85,7 +85,7 @@ fn data_of(leader: &LockInfo, args: &LeaderArgs) -> Result<String, Failure> {
     }
 }
 
-/// Whether the line that was shown last holds. A leader that is asked to step down leads until it
+/// Returns whether the line that was shown last holds. A leader that is asked to step down leads until it
 /// does; the message has replaced its data.
 fn is_shown(leader: &Option<LockInfo>, shown: Option<&Option<LockInfo>>) -> bool {
     match (leader, shown) {

@@ -16,7 +16,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     written.map_err(|error| Failure::output(&error))
 }
 
-/// Whether the reader of standard output has gone. A program that waits for the next change would
+/// Returns whether the reader of standard output has gone. A program that waits for the next change would
 /// not notice.
 #[cfg(unix)]
 pub(crate) fn is_closed() -> bool {

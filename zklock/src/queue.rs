@@ -63,7 +63,7 @@ fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
     Err(Failure::new(NO_LOCK, format!("{dir} is no lock: {why}")))
 }
 
-/// Whether these are the directories of a semaphore, of this crate or of Curator.
+/// Returns whether these are the directories of a semaphore, of this crate or of Curator.
 fn is_semaphore(children: &[String]) -> bool {
     ["leases", "locks"].iter().all(|name| children.iter().any(|child| child == name))
 }
@@ -118,7 +118,7 @@ pub(crate) fn json_of(request: &LockInfo) -> Value {
     })
 }
 
-/// Why a persistent request is in the way, and what to do about it. `None` for any other.
+/// Returns why a persistent request is in the way, and what to do about it. `None` for any other.
 pub(crate) fn obstacle(request: &LockInfo) -> Option<String> {
     let path = one_line(&request.path);
     let remedy = match request.kind {

@@ -27,7 +27,7 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     }
 }
 
-/// How long ago a time was, in whole seconds.
+/// Returns how long ago a time was, in whole seconds.
 pub(crate) fn age(since: SystemTime) -> Duration {
     let age = SystemTime::now().duration_since(since).unwrap_or_default();
     Duration::from_secs(age.as_secs())

@@ -50,7 +50,7 @@ pub(crate) fn follow<T>(
     }
 }
 
-/// Whether an error passes on a session that is replaced when it is lost.
+/// Returns whether an error passes on a session that is replaced when it is lost.
 fn is_passing(error: &LockError) -> bool {
     error.is_recoverable() || matches!(error, LockError::SessionLost { .. })
 }

@@ -230,7 +230,7 @@ impl RelayTrap {
         RelayTrap { operation, path: path.into() }
     }
 
-    /// Whether these bytes are this request. A client sends each request in one write.
+    /// Returns whether these bytes are this request. A client sends each request in one write.
     fn is(&self, bytes: &[u8]) -> bool {
         // After the length of the packet and the request's own number.
         bytes.get(8..12) == Some(&self.operation.to_be_bytes())

@@ -328,7 +328,7 @@ impl<C> Machine<C> {
         &mut self.outgoing
     }
 
-    /// When [`timer`](Machine::timer) is to be called.
+    /// Returns when [`timer`](Machine::timer) is to be called.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let of_phase = match &self.phase {
             Phase::Pausing { until } => Some(*until),

@@ -65,13 +65,13 @@ impl Pacing {
         self.session_timeout / PING_DIVISOR
     }
 
-    /// How long nothing may be heard of a server.
+    /// Returns how long nothing may be heard of a server.
     pub(super) fn max_silence(&self) -> Duration {
         let (part, whole) = SILENCE;
         self.session_timeout * part / whole
     }
 
-    /// How long a request waits for a connection.
+    /// Returns how long a request waits for a connection.
     pub(super) fn max_wait(&self) -> Duration {
         self.session_timeout / WAIT_DIVISOR
     }

@@ -94,7 +94,7 @@ impl<C> Traffic<C> {
         self.sent.push_back(Sent { xid, operation, watch, purpose });
     }
 
-    /// Whether a server has refused such a request as unknown, and closed the connection.
+    /// Returns whether a server has refused such a request as unknown, and closed the connection.
     pub(super) fn is_unknown(&self, request: &Request<'_>) -> bool {
         self.lacks_containers && request.operation() == OpCode::CreateContainer
     }
@@ -387,7 +387,7 @@ impl<C> Machine<C> {
     }
 }
 
-/// Whether the reply to a write comes from the leader, or from a server that has followed the leader up
+/// Returns whether the reply to a write comes from the leader, or from a server that has followed the leader up
 /// to it. A server that denies or throttles a write by itself may lag behind.
 fn is_leaders_answer(header: ReplyHeader, result: &ZkResult<Reply>) -> bool {
     match result {

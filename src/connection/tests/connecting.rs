@@ -15,7 +15,7 @@ use crate::error::{LockError, ZkError};
 use crate::recipe::names::Names;
 use crate::tests::{deadline, next, wait::scaled};
 
-/// How long connecting to bad servers may take.
+/// Returns how long connecting to bad servers may take.
 fn short() -> Duration {
     scaled(Duration::from_millis(800))
 }

@@ -51,7 +51,7 @@ fn events_of(connection: &Connection) -> Receiver<ClientEvent> {
     events
 }
 
-/// Whether it reports a connection, or what the probe has found out on it at any time later.
+/// Returns whether it reports a connection, or what the probe has found out on it at any time later.
 fn is_connected(event: &ClientEvent) -> bool {
     matches!(event, ClientEvent::Connected(_) | ClientEvent::ReportDelay(_))
 }

@@ -46,7 +46,7 @@ impl Lease {
         self.unconfirmed.iter().rfind(|pair| self.is_known(pair, now)).copied()
     }
 
-    /// Whether the ensemble's leader should know of a pair: the report delay has passed since it was
+    /// Returns whether the ensemble's leader should know of a pair: the report delay has passed since it was
     /// answered.
     pub(super) fn is_known(&self, pair: &RoundTrip, now: Moment) -> bool {
         pair.answered.after(self.granted.report_delay) <= now
@@ -70,7 +70,7 @@ impl Lease {
         }
     }
 
-    /// Whether the answer to a request proves something: it was sent on the present connection, and
+    /// Returns whether the answer to a request proves something: it was sent on the present connection, and
     /// it is known what the server of that grants.
     pub(in crate::engine) fn counts(&self, sending: Sending) -> bool {
         self.is_connected && sending.connection == self.connection

@@ -55,7 +55,7 @@ const MIN_PERIOD_DIVISOR: u32 = 64;
 const SLACK_DIVISOR: u32 = 16;
 
 impl Lease {
-    /// When a request is due to keep the lease from ending, on a connection that wants to be left
+    /// Returns when a request is due to keep the lease from ending, on a connection that wants to be left
     /// alone for `quiet`.
     pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
         if !self.is_kept_proven() {
@@ -76,7 +76,7 @@ impl Lease {
         must.min(self.last_contact.after(quiet.max(self.granted.session_timeout / 3)))
     }
 
-    /// Whether requests are due to keep the lease from ending.
+    /// Returns whether requests are due to keep the lease from ending.
     pub(crate) fn is_keep_alive_due(&mut self, quiet: Duration, now: Moment) -> bool {
         // Where the connection wants to be left alone, a request that was made a moment ago is not
         // repeated, only confirmed later.
@@ -84,7 +84,7 @@ impl Lease {
         self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
     }
 
-    /// When a keep-alive is due that waits for no other: one period after the last write that proved
+    /// Returns when a keep-alive is due that waits for no other: one period after the last write that proved
     /// something (while a lock is held, one that another has followed), or after the newest pair, whichever is
     /// older. A lock that was just taken is held for a period first, if its lease lasts for long enough: so a
     /// short hold causes no writes.
@@ -102,7 +102,7 @@ impl Lease {
         if may_wait { due.max(spared) } else { due }
     }
 
-    /// When the last write was sent that has proven what was reported before it.
+    /// Returns when the last write was sent that has proven what was reported before it.
     fn last_proof(&self) -> Option<Moment> {
         match self.has_owners() {
             true => self.followed_write,
@@ -117,7 +117,7 @@ impl Lease {
         spare.saturating_sub(self.outage()) / 2
     }
 
-    /// How long an outage an owner survives, but for the round trips of its keep-alives and of the
+    /// Returns how long an outage an owner survives, but for the round trips of its keep-alives and of the
     /// reconnect.
     pub(super) fn outage(&self) -> Duration {
         let spare = self.span().saturating_sub(self.granted.report_delay);
@@ -128,12 +128,12 @@ impl Lease {
 
     // ---- on a connection that wants to be left alone
 
-    /// When a keep-alive is due that is to be confirmed before the lease ends at that moment.
+    /// Returns when a keep-alive is due that is to be confirmed before the lease ends at that moment.
     fn next_due_before(&self, end: Moment) -> Moment {
         end.before(self.granted.report_delay.saturating_add(self.slack()))
     }
 
-    /// Whether a keep-alive and its confirmation, one report delay later, leave time for the next
+    /// Returns whether a keep-alive and its confirmation, one report delay later, leave time for the next
     /// ones. If not, keep-alives come at short intervals, and each confirms an older one.
     fn has_room_to_wait(&self) -> bool {
         self.span() >= self.granted.report_delay.saturating_mul(2).saturating_add(2 * self.slack())

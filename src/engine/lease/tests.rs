@@ -49,7 +49,7 @@ impl Lease {
         (self.admit(owner, self.connection(), now) == Admission::Admitted).then_some(owner)
     }
 
-    /// Whether the present epoch lasts.
+    /// Returns whether the present epoch lasts.
     fn covers(&self, now: Moment) -> bool {
         now < self.end()
     }
@@ -58,7 +58,7 @@ impl Lease {
         self.owners[&owner].until
     }
 
-    /// What a session does to prove that it lives.
+    /// Returns what a session does to prove that it lives.
     fn read_and_write(&mut self, sent: Moment, answered: Moment) -> bool {
         self.read(sent, answered);
         self.write(answered, answered)

@@ -67,7 +67,7 @@ impl Cohort {
         self.support.session()
     }
 
-    /// Whether this is no copy in a forked child, where a mutex may stay held for ever.
+    /// Returns whether this is no copy in a forked child, where a mutex may stay held for ever.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.process.is_current()
     }

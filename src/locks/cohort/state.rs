@@ -343,7 +343,7 @@ impl CohortShared {
         }
     }
 
-    /// What is left to do; the caller does it.
+    /// Returns what is left to do; the caller does it.
     pub(super) fn next_work(&self) -> Option<Work> {
         let mut state = self.lock();
         if let Some(retired) = state.retired.pop() {

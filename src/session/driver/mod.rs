@@ -603,7 +603,7 @@ fn is_suspension(line: &Line) -> bool {
     matches!(line, Line::Suspended { .. })
 }
 
-/// What the client reports of its current connection.
+/// Returns what the client reports of its current connection.
 fn granted_by(client: &dyn ZooKeeperClient) -> Granted {
     Granted::new(client.session_timeout()).with_report_delay(client.report_delay())
 }
@@ -629,12 +629,12 @@ impl Core {
 
 #[cfg(test)]
 impl Core {
-    /// When the present epoch of the lease ends.
+    /// Returns when the present epoch of the lease ends.
     pub(crate) fn lease_end(&self) -> Moment {
         self.driver.lock().engine.lease().end()
     }
 
-    /// How many wait for the next listing of a directory.
+    /// Returns how many wait for the next listing of a directory.
     pub(crate) fn readers(&self, dir: &crate::recipe::path::ZNodePath) -> usize {
         self.driver.lock().engine.readers(dir)
     }

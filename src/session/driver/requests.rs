@@ -84,7 +84,7 @@ impl Core {
         self.feed(Origin::Other, |driver| driver.engine.lose_znode(seat.id));
     }
 
-    /// Where a request is in the queue; `None` if it has ended.
+    /// Returns where a request is in the queue; `None` if it has ended.
     pub(crate) fn place(&self, seat: &Seat) -> Option<Place> {
         self.driver.lock().place(seat)
     }
@@ -111,7 +111,7 @@ impl Core {
         self.driver.lock().engine.watched_by(seat.id)
     }
 
-    /// Whether a thread waits for the place of a request.
+    /// Returns whether a thread waits for the place of a request.
     #[cfg(test)]
     pub(crate) fn is_awaited(&self, seat: &Seat) -> bool {
         self.driver.lock().seats.get(&seat.id).is_some_and(|seated| seated.awaited.is_some())

@@ -29,7 +29,7 @@ pub(super) struct RealSession {
 }
 
 impl RealSession {
-    /// What is sent for a new session.
+    /// Returns what is sent for a new session.
     pub(super) fn none() -> RealSession {
         RealSession { id: 0, password: Password::default(), zxid: 0 }
     }

@@ -100,7 +100,7 @@ impl World {
         Some(format!("lock {number} lost ownership without a notification"))
     }
 
-    /// What currently reports ownership of a directory, and its znode: locks with a listener,
+    /// Returns what currently reports ownership of a directory, and its znode: locks with a listener,
     /// guards and leaderships.
     pub(super) fn owning_requests(&self, dir: &str) -> Vec<(String, Option<String>)> {
         let holds: Vec<(usize, Hold)> = {
@@ -145,7 +145,7 @@ fn check_names(children: &[String]) -> Option<String> {
     None
 }
 
-/// Whether a child is before the named one and the two must not own at the same time. Numbers from
+/// Returns whether a child is before the named one and the two must not own at the same time. Numbers from
 /// the end of the counter define no order.
 pub(super) fn keeps_waiting(child: &str, name: &str) -> bool {
     let both_in_doubt = has_number_in_doubt(child) && has_number_in_doubt(name);

@@ -166,7 +166,7 @@ pub(super) fn disconnect(world: &World, number: usize) {
     simulated.disconnect();
 }
 
-/// How long a disconnected client finds no server. A deposed leader does the most harm to a session
+/// Returns how long a disconnected client finds no server. A deposed leader does the most harm to a session
 /// that the other servers have not heard from for long.
 fn search_time(state: &mut State, number: usize, deposed: bool) -> Duration {
     if !deposed || state.random.one_in(2) {
@@ -380,7 +380,7 @@ pub(super) fn end_stall(world: &World, number: usize) {
     world.note(format!("the link to the server of client {number} stalls no more"));
 }
 
-/// Whether a client owns a lock.
+/// Returns whether a client owns a lock.
 fn owns(world: &World, client: usize) -> bool {
     let (holds, locks) = {
         let state = world.state();
@@ -664,7 +664,7 @@ fn delete_dir(world: &World) {
     }
 }
 
-/// Whether the client's session lives on the server.
+/// Returns whether the client's session lives on the server.
 pub(super) fn lives(world: &World, client: usize) -> bool {
     let session = world.state().clients[client].simulated.session_id();
     world.zookeeper.sessions().contains(&session)

@@ -34,7 +34,7 @@ impl Call {
         self.deadline.filter(|deadline| *deadline > now)
     }
 
-    /// Whether a thread must return from its call now.
+    /// Returns whether a thread must return from its call now.
     pub(super) fn is_due(&self, thread: &str, now: Moment) -> bool {
         let deadline_is_over = self.deadline.is_some_and(|deadline| deadline <= now);
         self.thread == thread && (deadline_is_over || self.cancelled.is_some())
@@ -469,7 +469,7 @@ impl User {
 }
 
 impl World {
-    /// Whether a request with these data is in a queue.
+    /// Returns whether a request with these data is in a queue.
     fn is_requested_with(&self, tag: &str) -> bool {
         ALL_DIRS.iter().any(|dir| {
             let children = self.requests_in(dir);
@@ -478,7 +478,7 @@ impl World {
         })
     }
 
-    /// How often a znode with these data was created.
+    /// Returns how often a znode with these data was created.
     fn created_with(&self, tag: &str) -> usize {
         self.state().created.get(tag.as_bytes()).copied().unwrap_or(0)
     }

@@ -19,7 +19,7 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Whether the same guard is held, or another of the same thread.
+    /// Returns whether the same guard is held, or another of the same thread.
     pub(super) fn is_same_as(&self, other: &Hold) -> bool {
         let thread = |hold: &Hold| hold.turn.as_ref().map(|turn| turn.thread.clone());
         Arc::ptr_eq(&self.request, &other.request) && thread(self) == thread(other)

@@ -135,7 +135,7 @@ impl Heard {
         self.late.take_if(|(at, _)| *at <= now);
     }
 
-    /// When the leader ends the session, if no more news comes than is on its way.
+    /// Returns when the leader ends the session, if no more news comes than is on its way.
     fn end(&self) -> (Moment, Duration) {
         match self.late {
             Some((at, granted)) if self.last < at && at <= self.last.after(self.counts) => (at, granted),
@@ -190,7 +190,7 @@ pub(super) enum Fate {
 }
 
 impl Link {
-    /// Whether a message from the ensemble is delivered.
+    /// Returns whether a message from the ensemble is delivered.
     fn delivers(&self, arrival: &Arrival) -> bool {
         !self.partitioned && !self.deposed && !self.holds_back(arrival)
     }
@@ -199,7 +199,7 @@ impl Link {
         self.stall.as_ref().is_some_and(|stall| stall.holds_back(arrival))
     }
 
-    /// Whether a fault keeps the client cut off.
+    /// Returns whether a fault keeps the client cut off.
     pub(super) fn stays_cut_off(&self, now: Moment) -> bool {
         self.partitioned && now < self.cut_off_until
     }
@@ -266,7 +266,7 @@ impl State {
         self.clients[client].link.heard.lose_a_report(made_before, now, false);
     }
 
-    /// How long ago a server made its last report.
+    /// Returns how long ago a server made its last report.
     fn draw_report_age(&mut self, client: usize) -> Duration {
         let longest = self.clients[client].link.heard.max_report_age().as_nanos() as u64;
         // Often the maximum, which is the worst case.
@@ -380,7 +380,7 @@ impl ClientState {
         }
     }
 
-    /// Whether its session timeout is longer than at the creation, which a new leader forgets.
+    /// Returns whether its session timeout is longer than at the creation, which a new leader forgets.
     pub(super) fn has_a_raised_timeout(&self) -> bool {
         self.session_timeout > self.created_timeout
     }
@@ -409,7 +409,7 @@ impl ClientState {
         }
     }
 
-    /// Whether the client library's pings reach the ensemble continuously.
+    /// Returns whether the client library's pings reach the ensemble continuously.
     fn is_in_contact(&self, now: Moment) -> bool {
         let link = &self.link;
         let is_served = link.connected && !link.partitioned && !link.deposed && !link.over;
@@ -424,25 +424,25 @@ impl ClientState {
         }
     }
 
-    /// Whether the client has to report that a server has taken up the session.
+    /// Returns whether the client has to report that a server has taken up the session.
     pub(super) fn is_taken_up(&self) -> bool {
         self.events.iter().any(|(_, event)| matches!(event, ClientEvent::TakenUp { .. }))
     }
 
-    /// When the client library sends its next ping.
+    /// Returns when the client library sends its next ping.
     pub(super) fn next_ping(&self) -> Option<Moment> {
         let pings = self.link.reported_pings.as_ref()?;
         let may_ping = self.link.connected && !self.link.over && self.sink.is_some();
         (may_ping && pings.under_way.is_none()).then(|| pings.next.max(self.paused_until))
     }
 
-    /// Whether a ping that is under way reaches the server.
+    /// Returns whether a ping that is under way reaches the server.
     pub(super) fn has_ping_to_answer(&self) -> bool {
         let is_under_way = self.link.reported_pings.as_ref().is_some_and(|pings| pings.under_way.is_some());
         is_under_way && self.link.connected && !self.link.partitioned && !self.link.over
     }
 
-    /// When the server ends the session if it receives nothing more. `None` while it keeps
+    /// Returns when the server ends the session if it receives nothing more. `None` while it keeps
     /// receiving.
     pub(super) fn ends_on_the_server_at(&self, now: Moment) -> Option<Moment> {
         let (last, counts) = self.link.heard.end();
@@ -452,7 +452,7 @@ impl ClientState {
         (!self.is_in_contact(now)).then(|| last.after(counts).after(self.link.heard.grace))
     }
 
-    /// Whether a thread with this wait may continue.
+    /// Returns whether a thread with this wait may continue.
     pub(super) fn may_continue(&self, wait: &Wait, now: Moment) -> bool {
         let through = !self.link.partitioned;
         match wait {
@@ -473,7 +473,7 @@ impl ClientState {
         }
     }
 
-    /// Whether the next event can be delivered.
+    /// Returns whether the next event can be delivered.
     pub(super) fn has_event(&self) -> bool {
         self.sink.is_some()
             && self

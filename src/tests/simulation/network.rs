@@ -162,7 +162,7 @@ impl Wire {
         }
     }
 
-    /// Whether the server currently refuses this call. It says of a znode that does not exist that it
+    /// Returns whether the server currently refuses this call. It says of a znode that does not exist that it
     /// does not.
     fn is_denied(&self, what: &str, path: &str) -> bool {
         let needs_permission = matches!(what, "delete" | "list" | "watch" | "read" | "exists");
@@ -341,7 +341,7 @@ impl World {
     }
 }
 
-/// Whether a call passes through the leader.
+/// Returns whether a call passes through the leader.
 fn is_write(what: &str) -> bool {
     matches!(what, "create" | "delete" | "write" | "transact")
 }

@@ -262,7 +262,7 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
     what_is_left(&world).map_or(Ok(()), Err)
 }
 
-/// What the dropped locks have left.
+/// Returns what the dropped locks have left.
 fn what_is_left(world: &World) -> Option<String> {
     unreported_end(world)
         .or_else(|| request_left(world))

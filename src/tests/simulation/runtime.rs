@@ -29,7 +29,7 @@ impl ClientState {
         self.jobs.insert(place, (priority, job));
     }
 
-    /// Whether there is a job and a free worker for it. The session's own jobs have one extra
+    /// Returns whether there is a job and a free worker for it. The session's own jobs have one extra
     /// worker.
     pub(super) fn may_work(&self) -> bool {
         self.jobs.front().is_some_and(|(priority, _)| {

@@ -122,7 +122,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Whether a thread can run whose call must return now.
+    /// Returns whether a thread can run whose call must return now.
     fn must_return(&self, steps: &[(u64, Step)]) -> bool {
         let now = self.world.now();
         let state = self.world.state();

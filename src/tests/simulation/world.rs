@@ -149,7 +149,7 @@ pub(super) struct ClientState {
 }
 
 impl State {
-    /// How often a client was suspended or the clock has jumped, with `true` if it is suspended
+    /// Returns how often a client was suspended or the clock has jumped, with `true` if it is suspended
     /// now. If that changes during a call, time has passed while its thread could have run.
     pub(super) fn disturbances(&self, client: usize, now: Moment) -> (u64, bool) {
         let client = &self.clients[client];

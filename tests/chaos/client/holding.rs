@@ -26,7 +26,7 @@ pub trait Held: Sync {
     fn fencing_token(&self) -> Option<Result<i64, LockError>>;
     fn lost(&self) -> Option<LossReason>;
 
-    /// Whether others may hold it at the same time.
+    /// Returns whether others may hold it at the same time.
     fn shares(&self) -> bool {
         false
     }

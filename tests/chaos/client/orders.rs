@@ -99,7 +99,7 @@ impl Conductor {
         }
     }
 
-    /// Whether this thread, which holds a lock, must prolong its hold.
+    /// Returns whether this thread, which holds a lock, must prolong its hold.
     pub fn prolongs(&self, thread: usize) -> bool {
         let mut prolong = self.prolong.lock();
         if *prolong == Prolong::Requested {

@@ -66,12 +66,12 @@ impl Hold {
         from < sight.before && sight.after < to
     }
 
-    /// Whether this hold and another must not overlap.
+    /// Returns whether this hold and another must not overlap.
     fn excludes(&self, other: &Hold) -> bool {
         !(self.shares && other.shares)
     }
 
-    /// How long both were owners, if that is proven.
+    /// Returns how long both were owners, if that is proven.
     fn overlap(&self, other: &Hold) -> Option<u64> {
         let ((a, b), (c, d)) = (self.proven(), other.proven());
         let (from, to) = (a.max(c), b.min(d));
@@ -176,7 +176,7 @@ impl Access {
     }
 }
 
-/// How many of these are proven to hold a permit when another one is, itself included.
+/// Returns how many of these are proven to hold a permit when another one is, itself included.
 pub fn at_once(holds: &[&Hold], other: &Hold) -> usize {
     let moment = other.proven().0;
     let holds_then = |hold: &&&Hold| (hold.proven().0..=hold.proven().1).contains(&moment);
@@ -205,7 +205,7 @@ fn overtakers(holds: &[&Hold], permits: usize, begin: u64) -> Vec<String> {
     found
 }
 
-/// How long after its deadline a call returned, in seconds, not counting the time in which its
+/// Returns how long after its deadline a call returned, in seconds, not counting the time in which its
 /// process did not run.
 fn lateness(wait: &Wait, stalls: &[Stall]) -> f64 {
     let Some(time_limit) = wait.time_limit.filter(|_| wait.outcome != Outcome::Cut) else { return 0.0 };

@@ -76,7 +76,7 @@ fn name_of(outcome: Outcome) -> &'static str {
     }
 }
 
-/// How often two readers were seen to hold a lock at the same time.
+/// Returns how often two readers were seen to hold a lock at the same time.
 fn readers_at_once(history: &History) -> usize {
     let of_lock = |lock| {
         let holds = history.holds_of(lock);

@@ -89,7 +89,7 @@ impl Fault {
         }
     }
 
-    /// Whether it affects a process rather than the network.
+    /// Returns whether it affects a process rather than the network.
     pub fn is_of_a_process(self) -> bool {
         matches!(
             self,
@@ -106,7 +106,7 @@ impl Fault {
         )
     }
 
-    /// Whether it should hit an owner: it may outlast the session, or ends the process.
+    /// Returns whether it should hit an owner: it may outlast the session, or ends the process.
     pub fn wants_an_owner(self) -> bool {
         matches!(
             self,

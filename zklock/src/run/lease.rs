@@ -24,7 +24,7 @@ impl EndTimes {
         EndTimes { grace: grace.min(session_timeout / 4), session_timeout }
     }
 
-    /// Whether the command must end. `has_contact` says that no connection is known to be lost.
+    /// Returns whether the command must end. `has_contact` says that no connection is known to be lost.
     ///
     /// In contact a lease always lasts for 5/16 of the session timeout, but for round trips and the
     /// first moments of a lock. So less than 1/8 means silence that was not noticed yet.
@@ -41,12 +41,12 @@ impl EndTimes {
         }
     }
 
-    /// Whether the lease lasts for as long as one does after the first moments of a lock.
+    /// Returns whether the lease lasts for as long as one does after the first moments of a lock.
     pub(super) fn is_settled(&self, remaining: Duration) -> bool {
         remaining >= self.session_timeout / 4
     }
 
-    /// How long after SIGTERM the command is killed while the lock is about to be lost.
+    /// Returns how long after SIGTERM the command is killed while the lock is about to be lost.
     pub(super) fn until_kill(&self, remaining: Duration) -> Duration {
         remaining.saturating_sub(self.last_moment()).min(self.grace)
     }

@@ -81,7 +81,7 @@ impl Limit {
     }
 }
 
-/// What an error means for a command that has not run.
+/// Returns what an error means for a command that has not run.
 fn explain(failed: Failed, connection: &ConnectionArgs, args: &RunArgs) -> Failure {
     match failed {
         Failed::Lock(LockError::NoChroot { .. }) => {
@@ -100,7 +100,7 @@ fn explain(failed: Failed, connection: &ConnectionArgs, args: &RunArgs) -> Failu
     }
 }
 
-/// Whether the command that runs this program holds the lock, and thus waits for itself.
+/// Returns whether the command that runs this program holds the lock, and thus waits for itself.
 fn is_held_outside(session: &Session, dir: &str) -> bool {
     let Ok(outer) = env::var(PATH) else { return false };
     let retry = RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3);
@@ -267,7 +267,7 @@ fn acquire(
     }
 }
 
-/// Why the lock was not acquired: who holds it.
+/// Returns why the lock was not acquired: who holds it.
 fn refusal(session: &Session, args: &RunArgs, signals: &Receiver<i32>) -> String {
     let dir = &args.dir;
     let time = match args.timeout {
@@ -304,7 +304,7 @@ fn command(guard: &LockGuard, args: &RunArgs) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// Whether the server refused the deletion of the znode of a lock that was held.
+/// Returns whether the server refused the deletion of the znode of a lock that was held.
 fn is_refusal(error: &LockError) -> bool {
     code_of(error) == DENIED || matches!(error, LockError::Refused { .. } | LockError::Server { .. })
 }

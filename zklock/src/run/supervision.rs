@@ -62,7 +62,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Whether a command may start: the lock is held, and not about to be lost.
+    /// Returns whether a command may start: the lock is held, and not about to be lost.
     pub(super) fn may_start(session: &Session, guard: &LockGuard, grace: Duration) -> bool {
         let times = EndTimes::new(grace, session.session_timeout());
         let has_contact = session.state() == SessionState::Connected;

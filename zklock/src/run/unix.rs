@@ -63,7 +63,7 @@ fn ignored_signals() -> u64 {
     line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// Whether a signal ends the wait for the lock, and is meant to end the command. Those that mean
+/// Returns whether a signal ends the wait for the lock, and is meant to end the command. Those that mean
 /// something to the command alone do not.
 pub(super) fn ends_wait(signal: i32) -> bool {
     ![SIGUSR1, SIGUSR2].contains(&signal)

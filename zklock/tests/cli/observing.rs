@@ -31,7 +31,7 @@ impl LockListener for NoListener {
     fn lock_released(&self) {}
 }
 
-/// What was asked for in the objects of each line.
+/// Returns what was asked for in the objects of each line.
 fn each(lines: &str, read: impl Fn(&Value) -> String) -> Vec<String> {
     lines.lines().map(|line| read(&serde_json::from_str(line).unwrap())).collect()
 }

@@ -232,7 +232,7 @@ impl Fixture {
     }
 }
 
-/// Whether the process with this id exists, as a command has printed it.
+/// Returns whether the process with this id exists, as a command has printed it.
 pub fn is_alive(pid: &str) -> bool {
     let pid = pid.rsplit(' ').next().unwrap().parse().ok().and_then(Pid::from_raw).unwrap();
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();

@@ -63,7 +63,7 @@ fn stat() -> impl Strategy<Value = Stat> {
     })
 }
 
-/// What may be within a multi.
+/// Returns what may be within a multi.
 fn step() -> impl Strategy<Value = Request<'static>> {
     prop_oneof![
         (path(), data(), acl(), mode()).prop_map(|(path, data, acl, mode)| Request::Create {

@@ -95,7 +95,7 @@ impl Scripted {
         self.actions().into_iter().map(reply).collect()
     }
 
-    /// What the server receives now.
+    /// Returns what the server receives now.
     pub(super) fn sent(&mut self) -> Vec<Received> {
         let mut frames = Frames::new(1 << 20);
         frames.push(&std::mem::take(self.machine.outgoing()));

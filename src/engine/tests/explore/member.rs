@@ -217,7 +217,7 @@ impl Member {
         self.feed(|engine| engine.end(LossReason::SessionClosed));
     }
 
-    /// Whether the alarm rings, now or when nothing else happens.
+    /// Returns whether the alarm rings, now or when nothing else happens.
     pub(super) fn has_alarm(&self) -> bool {
         self.alarm.is_some_and(|alarm| alarm <= self.now.max(BEGIN.after(HORIZON)))
     }

@@ -155,7 +155,7 @@ impl Server {
 
     // ---- connections
 
-    /// Whether a server that lags behind by the last transaction may take up a session that has seen
+    /// Returns whether a server that lags behind by the last transaction may take up a session that has seen
     /// this one.
     pub(super) fn may_connect_behind(&self, seen: i64) -> bool {
         self.previous.as_ref().is_some_and(|previous| previous.zxid >= seen)

@@ -184,7 +184,7 @@ impl Exploration {
         self.specs[seat.request].access
     }
 
-    /// Whether two requests cannot own at once, wherever they are.
+    /// Returns whether two requests cannot own at once, wherever they are.
     fn exclude(&self, one: &Seat, other: &Seat) -> bool {
         let kinds = (self.access(one), self.access(other));
         let share = matches!(kinds, (Access::Read(_), Access::Read(_)));
@@ -193,7 +193,7 @@ impl Exploration {
 
     // ---- what may happen
 
-    /// What happens sooner or later.
+    /// Returns what happens sooner or later.
     fn pending(&self, state: &State) -> Vec<Action> {
         let mut actions = Vec::new();
         for (session, member) in state.members.iter().enumerate() {
@@ -429,7 +429,7 @@ impl Exploration {
         None
     }
 
-    /// What is wrong where nothing is left to happen.
+    /// Returns what is wrong where nothing is left to happen.
     fn unlawful_rest(&self, state: &State) -> Option<&'static str> {
         for (member, link) in state.members.iter().zip(&state.server.links) {
             let is_open = member.contact == Contact::Connected;
@@ -456,7 +456,7 @@ impl Exploration {
         is_left.then_some("a znode is left that no request has")
     }
 
-    /// Whether those ahead of a request let it own.
+    /// Returns whether those ahead of a request let it own.
     fn is_its_turn(&self, state: &State, seat: &Seat) -> bool {
         let mut ahead = state.seats().filter(|other| state.is_ahead(other, seat));
         match self.access(seat).permits() {
@@ -555,7 +555,7 @@ impl State {
         seat.znode.as_ref().is_some_and(|name| self.deleted.contains_key(name))
     }
 
-    /// Whether the znode of one request exists, and came before that of the other.
+    /// Returns whether the znode of one request exists, and came before that of the other.
     fn is_ahead(&self, one: &Seat, other: &Seat) -> bool {
         let number = |seat: &Seat| {
             let name = seat.znode.as_ref()?;

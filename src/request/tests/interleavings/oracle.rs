@@ -46,7 +46,7 @@ impl Rig {
         Ok(())
     }
 
-    /// When everything has moved: the first one owns, and nobody else waits or owns in vain.
+    /// Returns when everything has moved: the first one owns, and nobody else waits or owns in vain.
     pub(super) fn check_at_rest(&self) -> Result<(), String> {
         self.check_owners()?;
         let queue = self.queue();

@@ -87,7 +87,7 @@ impl Endpoint {
         (self.servers, self.attempts) = (servers, 0);
     }
 
-    /// Whether a server serves the session, as far as the simulation knows.
+    /// Returns whether a server serves the session, as far as the simulation knows.
     pub(super) fn is_served(&self) -> bool {
         let answers = |peer: &Peer| !peer.is_mute && !peer.is_stuck;
         let is_sound =
@@ -95,7 +95,7 @@ impl Endpoint {
         self.contact == Contact::Connected && self.transport.as_ref().is_some_and(is_sound)
     }
 
-    /// Whether no server will serve the session any more.
+    /// Returns whether no server will serve the session any more.
     pub(super) fn is_over(&self) -> bool {
         self.has_ended || matches!(self.contact, Contact::Lost | Contact::Closed)
     }
@@ -156,7 +156,7 @@ impl Endpoint {
         self.link_number
     }
 
-    /// Whether the machine has lost the session.
+    /// Returns whether the machine has lost the session.
     pub(super) fn reports_loss(&self) -> bool {
         self.actions.iter().any(|(_, action)| matches!(action, Action::Event(Event::SessionLost(_))))
     }

@@ -45,7 +45,7 @@ impl Server {
         self.mode != Mode::Unreachable
     }
 
-    /// Whether it reads what arrives.
+    /// Returns whether it reads what arrives.
     pub(super) fn reads(&self) -> bool {
         !matches!(self.mode, Mode::Unreachable | Mode::Silent | Mode::Down)
     }

@@ -124,7 +124,7 @@ impl State {
         steps
     }
 
-    /// Whether time may not pass until this client has taken a step.
+    /// Returns whether time may not pass until this client has taken a step.
     pub(super) fn is_wire_overdue(&self, number: usize, now: Moment) -> bool {
         self.step_limit(number, now).is_some_and(|limit| limit <= now)
     }
@@ -138,7 +138,7 @@ impl State {
         Some(endpoint.last_step.after(client.session_timeout / STEP_DIVISOR))
     }
 
-    /// When the clock next matters to this client's connection.
+    /// Returns when the clock next matters to this client's connection.
     pub(super) fn next_wire_time(&self, number: usize, now: Moment) -> Option<Moment> {
         let client = &self.clients[number];
         let endpoint = client.wire.as_ref()?.endpoint.as_ref()?;

@@ -425,7 +425,7 @@ impl Front<'_> {
         self.world.touch(self.client, self.transport.server, is_deposed);
     }
 
-    /// Whether the server currently refuses this. It says of a znode that does not exist that it does
+    /// Returns whether the server currently refuses this. It says of a znode that does not exist that it does
     /// not.
     fn is_denied(&self, request: &Request<'_>) -> bool {
         let path = request.path().unwrap_or_default();

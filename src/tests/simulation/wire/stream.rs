@@ -106,7 +106,7 @@ impl Transport {
         self.peer.is_mute = true;
     }
 
-    /// Whether the client has something to read.
+    /// Returns whether the client has something to read.
     pub(super) fn has_arrivals(&self) -> bool {
         self.is_open && (!self.down.is_empty() || self.down.has_ended)
     }
