@@ -118,7 +118,7 @@
 //! states, `warn` and `error` for what an operator should see. A line about a lock names its znode or
 //! directory. An outage is mentioned after a second, and then less and less often.
 //!
-//! With the feature `zookeeper`, that crate logs thousands of lines a second under the target
+//! A handle given to `from_zookeeper` logs thousands of lines a second under the target
 //! `zookeeper::` while no server can be reached. With `env_logger`, `RUST_LOG=info,zookeeper::=off`
 //! silences it. Keep both colons: the filter matches prefixes, and would silence this crate too.
 //!

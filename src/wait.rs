@@ -81,11 +81,11 @@ impl Wait {
 
     /// Pauses for this time, or until the end of the wait if that is earlier. Returns whether the
     /// wait is over.
-    pub(crate) fn ends_during(&self, pause: Duration) -> bool {
+    pub(crate) fn pause(&self, duration: Duration) -> bool {
         let now = Instant::now();
         let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
-        let paused = self.cancellation().recv_timeout(pause.min(left));
-        paused == Err(RecvTimeoutError::Disconnected) || left <= pause
+        let paused = self.cancellation().recv_timeout(duration.min(left));
+        paused == Err(RecvTimeoutError::Disconnected) || left <= duration
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -320,14 +320,14 @@ mod tests {
     #[test]
     fn a_pause_ends_with_the_wait() {
         let cancel = CancelToken::new();
-        assert!(!Wait::forever().cancelled_by(&cancel).ends_during(SHORT));
-        assert!(!Wait::timeout(Duration::from_secs(3600)).ends_during(SHORT));
+        assert!(!Wait::forever().cancelled_by(&cancel).pause(SHORT));
+        assert!(!Wait::timeout(Duration::from_secs(3600)).pause(SHORT));
         let begun = Instant::now();
         let long = Duration::from_secs(3600);
-        assert!(Wait::timeout(SHORT).ends_during(long));
+        assert!(Wait::timeout(SHORT).pause(long));
         assert!(begun.elapsed() >= SHORT);
         cancel.cancel();
-        assert!(Wait::forever().cancelled_by(&cancel).ends_during(long));
+        assert!(Wait::forever().cancelled_by(&cancel).pause(long));
         assert!(begun.elapsed() < long);
     }
 

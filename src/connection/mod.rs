@@ -200,8 +200,8 @@ impl Connection {
     }
 
     /// Submits requests, which leave in one write. Their continuations run in the same order, on the
-    /// I/O thread. Once the session has ended, they fail here with `SessionExpired`; so do they with
-    /// `BadArguments` if one is too long for a server.
+    /// I/O thread. Once the session has ended, they fail here with `SessionExpired`. If one is too long for
+    /// a server, all fail with `BadArguments`.
     fn send<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
         if requests.iter().any(|(request, _)| is_too_long(request)) {
             return requests.into_iter().for_each(|(_, refused)| refused(Err(ZkError::BadArguments)));

@@ -87,7 +87,7 @@ pub(crate) struct Lease {
     last: Option<RoundTrip>,
     /// Pairs of answered requests that no write has confirmed yet, oldest first.
     unconfirmed: VecDeque<RoundTrip>,
-    /// When the pair was answered that waits to be confirmed.
+    /// The answer time of the pair that is awaiting confirmation.
     awaiting: Option<Moment>,
     /// The last write that was answered on this connection.
     last_write: Option<Written>,
@@ -308,8 +308,7 @@ impl Lease {
         self.admits_owners_until(self.end(), now)
     }
 
-    /// Returns whether no lock may be taken now, although one might be if a write were answered that is
-    /// sent now.
+    /// Returns whether only a missing write keeps the lease from admitting owners.
     pub(crate) fn needs_proof(&self, now: Moment) -> bool {
         let proven = self.proven_by(self.sending(now)).filter(|_| self.is_connected && !self.over);
         let extended = proven.map(|proven| self.end_of_proof(proven).max(self.end()));

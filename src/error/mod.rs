@@ -138,7 +138,7 @@ pub enum LockError {
 
     /// A [`Revoker`](crate::Revoker) was given the path of a znode that is no lock request; nothing
     /// was written or deleted. The name of a request ends in a sequence number, and a request is
-    /// deleted with its session; neither holds for a lock directory.
+    /// deleted with its session. A directory has neither a number nor a session.
     #[error("revoke '{path}': {rule}, so it is no lock request; give the path of the znode of one")]
     #[non_exhaustive]
     NotALockRequest {

@@ -41,9 +41,8 @@ const LEASES: &str = "leases";
 /// itself.
 ///
 /// # The number of permits
-/// Each client decides by its own number, which ZooKeeper does not store. If the numbers differ, at
-/// most the largest one of permits are held at once, and who waits by a smaller one holds up those
-/// behind it. All clients should use the same: to change it, stop those that use the former, or
+/// Each client decides by its own number, which ZooKeeper does not store. If the numbers differ,
+/// the largest one bounds the holders, and a waiter with a smaller number holds up those behind it. All clients should use the same: to change it, stop those that use the former, or
 /// accept both for a while.
 ///
 /// # With Curator

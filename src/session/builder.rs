@@ -211,7 +211,7 @@ impl SessionBuilder {
 fn open_first(servers: &ConnectString, options: &ConnectionOptions, wait: &Wait) -> Result<Arc<Core>> {
     loop {
         match open(servers, options, wait) {
-            Err(LockError::Connect { .. }) if !wait.ends_during(CONNECT_RETRY) => {}
+            Err(LockError::Connect { .. }) if !wait.pause(CONNECT_RETRY) => {}
             result => return result,
         }
     }

@@ -100,7 +100,7 @@ pub trait EventHook: Send + Sync {
         let _ = event;
     }
 
-    /// So many events were dropped, as too many waited for this hook.
+    /// Receives the number of events that were dropped because the queue of this hook was full.
     fn missed(&self, events: u64) {
         let _ = events;
     }

@@ -93,7 +93,7 @@ impl Pool {
             return drop((queue, job));
         }
         queue.jobs.entry(priority).or_default().push_back(job);
-        self.shared.staff(queue);
+        self.shared.wake_or_start(queue);
     }
 
     /// Counts on none of those that are at work, as they may be stuck.
@@ -101,7 +101,7 @@ impl Pool {
         let mut queue = self.shared.queue.lock();
         queue.generation += 1;
         queue.threads -= mem::take(&mut queue.at_work);
-        self.shared.staff(queue);
+        self.shared.wake_or_start(queue);
     }
 
     /// Ends the threads once the jobs submitted so far are done.
@@ -110,13 +110,13 @@ impl Pool {
         queue.closed = true;
         self.shared.work.notify_all();
         // The timer has dropped the retry of a failed start.
-        self.shared.staff(queue);
+        self.shared.wake_or_start(queue);
     }
 }
 
 impl Crew {
     /// Wakes or starts a thread if a job could run.
-    fn staff(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Backlog>) {
+    fn wake_or_start(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Backlog>) {
         let runnable = queue.runnable();
         if runnable > 0 && queue.idle > 0 {
             self.work.notify_one();
@@ -165,7 +165,7 @@ impl Crew {
         let retry = move || {
             let mut queue = shared.queue.lock();
             queue.is_retry_set = false;
-            shared.staff(queue);
+            shared.wake_or_start(queue);
         };
         self.timer.at(SystemClock.now().after(START_RETRY), Box::new(retry));
     }
@@ -178,7 +178,7 @@ impl Crew {
         let mut goes_on = true;
         while let Some((priority, generation, job)) = goes_on.then(|| self.next_job()).flatten() {
             run_guarded(job);
-            goes_on = !is_limited(priority) || self.queue.lock().come_back(generation);
+            goes_on = !is_limited(priority) || self.queue.lock().rejoin(generation);
         }
     }
 
@@ -189,7 +189,7 @@ impl Crew {
         loop {
             if let Some((priority, job)) = queue.pop() {
                 let generation = queue.generation;
-                self.staff(queue);
+                self.wake_or_start(queue);
                 return Some((priority, generation, job));
             }
             if timed_out || queue.closed {
@@ -227,7 +227,7 @@ impl Backlog {
     }
 
     /// A job that shares the limit is done. Returns whether its thread is still counted on.
-    fn come_back(&mut self, generation: u64) -> bool {
+    fn rejoin(&mut self, generation: u64) -> bool {
         let is_counted = self.generation == generation;
         self.at_work -= usize::from(is_counted);
         is_counted

@@ -16,9 +16,8 @@
 //!
 //! > F = S − R − 2P, so P = (S − R − F) / 2.
 //!
-//! F is how long an outage an owner survives, the way to a server included. Of it go off up to four
-//! round trips (two of the keep-alive whose pair counts, two of the one that is to come), and the
-//! delay of a timer. A large F needs frequent writes. This one leaves more than half of T where a
+//! F is the outage that an owner survives, the way to a server included. Subtract up to four round
+//! trips, two for each keep-alive, and the delay of a timer. A large F needs frequent writes. This one leaves more than half of T where a
 //! report is early enough for that, and a quarter of S − R for the keep-alives where it is not:
 //!
 //! | T in ticks (R is 1.1 of them) | F | P |
@@ -145,7 +144,7 @@ impl Lease {
 
     /// Asks for a confirmation of the newest pair that can be confirmed before the lease ends;
     /// `false` when a keep-alive is needed now. If none can be, and none can be confirmed now, the
-    /// lease is past help, and the newest pair counts for the next one.
+    /// lease cannot be saved, and the newest pair counts for the next one.
     pub(super) fn await_confirmation(&mut self, now: Moment) -> bool {
         if self.awaiting.is_some() {
             // Its time has come. A later request must not put it off, perhaps beyond the end of the

@@ -27,7 +27,7 @@ use crossbeam_channel::{Receiver, never};
 use self::request::{CohortObserver, CohortRequest};
 use self::state::CohortShared;
 pub(crate) use self::turns::Grant;
-use self::turns::{CohortTurn, Departure, Entry, Left, Ring, Work};
+use self::turns::{CohortTurn, Departure, Entry, KeepTimer, Left, Work};
 use crate::error::{LockError, Operation, Result};
 use crate::locks::cohort_options::CohortOptions;
 use crate::locks::locking::{self, Release, Released};
@@ -261,13 +261,13 @@ fn ring_at(core: &Arc<Core>, at: Moment, shared: Weak<CohortShared>, cohort: Wea
     core.at(at, move |core| {
         let Some(state) = shared.upgrade() else { return };
         match state.ring(number) {
-            Ring::Again(at) => ring_at(core, at, shared, cohort, number),
-            Ring::Over => core.submit(move |_| {
+            KeepTimer::Rearm(at) => ring_at(core, at, shared, cohort, number),
+            KeepTimer::Expired => core.submit(move |_| {
                 if let Some(cohort) = cohort.upgrade() {
                     cohort.advance();
                 }
             }),
-            Ring::Done => {}
+            KeepTimer::Cancelled => {}
         }
     });
 }

@@ -19,7 +19,7 @@ use crossbeam_channel::{Sender, bounded};
 
 use super::ownership::{Behind, CohortOwnership, Usage};
 use super::request::CohortRequest;
-use super::turns::{CohortTurn, Departure, Entry, Grant, Left, Retired, Ring, Work};
+use super::turns::{CohortTurn, Departure, Entry, Grant, KeepTimer, Left, Retired, Work};
 use crate::error::{LockError, LossReason};
 use crate::lock_order::{Mutex, MutexGuard, rank::COHORT};
 use crate::locks::cohort_options::CohortOptions;
@@ -41,7 +41,7 @@ pub(super) struct CohortState {
     last_number: u64,
     /// The lock was closed, or its last handle was dropped.
     is_closed: bool,
-    /// What is left over, for the next thread without a mutex.
+    /// Requests to withdraw, and watches to drop, after unlocking.
     retired: Vec<Retired>,
     /// The last waiter that was granted the lock.
     #[cfg(test)]
@@ -305,19 +305,19 @@ impl CohortShared {
     }
 
     /// The timer of the kept lock has come. Returns when it is to come again, if it is.
-    pub(super) fn ring(&self, number: u64) -> Ring {
+    pub(super) fn ring(&self, number: u64) -> KeepTimer {
         let mut state = self.lock();
-        let Some(ownership) = state.phase.owned_as(number) else { return Ring::Done };
+        let Some(ownership) = state.phase.owned_as(number) else { return KeepTimer::Cancelled };
         let now = ownership.request.core().now();
         match ownership.usage {
-            Usage::Kept { until } if now < until => Ring::Again(until),
+            Usage::Kept { until } if now < until => KeepTimer::Rearm(until),
             Usage::Kept { .. } => {
                 state.retire();
-                Ring::Over
+                KeepTimer::Expired
             }
             Usage::Held { .. } => {
                 ownership.has_timer = false;
-                Ring::Done
+                KeepTimer::Cancelled
             }
         }
     }

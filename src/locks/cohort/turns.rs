@@ -81,9 +81,9 @@ pub(super) enum Work {
 }
 
 /// What follows from the timer of a kept lock.
-pub(super) enum Ring {
-    Again(Moment),
+pub(super) enum KeepTimer {
+    Rearm(Moment),
     /// The lock was kept long enough.
-    Over,
-    Done,
+    Expired,
+    Cancelled,
 }

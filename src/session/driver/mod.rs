@@ -590,8 +590,7 @@ impl Driver {
         }
     }
 
-    /// Does nothing for a subscriber that has subscribed before, as two threads may do it when a
-    /// session is replaced.
+    /// Idempotent: two threads may add the same channel when a session is replaced.
     fn subscribe(&mut self, subscriber: Sender<SessionState>) {
         if !self.subscribers.iter().any(|other| other.same_channel(&subscriber)) {
             self.subscribers.push(subscriber);
