@@ -190,7 +190,7 @@ impl IoThread {
                     Action::Drop => {}
                     Action::Event(event) => self.on_event(event, number),
                     Action::Reply(continuation, result) => {
-                        self.contain("a continuation", || continuation(result));
+                        self.contain("a continuation", || continuation.answered(result));
                     }
                     Action::Ended => return false,
                 }

@@ -8,44 +8,71 @@ use super::codec::{OpCode, Reply as Answer, Request};
 use crate::client::{Call, CreateMode, Done, Enqueued, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
 
-/// What happens with the answer to a request, on the I/O thread. Must not block.
-pub(crate) type Continuation = Box<dyn FnOnce(ZkResult<Answer>) + Send>;
-
 /// The requests of a call, in order, each with what follows from its answer.
 pub(crate) enum Exchange<'a> {
     One((Request<'a>, Continuation)),
     Two([(Request<'a>, Continuation); 2]),
 }
 
+/// What follows from the answer to a request.
+pub(crate) enum Continuation {
+    /// The reply to the call. `steps` are the operations within a transaction.
+    Reply {
+        operation: OpCode,
+        steps: Vec<OpCode>,
+        chroot: Chroot,
+        done: Done,
+    },
+    /// The first of two answers, which is kept for the second.
+    Created(Arc<OnceLock<ZkResult<Reply>>>),
+    Listed {
+        created: Arc<OnceLock<ZkResult<Reply>>>,
+        chroot: Chroot,
+        done: Done,
+    },
+}
+
 /// Makes the requests of a call, whose paths have the chroot already.
 pub(crate) fn exchange<'a>(call: &'a Call, chroot: &Chroot, done: Done) -> Exchange<'a> {
-    let chroot = chroot.clone();
+    let (request, chroot) = (Request::of(call), chroot.clone());
     if let Call::CreateAndList { dir, .. } = call {
-        // The answers come in this order, on one thread, and the first continuation is gone when the
-        // second runs.
         let created = Arc::new(OnceLock::new());
-        let creation = Arc::clone(&created);
-        let on_created = move |answer: ZkResult<_>| drop(creation.set(answer.and_then(created_in)));
-        let on_listed = move |answer: ZkResult<_>| {
-            let created = Arc::into_inner(created).and_then(OnceLock::into_inner);
-            let created: ZkResult<Reply> = created.unwrap_or(Err(ZkError::ConnectionLoss));
-            let reply = created.and_then(|reply| match reply {
-                Reply::Created { path, stat } => {
-                    Ok(Reply::Enqueued(Enqueued { path, stat, children: names_in(answer) }))
-                }
-                _ => Err(ZkError::MarshallingError),
-            });
-            done.finish(reply.and_then(|reply| chroot.remove_from(reply)));
-        };
         let list = Request::GetChildren { path: (&**dir).into(), watch: false };
-        return Exchange::Two([(Request::of(call), Box::new(on_created)), (list, Box::new(on_listed))]);
+        return Exchange::Two([
+            (request, Continuation::Created(Arc::clone(&created))),
+            (list, Continuation::Listed { created, chroot, done }),
+        ]);
     }
-    let request = Request::of(call);
     let (operation, steps) = (request.operation(), request.operations());
-    let on_answer = move |answer| {
-        done.finish(reply_of(operation, &steps, answer).and_then(|reply| chroot.remove_from(reply)));
-    };
-    Exchange::One((request, Box::new(on_answer)))
+    Exchange::One((request, Continuation::Reply { operation, steps, chroot, done }))
+}
+
+impl Continuation {
+    /// Takes up the answer, on the I/O thread: must not block.
+    pub(crate) fn answered(self, answer: ZkResult<Answer>) {
+        match self {
+            Continuation::Reply { operation, steps, chroot, done } => {
+                let reply = reply_of(operation, &steps, answer);
+                done.finish(reply.and_then(|reply| chroot.remove_from(reply)));
+            }
+            Continuation::Created(created) => drop(created.set(answer.and_then(created_in))),
+            Continuation::Listed { created, chroot, done } => {
+                // The answers come in this order, on one thread, so the first continuation is gone.
+                let created = Arc::into_inner(created).and_then(OnceLock::into_inner);
+                let reply = enqueued_in(created.unwrap_or(Err(ZkError::ConnectionLoss)), answer);
+                done.finish(reply.and_then(|reply| chroot.remove_from(reply)));
+            }
+        }
+    }
+}
+
+fn enqueued_in(created: ZkResult<Reply>, listed: ZkResult<Answer>) -> ZkResult<Reply> {
+    match created? {
+        Reply::Created { path, stat } => {
+            Ok(Reply::Enqueued(Enqueued { path, stat, children: names_in(listed) }))
+        }
+        _ => Err(ZkError::MarshallingError),
+    }
 }
 
 /// The reply to a call whose request was of this operation, and in a transaction of these.

@@ -204,7 +204,9 @@ impl Connection {
     /// a server, all fail with `BadArguments`.
     fn send<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
         if requests.iter().any(|(request, _)| is_too_long(request)) {
-            return requests.into_iter().for_each(|(_, refused)| refused(Err(ZkError::BadArguments)));
+            return requests
+                .into_iter()
+                .for_each(|(_, refused)| refused.answered(Err(ZkError::BadArguments)));
         }
         self.shared.submit(requests);
     }

@@ -124,7 +124,7 @@ impl Shared {
         };
         self.wake_if(wakes);
         for continuation in refused {
-            continuation(Err(ZkError::SessionExpired));
+            continuation.answered(Err(ZkError::SessionExpired));
         }
     }
 

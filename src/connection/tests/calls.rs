@@ -8,7 +8,7 @@ use crossbeam_channel::bounded;
 
 use super::server::{Client, Server, answer, refused, replied};
 use super::*;
-use crate::client::{Acl, CreateMode, Enqueued, Op, OpOutcome, Transacted};
+use crate::client::{Acl, CreateMode, Done, Enqueued, Op, OpOutcome, Transacted};
 use crate::connection::codec::{EventKind, MAX_REQUEST, OpCode, Reply, Request, WatchEvent};
 use crate::error::ZkError;
 use crate::recipe::names::Names;
@@ -210,8 +210,8 @@ fn panics_of_continuations_and_of_the_event_sink_end_nothing() {
     let connection = connect(&server.address());
     connection.subscribe(Arc::new(|_| panic!("on purpose")));
     for _ in 0..3 {
-        let request = Request::Exists { path: "/a".into(), watch: false };
-        connection.send([(request, Box::new(|_| panic!("on purpose")))]);
+        let done = Done::new(|_| panic!("on purpose"));
+        connection.submit(Call::exists("/a", false).call, done);
         connection.exists("/a", true).unwrap();
     }
 }

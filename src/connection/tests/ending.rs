@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::server::{Client, Seen, Server, answer};
 use super::*;
+use crate::client::{Call, Done};
 use crate::connection::Credential;
 use crate::connection::codec::{ConnectAnswer, Request};
 use crate::connection::driver;
@@ -145,15 +146,14 @@ fn connection_closed_or_dropped_on_its_own_thread_ends() {
         let connection = connect(&server.address());
         let shared = Arc::clone(&connection.shared);
         let moved = Arc::clone(&connection);
-        let continuation = Box::new(move |_| {
+        let done = Done::new(move |_| {
             assert!(driver::is_io_thread());
             if closes {
                 moved.close();
             }
             drop(moved);
         });
-        let request = Request::Exists { path: "/a".into(), watch: false };
-        shared.submit([(request, continuation)]);
+        connection.submit(Call::exists("/a", false).call, done);
         drop(connection);
         let ended = shared.ended().recv_timeout(deadline());
         assert_eq!(ended, Err(crossbeam_channel::RecvTimeoutError::Disconnected));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::endpoint::{Contact, Endpoint};
 use super::faults;
-use super::session::Wired;
+use super::session::{Ticketed, Wired};
 use crate::LockError;
 use crate::client::{Call, ClientEvent, Done, EventSink, Granted, ZooKeeperClient};
 use crate::connection::codec::{DEFAULT_MAX_FRAME, Request};
@@ -104,16 +104,13 @@ impl SimulatedConnection {
         for (request, continuation) in requests {
             let what = format!("{:?} {}", request.operation(), short(request.path().unwrap_or_default()));
             let ticket = wired.begin_call(what, now);
-            let continuation: Continuation = Box::new(move |outcome| {
-                ticket.answered();
-                continuation(outcome);
-            });
+            let continuation = Ticketed { ticket, continuation };
             let Some(endpoint) = &mut wired.endpoint else { continue };
             refused.extend(endpoint.machine.submit(now, &request, continuation).err());
             endpoint.settle();
         }
         drop(state);
-        refused.into_iter().for_each(|refused| refused(Err(ZkError::SessionExpired)));
+        refused.into_iter().for_each(|refused| refused.answered(Err(ZkError::SessionExpired)));
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::ledger::{Ledger, Meaning};
 use super::server::Peer;
+use super::session::Ticketed;
 use super::stream::Transport;
 use crate::client::{ClientEvent, EventSink, Granted};
-use crate::connection::Continuation;
 use crate::connection::machine::{Action, Event, Machine, Reply};
 use crate::error::ZkResult;
 use crate::tests::simulation::random::Random;
@@ -27,8 +27,8 @@ pub(super) enum Contact {
 
 /// See the [module](self).
 pub(in crate::tests::simulation) struct Endpoint {
-    pub(super) machine: Machine<Continuation>,
-    pub(super) actions: VecDeque<(u64, Action<Continuation>)>,
+    pub(super) machine: Machine<Ticketed>,
+    pub(super) actions: VecDeque<(u64, Action<Ticketed>)>,
     pub(super) transport: Option<Transport>,
     /// Counts the transports that the machine has asked for or given up.
     link_number: u64,
@@ -52,12 +52,12 @@ pub(in crate::tests::simulation) struct Endpoint {
 pub(super) enum Work {
     Nothing,
     Report(EventSink, ClientEvent),
-    Reply(Continuation, ZkResult<Reply>),
+    Reply(Ticketed, ZkResult<Reply>),
 }
 
 impl Endpoint {
     pub(super) fn new(
-        machine: Machine<Continuation>,
+        machine: Machine<Ticketed>,
         servers: Vec<usize>,
         granted: Granted,
         now: Moment,
@@ -148,7 +148,7 @@ impl Endpoint {
     /// The changes that the machine has reported, and its owner has not taken yet.
     fn reported_changes(&self) -> usize {
         let is_change =
-            |action: &Action<Continuation>| matches!(action, Action::Event(Event::NodeChanged { .. }));
+            |action: &Action<Ticketed>| matches!(action, Action::Event(Event::NodeChanged { .. }));
         self.actions.iter().filter(|(_, action)| is_change(action)).count()
     }
 

@@ -208,7 +208,7 @@ impl World {
         match work.unwrap_or(Work::Nothing) {
             Work::Nothing => {}
             Work::Report(sink, event) => sink(event),
-            Work::Reply(continuation, result) => continuation(result),
+            Work::Reply(continuation, result) => continuation.answered(result),
         }
     }
 

@@ -7,6 +7,9 @@ use std::time::Duration;
 use super::Endpoint;
 use super::endpoint::Contact;
 use super::stream::Transport;
+use crate::connection::Continuation;
+use crate::connection::machine::Reply;
+use crate::error::ZkResult;
 use crate::tests::simulation::faults::draw_grant;
 use crate::tests::simulation::world::{State, World};
 use crate::time::Moment;
@@ -51,6 +54,19 @@ pub(super) struct Ticket(Arc<AtomicU8>);
 impl Ticket {
     pub(super) fn answered(self) {
         self.0.store(ANSWERED, Ordering::Relaxed);
+    }
+}
+
+/// A continuation whose end is noted.
+pub(super) struct Ticketed {
+    pub(super) ticket: Ticket,
+    pub(super) continuation: Continuation,
+}
+
+impl Ticketed {
+    pub(super) fn answered(self, answer: ZkResult<Reply>) {
+        self.ticket.answered();
+        self.continuation.answered(answer);
     }
 }
 
