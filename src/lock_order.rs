@@ -45,7 +45,7 @@ ranks! {
     REPLACEMENT,
     /// The current watch loop.
     TRACKER,
-    /// What follows from the call of a watch loop.
+    /// The continuation of a watch loop's call.
     WATCH_LOOP,
     /// The last value of a watch loop.
     WATCH_CELL,

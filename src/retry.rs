@@ -14,7 +14,7 @@ const ATTEMPTS: u32 = 10;
 /// The unit of delay in the Java recipe.
 const DELAY: Duration = Duration::from_millis(500);
 
-/// How often, how long and after which delays an operation is retried after a connection loss.
+/// The number, the total time and the delays of the retries of an operation after a connection loss.
 ///
 /// | policy | delay before the second, third, fourth … attempt |
 /// |---|---|
@@ -48,7 +48,7 @@ pub struct RetryPolicy {
     jitter: bool,
 }
 
-/// How the delay grows.
+/// The growth of the delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Backoff {
     Linear,

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::lock_order::assert_none_held;
 use crate::time::{Moment, Runtime, is_disconnected};
 
-/// How long a call waits: for ever, until a deadline, or until another thread cancels it.
+/// The length of a call's wait: for ever, until a deadline, or until another thread cancels it.
 ///
 /// Calls take `impl Into<Wait>`, so a [`Duration`] or an [`Instant`] will do.
 ///
@@ -29,7 +29,7 @@ use crate::time::{Moment, Runtime, is_disconnected};
 #[derive(Clone, Debug, Default)]
 pub struct Wait {
     deadline: Option<Instant>,
-    /// How far ahead the deadline was set.
+    /// The distance of the deadline when it was set.
     timeout: Option<Duration>,
     token: Option<CancelToken>,
     /// A deadline on a clock that a test controls.
@@ -166,7 +166,7 @@ impl From<&Wait> for Wait {
     }
 }
 
-/// What ended a wait.
+/// The outcome of a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Waited<T> {
     Received(T),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::BitOr;
 
-/// What an [`Acl`] grants.
+/// The permissions that an [`Acl`] grants.
 ///
 /// ```
 /// use zookeeper_recipes_lock::Permissions;
@@ -81,7 +81,7 @@ impl fmt::Debug for Permissions {
 /// The ACL of a znode does not extend to its children.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acl {
-    /// What is granted.
+    /// The granted permissions.
     pub permissions: Permissions,
     /// The authentication scheme: `world`, `auth`, `digest`, `x509`, `ip` and others.
     pub scheme: String,

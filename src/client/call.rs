@@ -8,7 +8,7 @@ use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
 use crate::time::Priority;
 
-/// What a client is asked to do. Paths are as the session spells them, without a chroot.
+/// A call that a client is asked to make. Paths are as the session spells them, without a chroot.
 ///
 /// Each call names the errors by which a server refuses it; any may also fail with one of the
 /// [contract](super::ZooKeeperClient).
@@ -25,7 +25,7 @@ pub enum Call {
         data: Arc<[u8]>,
         /// The ACL of the znode.
         acl: Arc<[Acl]>,
-        /// What kind of znode it is.
+        /// The kind of the znode.
         mode: CreateMode,
     },
     /// Creates an ephemeral sequential znode `<dir>/<prefix><sequence>`, then lists `dir`, and is
@@ -54,7 +54,7 @@ pub enum Call {
     Exists {
         /// The full path.
         path: Arc<str>,
-        /// Whether to set a watch.
+        /// `true` to set a watch.
         watch: bool,
     },
     /// Asks for the data and the metadata, and is answered by [`Reply::Data`]. Fails with `NoNode`
@@ -62,7 +62,7 @@ pub enum Call {
     GetData {
         /// The full path.
         path: Arc<str>,
-        /// Whether to set a watch.
+        /// `true` to set a watch.
         watch: bool,
     },
     /// Asks for the names of the children, and is answered by [`Reply::Children`]. Fails with
@@ -70,7 +70,7 @@ pub enum Call {
     GetChildren {
         /// The full path.
         path: Arc<str>,
-        /// Whether to set a watch.
+        /// `true` to set a watch.
         watch: bool,
     },
     /// Replaces the data, and is answered by [`Reply::Stat`]. Fails with `NoNode`, `BadVersion`,
@@ -265,12 +265,12 @@ impl fmt::Debug for Call {
     }
 }
 
-/// What follows from the outcome of a call.
+/// The continuation of a call, which takes the outcome.
 ///
 /// Dropping it unused passes on a [`ConnectionLoss`](ZkError): the outcome is unknown.
 pub struct Done {
     continuation: Option<OnOutcome>,
-    /// How urgent it is, for an adapter that has fewer threads than calls.
+    /// The urgency, for an adapter that has fewer threads than calls.
     priority: Priority,
 }
 

@@ -94,8 +94,8 @@ pub enum ClientEvent {
     NodeChanged {
         /// The full path of the znode.
         path: String,
-        /// Whether the znode was deleted. `false` if the client does not know; waiters may then need
-        /// more calls.
+        /// `true` if the znode was deleted; `false` also if the client does not know, and waiters may
+        /// then need more calls.
         is_deleted: bool,
     },
 }
@@ -106,8 +106,8 @@ pub enum ClientEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Granted {
-    /// How long the server keeps the session without contact. Must not exceed the true value: that
-    /// would break mutual exclusion.
+    /// The time for which the server keeps the session without contact. Must not exceed the true
+    /// value: that would break mutual exclusion.
     pub session_timeout: Duration,
     /// See [`ZooKeeperClient::report_delay`].
     pub report_delay: Duration,
@@ -179,8 +179,8 @@ impl Enqueued {
 /// `conformance` checks a client against the contract.
 ///
 /// # The contract
-/// - A call whose reply was lost fails with [`ZkError::ConnectionLoss`](crate::ZkError). Whether it
-///   took effect is unknown. So it is with a call that panics, and the session continues.
+/// - A call whose reply was lost fails with [`ZkError::ConnectionLoss`](crate::ZkError): it may or
+///   may not have taken effect. The same holds for a call that panics; the session continues.
 /// - Once the session cannot come back, every call fails immediately with
 ///   [`ZkError::SessionExpired`](crate::ZkError). A call never takes effect on any other session
 ///   than the one that the client was made for.

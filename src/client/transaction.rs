@@ -16,7 +16,7 @@ pub enum Op {
         data: Vec<u8>,
         /// Its ACL.
         acl: Vec<Acl>,
-        /// What kind of znode it is.
+        /// The kind of the znode.
         mode: CreateMode,
     },
     /// Deletes a znode.
@@ -60,7 +60,7 @@ impl Op {
     }
 }
 
-/// What an operation of a successful transaction has done.
+/// The outcome of an operation of a successful transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OpOutcome {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How a znode is created.
+/// The kind of a new znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CreateMode {
@@ -31,15 +31,15 @@ pub struct Stat {
     pub czxid: i64,
     /// The transaction that last changed the data.
     pub mzxid: i64,
-    /// When the znode was created, in milliseconds since 1970.
+    /// The creation time of the znode, in milliseconds since 1970.
     pub ctime: i64,
-    /// When the data were last changed, in milliseconds since 1970.
+    /// The time of the last change of the data, in milliseconds since 1970.
     pub mtime: i64,
-    /// How often the data were changed.
+    /// The number of changes of the data.
     pub version: i32,
-    /// How often a child was created or deleted.
+    /// The number of creations and deletions of children.
     pub cversion: i32,
-    /// How often the ACL was changed.
+    /// The number of changes of the ACL.
     pub aversion: i32,
     /// The session that created an ephemeral znode; zero for others.
     pub ephemeral_owner: i64,

@@ -83,14 +83,14 @@ pub(super) struct IoThread {
     pub(super) random: fastrand::Rng,
 }
 
-/// What the I/O thread notes of the servers.
+/// The I/O thread's notes about the servers.
 #[derive(Default)]
 pub(super) struct ServerNotes {
     outage: Outage,
     probe: Option<Probe>,
     /// The server to ask for its tick, and when.
     to_probe: Option<(Moment, Destination)>,
-    /// How often the server of the present connection was asked in vain.
+    /// The number of unanswered probes of the present connection's server.
     unanswered: u32,
     /// The servers whose tick is known, with their grants at that time.
     probed: HashMap<SocketAddr, Granted>,

@@ -8,13 +8,13 @@ use super::codec::{OpCode, Reply as Answer, Request};
 use crate::client::{Call, CreateMode, Done, Enqueued, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
 
-/// The requests of a call, in order, each with what follows from its answer.
+/// The requests of a call, in order, each with its continuation.
 pub(crate) enum Exchange<'a> {
     One((Request<'a>, Continuation)),
     Two([(Request<'a>, Continuation); 2]),
 }
 
-/// What follows from the answer to a request.
+/// The next step after the answer to a request.
 pub(crate) enum Continuation {
     /// The reply to the call. `steps` are the operations within a transaction.
     Reply {

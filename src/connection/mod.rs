@@ -70,10 +70,10 @@ const MAX_NAMES_WAIT: Duration = Duration::from_millis(250);
 /// The name of the operation in errors.
 pub(crate) const CONNECT: &str = "connect to";
 
-/// How long [`Connection::close`] waits beyond the time in which the session ends by itself.
+/// The wait of [`Connection::close`] beyond the time in which the session ends by itself.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 
-/// How to connect.
+/// The options of a connection.
 #[derive(Clone)]
 pub(crate) struct ConnectionOptions {
     /// The session timeout to ask for. The server limits it.
@@ -120,7 +120,7 @@ impl fmt::Debug for ConnectionOptions {
 pub(crate) struct Connection {
     shared: Arc<Shared>,
     chroot: Chroot,
-    /// How long closing may take.
+    /// The longest time for closing.
     max_close: Duration,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Probe {
     stage: ProbeStage,
     outgoing: Vec<u8>,
     frames: Frames,
-    /// How many bytes may still come.
+    /// The number of bytes that may still come.
     budget: usize,
     deadline: Moment,
 }
@@ -37,7 +37,7 @@ enum ProbeStage {
     Answered,
 }
 
-/// How a probe continues.
+/// The progress of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Pending,

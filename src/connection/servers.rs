@@ -21,7 +21,7 @@ pub(super) struct Servers {
     lap: Option<Lap>,
     /// The address of the last session. The next lap ends with it.
     last: Option<Destination>,
-    /// How long a lap waits for names.
+    /// The longest time for which a lap waits for names.
     max_wait: Duration,
     random: fastrand::Rng,
 }
@@ -43,7 +43,7 @@ pub(super) struct Lookup {
     pub(super) port: u16,
 }
 
-/// What to do next.
+/// The next step of the search for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextServer {
     Try(Destination),
@@ -59,7 +59,7 @@ struct Lap {
     left: VecDeque<Destination>,
     /// The lap waits for all names before its first attempt.
     is_gathering: bool,
-    /// When the lap stops waiting for names.
+    /// The time at which the lap stops waiting for names.
     wait_until: Moment,
 }
 

@@ -23,13 +23,13 @@ use crate::error::ZkError;
 use crate::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
 use crate::time::{Clock, Moment, SystemClock};
 
-/// What the I/O thread is to do, each with the number of the link at its time.
+/// The actions for the I/O thread, each with the number of the link at its time.
 pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;
 
-/// How often a transport is read in sequence. Then the callers get the mutex.
+/// The most reads of a transport in sequence. Then the callers get the mutex.
 const MAX_READS: usize = 16;
 
-/// Why a server may close a connection, if it served before, and if none has served yet.
+/// The likely reasons for a connection that the server closes: if it served before, and if none has served yet.
 const CLOSED: &str = "the server closed the connection, it may not be serving";
 const CLOSED_AT_FIRST: &str = "the server closed the connection, it may not be serving, or expects TLS";
 
@@ -69,7 +69,7 @@ struct Link {
     write_error: Option<io::Error>,
 }
 
-/// What the application sees of the connection. Follows the events that it receives.
+/// The application's view of the connection. Follows the events that it receives.
 pub(super) struct Status {
     pub(super) sink: Option<EventSink>,
     pub(super) contact: ContactState,

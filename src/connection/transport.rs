@@ -28,7 +28,7 @@ enum Stage {
     Open,
 }
 
-/// What encrypts a transport, if anything.
+/// The encryption of a transport, if any.
 #[cfg(feature = "tls")]
 pub(super) type Security = Option<TlsTarget>;
 #[cfg(not(feature = "tls"))]
@@ -122,7 +122,7 @@ impl Transport {
         result
     }
 
-    /// Closes the stream. What was written before is still sent.
+    /// Closes the stream. Bytes written before are still sent.
     pub(super) fn close(mut self, registry: &Registry) {
         #[cfg(feature = "tls")]
         if let Some(tls) = &mut self.tls {

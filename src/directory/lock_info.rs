@@ -45,11 +45,11 @@ pub struct LockInfo {
     /// The session with which the request ends. `None` for a persistent request, and if the session
     /// is unknown.
     pub ephemeral_owner: Option<i64>,
-    /// Whether no session's end deletes the request; `false` if that is unknown.
+    /// `true` if no session's end deletes the request; `false` also if that is unknown.
     pub is_persistent: bool,
     /// The transaction id that created the znode: the fencing token of this request.
     pub czxid: Option<i64>,
-    /// When the request was created, by the server's clock.
+    /// The creation time of the request, by the server's clock.
     pub created: Option<SystemTime>,
     /// The version of the data.
     pub(super) version: Option<i32>,

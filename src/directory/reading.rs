@@ -9,8 +9,8 @@ use crate::error::{Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::session::{Answer, Core};
 
-/// How many are read at once: half of the calls that a client that blocks makes at once, so that the
-/// rest of the session's work goes on.
+/// The number of requests read at once: half of the calls that a blocking client makes at once, so
+/// that the rest of the session's work goes on.
 pub(super) const AT_ONCE: usize = 8;
 
 /// The data of a request, which is being read.

@@ -53,7 +53,7 @@ struct Second {
     is_looked_at: bool,
 }
 
-/// How a request learned that another has left.
+/// The message by which a request learned that another has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LearnedBy {
     /// Events come in the order of the changes: if the own znode had been deleted before, that event
@@ -73,7 +73,7 @@ enum OwnWatch {
     Set(ConnectionNumber),
 }
 
-/// What is known of a change of a znode.
+/// A change of a znode, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ZNodeChange {
     /// Something may have happened: an event of a deletion or anything else, or the server refuses to delete

@@ -1,4 +1,4 @@
-//! The calls that are under way, and what follows from each: [`Pending`].
+//! The calls that are under way, and the continuation of each: [`Pending`].
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct UnderWay {
     pending: Pending,
 }
 
-/// What follows from the outcome of a call. Those who have asked for it may have ended meanwhile.
+/// The continuation of a call. Those who have asked for it may have ended meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pending {
     /// The lease takes up the answer, and nobody else.
@@ -70,7 +70,7 @@ pub(super) enum Pending {
     RemovedLeftover(ParticipantId, Vec<ZNodePath>),
 }
 
-/// What follows from a write that changes nothing.
+/// The continuation of a write that changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum AfterWrite {
     /// It was the first of the two requests of a proof.

@@ -1,4 +1,4 @@
-//! What the client reports, and the end of the session.
+//! The client's reports, and the end of the session.
 
 use std::time::Duration;
 

@@ -7,12 +7,12 @@
 //! | `Owner` | the lock is held, while the lease lasts | lease over, or znode gone |
 //!
 //! Each phase also ends when the request is withdrawn, when the server refuses a call that the
-//! request needs, and with the session. The engine then forgets the request. What it has asked for may
-//! still be answered: the outcome finds nobody, and what it has left on the server is taken back.
+//! request needs, and with the session. The engine then forgets the request. Its calls may still be
+//! answered: the outcome finds nobody, and anything left on the server is taken back.
 //!
-//! A request makes one step after the other, and waits for one outcome at a time. What wakes it meanwhile
-//! may be newer than the outcome, so it makes another step before it rests. (Looks that only shorten the
-//! wait run beside that: see [`super::ahead`].)
+//! A request makes one step after the other, and waits for one outcome at a time. An event that wakes it
+//! meanwhile may be newer than the outcome, so it makes another step before it rests. (Looks that only
+//! shorten the wait run beside that: see [`super::ahead`].)
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) struct RequestSpec {
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) retry: RetryPolicy,
     pub(crate) access: Access,
-    /// How a missing directory is created.
+    /// The kind of znode for a missing directory.
     pub(crate) directory_mode: CreateMode,
 }
 
@@ -56,9 +56,9 @@ pub(super) struct Contender {
     pub(super) has_reconnected: bool,
     /// It may have znodes beside the one that it knows: while it joined, a call had no clear outcome.
     pub(super) may_have_more: bool,
-    /// When the request was made, and later when it acquired the lock.
+    /// The time at which the request was made; later, the time at which it acquired the lock.
     pub(super) since: Moment,
-    /// How many requests were ahead in the first listing; counted only if somebody asks for it.
+    /// The number of requests ahead in the first listing; counted only if somebody asks for it.
     pub(super) number_ahead: Option<usize>,
     /// The replies in a row that could not be read.
     pub(super) unreadable: u8,
@@ -80,12 +80,12 @@ pub(super) enum Phase {
     },
     Owner {
         znode: ZNodePath,
-        /// Whether a revocation was reported to the holder.
+        /// A revocation was reported to the holder.
         revocation_reported: bool,
     },
 }
 
-/// Whether a call is under way, of those that are made one after the other.
+/// The state of calls that are made one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Activity {
     #[default]
@@ -105,7 +105,7 @@ pub(super) enum Next {
     Pending,
 }
 
-/// What a look at a znode is for.
+/// The purpose of a look at a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     /// To wait for the deletion of the request ahead.

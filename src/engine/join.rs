@@ -86,8 +86,7 @@ impl Engine {
         Next::Pending
     }
 
-    /// Waits for the nearest request of this session. What else is ahead is known from the next
-    /// listing.
+    /// Waits for the nearest request of this session. The next listing shows the others ahead.
     pub(super) fn created(
         &mut self,
         id: ParticipantId,
@@ -329,7 +328,7 @@ impl Engine {
     }
 }
 
-/// Whether a create that has failed so may have taken effect. A reply that cannot be read counts as lost.
+/// Returns whether a create that has failed so may have taken effect. An unreadable reply counts as lost.
 /// So does the end of the session, which may have ended for this process alone, and any other error that
 /// may pass: a search costs less than a znode that is left.
 fn may_have_created(error: ZkError) -> bool {

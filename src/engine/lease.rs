@@ -30,9 +30,8 @@
 //! leader knows the session with the one of its creation, and a server that was left may still
 //! report it with its own.
 //!
-//! What a write confirms is decided when it is sent, by the pairs that were answered a report delay
-//! before. So a pair can be forgotten once a newer one is as old, and a session that never writes
-//! keeps a handful of them.
+//! A write confirms the pairs that were answered a report delay before it is sent. So a pair can be
+//! forgotten once a newer one is as old, and a session that never writes keeps a handful of them.
 //!
 //! It consists of *epochs*: a disconnect closes the present one for extension, an owner keeps the one
 //! under which it acquired until its znode was seen on the next connection, and an epoch that has ended
@@ -71,14 +70,14 @@ pub(crate) struct Lease {
     /// delay of the current connection.
     granted: Granted,
     epoch: EpochNumber,
-    /// When the present epoch ends; `None` while nothing is proven under it.
+    /// The end of the present epoch; `None` while nothing is proven under it.
     end: Option<Moment>,
     owners: BTreeMap<ParticipantId, Holding>,
     /// The owners whose time has changed, in that order.
     changes: VecDeque<ParticipantId>,
     connection: ConnectionNumber,
-    /// Whether it is known what the server of the present connection grants. Until then answers
-    /// prove nothing: it may grant less than the last one.
+    /// The grant of the present connection's server is known. Until then answers prove nothing: it may
+    /// grant less than the last one.
     is_connected: bool,
     /// The session was opened, or taken up again, on this connection and after this moment. Nothing
     /// is proven by that before a write on the connection is answered.
@@ -91,16 +90,17 @@ pub(crate) struct Lease {
     awaiting: Option<Moment>,
     /// The last write that was answered on this connection.
     last_write: Option<Written>,
-    /// When the last write was sent that was answered before another one was sent and answered.
+    /// The sending time of the last write that was answered before another one was sent, which was
+    /// answered too.
     followed_write: Option<Moment>,
-    /// When there was last a sign of the other side.
+    /// The time of the last sign of the other side.
     last_contact: Moment,
     over: bool,
-    /// When the first of the present owners took its lock.
+    /// The time at which the first of the present owners took its lock.
     owned_since: Moment,
-    /// Whether the lease is kept proven even while no lock is held.
+    /// The lease is kept proven even while no lock is held.
     is_always_proven: bool,
-    /// Whether a write was ever answered, on whichever connection.
+    /// A write was answered, on this connection or an earlier one.
     was_proven: bool,
 }
 
@@ -108,14 +108,14 @@ pub(crate) struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct EpochNumber(u64);
 
-/// What an owner holds its lock by.
+/// The hold of an owner on its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Holding {
     epoch: EpochNumber,
     until: Moment,
 }
 
-/// Whether a lock may be taken.
+/// The permission to take a lock, or the reason against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Admitted,
@@ -130,7 +130,7 @@ pub(crate) enum Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionNumber(u64);
 
-/// Where a lease ends that ended ahead of its time. Any later moment has passed, too; zero means that there is
+/// The end of a lease that ended ahead of its time. Any later moment has passed, too; zero means that there is
 /// none (see `session/ownership.rs`).
 pub(crate) const ENDED: Moment = Moment::from_nanos(1);
 
@@ -396,15 +396,15 @@ impl Lease {
         proven.after(self.span())
     }
 
-    /// The report delay on the present connection is known better. What was answered before counts
-    /// on: only a confirmation depends on the delay.
+    /// The report delay on the present connection is known better. Earlier answers still count: only a
+    /// confirmation depends on the delay.
     pub(crate) fn set_report_delay(&mut self, report_delay: Duration) {
         self.granted.report_delay = report_delay;
     }
 
     /// Contact was lost: what is proven from now on belongs to a new epoch.
     pub(crate) fn disconnected(&mut self, now: Moment) {
-        // What ends a connection may be silence. Without reports of pings, there may have been contact
+        // Silence may have ended the connection. Without reports of pings, there may have been contact
         // that nobody has noticed.
         if self.is_always_proven {
             self.note_sign_of_life(now);

@@ -20,7 +20,7 @@ pub(super) struct Listings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Dir {
     activity: Activity,
-    /// Those who get the next listing.
+    /// The participants that get the next listing.
     readers: BTreeSet<ParticipantId>,
 }
 

@@ -31,7 +31,7 @@ const SHARED_STEP: Duration = Duration::from_millis(10);
 /// The interval between looks at an unreadable znode, whose watch the server may not report.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
 
-/// How many znodes are remembered that the log has mentioned.
+/// The most znodes that are remembered as mentioned in the log.
 const MAX_MENTIONED: usize = 1000;
 
 impl Engine {

@@ -43,13 +43,13 @@
 //! 3. If no reconnect comes in time, the clock ends the lease, and [`ending`] reports the loss. `is_owner()` has
 //!    been false since that moment, whether or not a thread has noticed.
 //!
-//! What users watch (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) goes the same ways:
-//! [`tracked`] says when to look, and the room `tracking` what a look consists of.
+//! The watches of users (`NodeTracker`, `LeaderWatch`, `QueueWatch`, a cohort's waiters) go the same ways:
+//! [`tracked`] says when to look, and the room `tracking` has the steps of a look.
 //!
-//! Why that is safe: only sequence numbers decide, and a listing that contains the own znode
-//! contains every older request that still exists. `is_owner()` asks the lease, which ends before
-//! the server can end the session. `docs/design.md` has the proofs, and `docs/guarantees.md` the limits: an
-//! owner whose znode another client deletes learns it a moment later, and a proof assumes something about
+//! This is safe: only sequence numbers decide, and a listing that contains the own znode contains
+//! every older request that still exists. `is_owner()` asks the lease, which ends before the server
+//! can end the session. `docs/design.md` has the proofs, and `docs/guarantees.md` the limits: an owner
+//! whose znode another client deletes learns it a moment later, and a proof assumes something about
 //! the links between servers.
 
 mod ahead;
@@ -104,7 +104,7 @@ use crate::time::Moment;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ParticipantId(u64);
 
-/// Where a request is in the queue.
+/// The place of a request in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Its znode does not exist yet, or no listing has shown it.
@@ -114,7 +114,7 @@ pub(crate) enum Place {
     Owner,
 }
 
-/// What a session learns once.
+/// The facts that a session learns once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Settings {
     /// See [`ZooKeeperClient::is_ordered`](crate::client::ZooKeeperClient::is_ordered).
@@ -137,7 +137,7 @@ pub(crate) struct Engine {
     settings: Settings,
     /// The moment of the present input.
     now: Moment,
-    /// Whether somebody asks how many requests are ahead of one.
+    /// Somebody asks for the number of requests ahead of one.
     counts_ahead: bool,
     /// The last number that was given to a participant or to a call.
     last: u64,
@@ -147,7 +147,7 @@ pub(crate) struct Engine {
     lease: Lease,
     proof: Proof,
     routine: Routine,
-    /// When leases of former epochs end.
+    /// The ends of leases of former epochs.
     lease_checks: BTreeSet<Moment>,
 
     calls: BTreeMap<CallId, UnderWay>,
@@ -155,9 +155,9 @@ pub(crate) struct Engine {
     refused: VecDeque<(CallId, Pending, ZkError)>,
     contenders: BTreeMap<ParticipantId, Contender>,
     removals: BTreeMap<ParticipantId, Removal>,
-    /// What is looked at for users.
+    /// The subjects that are looked at for users.
     tracked: BTreeMap<ParticipantId, Tracked>,
-    /// What keeps the session from being finished.
+    /// The participants that keep the session from being finished.
     pins: BTreeSet<ParticipantId>,
     alarms: Alarms,
     watchers: Watchers,

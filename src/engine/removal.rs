@@ -27,7 +27,7 @@ use crate::time::Priority;
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(30);
 
-/// What is to be deleted.
+/// The znodes to delete.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     /// The znode at this path.
@@ -43,9 +43,9 @@ pub(super) struct Removal {
     activity: Activity,
     /// Nobody has heard of the outcome of the first, nor of the loss of contact.
     is_unreported: bool,
-    /// How the last one failed, which is logged when it changes.
+    /// The error of the last failed attempt; logged when it changes.
     failure: Option<ZkError>,
-    /// How many have failed: on this connection, or in all once the server has refused one.
+    /// The number of failed attempts: on this connection, or in all once the server has refused one.
     failures: u32,
     was_refused: bool,
 }

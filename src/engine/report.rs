@@ -1,4 +1,4 @@
-//! What the engine asks of its driver: [`Effect`].
+//! The engine's orders to its driver: [`Effect`].
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::error::{LockError, LossReason, Operation, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
-/// What is to be done, in this order.
+/// An order to the driver. Orders are carried out in sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Effect {
     /// Make this call, and pass its outcome to [`Engine::replied`](super::Engine::replied).
@@ -42,7 +42,7 @@ pub(crate) enum Effect {
     Log(Line),
 }
 
-/// What happens to a request.
+/// An event of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Report {
     /// Its znode exists; with the fencing token, if the server has returned it.
@@ -57,7 +57,7 @@ pub(crate) enum Report {
     Ended { was_owner: bool, how: Ending, time: Duration },
 }
 
-/// How a request has ended.
+/// The end of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ending {
     Withdrawn,
@@ -67,7 +67,7 @@ pub(crate) enum Ending {
     Dropped(LossReason, Option<Failure>),
 }
 
-/// Why a request cannot go on.
+/// The failure that ends a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Failure {
     Call { operation: Operation, path: ZNodePath, error: ZkError },

@@ -1,9 +1,9 @@
 //! [`Tracked`]: something on the server that is looked at again whenever it may have changed, for a user
 //! and not for a request.
 //!
-//! What a look consists of is its tracker's matter (`tracking/`), which makes one call after the other. The
-//! engine says when to look, and knows which watches stand: those of a look serve until the next one, which
-//! ends those that it does not need.
+//! The steps of a look are up to its tracker (`tracking/`), which makes one call after the other. The engine
+//! says when to look, and knows which watches stand: those of a look serve until the next one, which ends
+//! those that it does not need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use crate::time::Priority;
 /// The delay before a failed look is repeated in contact.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// How often a refused look is repeated: a change of an ACL fires no watch.
+/// The interval at which a refused look is repeated: a change of an ACL fires no watch.
 const REFUSED_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tracked {
     activity: Activity,
-    /// Where the present look has registered, or the last one.
+    /// The paths on which the present look has registered, or the last one.
     paths: Vec<ZNodePath>,
-    /// Where the one before has, while a look is under way.
+    /// The paths of the look before, while a look is under way.
     former: Vec<ZNodePath>,
 }
 
-/// How a look has ended.
+/// The outcome of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looked {
     /// It has left a watch on everything that may outdate it.

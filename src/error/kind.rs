@@ -5,7 +5,7 @@
 
 use super::LockError;
 
-/// What a [`LockError`] means for the application.
+/// The meaning of a [`LockError`] for the application.
 ///
 /// | kind | it means | what to do |
 /// |---|---|---|

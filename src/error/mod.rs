@@ -16,7 +16,7 @@ pub use self::zk_error::{ZkError, ZkResult};
 /// The result of this crate's fallible functions. Signatures in these pages call it `Result`.
 pub type Result<T> = std::result::Result<T, LockError>;
 
-/// Why an operation failed.
+/// The reason for which an operation failed.
 ///
 /// The message names the operation, the path, the cause and what the caller can do, so it is complete
 /// without the [`source`](std::error::Error::source), which is the server's or the client's own error.
@@ -72,9 +72,9 @@ pub enum LockError {
     #[error("{operation} '{path}': connection lost; try again, the session may still live")]
     #[non_exhaustive]
     ConnectionLoss {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode.
+        /// The path of the znode.
         path: String,
         /// The client's error.
         #[source]
@@ -90,11 +90,11 @@ pub enum LockError {
     )]
     #[non_exhaustive]
     OutcomeUnknown {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode.
+        /// The path of the znode.
         path: String,
-        /// How the reply was lost, or why the outcome could not be read.
+        /// The error that lost the reply, or kept the outcome from being read.
         #[source]
         source: ZkError,
     },
@@ -106,11 +106,11 @@ pub enum LockError {
     #[error("{operation} '{path}': {}", how_it_was_lost(*reason))]
     #[non_exhaustive]
     SessionLost {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode.
+        /// The path of the znode.
         path: String,
-        /// How it ended.
+        /// The reason for the end.
         reason: LossReason,
     },
 
@@ -119,9 +119,9 @@ pub enum LockError {
     #[error("{operation} '{path}': its parent does not exist; create the chroot of the connect string first")]
     #[non_exhaustive]
     NoChroot {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode.
+        /// The path of the znode.
         path: String,
     },
 
@@ -144,7 +144,7 @@ pub enum LockError {
     NotALockRequest {
         /// The path of the znode.
         path: String,
-        /// Why the znode is no lock request.
+        /// The reason for which the znode is no lock request.
         rule: &'static str,
     },
 
@@ -173,9 +173,9 @@ pub enum LockError {
     )]
     #[non_exhaustive]
     AccessDenied {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode.
+        /// The path of the znode.
         path: String,
         /// The permission that was missing.
         permission: &'static str,
@@ -196,9 +196,9 @@ pub enum LockError {
     )]
     #[non_exhaustive]
     InvalidAcl {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode.
+        /// The path of the znode.
         path: String,
         /// The client's error.
         #[source]
@@ -210,9 +210,9 @@ pub enum LockError {
     #[error("{operation} '{path}': cancelled by another thread; to wait again, take a new cancel token")]
     #[non_exhaustive]
     Cancelled {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which lock directory or znode, or to which servers.
+        /// The path of the lock directory or znode, or the servers.
         path: String,
     },
 
@@ -233,9 +233,9 @@ pub enum LockError {
     #[error("{operation} '{path}': the lock is not held (any more); drop its guards and lock again")]
     #[non_exhaustive]
     NotOwner {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode.
+        /// The path of the znode.
         path: String,
     },
 
@@ -255,9 +255,9 @@ pub enum LockError {
     )]
     #[non_exhaustive]
     Closed {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode or directory.
+        /// The path of the znode or directory.
         path: String,
     },
 
@@ -269,9 +269,9 @@ pub enum LockError {
     )]
     #[non_exhaustive]
     Refused {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode.
+        /// The path of the znode.
         path: String,
         /// The client's error.
         #[source]
@@ -287,9 +287,9 @@ pub enum LockError {
     )]
     #[non_exhaustive]
     Unsupported {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode.
+        /// The path of the znode.
         path: String,
     },
 
@@ -297,9 +297,9 @@ pub enum LockError {
     #[error("{operation} '{path}': the server answered: {source}")]
     #[non_exhaustive]
     Server {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// On which znode.
+        /// The path of the znode.
         path: String,
         /// The client's error.
         #[source]
@@ -501,7 +501,7 @@ impl Operation {
     pub(crate) const FENCE: Operation = Operation { name: "read the fencing token of", permission: "READ" };
 }
 
-/// Why a lock, or a request for one, was taken away.
+/// The reason for which a lock, or a request for one, was taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {

@@ -67,7 +67,7 @@ pub enum ZkError {
     Other(i32),
 }
 
-/// What an error implies for its call, for the crate's own decisions.
+/// The implications of an error for its call, for the crate's own decisions.
 ///
 /// | class | may have taken effect | may succeed if repeated on this session | the leader answered a write |
 /// |---|---|---|---|

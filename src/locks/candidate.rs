@@ -84,7 +84,7 @@ pub struct Candidate {
     ended: Receiver<Infallible>,
 }
 
-/// What the candidate shares with its thread.
+/// The state that a candidate shares with its thread.
 struct Standing {
     dir: String,
     stop: CancelToken,
@@ -92,7 +92,7 @@ struct Standing {
     leading: Mutex<Option<Arc<Request>>>,
     /// Its receivers are disconnected when the next leadership begins.
     next_leadership: Mutex<(Sender<Infallible>, Receiver<Infallible>)>,
-    /// Why it ended by itself.
+    /// The error by which it ended by itself.
     error: OnceLock<LockError>,
 }
 

@@ -13,7 +13,7 @@ const MAX_HANDOVERS: u32 = 64;
 /// The delay that others get used to anyway: as much as an idle lock is kept.
 const MAX_HOLD: Duration = Duration::from_millis(100);
 
-/// How long a process keeps a [`CohortLock`](crate::CohortLock) to itself.
+/// The limits within which a process keeps a [`CohortLock`](crate::CohortLock) to itself.
 ///
 /// | setting | default |
 /// |---|---|

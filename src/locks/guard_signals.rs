@@ -12,7 +12,7 @@ use crate::wait::CancelToken;
 
 type Channel<T> = (Sender<T>, Receiver<T>);
 
-/// What is reported to a guard, or to several that are held together.
+/// The reports to a guard, or to several that are held together.
 #[derive(Debug)]
 pub(crate) struct GuardSignals {
     /// The number of the guards. The channels have room for all events, so that sending never waits.

@@ -20,7 +20,7 @@ use crate::session::{OnNewSession, Process, Session};
 /// It has one request in the queue at a time. `Send` and `Sync`; dropping it closes it.
 pub struct ListeningLock {
     inner: Arc<LockInner>,
-    /// Whether this is the lock itself, and not the one that a listener gets for a call.
+    /// This is the lock itself, and not the one that a listener gets for a call.
     closes_on_drop: bool,
 }
 

@@ -35,7 +35,7 @@ use crate::session::Mailbox;
 /// # Order
 /// [`lock_released`](LockListener::lock_released) is called when the deletion of the znode is on its
 /// way, as in the Java recipe. So the next owner, in another process, may hear of its acquisition
-/// first. What must have ended before another process acquires belongs before the call that releases.
+/// first. Work that must end before another process acquires belongs before the call that releases.
 ///
 /// Origin: the Java interface of the same name, which has the first two methods.
 pub trait LockListener: Send + Sync {
@@ -162,8 +162,8 @@ pub(crate) struct ListenerSlot {
     lock: Weak<LockInner>,
     listener: Mutex<LISTENER, Option<Arc<dyn LockListener>>>,
     events: Mailbox<RequestEvent>,
-    /// Whether lost sessions are replaced. A request that waits on a lost session is then made
-    /// again on the next, so there is nothing to report until it is known that none follows.
+    /// Lost sessions are replaced. A request that waits on a lost session is then made again on the
+    /// next, so there is nothing to report until it is known that none follows.
     is_replaced: bool,
     /// The end of a request with its session is not reported. Who clears this reports it after all.
     is_withheld: AtomicBool,

@@ -1,4 +1,4 @@
-//! What all locks share: the specs of their requests, and how these are downgraded and released.
+//! The parts that all locks share: the specs of their requests, their downgrades and releases.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::request::{Downgrade, Observer, Request, RequestSpec};
 
-/// How far the release of a lock has come.
+/// The progress of a lock's release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Released {

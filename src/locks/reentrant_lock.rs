@@ -53,7 +53,7 @@ use crate::wait::Wait;
 /// ```
 pub struct ReentrantLock {
     lock: BlockingWriteLock,
-    /// What each thread holds. More than one thread does only after a loss.
+    /// The guard of each thread. More than one thread has one only after a loss.
     holds: Mutex<HashMap<ThreadId, Weak<LockGuard>>>,
 }
 

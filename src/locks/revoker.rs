@@ -54,7 +54,7 @@ pub struct Revoker {
     support: ProtocolSupport,
 }
 
-/// How a revocation ended.
+/// The outcome of a revocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Revocation {

@@ -24,10 +24,10 @@ use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 
-/// How long [`RunOnce::forget`] waits for the lock of a key before it looks whether that is still marked.
+/// The time for which [`RunOnce::forget`] waits for the lock of a key before it looks again if the key is marked.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether a job that has failed is run again.
+/// The rule by which a failed job is run again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Repeat {
@@ -42,7 +42,7 @@ pub enum Repeat {
     UntilSuccess,
 }
 
-/// What [`RunOnce::run`] has done.
+/// The outcome of [`RunOnce::run`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
@@ -57,7 +57,7 @@ pub enum RunOutcome<T, E> {
     AlreadyDone {
         /// The [data](LockOptions::data) of the process that ran it: `host/pid` by default.
         by: String,
-        /// When the key was marked, by the server's clock.
+        /// The time at which the key was marked, by the server's clock.
         at: SystemTime,
     },
     /// Another thread or process runs the job, is about to, or forgets the key at this moment.

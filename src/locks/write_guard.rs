@@ -99,7 +99,7 @@ impl fmt::Debug for WriteGuard {
     }
 }
 
-/// Why a [downgrade](WriteGuard::downgrade) failed, with the guard of the write lock.
+/// The error of a failed [downgrade](WriteGuard::downgrade), with the guard of the write lock.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -121,7 +121,7 @@ impl fmt::Debug for WriteGuard {
 pub struct DowngradeError {
     /// The guard, which still holds the write lock unless it was lost.
     pub guard: Box<WriteGuard>,
-    /// Why the downgrade failed.
+    /// The reason for which the downgrade failed.
     pub error: LockError,
 }
 

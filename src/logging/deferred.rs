@@ -14,7 +14,7 @@ use crate::lock_order::{Mutex, rank::LOG};
 /// More lines are dropped while the logger blocks.
 const MAX_LINES: usize = 10_000;
 
-/// How long the thread waits for further lines.
+/// The time for which the thread waits for further lines.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
 static QUEUE: Mutex<LOG, Deferred> = Mutex::new(Deferred::of_process(0));

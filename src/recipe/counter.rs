@@ -32,15 +32,15 @@
 //! reader counts as old as its writer: both znodes have the same number, and one of them exists at
 //! any time.
 //!
-//! Requests of other libraries count like those of this crate. How they decide is up to them.
+//! Requests of other libraries count like those of this crate, but decide by their own rules.
 //!
 //! # Why no request waits forever
 //! A request in doubt waits only for requests that are in order and ahead of it. If any other
 //! request excludes it, it fails. So a request waits for an older one, or for a younger one in
 //! doubt that sees it and fails.
 
-/// How many numbers are in doubt. The larger this is, the longer a request may last. Numbers are
-/// compared by their distance, so they must be fewer than half of the circle.
+/// The count of the numbers in doubt. The larger this is, the longer a request may last. Numbers are
+/// compared by their distance, so it must be less than half of the circle.
 const IN_DOUBT: u32 = 1 << 30;
 
 /// Returns whether the number defines no order.

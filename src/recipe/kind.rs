@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
-    /// What the libraries write before the number.
+    /// The prefixes that the libraries write before the number.
     const PREFIXES: [(&str, LockKind); 17] = [
         ("x-0b2e47a1-lock-", LockKind::Exclusive),
         ("x-72057594037927936-", LockKind::Exclusive),

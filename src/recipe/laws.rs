@@ -14,7 +14,7 @@ use super::queue::{Decision, Ordered, Outlook, decide, find_duplicate, find_own,
 use super::znode_name::{ZNodeName, generated_sequence};
 use crate::recipe::names::Names;
 
-/// What this crate and its peers put between their prefix and the number.
+/// The separators that this crate and its peers put between their prefix and the number.
 const SEPARATORS: [&str; 8] =
     ["-lock-", "__lock__", "__rlock__", "-__READ__", "-__WRIT__", "-latch-", "read-", "write-"];
 
@@ -109,7 +109,7 @@ pub fn check_listing(children: &[String]) {
     check_chain(&requests);
 }
 
-/// What a request expects when its predecessor leaves is what it decides without the predecessor.
+/// Checks that the outlook of a request is its decision without the predecessor.
 fn check_outlook(own: &String, decision: Decision<'_>, children: &[String]) {
     let expected = outlook(own, children);
     let listed = Names::from(children.to_vec());

@@ -21,7 +21,7 @@ use std::slice;
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Names {
     text: String,
-    /// Where each name ends in the text. The next one begins there.
+    /// The end of each name in the text. The next one begins there.
     ends: Vec<usize>,
 }
 

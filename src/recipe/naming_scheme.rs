@@ -1,9 +1,9 @@
-//! [`NamingScheme`]: how the requests of a lock are named.
+//! [`NamingScheme`]: the naming of a lock's requests.
 
 use uuid::Uuid;
 
-/// How the requests of a lock are named, so that another library that shares the directory counts
-/// them. [`LockOptions::naming`](crate::LockOptions::naming) sets it.
+/// The naming of a lock's requests, so that another library that shares the directory counts them.
+/// [`LockOptions::naming`](crate::LockOptions::naming) sets it.
 ///
 /// | scheme | an exclusive request | a reader | a writer |
 /// |---|---|---|---|
@@ -34,10 +34,10 @@ use uuid::Uuid;
 /// Requests here count every other one, whatever its name: a reader waits for every request ahead of
 /// it except readers of the same scheme, and any other request waits for all. The other libraries
 /// know only the names of the tables. A holder of theirs that does not count a name owns beside it.
-/// Where requests of this crate find others in their directory that do not count them, the log names
-/// one at `warn`, with the scheme to use: once per session and directory. A request looks for them
-/// when it lists the queue, so not when it joins behind another one of its session, and within half a
-/// minute while it holds the lock.
+/// If requests of this crate find others in their directory that do not count them, the log names one
+/// at `warn`, with the scheme to use: once per session and directory. A request looks for them when it
+/// lists the queue, so not when it joins behind another one of its session, and within half a minute
+/// while it holds the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NamingScheme {

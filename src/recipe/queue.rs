@@ -14,7 +14,7 @@ use super::permit::decide_permit;
 use super::znode_name::generated_sequence;
 use crate::recipe::names::Names;
 
-/// What the children of a lock directory mean for one request.
+/// The meaning of a lock directory's children for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision<'a> {
     /// No request that excludes this one is ahead.
@@ -76,7 +76,7 @@ pub(crate) fn decide<'a, N: AsRef<str> + ?Sized + 'a>(
     }
 }
 
-/// What a waiting exclusive request can expect when its predecessor leaves.
+/// The expectation of a waiting exclusive request for the moment when its predecessor leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook<'a> {
     /// Only the predecessor is ahead, and no other request can take its place: its deletion leaves

@@ -67,7 +67,7 @@ impl<T> Verdict<T> {
 /// The bytes that a call writes.
 pub(super) struct Written {
     pub(super) data: Vec<u8>,
-    /// Whether they contain a mark, so that no other call writes the same.
+    /// They contain a mark, so that no other call writes the same.
     pub(super) is_marked: bool,
 }
 

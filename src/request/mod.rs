@@ -1,7 +1,7 @@
 //! One request for a lock, from the creation of its znode to its deletion, as its lock sees it.
 //!
-//! Every lock of this crate is a thin shell around requests. What a request does is decided by the
-//! [`engine`](crate::engine), whose docs begin with a walk from `lock()` to the owner.
+//! Every lock of this crate is a thin shell around requests. The [`engine`](crate::engine) decides for
+//! them; its docs begin with a walk from `lock()` to the owner.
 //!
 //! | one request is | for | until |
 //! |---|---|---|
@@ -94,7 +94,7 @@ impl Request {
         self.seat.ownership.covers(self.core.now())
     }
 
-    /// For how long this request owns the lock if nothing more is proven.
+    /// Returns the time for which this request owns the lock if nothing more is proven.
     pub(crate) fn lease_remaining(&self) -> Duration {
         match self.is_of_this_process() {
             true => self.seat.ownership.remaining(self.core.now()),

@@ -14,7 +14,7 @@ use crate::logging;
 use crate::panics::contain;
 use crate::recipe::kind::LockKind;
 
-/// How many events wait for a slow hook. Later ones are counted, and dropped.
+/// The most events that wait for a slow hook. Later ones are counted, and dropped.
 const MAX_WAITING: usize = 10_000;
 
 #[cfg(test)]
@@ -162,7 +162,7 @@ pub struct LockOfEvent {
     pub dir: String,
     /// The full path of the request's znode; `None` if it was never created.
     pub id: Option<String>,
-    /// What the request excludes.
+    /// The requested lock mode.
     pub kind: LockKind,
 }
 
@@ -174,7 +174,7 @@ pub struct LockJoined {
     pub lock: LockOfEvent,
     /// The full path of the request that this one waits for.
     pub waits_for: String,
-    /// How many requests are ahead. `None` behind a request of the same session, which is found
+    /// The number of requests ahead. `None` behind a request of the same session, which is found
     /// without a listing.
     pub ahead: Option<usize>,
 }
@@ -213,7 +213,7 @@ pub struct LockReleased {
 pub struct LockLost {
     /// The lock.
     pub lock: LockOfEvent,
-    /// Why.
+    /// The reason for the loss.
     pub reason: LossReason,
     /// The time since the acquisition.
     pub held: Duration,
@@ -225,8 +225,8 @@ pub struct LockLost {
 pub struct LockGivenUp {
     /// The lock.
     pub lock: LockOfEvent,
-    /// Why the request was taken out of the queue. `None` if its own caller gave up: at a deadline,
-    /// by cancelling, by closing the lock, or with a `try_lock` that found others ahead.
+    /// The reason for which the request was taken out of the queue. `None` if its own caller gave up:
+    /// at a deadline, by cancelling, by closing the lock, or with a `try_lock` that found others ahead.
     pub reason: Option<LossReason>,
     /// The time since the request was made.
     pub waited: Duration,

@@ -1,4 +1,4 @@
-//! How the engine's [`Line`]s read in the log.
+//! The text of the engine's [`Line`]s in the log.
 
 use std::fmt;
 

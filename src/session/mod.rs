@@ -45,11 +45,11 @@ pub(crate) use self::threads::Threads;
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long [`Session::close`] waits for the server's confirmation, in total and in silence.
+/// The longest wait of [`Session::close`] for the server's confirmation, in total and in silence.
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
 const MAX_CLOSE_SILENCE: Duration = Duration::from_secs(1);
 
-/// How soon a first request is tried again when contact is lost while connecting.
+/// The delay before a first request is tried again when contact is lost while connecting.
 const CONNECT_RETRY: Duration = Duration::from_millis(100);
 
 /// The state of a session.
@@ -372,7 +372,7 @@ impl Drop for Handle {
     }
 }
 
-/// What a new session waits for, and how long.
+/// The wait of a new session for its first contact.
 pub(crate) struct FirstContact {
     tried: String,
     /// The time allowed.

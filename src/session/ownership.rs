@@ -11,7 +11,7 @@ use crate::time::Moment;
 /// In the number: a reader has seen that the lock is held no longer.
 const HAS_ENDED: u64 = 1 << 63;
 
-/// Until when a request holds its lock, for any thread to read without a mutex.
+/// The moment until which a request holds its lock, for any thread to read without a mutex.
 ///
 /// The driver changes it, under its mutex: it is shortened before anything is sent that lets others
 /// in. A reader that finds it ended makes that final: a thread that has read the clock before may take
@@ -38,7 +38,7 @@ impl Ownership {
         matches!(self.look(now), Reading::UntilItsEnd)
     }
 
-    /// For how long the lock is proven to be held.
+    /// Returns the time for which the lock is proven to be held.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
         match self.look(now) {
             Reading::For(remaining) => remaining,

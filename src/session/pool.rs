@@ -27,13 +27,13 @@ use crate::logging;
 use crate::panics::contain;
 use crate::time::{Clock, Job, Priority, SystemClock};
 
-/// How many jobs of those that share a limit run at once.
+/// The most jobs that run at once, of those that share a limit.
 const MAX_AT_WORK: usize = 16;
 
-/// How long a thread waits for a job before it ends.
+/// The time for which a thread waits for a job before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
-/// How soon a thread that could not be started is tried again.
+/// The delay before a thread that could not be started is tried again.
 const START_RETRY: Duration = Duration::from_millis(100);
 
 pub(crate) struct Pool {
@@ -44,7 +44,7 @@ struct Crew {
     queue: Mutex<POOL, Backlog>,
     work: Condvar,
     timer: Timer,
-    /// How many further threads cannot be started.
+    /// The number of further threads that cannot be started.
     #[cfg(test)]
     start_failures: AtomicUsize,
 }

@@ -19,7 +19,7 @@ use crate::logging;
 use crate::panics::contain;
 use crate::time::{Outage, Runtime, is_disconnected};
 
-/// How soon a factory that failed is asked again at first; the time doubles with each failure.
+/// The first delay before a failed factory is asked again; it doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest time between two tries. A server that comes back is found within it.
@@ -50,7 +50,7 @@ pub(crate) trait OnNewSession: Send + Sync {
     fn closed(&self) {}
 }
 
-/// What the handles of a session that is replaced share.
+/// The shared state of the handles of a session that is replaced.
 pub(crate) struct Replacement {
     state: Mutex<REPLACEMENT, Sharing>,
 }
@@ -341,7 +341,7 @@ mod tests {
         }
     }
 
-    /// How a factory is asked that fails at once each time, and when that is reported.
+    /// The tries of a factory that fails at once each time, and the reports of that.
     #[test]
     fn pauses_between_tries_double_up_to_a_few_seconds() {
         let millis: Vec<_> = (1..=7).map(|failures| pause_after(failures, 1.0).as_millis()).collect();

@@ -8,7 +8,7 @@ use crate::error::{LockError, LossReason};
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
-/// What happens to a request, as reported to its lock.
+/// An event of a request, as reported to its lock.
 #[derive(Clone, Debug)]
 pub(crate) enum RequestEvent {
     Acquired,
@@ -38,7 +38,7 @@ pub(crate) trait Observer: Send + Sync {
     fn deliver(&self) {}
 }
 
-/// How a request has ended.
+/// The end of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Withdrawn,

@@ -50,7 +50,7 @@ impl Outage {
     }
 }
 
-/// What may come often, and when the log last mentioned it.
+/// A frequent event, and the moment at which the log last mentioned it.
 #[derive(Debug, Default)]
 pub(crate) struct Repetition {
     mentioned: Option<Moment>,

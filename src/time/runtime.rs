@@ -15,15 +15,14 @@ use super::clock::{Clock, MAX_SLEEP, Moment};
 /// A piece of work for a thread of the session's.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// What a job is for. Of the jobs that wait for a thread, the first of these come first.
+/// The purpose of a job. Of the jobs that wait for a thread, the first of these come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Priority {
-    /// What the session lives by: its proof, and its end. Such a job never waits for jobs of
-    /// another kind to end.
+    /// The proof of the session, and its end. Such a job never waits for jobs of another kind to end.
     Session,
     /// A call of the application's code. It may block for ever, and delays no other job by that.
     Callback,
-    /// What an owner needs to keep its lock.
+    /// The work that an owner needs to keep its lock.
     Owner,
     Other,
 }

@@ -96,7 +96,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// How soon the watch loop looks again, at most.
+    /// The longest delay before the watch loop looks again.
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
     #[test]

@@ -1,4 +1,4 @@
-//! [`Subject`]: what is tracked, and how to look at it.
+//! [`Subject`]: something that is tracked, and the looks at it.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use crate::error::{ZkError, ZkResult};
 use crate::recipe::names::Names;
 use crate::recipe::path::ZNodePath;
 
-/// What is tracked.
+/// Something that is tracked.
 pub(crate) trait Subject: Send + Sync + 'static {
-    /// What a look shows.
+    /// The result of a look.
     type Value: Clone + PartialEq + Send + 'static;
 
     /// The path that errors name.
@@ -19,9 +19,9 @@ pub(crate) trait Subject: Send + Sync + 'static {
     fn look(self: &Arc<Self>) -> Look<Self::Value>;
 }
 
-/// How a look goes on.
+/// The next step of a look.
 pub(crate) enum Look<T> {
-    /// By a call, and what follows from its outcome.
+    /// A call, and its continuation.
     Call(Call, Then<T>),
     Seen(T),
     /// It changed while it was looked at, so that no watch was left.
@@ -29,7 +29,7 @@ pub(crate) enum Look<T> {
     Failed(ZkError),
 }
 
-/// What follows from the outcome of a call.
+/// The continuation of a call.
 pub(crate) type Then<T> = Box<dyn FnOnce(ZkResult<Reply>) -> Look<T> + Send>;
 
 impl<T: Send + 'static> Look<T> {

@@ -30,7 +30,7 @@ struct Sighting<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Author(u64);
 
-/// What is known of a subject.
+/// A subject, as far as it is known.
 #[derive(Debug, PartialEq)]
 pub(super) enum View<T> {
     Unseen,

@@ -18,7 +18,7 @@ pub(super) struct WatchLoop<S: Subject> {
     subject: Arc<S>,
     cell: Arc<WatchCell<S::Value>>,
     author: Author,
-    /// What follows from the outcome of the call that is under way.
+    /// The continuation of the call that is under way.
     then: Mutex<WATCH_LOOP, Option<Then<S::Value>>>,
     is_stopped: AtomicBool,
 }

@@ -169,8 +169,8 @@ pub(crate) struct RunArgs {
     /// Gives up if the lock is not acquired in this time, which begins before the connection; 0 is --try
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
-    /// How long the command may take to end after SIGTERM when the lock is lost; then it is killed.
-    /// Without contact it has a quarter of the session timeout at most
+    /// The time for the command to end after SIGTERM when the lock is lost; then it is killed. Without
+    /// contact it has a quarter of the session timeout at most
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub(crate) grace: Duration,
     /// The names of requests, for a lock that is shared with another library

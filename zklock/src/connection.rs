@@ -1,4 +1,4 @@
-//! How to reach the servers.
+//! The options for reaching the servers.
 
 use std::env;
 use std::fmt;
@@ -11,7 +11,7 @@ use zookeeper_recipes_lock::{Session, SessionBuilder, TlsConfig, Wait};
 use crate::failure::{CONFIG, Failure, USAGE};
 use crate::spans::parse_duration;
 
-/// How long the first server is waited for, unless the session timeout is shorter.
+/// The longest wait for the first server, unless the session timeout is shorter.
 const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// An identity that other users do not see.
@@ -31,8 +31,8 @@ pub(crate) struct ConnectionArgs {
         default_value = "127.0.0.1:2181"
     )]
     pub(crate) connect: String,
-    /// How long the servers keep the locks of a client that they do not hear from, from 100ms to 1day.
-    /// They limit it, by default to 4s to 40s
+    /// The time for which the servers keep the locks of a silent client, from 100ms to 1day. They limit
+    /// it, by default to 4s to 40s
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
     pub(crate) session_timeout: Duration,
     /// The longest tick (tickTime) of the servers

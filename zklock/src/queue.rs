@@ -133,7 +133,7 @@ pub(crate) fn obstacle(request: &LockInfo) -> Option<String> {
     is_in_the_way.then(|| format!("{path} is persistent and blocks the queue behind it: {remedy}"))
 }
 
-/// Who made a request: its data.
+/// Returns the maker of a request: its data.
 pub(crate) fn who(request: &LockInfo) -> String {
     match &request.data {
         None => "(READ denied)".to_owned(),

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// How many lines wait for the reader. Further ones are lost.
+/// The most lines that wait for the reader. Further ones are lost.
 const MAX_WAITING: usize = 4096;
 
-/// How long the end of the program waits for the reader.
+/// The longest time for which the end of the program waits for the reader.
 const MAX_FLUSH: Duration = Duration::from_secs(1);
 
 static WRITER: OnceLock<Sender<Message>> = OnceLock::new();

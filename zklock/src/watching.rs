@@ -9,7 +9,7 @@ use crate::failure::{CLOSED_PIPE, Failure, UNAVAILABLE};
 use crate::output::is_closed;
 use crate::stderr::complain;
 
-/// How soon a closed pipe is noticed.
+/// The time within which a closed pipe is noticed.
 const CHECK_OUTPUT: Duration = Duration::from_secs(1);
 
 /// Reads and shows a value now and after each change, until nobody reads the output. `show` leaves

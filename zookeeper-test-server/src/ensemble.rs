@@ -11,7 +11,7 @@ use super::relay::Relay;
 use super::server::{TRIES, TestServer};
 use super::wait::{holds_within, some_within};
 
-/// How long a server waits for another one that it follows to listen.
+/// The longest time for which a server waits for the one that it follows to listen.
 const MAX_LINK_WAIT: Duration = Duration::from_secs(3);
 
 /// An ensemble of ZooKeeper servers on loopback ports. They are named by their index, from 0. They

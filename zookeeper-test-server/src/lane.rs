@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::relay::spawn;
 
-/// Which directions are open.
+/// The open directions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Passes {
     pub(super) requests: bool,
@@ -86,7 +86,7 @@ impl Link {
     }
 }
 
-/// What a lane forwards.
+/// An item that a lane forwards.
 #[derive(Debug)]
 enum Arrival {
     Bytes(Vec<u8>),

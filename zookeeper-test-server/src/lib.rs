@@ -25,8 +25,8 @@
 //!   `/usr/share/java`.
 //! - `bash`, which watches over each server.
 //!
-//! Where one of them is missing, `start` fails with [`NotFound`](std::io::ErrorKind::NotFound), and
-//! the message says what to install.
+//! If one of them is missing, `start` fails with [`NotFound`](std::io::ErrorKind::NotFound), and the
+//! message says what to install.
 //!
 //! Unix only.
 

@@ -14,10 +14,10 @@ use super::wait::holds_within;
 
 const SUPERVISE: &str = include_str!("supervise.sh");
 
-/// How long a process may take to obey a signal.
+/// The longest time for a process to obey a signal.
 const MAX_REACTION: Duration = Duration::from_secs(60);
 
-/// How many lines of a log an error quotes.
+/// The number of log lines that an error quotes.
 const TAIL: usize = 30;
 
 /// Runs one command as often as requested. When this value is dropped, or the test process ends in

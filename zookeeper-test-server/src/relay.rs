@@ -14,10 +14,10 @@ use super::lane::{Link, Passes, Road};
 use super::net::{listen, listen_on};
 use super::wait::{holds_within, some_within};
 
-/// How long connecting to the target may take.
+/// The longest time for connecting to the target.
 const MAX_CONNECT: Duration = Duration::from_secs(1);
 
-/// How long a change of the listener may take.
+/// The longest time for a change of the listener.
 const MAX_CHANGE: Duration = Duration::from_secs(30);
 
 /// The pause after a connection that could not be accepted.
@@ -291,9 +291,9 @@ struct Network {
     state: Mutex<State>,
     /// The rule that applies from a request on.
     trap: Mutex<Option<(RelayTrap, Passes)>>,
-    /// Where bytes spend the delay, if they have one.
+    /// The road on which bytes spend the delay, if they have one.
     road: Option<Road>,
-    /// How long a connection waits for the target to listen.
+    /// The longest time for which a connection waits for the target to listen.
     max_wait: Duration,
 }
 

@@ -18,10 +18,10 @@ use super::wait::{holds_within, some_within};
 
 const PORT_TAKEN: &str = "Address already in use";
 
-/// How many free ports are tried.
+/// The number of free ports to try.
 pub(super) const TRIES: usize = 5;
 
-/// How long one attempt to ask a server takes.
+/// The longest time of one attempt to ask a server.
 const MAX_ANSWER: Duration = Duration::from_millis(500);
 
 /// A ZooKeeper server on its own loopback port. It ends, and its data are removed, when this value

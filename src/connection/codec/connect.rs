@@ -52,7 +52,7 @@ pub(crate) struct ConnectRequest {
     /// Zero for a new session.
     pub(crate) session_id: i64,
     pub(crate) password: Password,
-    /// Whether a read-only server is accepted.
+    /// A read-only server is accepted.
     pub(crate) read_only: bool,
 }
 
@@ -70,14 +70,14 @@ impl ConnectRequest {
     }
 }
 
-/// What a server grants.
+/// The grant of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectResponse {
     /// Above zero.
     pub(crate) timeout_ms: i32,
     pub(crate) session_id: i64,
     pub(crate) password: Password,
-    /// Whether the server is read-only.
+    /// The server is read-only.
     pub(crate) read_only: bool,
 }
 

@@ -15,7 +15,7 @@ const KEPT_CAPACITY: usize = 256 << 10;
 pub(crate) struct Frames {
     max: usize,
     buffer: Vec<u8>,
-    /// Where the next frame starts. The bytes before it were read.
+    /// The start of the next frame. The bytes before it were read.
     start: usize,
 }
 

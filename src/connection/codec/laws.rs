@@ -58,8 +58,8 @@ fn read_frames<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>,
     (read, None)
 }
 
-/// What can be decoded survives being encoded and decoded again, and cannot be decoded without its
-/// end.
+/// Checks that a decodable frame survives being encoded and decoded again, and cannot be decoded
+/// without its end.
 pub fn check_frame(frame: &[u8]) {
     check_handshake(frame);
     check_request(frame);

@@ -47,7 +47,7 @@ pub(crate) const XID_AUTH: i32 = -4;
 /// The xid of a request that sets watches again. Servers may reply to it with another xid.
 pub(crate) const XID_SET_WATCHES: i32 = -8;
 
-/// Why bytes are not what the protocol prescribes.
+/// The way in which bytes violate the protocol.
 #[derive(thiserror::Error, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodeError {
     #[error("the frame ends within a record")]

@@ -1,4 +1,4 @@
-//! What a server sends after the handshake: [`ReplyHeader`], then a [`Reply`] or a [`WatchEvent`].
+//! The frames of a server after the handshake: [`ReplyHeader`], then a [`Reply`] or a [`WatchEvent`].
 
 use super::reader::Reader;
 use super::request::MULTI_END;
@@ -128,7 +128,7 @@ pub(crate) struct WatchEvent<'a> {
     pub(crate) path: &'a str,
 }
 
-/// What happened to a znode.
+/// The change of a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     Created,

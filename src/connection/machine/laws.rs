@@ -87,7 +87,7 @@ struct Run {
     max_outgoing: usize,
 }
 
-/// What the owner of a machine relies on.
+/// The state that the owner of a machine relies on.
 #[derive(Default)]
 struct Owner {
     has_transport: bool,

@@ -59,7 +59,7 @@ use crate::time::Moment;
 
 pub(crate) use super::codec::Reply;
 
-/// What a connection is configured with.
+/// The configuration of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// The session timeout to ask for. Once a server has opened the session, each is asked for the
@@ -73,7 +73,7 @@ pub(crate) struct Config {
     pub(crate) seed: u64,
 }
 
-/// What the owner of a [`Machine`] is to do.
+/// An action for the owner of a [`Machine`].
 #[derive(Debug)]
 pub(crate) enum Action<C> {
     /// Open a transport to the next server. There is none at present.
@@ -133,7 +133,7 @@ enum Phase {
 #[derive(Debug)]
 struct Serving {
     since: Moment,
-    /// When the last answer came, or the last [`MIN_PROGRESS`] bytes without one.
+    /// The time of the last answer, or of the last [`MIN_PROGRESS`] bytes without one.
     last_progress: Moment,
     /// The bytes that have come since.
     unread: usize,
@@ -145,7 +145,7 @@ struct Serving {
 /// its reader; and an answer that trickles for ever must not hold a session.
 const MIN_PROGRESS: usize = 16 << 10;
 
-/// What identifies the session to a server.
+/// The identity of the session to a server.
 #[derive(Debug, Default)]
 struct Identity {
     /// Zero until a server has opened the session.
@@ -185,7 +185,7 @@ pub(crate) struct Machine<C> {
     identity: Identity,
     /// Set by [`close`](Machine::close): the time by which the server has ended the session.
     closing_until: Option<Moment>,
-    /// When a server was last heard of, on any connection.
+    /// The time of the last sign of a server, on any connection.
     last_heard: Moment,
     frames: Frames,
     outgoing: Vec<u8>,

@@ -36,7 +36,7 @@ const MAX_PAUSE_DIVISOR: u32 = 20;
 /// The times of one connection, and how many attempts to find a server have failed.
 #[derive(Debug)]
 pub(super) struct Pacing {
-    /// What is asked for; then the shortest that a server has granted since the creation.
+    /// The session timeout to ask for; then the shortest that a server has granted since the creation.
     session_timeout: Duration,
     addresses: u32,
     /// The attempts since a server last served for a while.

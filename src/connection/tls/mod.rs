@@ -18,7 +18,7 @@ pub(super) use self::stream::{TlsStream, TlsTarget};
 use self::unnamed::AnyName;
 use crate::error::{LockError, Result};
 
-/// How a connection is encrypted, and how the server and the client prove who they are.
+/// The encryption of a connection, and the authentication of the server and the client.
 ///
 /// By default the certificate authorities of the platform are trusted, the certificate of a server
 /// must be valid for the server's name in the connect string, and the client has no certificate.

@@ -8,7 +8,7 @@ use mio::net::TcpStream;
 use rustls::client::{ClientConfig, ClientConnection};
 use rustls::pki_types::ServerName;
 
-/// How to encrypt a stream, and the name of its server.
+/// The encryption of a stream, and the name of its server.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsTarget {
     pub(super) client: Arc<ClientConfig>,

@@ -1,6 +1,6 @@
-//! What answers prove: pairs of them, and the writes that confirm these.
+//! The evidence in answers: pairs of them, and the writes that confirm these.
 //!
-//! All of it is of the present connection, and forgotten with that.
+//! All of it belongs to the present connection, and is forgotten with it.
 
 use super::{ConnectionNumber, Lease};
 use crate::time::Moment;
@@ -22,7 +22,7 @@ pub(super) struct Written {
     pub(super) reported: Option<RoundTrip>,
 }
 
-/// When a request was sent, and on which connection.
+/// The sending of a request: its time, and its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sending {
     pub(super) at: Moment,

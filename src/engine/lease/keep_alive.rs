@@ -1,4 +1,4 @@
-//! When a lease needs requests to keep it from ending.
+//! The requests that keep a lease from ending, and the times at which they are due.
 //!
 //! A *keep-alive* is two writes, one after the other. Where the client reports its pings, none is due
 //! while no lock is held, and none after a reconnect: the lease lapses, and the first write of the
@@ -16,9 +16,10 @@
 //!
 //! > F = S − R − 2P, so P = (S − R − F) / 2.
 //!
-//! F is the outage that an owner survives, the way to a server included. Subtract up to four round
-//! trips, two for each keep-alive, and the delay of a timer. A large F needs frequent writes. This one leaves more than half of T where a
-//! report is early enough for that, and a quarter of S − R for the keep-alives where it is not:
+//! F is the longest outage that an owner survives, the way to a server included. Subtract up to four
+//! round trips (two of the keep-alive whose pair counts, two of the next one), and the delay of a
+//! timer. A large F needs frequent writes. This one leaves more than half of T where a report is early
+//! enough for that, and a quarter of S − R for the keep-alives where it is not:
 //!
 //! | T in ticks (R is 1.1 of them) | F | P |
 //! |---|---|---|
@@ -77,8 +78,8 @@ impl Lease {
 
     /// Returns whether requests are due to keep the lease from ending.
     pub(crate) fn is_keep_alive_due(&mut self, quiet: Duration, now: Moment) -> bool {
-        // Where the connection wants to be left alone, a request that was made a moment ago is not
-        // repeated, only confirmed later.
+        // If the connection wants to be left alone, a request made a moment ago is not repeated, only
+        // confirmed later.
         let repeats = quiet.is_zero() || self.last_write.is_none();
         self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
     }

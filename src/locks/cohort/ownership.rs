@@ -14,7 +14,7 @@ use crate::tracking::WaiterWatch;
 pub(super) struct CohortOwnership {
     pub(super) request: Arc<CohortRequest>,
     pub(super) usage: Usage,
-    /// What is known of requests behind this one.
+    /// `Some` while requests are known to be behind this one.
     pub(super) behind: Option<Behind>,
     pub(super) watch: Option<WaiterWatch>,
     pub(super) watch_has_begun: bool,
@@ -40,7 +40,7 @@ impl Usage {
 /// Another process waits.
 pub(super) struct Behind {
     pub(super) since: Moment,
-    /// How often the lock was handed over since.
+    /// The number of hand-overs since.
     pub(super) handovers: u32,
 }
 

@@ -57,7 +57,7 @@ pub(super) struct CohortObserver {
     number: u64,
     shared: Arc<CohortShared>,
     cohort: Weak<Cohort>,
-    /// Whether the cohort may have to act on an event.
+    /// The cohort may have to act on an event.
     has_news: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! What the [state](super::state) of a cohort returns to the threads that use it.
+//! The answers of a cohort's [state](super::state) to the threads that use it.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct Grant {
     pub(crate) tenure: u64,
 }
 
-/// How a thread comes in.
+/// The result of a thread's arrival.
 pub(super) enum Entry {
     Granted(Grant),
     /// For a thread that tries: somebody holds the lock or waits for it.
@@ -35,7 +35,7 @@ pub(super) enum Entry {
     Closed,
 }
 
-/// What a thread leaves that gives up.
+/// The state that a thread leaves when it gives up.
 pub(super) enum Left {
     /// The lock was granted at this moment.
     Granted,
@@ -44,7 +44,7 @@ pub(super) enum Left {
     Others,
 }
 
-/// What becomes of a lock that a thread releases.
+/// The result of a release by a thread.
 pub(super) enum Departure {
     /// Handed over, or kept until that moment; then the caller starts a timer if it is `Some`.
     Stays(Option<Moment>),
@@ -53,7 +53,7 @@ pub(super) enum Departure {
     Lost,
 }
 
-/// What is dropped outside the mutex.
+/// A request and a watch to drop outside the mutex.
 pub(super) struct Retired {
     /// To be withdrawn.
     pub(super) request: Option<Arc<CohortRequest>>,
@@ -69,7 +69,7 @@ impl Retired {
     }
 }
 
-/// What a thread without a mutex has to do.
+/// Work for a thread without a mutex.
 pub(super) enum Work {
     Retire(Retired),
     /// Make a request with this number.
@@ -80,7 +80,7 @@ pub(super) enum Work {
     LookForSession(Arc<CohortRequest>),
 }
 
-/// What follows from the timer of a kept lock.
+/// The next step after the timer of a kept lock.
 pub(super) enum KeepTimer {
     Rearm(Moment),
     /// The lock was kept long enough.

@@ -14,9 +14,9 @@ pub(crate) struct CohortView {
     /// A request behind is known.
     pub(crate) waiter_is_known: bool,
     pub(crate) last_granted: u64,
-    /// How often the lock was handed over so far.
+    /// The number of hand-overs so far.
     pub(crate) handovers: u64,
-    /// How often a thread got the lock so far.
+    /// The number of grants to threads so far.
     pub(crate) grants: u64,
 }
 

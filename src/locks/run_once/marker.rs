@@ -49,7 +49,7 @@ impl Key {
     }
 }
 
-/// How far the job was when its key was marked.
+/// The progress of the job when its key was marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkerState {
     Begun,
@@ -65,7 +65,7 @@ impl MarkerState {
     }
 }
 
-/// Who has run the job of a key, and when.
+/// The process that has run the job of a key, and the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Marker {
     pub(super) by: String,

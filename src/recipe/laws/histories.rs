@@ -61,7 +61,7 @@ enum WaitsFor {
 
 struct History {
     counter: Counter,
-    /// Whether all requests are for one of so many permits.
+    /// `Some` if all requests are for one of so many permits.
     permits: Option<NonZeroU32>,
     requests: Vec<Request>,
     created: u64,

@@ -15,7 +15,7 @@ use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::time::{Priority, Signal};
 
-/// What leaves for the client, in the order in which the engine has asked for it.
+/// An item for the client. Items leave in the order in which the engine has asked for them.
 pub(super) enum Outgoing {
     Call(CallId, Call, Priority),
     RemoveWatch(ZNodePath),
@@ -110,8 +110,7 @@ impl Core {
         self.begin_ask(ask, ()).wait(self)
     }
 
-    /// Makes a call. What is to be kept is dropped when the outcome is known, even if nobody waits for
-    /// it any more.
+    /// Makes a call. Drops `kept` when the outcome is known, even if nobody waits for it any more.
     pub(crate) fn begin_ask<T>(self: &Arc<Self>, ask: Ask<T>, kept: impl Send + 'static) -> Answer<T> {
         let Ask { call, read } = ask;
         let outcome = self.begin(kept, |engine, id| engine.ask(id, call));

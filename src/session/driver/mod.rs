@@ -1,11 +1,12 @@
 //! The driver of a session: it passes to the [`Engine`] what happens, and does what that asks for.
 //!
 //! One mutex is around the engine. Under it, an input is handled, the ownerships are set, and events
-//! are posted to their observers, which is short and calls nobody. What may call others happens after
-//! it: calls leave through the outbox, in their order; then come notifications, log lines and callbacks.
+//! are posted to their observers, which is short and calls nobody. Everything that may call others
+//! happens after it: calls leave through the outbox, in their order; then come notifications, log
+//! lines and callbacks.
 //!
-//! Events and replies come in on the client's own threads, so everything done there is short, and what may
-//! block is submitted to the runtime.
+//! Events and replies come in on the client's own threads, so everything done there is short, and work that
+//! may block is submitted to the runtime.
 
 mod calls;
 mod orphans;
@@ -57,7 +58,7 @@ pub(crate) struct Core {
     driver: Mutex<ENGINE, Driver>,
     /// The calls on their way to the client.
     outbox: Mailbox<Outgoing>,
-    /// What could not be deleted before the session ended, for a session that follows.
+    /// The deletions that were not made before the session ended, for a session that follows.
     orphans: Mutex<ORPHANS, Orphans>,
     events: OnceLock<Arc<Events>>,
     /// Disconnected when the session has ended, for those who wait for something else meanwhile.
@@ -66,18 +67,18 @@ pub(crate) struct Core {
     finished: Receiver<Infallible>,
 }
 
-/// What the mutex guards.
+/// The state that the mutex guards.
 struct Driver {
     engine: Engine,
     seats: BTreeMap<ParticipantId, Seated>,
     trackers: BTreeMap<ParticipantId, Arc<dyn Tracker>>,
-    /// Who takes the outcomes of calls that the engine makes for others.
+    /// The receivers of the outcomes of calls that the engine makes for others.
     askers: BTreeMap<ParticipantId, OutcomeSink>,
-    /// Who waits for the first outcome of a deletion.
+    /// The waiters for the first outcome of a deletion.
     first_outcomes: BTreeMap<ParticipantId, Sender<ZkResult<()>>>,
     /// Events from before the client's first report of contact; `None` after it.
     early: Option<Vec<(ClientEvent, Moment)>>,
-    /// What the subscribers know.
+    /// The state that the subscribers know.
     announced: SessionState,
     subscribers: Vec<Sender<SessionState>>,
     /// Of the session, in the log.
@@ -94,7 +95,7 @@ struct Driver {
     finish: Option<Sender<Infallible>>,
 }
 
-/// What is done when the mutex is free again.
+/// The work to do when the mutex is free again.
 #[derive(Default)]
 struct Afterwards {
     answers: Vec<(OutcomeSink, ZkResult<Reply>)>,
@@ -112,7 +113,7 @@ struct Afterwards {
     dropped: Vec<Seated>,
 }
 
-/// On whose thread an input comes.
+/// The thread on which an input comes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// One of the client's, for an event.
@@ -207,7 +208,7 @@ impl Core {
         let mut afterwards = Afterwards::default();
         let result = {
             let mut driver = self.driver_now();
-            // What the clock alone has changed is seen, even if this input changes it back.
+            // A change by the clock alone is seen, even if this input reverts it.
             afterwards.announced.extend(driver.announce());
             let result = input(&mut driver);
             driver.engine.settle();

@@ -20,7 +20,7 @@ pub(crate) trait Tracker: Send + Sync {
     fn end(&self, reason: LossReason);
 }
 
-/// What a look needs next.
+/// The next step of a look.
 pub(crate) enum Step {
     Call(Call),
     Done(Looked),

@@ -7,7 +7,7 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_ANSWER: u64 = 64 * 1024;
 
-/// What a server reports.
+/// The report of a server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) version: Option<String>,
@@ -16,7 +16,7 @@ pub(super) struct Status {
     pub(super) tick: Option<Duration>,
 }
 
-/// Asks a server. What it does not answer is `None`.
+/// Asks a server. A missing answer is `None`.
 pub(super) fn status(address: SocketAddr) -> Status {
     let answer = |word| ask(address, word).unwrap_or_default();
     Status::parse(&answer("srvr"), &answer("conf"))

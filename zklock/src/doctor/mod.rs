@@ -73,7 +73,7 @@ fn table(probes: &[Probe]) -> String {
     table.render()
 }
 
-/// What was found.
+/// The results of the checks.
 #[derive(Debug, Default)]
 struct Findings {
     notes: Vec<String>,

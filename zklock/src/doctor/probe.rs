@@ -12,7 +12,7 @@ use crate::failure::{Failure, describe};
 /// No server grants less than it wants, so this shows the least that it grants.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long a server may take to accept a connection.
+/// The longest time for a server to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An address to probe.
@@ -26,7 +26,7 @@ pub(super) struct Target {
     failure: Option<String>,
 }
 
-/// What was found out about an address.
+/// The findings about an address.
 #[derive(Debug)]
 pub(super) struct Probe {
     pub(super) target: Target,
@@ -35,7 +35,7 @@ pub(super) struct Probe {
     /// The session timeout.
     pub(super) granted: Option<Duration>,
     pub(super) tick: Option<Duration>,
-    /// Why no session could be opened.
+    /// The reason for which no session could be opened.
     pub(super) failure: Option<String>,
 }
 

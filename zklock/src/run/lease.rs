@@ -1,16 +1,16 @@
-//! When a command must end, so that it has ended when another client may own the lock.
+//! The time by which a command must end, so that it has ended when another client may own the lock.
 
 use std::time::Duration;
 
 /// The times of a command's end, before the end of the lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndTimes {
-    /// How long the command has, between the signals.
+    /// The time for the command to end, between the signals.
     grace: Duration,
     session_timeout: Duration,
 }
 
-/// What the remaining lease means for a command.
+/// The consequence of the remaining lease for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It runs on. To be asked again after this time, or when contact is lost.

@@ -35,10 +35,10 @@ use crate::stderr::complain;
 const PATH: &str = "ZKLOCK_PATH";
 const FENCING_TOKEN: &str = "ZKLOCK_FENCING_TOKEN";
 
-/// How long the end of a wait may take.
+/// The longest time for the end of a wait.
 const MAX_WITHDRAWAL: Duration = Duration::from_secs(2);
 
-/// How long the queue is looked at for a message.
+/// The longest time for which the queue is looked at for a message.
 const MAX_LOOKUP: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Failure> {
@@ -62,7 +62,7 @@ pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Fai
     outcome
 }
 
-/// How long the lock is waited for.
+/// The length of the wait for the lock.
 #[derive(Clone, Copy)]
 enum Limit {
     /// Not at all: it is acquired at once, or not.
@@ -198,7 +198,7 @@ fn lock_and_run(
     }
 }
 
-/// Why the command has not run, or how it ended is not known.
+/// The reason for which the command has not run, or its result is not known.
 enum Failed {
     Lock(LockError),
     Other(Failure),

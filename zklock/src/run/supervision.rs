@@ -11,8 +11,8 @@ use super::platform::Child;
 use super::shown;
 use crate::stderr::complain;
 
-/// How long it waits at most before it looks at the lease again. Timers stand still while the
-/// machine is suspended.
+/// The longest wait before the next look at the lease. Timers stand still while the machine is
+/// suspended.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) struct Supervision<'a> {
@@ -21,19 +21,19 @@ pub(super) struct Supervision<'a> {
     child: Child,
     times: EndTimes,
     grace: Duration,
-    /// Whether the lease has lasted for as long as it does in contact.
+    /// The lease has lasted for as long as it does in contact.
     is_settled: bool,
-    /// When the command is killed that was asked to end.
+    /// The time at which a command that was asked to end is killed.
     kill_at: Option<Instant>,
     /// The lock is lost, or about to be.
     lost: bool,
     /// The loss was reported.
     is_reported: bool,
-    /// That the command cannot be ended was reported.
+    /// It was reported that the command cannot be ended.
     is_refused: bool,
 }
 
-/// How a command ended.
+/// The end of a command.
 pub(super) struct Ended {
     pub(super) code: io::Result<u8>,
     /// The lock was lost, or was about to be.
