@@ -118,7 +118,7 @@
 //! states, `warn` and `error` for what an operator should see. A line about a lock names its znode or
 //! directory. An outage is mentioned after a second, and then less and less often.
 //!
-//! A handle given to `from_zookeeper` logs thousands of lines a second under the target
+//! With the feature `zookeeper`, a handle given to `from_zookeeper` logs thousands of lines a second under the target
 //! `zookeeper::` while no server can be reached. With `env_logger`, `RUST_LOG=info,zookeeper::=off`
 //! silences it. Keep both colons: the filter matches prefixes, and would silence this crate too.
 //!
@@ -145,6 +145,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 // For maintainers: `engine/mod.rs` begins with a walk through the files, `docs/design.md` with a map.
+
 pub mod client;
 #[cfg(any(test, feature = "test-util"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]

@@ -29,7 +29,7 @@ pub(super) const AT_ONCE: Duration = Duration::from_secs(2);
 
 pub(super) type Outcome<T = ()> = Result<T, Problem>;
 
-/// Returns what must succeed for the check to go on.
+/// Returns the value of a call that must succeed for the check to go on.
 pub(super) fn done<T>(what: &str, result: ZkResult<T>) -> Outcome<T> {
     result.map_err(|error| Problem::Violated(format!("{what} fails: {error:?}")))
 }

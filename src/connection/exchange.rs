@@ -48,7 +48,7 @@ pub(crate) fn exchange<'a>(call: &'a Call, chroot: &Chroot, done: Done) -> Excha
 }
 
 impl Continuation {
-    /// Takes up the answer, on the I/O thread: must not block.
+    /// Takes up the answer, on the I/O thread, or on the caller's if the request is refused: must not block.
     pub(crate) fn answered(self, answer: ZkResult<Answer>) {
         match self {
             Continuation::Reply { operation, steps, chroot, done } => {

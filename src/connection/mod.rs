@@ -181,7 +181,7 @@ impl Connection {
         let (end, ended) = bounded(0);
         let shared = Arc::new(Shared::new(io, Arc::clone(&waker), ended));
         let chroot = Chroot::new(servers.chroot());
-        let driver = IoThread {
+        let io_thread = IoThread {
             shared: Arc::clone(&shared),
             poll,
             resolver: Resolver::new(Arc::clone(&options.names), waker),
@@ -195,13 +195,13 @@ impl Connection {
             random: fastrand::Rng::with_seed(names_seed ^ machine_seed),
         };
         let thread = thread::Builder::new().name("zk-lock-io".to_owned());
-        thread.spawn(move || driver.run()).map_err(LockError::thread)?;
+        thread.spawn(move || io_thread.run()).map_err(LockError::thread)?;
         Ok(Connection { shared, chroot, max_close: session_timeout })
     }
 
     /// Submits requests, which leave in one write. Their continuations run in the same order, on the
     /// I/O thread. Once the session has ended, they fail here with `SessionExpired`. If one is too long for
-    /// a server, all fail with `BadArguments`.
+    /// a server, all fail here with `BadArguments`.
     fn send<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
         if requests.iter().any(|(request, _)| is_too_long(request)) {
             return requests

@@ -4,7 +4,7 @@
 //! known before, while the names are resolved again: an answer of the name service changes what is
 //! left of the lap. A lap waits for the names, for a short time, only while none has been resolved yet.
 //!
-//! No I/O and no clock: the driver resolves the names and reports the outcomes.
+//! No I/O and no clock: the I/O thread resolves the names and reports the outcomes.
 
 use std::collections::VecDeque;
 use std::io;

@@ -26,10 +26,10 @@ use crate::time::{Clock, Moment, SystemClock};
 /// The actions for the I/O thread, each with the number of the link at its time.
 pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;
 
-/// The most reads of a transport in sequence. Then the callers get the mutex.
+/// The largest number of reads of a transport in sequence. Then the callers get the mutex.
 const MAX_READS: usize = 16;
 
-/// The likely reasons for a connection that the server closes: if it served before, and if none has served yet.
+/// The likely reasons why a server has closed a connection: if it served before, and if none has served yet.
 const CLOSED: &str = "the server closed the connection, it may not be serving";
 const CLOSED_AT_FIRST: &str = "the server closed the connection, it may not be serving, or expects TLS";
 

@@ -42,7 +42,7 @@ pub(super) struct Ahead {
     /// The watch on the own znode.
     own: Option<OwnWatch>,
     /// The next step is to list: the second one has left since the last listing, the own znode has changed,
-    /// or watches were lost with the connection.
+    /// or contact was lost while no watch on the own znode could stand in for a listing.
     pub(super) is_outdated: bool,
 }
 
@@ -284,8 +284,8 @@ impl Engine {
 
     /// Takes up a change of a znode for which a request had registered.
     ///
-    /// The last one ahead leaves: it was the only one in a listing, or has owned exclusively. Then nobody was
-    /// ahead of it, and nobody is between the two.
+    /// A request that was the only one ahead in a listing, or that has owned exclusively, had nobody ahead of
+    /// it. If a listing has shown it as the nearest one, nobody is between the two, and this one is the first.
     pub(super) fn znode_changed(&mut self, id: ParticipantId, path: &ZNodePath, change: ZNodeChange) {
         let Some(contender) = self.contenders.get_mut(&id) else { return };
         let is_own = contender.znode() == Some(path);

@@ -10,8 +10,8 @@
 //! request needs, and with the session. The engine then forgets the request. Its calls may still be
 //! answered: the outcome finds nobody, and anything left on the server is taken back.
 //!
-//! A request makes one step after the other, and waits for one outcome at a time. An event that wakes it
-//! meanwhile may be newer than the outcome, so it makes another step before it rests. (Looks that only
+//! A request makes one step after the other, and waits for one outcome at a time. Whatever wakes it meanwhile
+//! may be newer than the outcome, so it makes another step before it rests. (Looks that only
 //! shorten the wait run beside that: see [`super::ahead`].)
 
 use std::sync::Arc;
@@ -47,14 +47,15 @@ pub(super) struct Contender {
     pub(super) activity: Activity,
     /// The znode whose change wakes the request: the one ahead, by a watch there or, for one of this
     /// session, by its deletion; its own znode, for an owner and one that takes over; or the directory,
-    /// for a request that waits for any of those ahead. `None` for one that must first list the queue.
+    /// for a request that waits for any of those ahead. `None` for one that must first list the queue
+    /// or look at its own znode, and for a new owner that has not looked there yet.
     pub(super) watched: Option<ZNodePath>,
     pub(super) ahead: Ahead,
     /// A listing that it, or another request, has asked for, and that it has not read yet.
     pub(super) listing: Option<Arc<Listing>>,
     /// The next listing is due to a reconnect, which is no reason to expect the lock.
     pub(super) has_reconnected: bool,
-    /// It may have znodes beside the one that it knows: while it joined, a call had no clear outcome.
+    /// It may have znodes that it does not know: while it joined, a call had no clear outcome.
     pub(super) may_have_more: bool,
     /// The time at which the request was made; later, the time at which it acquired the lock.
     pub(super) since: Moment,

@@ -70,7 +70,7 @@ impl Engine {
     pub(super) fn join(&mut self, id: ParticipantId) -> Next {
         let Some(contender) = self.contenders.get(&id) else { return Next::Park };
         let spec = Arc::clone(&contender.spec);
-        // A reconnect may have woken it before. The delay to the next attempt counts from this one.
+        // A reconnect may have woken it before its alarm. The delay to the next attempt counts from this one.
         self.alarms.clear(id);
         let RequestSpec { dir, prefix, data, acl, access, .. } = &*spec;
         let (data, acl) = (Arc::clone(data), Arc::clone(acl));
@@ -329,8 +329,8 @@ impl Engine {
 }
 
 /// Returns whether a create that has failed so may have taken effect. An unreadable reply counts as lost.
-/// So does the end of the session, which may have ended for this process alone, and any other error that
-/// may pass: a search costs less than a znode that is left.
+/// So does the end of the session, which may have ended for this process alone, and any error that may be
+/// temporary: a search costs less than a znode that is left.
 fn may_have_created(error: ZkError) -> bool {
     error.is_transient() || matches!(error, ZkError::SessionExpired | ZkError::MarshallingError)
 }

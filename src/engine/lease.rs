@@ -30,8 +30,9 @@
 //! leader knows the session with the one of its creation, and a server that was left may still
 //! report it with its own.
 //!
-//! A write confirms the pairs that were answered a report delay before it is sent. So a pair can be
-//! forgotten once a newer one is as old, and a session that never writes keeps a handful of them.
+//! When a write is sent, it is decided what it confirms: the pairs that were answered at least a report
+//! delay before. So a pair can be forgotten once a newer one is as old, and a session that never writes
+//! keeps a handful of them.
 //!
 //! It consists of *epochs*: a disconnect closes the present one for extension, an owner keeps the one
 //! under which it acquired until its znode was seen on the next connection, and an epoch that has ended
@@ -130,8 +131,8 @@ pub(crate) enum Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionNumber(u64);
 
-/// The end of a lease that ended ahead of its time. Any later moment has passed, too; zero means that there is
-/// none (see `session/ownership.rs`).
+/// The end of a lease that ended ahead of its time: no reading of the clock is earlier. Not zero, which stands
+/// for none (see `session/ownership.rs`).
 pub(crate) const ENDED: Moment = Moment::from_nanos(1);
 
 impl Lease {
@@ -268,8 +269,8 @@ impl Lease {
 
     /// The owners whose lease has ended.
     pub(super) fn ended_owners(&self, now: Moment) -> Vec<ParticipantId> {
-        let outlasted = self.owners.iter().filter(|(_, held)| held.until <= now);
-        outlasted.map(|(owner, _)| *owner).collect()
+        let ended = self.owners.iter().filter(|(_, held)| held.until <= now);
+        ended.map(|(owner, _)| *owner).collect()
     }
 
     pub(crate) fn release(&mut self, owner: ParticipantId) {
@@ -439,7 +440,7 @@ impl Lease {
     }
 
     /// Extends the present epoch as far as that moment proves, or begins another one. Returns whether the
-    /// owners under it have lost their locks.
+    /// present one had ended while there were owners, who may have lost their locks.
     fn extend(&mut self, proven: Moment, now: Moment) -> bool {
         let proven_until = self.end_of_proof(proven);
         if self.over {

@@ -31,7 +31,7 @@ const SHARED_STEP: Duration = Duration::from_millis(10);
 /// The interval between looks at an unreadable znode, whose watch the server may not report.
 const UNREADABLE_LOOK: Duration = Duration::from_secs(1);
 
-/// The most znodes that are remembered as mentioned in the log.
+/// The largest number of znodes that are remembered as mentioned in the log.
 const MAX_MENTIONED: usize = 1000;
 
 impl Engine {

@@ -37,9 +37,9 @@
 //! From a disconnect to the loss:
 //! 1. [`contact`]: the epoch of the lease is over, and another one is proven only after a reconnect. The
 //!    owner keeps the one under which it acquired, or last renewed its lease.
-//! 2. After a reconnect everybody looks again: at once, or if the lease is kept proven (as while a lock is
-//!    held) when the first write of [`proof`] was answered. An owner renews its lease when it has seen its
-//!    znode.
+//! 2. After a reconnect everybody looks again: at once; or, if the lease is kept proven (as while a lock is
+//!    held), when the first write on the new connection was answered (see [`proof`]). An owner renews its
+//!    lease when it has seen its znode.
 //! 3. If no reconnect comes in time, the clock ends the lease, and [`ending`] reports the loss. `is_owner()` has
 //!    been false since that moment, whether or not a thread has noticed.
 //!

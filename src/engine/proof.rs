@@ -54,7 +54,8 @@ impl Engine {
 
     fn begin_proof(&mut self, waiting: Vec<ParticipantId>) {
         self.proof = Proof::UnderWay { waiting, later: Vec::new() };
-        // One write is enough: no pair is needed, or one waits to be confirmed and then admits owners.
+        // One write is enough: no pair is needed, or a pair or the reconnect waits to be confirmed, and then
+        // admits owners.
         if !self.lease.needs_pairs() || self.lease.needs_proof(self.now) {
             self.write_nothing(AfterWrite::Proof);
         } else if self.lease.has_owners() {
@@ -135,10 +136,10 @@ impl Engine {
             || self.lease.is_keep_alive_due(self.settings.min_idle_for_ping, self.now)
     }
 
-    /// Gives the session up if it has been silent for too long. To be called when the time has come for
-    /// which [`Engine::deadline`] has asked, not with every input: after a pause of the process, answers
-    /// may have come that nobody has taken up yet. The rest that the clock asks for is in
-    /// [`Engine::settle`].
+    /// Gives the session up if it has been silent for too long. Called when the time has come for which
+    /// [`Engine::deadline`] has asked, and when a znode is gone; not with every input, as after a pause of
+    /// the process answers may have come that nobody has taken up yet. The rest that the clock asks for is
+    /// in [`Engine::settle`].
     pub(crate) fn give_up_if_silent(&mut self) {
         match self.life {
             Life::Open(Contact::NotYet { .. }) => {}

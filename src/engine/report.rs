@@ -1,4 +1,4 @@
-//! The engine's orders to its driver: [`Effect`].
+//! The engine's instructions for its driver: [`Effect`].
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::error::{LockError, LossReason, Operation, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
-/// An order to the driver. Orders are carried out in sequence.
+/// An instruction for the driver, which takes them up in their order. What calls others is done after the
+/// mutex.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Effect {
     /// Make this call, and pass its outcome to [`Engine::replied`](super::Engine::replied).
@@ -67,7 +68,7 @@ pub(crate) enum Ending {
     Dropped(LossReason, Option<Failure>),
 }
 
-/// The failure that ends a request.
+/// The failure of a request, or of one attempt to join.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Failure {
     Call { operation: Operation, path: ZNodePath, error: ZkError },

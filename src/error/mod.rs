@@ -16,7 +16,7 @@ pub use self::zk_error::{ZkError, ZkResult};
 /// The result of this crate's fallible functions. Signatures in these pages call it `Result`.
 pub type Result<T> = std::result::Result<T, LockError>;
 
-/// The reason for which an operation failed.
+/// The reason why an operation failed.
 ///
 /// The message names the operation, the path, the cause and what the caller can do, so it is complete
 /// without the [`source`](std::error::Error::source), which is the server's or the client's own error.
@@ -138,13 +138,13 @@ pub enum LockError {
 
     /// A [`Revoker`](crate::Revoker) was given the path of a znode that is no lock request; nothing
     /// was written or deleted. The name of a request ends in a sequence number, and a request is
-    /// deleted with its session. A directory has neither a number nor a session.
+    /// deleted with its session. Neither holds for a lock directory.
     #[error("revoke '{path}': {rule}, so it is no lock request; give the path of the znode of one")]
     #[non_exhaustive]
     NotALockRequest {
         /// The path of the znode.
         path: String,
-        /// The reason for which the znode is no lock request.
+        /// The reason why the znode is no lock request.
         rule: &'static str,
     },
 
@@ -501,7 +501,7 @@ impl Operation {
     pub(crate) const FENCE: Operation = Operation { name: "read the fencing token of", permission: "READ" };
 }
 
-/// The reason for which a lock, or a request for one, was taken away.
+/// The reason why a lock, or a request for one, was taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {

@@ -72,8 +72,8 @@ impl BlockingLock {
         let (broken, closed) = (signals.broken(), self.support.closed());
         match wait.wait_for_or(&**attempt.claim.core().runtime(), &attempt.events, [&broken, closed]) {
             Waited::Received(RequestEvent::Acquired) => attempt.into_guard().map(Some),
-            // Acquired in the moment in which the lock was closed, or another one lost. Or this one was lost
-            // right after that, which its guard reports.
+            // Acquired in the moment in which the lock was closed, or another one was lost. Or this one was
+            // lost right after its acquisition, which its guard reports.
             Waited::Disconnected if matches!(attempt.events.try_recv(), Ok(RequestEvent::Acquired)) => {
                 attempt.into_guard().map(Some)
             }

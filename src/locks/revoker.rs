@@ -128,8 +128,9 @@ impl Revoker {
     ///
     /// # Errors
     /// As [`request_revocation`](Revoker::request_revocation); DELETE permission on the lock's
-    /// directory is needed, too. After those that leave the outcome open, the znode may exist or not; no retry goes on in the background. If the reply to the deletion is lost and
-    /// the znode is then gone, the result is [`Forced`](Revocation::Forced).
+    /// directory is needed, too. After an error that leaves the outcome open, the znode may exist or not;
+    /// no retry goes on in the background. If the reply to the deletion is lost and the znode is then gone,
+    /// the result is [`Forced`](Revocation::Forced).
     pub fn force_revocation_after(&self, path: &str, grace: Duration) -> Result<Revocation> {
         let znode = request_path(path)?;
         let czxid = self.ask(&znode)?;

@@ -24,10 +24,11 @@ use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 
-/// The time for which [`RunOnce::forget`] waits for the lock of a key before it looks again if the key is marked.
+/// The time for which [`RunOnce::forget`] waits for the lock of a key, before it checks again whether the key
+/// is marked.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The rule by which a failed job is run again.
+/// The rule that decides whether a failed job is run again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Repeat {

@@ -41,9 +41,10 @@ const LEASES: &str = "leases";
 /// itself.
 ///
 /// # The number of permits
-/// Each client decides by its own number, which ZooKeeper does not store. If the numbers differ,
-/// the largest one bounds the holders, and a waiter with a smaller number holds up those behind it. All clients should use the same: to change it, stop those that use the former, or
-/// accept both for a while.
+/// Each client decides by its own number, which ZooKeeper does not store. If the numbers differ, the
+/// largest one bounds the holders, and a waiter with a smaller number holds up those behind it. All
+/// clients should use the same: to change it, stop those that use the former, or accept both for a
+/// while.
 ///
 /// # With Curator
 /// Curator's `InterProcessSemaphoreV2` can share the directory: the requests are below

@@ -121,7 +121,7 @@ impl fmt::Debug for WriteGuard {
 pub struct DowngradeError {
     /// The guard, which still holds the write lock unless it was lost.
     pub guard: Box<WriteGuard>,
-    /// The reason for which the downgrade failed.
+    /// The reason why the downgrade failed.
     pub error: LockError,
 }
 

@@ -141,8 +141,8 @@ impl RecoverableZooKeeper {
     ///   [`InvalidAcl`](crate::LockError::InvalidAcl).
     /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the last attempt that the policy
     ///   allows has failed. It may have taken effect.
-    /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed): the same, if
-    ///   a call was under way.
+    /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed): a call
+    ///   that was under way may have taken effect.
     /// - [`InvalidPath`](crate::LockError::InvalidPath), and
     ///   [`InvalidArgument`](crate::LockError::InvalidArgument) for data of about 1 MiB and more.
     ///   Nothing was sent.

@@ -128,8 +128,8 @@ impl Request {
         self.seat.outcome().is_some()
     }
 
-    /// Waits until the request owns the lock or is known to be behind another; `None` if it was
-    /// withdrawn or a channel was disconnected meanwhile.
+    /// Waits until the request owns the lock or is known to be behind another, and returns its place, which
+    /// is known; `None` if it was withdrawn or a channel was disconnected meanwhile.
     pub(crate) fn wait_until_placed(
         &self,
         [end, other_end]: [&Receiver<Infallible>; 2],

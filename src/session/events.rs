@@ -14,7 +14,7 @@ use crate::logging;
 use crate::panics::contain;
 use crate::recipe::kind::LockKind;
 
-/// The most events that wait for a slow hook. Later ones are counted, and dropped.
+/// The largest number of events that wait for a slow hook. Later ones are counted, and dropped.
 const MAX_WAITING: usize = 10_000;
 
 #[cfg(test)]
@@ -225,7 +225,7 @@ pub struct LockLost {
 pub struct LockGivenUp {
     /// The lock.
     pub lock: LockOfEvent,
-    /// The reason for which the request was taken out of the queue. `None` if its own caller gave up:
+    /// The reason why the request was taken out of the queue. `None` if its own caller gave up:
     /// at a deadline, by cancelling, by closing the lock, or with a `try_lock` that found others ahead.
     pub reason: Option<LossReason>,
     /// The time since the request was made.

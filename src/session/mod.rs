@@ -195,8 +195,9 @@ impl Session {
     ///
     /// The factory is called on a thread of the session. It may block, at best not longer than a
     /// session timeout. If it fails, or panics, it is called again, soon at first and later every
-    /// three seconds. Each call must open a session: the lease of its client begins with the call,
-    /// so an older session could own locks that the server has given to others.
+    /// three seconds. A client of which no session is made is closed. Each call must open a session:
+    /// the lease of its client begins with the call, so an older session could own locks that the
+    /// server has given to others.
     ///
     /// # Errors
     /// The first error of the factory, or those of [`from_client`](Session::from_client).

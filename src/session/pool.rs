@@ -27,7 +27,7 @@ use crate::logging;
 use crate::panics::contain;
 use crate::time::{Clock, Job, Priority, SystemClock};
 
-/// The most jobs that run at once, of those that share a limit.
+/// The largest number of jobs that run at once, of those that share a limit.
 const MAX_AT_WORK: usize = 16;
 
 /// The time for which a thread waits for a job before it ends.

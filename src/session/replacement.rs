@@ -135,7 +135,7 @@ pub(super) fn make(factory: &Arc<Factory>) -> Result<Arc<Core>> {
     let made = contain(|| make_on(&runtime, factory, &mut taken));
     made.unwrap_or_else(|message| {
         // Without a session nobody else closes it.
-        drop(contain(|| taken.inspect(AnyClient::close)));
+        drop(contain(|| drop(taken.inspect(AnyClient::close))));
         runtime.shut_down();
         let tried = format!("the client of the factory (a panic: {message})");
         Err(LockError::Connect { tried, timeout: Duration::ZERO })
@@ -149,8 +149,8 @@ fn make_on(
 ) -> Result<Arc<Core>> {
     let opened_after = Some(runtime.now());
     let client = (factory.client)().and_then(|client| {
-        *taken = Some(client.clone());
         check_timeout(client.session_timeout()).inspect_err(|_| client.close())?;
+        *taken = Some(client.clone());
         Ok(client)
     });
     let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());

@@ -29,8 +29,7 @@ impl Moment {
 
     /// Returns whether the clock counts the time during which the machine is suspended.
     ///
-    /// Returns where it does not, a machine that wakes up may take itself for the owner of a lock for too
-    /// long.
+    /// Where it does not, a machine that wakes up may believe for too long that it owns a lock.
     #[must_use]
     pub const fn counts_suspended_time() -> bool {
         cfg!(any(target_os = "linux", target_os = "android"))

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// The most lines that wait for the reader. Further ones are lost.
+/// The largest number of lines that wait for the reader. Further ones are lost.
 const MAX_WAITING: usize = 4096;
 
 /// The longest time for which the end of the program waits for the reader.

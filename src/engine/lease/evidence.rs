@@ -1,6 +1,6 @@
 //! The evidence in answers: pairs of them, and the writes that confirm these.
 //!
-//! All of it belongs to the present connection, and is forgotten with it.
+//! The pairs and the writes belong to the present connection, and are forgotten with it.
 
 use super::{ConnectionNumber, Lease};
 use crate::time::Moment;
@@ -123,17 +123,17 @@ impl Lease {
 
     /// Remembers a request, as a pair with another one. Few pairs suffice: each is to stand for those
     /// shortly after it.
-    fn note(&mut self, exchange: RoundTrip) {
+    fn note(&mut self, round_trip: RoundTrip) {
         let Some(before) = self.last else {
-            self.last = Some(exchange);
+            self.last = Some(round_trip);
             return;
         };
         // The order of the sendings is that in which the server has taken the requests up. An answer
         // may be taken up late here.
-        if before.sent <= exchange.sent {
-            self.last = Some(exchange);
+        if before.sent <= round_trip.sent {
+            self.last = Some(round_trip);
         }
-        let (sent, answered) = (before.sent.min(exchange.sent), before.answered.max(exchange.answered));
+        let (sent, answered) = (before.sent.min(round_trip.sent), before.answered.max(round_trip.answered));
         let pair = RoundTrip { sent, answered };
         let spacing = self.granted.report_delay / 16;
         if self.unconfirmed.back().is_none_or(|last| last.sent.after(spacing) <= pair.sent) {
@@ -141,7 +141,7 @@ impl Lease {
         }
         // Every write sent from now on confirms all pairs that the leader knows of, and the newest
         // of them proves the most. A write that is under way has its pair with it.
-        while self.unconfirmed.get(1).is_some_and(|next| self.is_known(next, exchange.answered)) {
+        while self.unconfirmed.get(1).is_some_and(|next| self.is_known(next, round_trip.answered)) {
             self.unconfirmed.pop_front();
         }
         // No write could confirm a pair that is forgotten.

@@ -58,7 +58,7 @@ impl Lease {
         self.owners[&owner].until
     }
 
-    /// Returns what a session does to prove that it lives.
+    /// Does what a session does to prove that it lives. Returns the result of `write`.
     fn read_and_write(&mut self, sent: Moment, answered: Moment) -> bool {
         self.read(sent, answered);
         self.write(answered, answered)

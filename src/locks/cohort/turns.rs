@@ -53,7 +53,7 @@ pub(super) enum Departure {
     Lost,
 }
 
-/// A request and a watch to drop outside the mutex.
+/// A request and a watch, if any, to drop outside the mutex.
 pub(super) struct Retired {
     /// To be withdrawn.
     pub(super) request: Option<Arc<CohortRequest>>,

@@ -15,7 +15,7 @@ use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::time::{Priority, Signal};
 
-/// An item for the client. Items leave in the order in which the engine has asked for them.
+/// An item of the outbox. Those for the client leave in the order in which the engine has asked for them.
 pub(super) enum Outgoing {
     Call(CallId, Call, Priority),
     RemoveWatch(ZNodePath),
@@ -46,11 +46,11 @@ impl Core {
             Outgoing::Answered(id, outcome) => answered.push((id, outcome)),
             Outgoing::Panicked(message) => panics.push(message),
         });
-        for message in panics {
-            logging::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
-        }
         for (id, outcome) in answered {
             self.replied(id, outcome);
+        }
+        for message in panics {
+            logging::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) struct Probe {
     /// The session timeout.
     pub(super) granted: Option<Duration>,
     pub(super) tick: Option<Duration>,
-    /// The reason for which no session could be opened.
+    /// The reason why no session could be opened.
     pub(super) failure: Option<String>,
 }
 

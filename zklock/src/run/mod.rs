@@ -198,7 +198,7 @@ fn lock_and_run(
     }
 }
 
-/// The reason for which the command has not run, or its result is not known.
+/// The reason why the command has not run, or why its result is not known.
 enum Failed {
     Lock(LockError),
     Other(Failure),

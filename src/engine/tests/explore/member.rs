@@ -273,7 +273,7 @@ impl Member {
                     zxid: 0,
                 }),
             },
-            Effect::RemoveWatch(path) => self.remove_stray_watch(&path),
+            Effect::RemoveWatch(path) => self.remove_watch(&path),
             Effect::Report(id, report) => self.take_report(id, report),
             Effect::Ending => self.is_ending = true,
             Effect::Finished => {
@@ -293,7 +293,7 @@ impl Member {
         }
     }
 
-    fn remove_stray_watch(&mut self, path: &ZNodePath) {
+    fn remove_watch(&mut self, path: &ZNodePath) {
         if self.contact == Contact::Connected {
             self.calls.push_back(Wire::RemoveWatch(path.to_string()));
         }

@@ -46,7 +46,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Returns when everything has moved: the first one owns, and nobody else waits or owns in vain.
+    /// Checks the state after everything has moved: the first one owns, and nobody else waits or owns in vain.
     pub(super) fn check_at_rest(&self) -> Result<(), String> {
         self.check_owners()?;
         let queue = self.queue();
