@@ -181,8 +181,8 @@ impl ListeningLock {
     /// Returns whether this lock is held, proven up to now. A read lock may be held beside others.
     ///
     /// Does no I/O and does not block. Ask it before each action that only the owner may take.
-    /// Always `false` in a forked child of the holder. It becomes `false` at the end of the lease, even before the loss of contact was noticed, and
-    /// stays `false` until the lock is acquired again.
+    /// Always `false` in a forked child of the holder. It becomes `false` at the end of the lease, even
+    /// before the loss of contact was noticed, and stays `false` until the lock is acquired again.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         // The process before the mutex, whose holder may not exist in a forked child.
