@@ -177,8 +177,8 @@ impl Engine {
             if self.lease.write_answered(sending, self.now) {
                 self.check_owners();
             }
-            if is_of_this_contact && self.life.contact() == Contact::Regained {
-                self.life.set_contact(Contact::Present);
+            if is_of_this_contact && self.contact == Contact::Regained {
+                self.contact = Contact::Present;
                 self.everybody_looks_again();
             }
         } else if was_answered(&result) {

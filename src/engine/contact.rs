@@ -38,17 +38,16 @@ impl Engine {
     /// Owners need a proof before they look. Nobody else does: so a session that owns nothing writes
     /// nothing because of a reconnect, if its client reports pings.
     fn connected(&mut self, at: Moment, granted: Granted) {
-        let contact = self.life.contact();
-        let (next, taken_up_after) = match contact {
+        let (next, taken_up_after) = match self.contact {
             Contact::NotYet { opened_after } => (Contact::Present, opened_after),
             Contact::Present => (Contact::Present, None),
             Contact::Lost { since } if self.lease.is_kept_proven() => (Contact::Regained, Some(since)),
             Contact::Lost { since } => (Contact::Present, Some(since)),
             Contact::Regained => (Contact::Regained, None),
         };
-        let must_look =
-            self.life.has_ended() || (matches!(contact, Contact::Lost { .. }) && next == Contact::Present);
-        self.life.set_contact(next);
+        let must_look = self.life.has_ended()
+            || (matches!(self.contact, Contact::Lost { .. }) && next == Contact::Present);
+        self.contact = next;
         self.lease_checks.extend(self.lease.connected(granted, taken_up_after, at));
         self.proof.forget_failure();
         if !self.life.has_ended() {
@@ -61,22 +60,22 @@ impl Engine {
 
     /// A server has taken up the session again, and does not serve it yet.
     fn taken_up(&mut self, at: Moment, session_timeout: Duration) {
-        let after = if let Contact::Lost { since } = self.life.contact() { since } else { at };
+        let after = if let Contact::Lost { since } = self.contact { since } else { at };
         self.lease_checks.extend(self.lease.taken_up(session_timeout, after, at));
     }
 
     fn disconnected(&mut self, at: Moment) {
-        if !self.life.in_contact() {
+        if !self.in_contact() {
             return;
         }
-        self.life.set_contact(Contact::Lost { since: at });
+        self.contact = Contact::Lost { since: at };
         self.lease_checks.insert(self.lease.end());
         self.lease.disconnected(at);
         if !self.life.has_ended() {
             self.effects.push_back(Effect::Suspended);
         }
         let lines: Vec<Line> = match self.life {
-            Life::Open(_) => self
+            Life::Open => self
                 .contenders
                 .iter()
                 .filter_map(|(id, contender)| {
@@ -132,8 +131,8 @@ impl Engine {
     /// Ends the session for good, and every lease with it. [`Engine::complete_end`] follows.
     pub(crate) fn end(&mut self, reason: LossReason) {
         match self.life {
-            Life::Open(contact) => {
-                self.life = Life::Ending(reason, contact);
+            Life::Open => {
+                self.life = Life::Ending(reason);
                 self.lease.finish();
                 self.effects.push_back(Effect::Ending);
             }
@@ -145,10 +144,10 @@ impl Engine {
 
     /// Ends all requests: owners and waiters are notified. Deletions go on if the session outlives us.
     pub(crate) fn complete_end(&mut self) {
-        let Life::Ending(reason, contact) = self.life else { return };
+        let Life::Ending(reason) = self.life else { return };
         self.log(Line::SessionEnded(reason));
         if self.server_may_keep_session() {
-            self.life = Life::Lingering(reason, contact);
+            self.life = Life::Lingering(reason);
         }
         // Without those that the ends of the requests begin.
         let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
@@ -172,7 +171,7 @@ impl Engine {
 
     /// Returns when the server has ended a session that lingers without contact.
     pub(super) fn lingers_until(&self) -> Option<Moment> {
-        match self.life.contact() {
+        match self.contact {
             Contact::NotYet { .. } => Some(self.lease.given_up_at()),
             Contact::Lost { since } => Some(since.after(self.lease.session_timeout())),
             Contact::Present | Contact::Regained => None,
@@ -188,7 +187,7 @@ impl Engine {
 
     pub(super) fn finish(&mut self) {
         if let Some(reason) = self.life.end_reason().filter(|_| !matches!(self.life, Life::Finished(..))) {
-            self.life = Life::Finished(reason, self.life.contact());
+            self.life = Life::Finished(reason);
             self.effects.push_back(Effect::Finished);
         }
     }

@@ -306,7 +306,7 @@ impl Engine {
             error if !error.is_transient() && !self.tolerates(id, error) => {
                 self.fail(id, Failure::Call { operation, path: path.clone(), error });
             }
-            _ if self.life.in_contact() => self.alarms.set(id, self.now.after(retry)),
+            _ if self.in_contact() => self.alarms.set(id, self.now.after(retry)),
             _ => {}
         }
         Next::Park

@@ -7,7 +7,7 @@
 //! | `Ending` | every participant was notified, otherwise | `Finished` |
 //! | `Lingering` | the last deletion is done, the session has expired, or there was no contact for a session timeout | `Finished` |
 //!
-//! Each of them has a [`Contact`], as a session that lingers deletes its znodes after a reconnect:
+//! Beside it, the session has a [`Contact`], also while it lingers: it deletes its znodes after a reconnect.
 //!
 //! | contact | connected | disconnected | a write was answered |
 //! |---|---|---|---|
@@ -34,13 +34,13 @@ use crate::time::Moment;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Life {
-    Open(Contact),
+    Open,
     /// The participants are being notified.
-    Ending(LossReason, Contact),
+    Ending(LossReason),
     /// Deletions go on: the last one finishes the session, or its end at the server.
-    Lingering(LossReason, Contact),
+    Lingering(LossReason),
     /// The client is dropped and the threads end.
-    Finished(LossReason, Contact),
+    Finished(LossReason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,34 +61,12 @@ pub(super) enum Contact {
 impl Life {
     pub(super) fn end_reason(self) -> Option<LossReason> {
         match self {
-            Life::Open(_) => None,
-            Life::Ending(reason, _) | Life::Lingering(reason, _) | Life::Finished(reason, _) => Some(reason),
+            Life::Open => None,
+            Life::Ending(reason) | Life::Lingering(reason) | Life::Finished(reason) => Some(reason),
         }
     }
 
     pub(super) fn has_ended(self) -> bool {
         self.end_reason().is_some()
-    }
-
-    pub(super) fn contact(self) -> Contact {
-        match self {
-            Life::Open(contact)
-            | Life::Ending(_, contact)
-            | Life::Lingering(_, contact)
-            | Life::Finished(_, contact) => contact,
-        }
-    }
-
-    pub(super) fn in_contact(self) -> bool {
-        matches!(self.contact(), Contact::Present | Contact::Regained)
-    }
-
-    pub(super) fn set_contact(&mut self, now: Contact) {
-        match self {
-            Life::Open(contact)
-            | Life::Ending(_, contact)
-            | Life::Lingering(_, contact)
-            | Life::Finished(_, contact) => *contact = now,
-        }
     }
 }

@@ -144,6 +144,7 @@ pub(crate) struct Engine {
     random: u64,
 
     life: Life,
+    contact: Contact,
     lease: Lease,
     proof: Proof,
     routine: Routine,
@@ -187,7 +188,8 @@ impl Engine {
             counts_ahead: false,
             last: 0,
             random: settings.seed,
-            life: Life::Open(Contact::NotYet { opened_after: settings.opened_after }),
+            life: Life::Open,
+            contact: Contact::NotYet { opened_after: settings.opened_after },
             lease,
             proof: Proof::default(),
             routine: Routine { next: now, due_by: None },
@@ -286,12 +288,12 @@ impl Engine {
     }
 
     pub(crate) fn in_contact(&self) -> bool {
-        self.life.in_contact()
+        matches!(self.contact, Contact::Present | Contact::Regained)
     }
 
     /// Returns whether the session is open, in contact, and the last sign of the server is young enough.
     pub(crate) fn is_connected(&self) -> bool {
-        !self.life.has_ended() && self.life.in_contact() && self.now < self.lease.contact_holds_until()
+        !self.life.has_ended() && self.in_contact() && self.now < self.lease.contact_holds_until()
     }
 
     /// Returns where a request is in the queue; `None` if it has ended.

@@ -112,13 +112,13 @@ impl Engine {
     /// Does what the clock asks for: a keep-alive, ending what has lost its lease, routine looks.
     pub(super) fn tick(&mut self) {
         match self.life {
-            Life::Open(contact) => {
+            Life::Open => {
                 let may_begin = match self.proof {
                     Proof::Idle => true,
                     Proof::UnderWay { .. } => false,
                     Proof::Failed { until } => until <= self.now,
                 };
-                if may_begin && self.life.in_contact() && self.is_proof_due(contact) {
+                if may_begin && self.in_contact() && self.is_proof_due() {
                     self.begin_proof(Vec::new());
                 }
                 self.check_owners_if_due();
@@ -131,8 +131,8 @@ impl Engine {
         self.keep_routine();
     }
 
-    fn is_proof_due(&mut self, contact: Contact) -> bool {
-        contact == Contact::Regained
+    fn is_proof_due(&mut self) -> bool {
+        self.contact == Contact::Regained
             || self.lease.is_keep_alive_due(self.settings.min_idle_for_ping, self.now)
     }
 
@@ -142,8 +142,8 @@ impl Engine {
     /// in [`Engine::settle`].
     pub(crate) fn give_up_if_silent(&mut self) {
         match self.life {
-            Life::Open(Contact::NotYet { .. }) => {}
-            Life::Open(_) if self.lease.given_up_at() <= self.now => self.end(LossReason::LeaseExpired),
+            Life::Open if matches!(self.contact, Contact::NotYet { .. }) => {}
+            Life::Open if self.lease.given_up_at() <= self.now => self.end(LossReason::LeaseExpired),
             _ => {}
         }
     }
@@ -169,7 +169,7 @@ impl Engine {
     /// Returns when the clock asks for something.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let of_life = match self.life {
-            Life::Open(contact) => self.next_of_session(contact),
+            Life::Open => self.next_of_session(),
             // Nobody owns anything any more: the leases ask for nothing.
             Life::Lingering(..) => self.lingers_until(),
             Life::Ending(..) => None,
@@ -178,7 +178,7 @@ impl Engine {
         self.alarms.next().into_iter().chain(of_life).min()
     }
 
-    fn next_of_session(&self, contact: Contact) -> Option<Moment> {
+    fn next_of_session(&self) -> Option<Moment> {
         let retry = if let Proof::Failed { until } = self.proof { Some(until) } else { None };
         let of_lease = [
             self.lease.end(),
@@ -189,7 +189,7 @@ impl Engine {
         let later =
             of_lease.into_iter().chain(retry).chain(self.routine.due_by).filter(|time| *time > self.now);
         // Also when it has come: only the clock gives the session up.
-        let given_up_at = (!matches!(contact, Contact::NotYet { .. })).then(|| self.lease.given_up_at());
+        let given_up_at = (!matches!(self.contact, Contact::NotYet { .. })).then(|| self.lease.given_up_at());
         later.chain(given_up_at).chain(self.lease_checks.first().copied()).min()
     }
 
@@ -224,7 +224,7 @@ impl Engine {
     /// Has everybody look. Without contact it does nothing: the reconnect wakes them.
     pub(crate) fn look_routinely(&mut self) {
         self.routine.due_by = None;
-        if !self.life.in_contact() {
+        if !self.in_contact() {
             return;
         }
         let requests: Vec<_> = self.contenders.keys().copied().collect();

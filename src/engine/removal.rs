@@ -82,7 +82,7 @@ impl Engine {
             self.removal_at_end(id);
             return id;
         }
-        if !self.life.in_contact() {
+        if !self.in_contact() {
             // None can come soon, and the client may keep the deletion for the next connection.
             self.report_removal(id, Err(ZkError::ConnectionLoss));
         }
@@ -189,7 +189,7 @@ impl Engine {
     }
 
     fn removal_failed(&mut self, id: ParticipantId, error: ZkError) {
-        let in_contact = self.life.in_contact();
+        let in_contact = self.in_contact();
         let Some(removal) = self.removals.get_mut(&id) else { return };
         let is_news = removal.failure.replace(error) != Some(error);
         removal.was_refused |= !error.is_reply_lost();

@@ -122,7 +122,7 @@ impl Engine {
             Looked::Failed(ZkError::SessionExpired) => {}
             // Without contact there is nothing to see: the reconnect wakes everybody.
             Looked::Failed(error) if error.is_transient() => {
-                if self.life.in_contact() {
+                if self.in_contact() {
                     self.alarms.set(id, self.now.after(RETRY));
                 }
             }
