@@ -33,7 +33,8 @@ pub(super) enum Pending {
     Nothing,
     /// The first request of a proof.
     Touched,
-    Wrote(AfterWrite, KeepAlivePath),
+    /// With the path that was written to.
+    Wrote(AfterWrite, &'static str),
     Created(ParticipantId, Arc<RequestSpec>),
     Enqueued(ParticipantId, Arc<RequestSpec>, ConnectionNumber),
     MadeParent(ParticipantId, MissingParents),
@@ -79,12 +80,6 @@ pub(super) enum AfterWrite {
     FindAgain(ParticipantId, ConnectionNumber),
     ListLeftovers(ParticipantId),
     Asked(ParticipantId),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum KeepAlivePath {
-    Usual,
-    Other,
 }
 
 /// A write that changes nothing.
@@ -151,21 +146,17 @@ impl Engine {
 
     /// Writes what changes nothing.
     pub(super) fn write_nothing(&mut self, after: AfterWrite) {
-        self.write_to(after, KeepAlivePath::Usual);
+        self.write_to(after, KEEP_ALIVE_PATH);
     }
 
-    fn write_to(&mut self, after: AfterWrite, path: KeepAlivePath) {
-        let write = keep_alive(match path {
-            KeepAlivePath::Usual => KEEP_ALIVE_PATH,
-            KeepAlivePath::Other => OTHER_KEEP_ALIVE_PATH,
-        });
+    fn write_to(&mut self, after: AfterWrite, path: &'static str) {
         let priority = match after {
             AfterWrite::ProofTouched | AfterWrite::Proof => Priority::Session,
             AfterWrite::FindAgain(..) | AfterWrite::ListLeftovers(_) | AfterWrite::Asked(_) => {
                 Priority::Other
             }
         };
-        self.submit(write, priority, Pending::Wrote(after, path));
+        self.submit(keep_alive(path), priority, Pending::Wrote(after, path));
     }
 
     /// Takes up the outcome of a call. An answer to a read helps to extend the lease, one to a write
@@ -258,9 +249,9 @@ impl Engine {
         }
     }
 
-    fn wrote(&mut self, after: AfterWrite, path: KeepAlivePath, result: ZkResult<()>) {
-        if was_denied(&result) && path == KeepAlivePath::Usual {
-            return self.write_to(after, KeepAlivePath::Other);
+    fn wrote(&mut self, after: AfterWrite, path: &'static str, result: ZkResult<()>) {
+        if was_denied(&result) && path == KEEP_ALIVE_PATH {
+            return self.write_to(after, OTHER_KEEP_ALIVE_PATH);
         }
         let result = if was_answered_by_leader(&result) { Ok(()) } else { result };
         match after {
