@@ -23,7 +23,7 @@ pub(crate) struct CallId(pub(super) u64);
 pub(super) struct UnderWay {
     is_write: bool,
     sending: Sending,
-    pending: Pending,
+    pub(super) pending: Pending,
 }
 
 /// The continuation of a call. Those who have asked for it may have ended meanwhile.
@@ -85,11 +85,6 @@ pub(super) enum AfterWrite {
 /// A write that changes nothing.
 pub(super) fn keep_alive(path: &'static str) -> Ask<Stat> {
     Call::set_data(path, [], Some(i32::MAX))
-}
-
-/// Returns whether a write that changes nothing was denied, perhaps by another server than the leader.
-fn was_denied<T>(result: &ZkResult<T>) -> bool {
-    was_answered(result) && !was_answered_by_leader(result)
 }
 
 /// Returns whether the request was handled, even if only to refuse it.
@@ -250,10 +245,12 @@ impl Engine {
     }
 
     fn wrote(&mut self, after: AfterWrite, path: &'static str, result: ZkResult<()>) {
-        if was_denied(&result) && path == KEEP_ALIVE_PATH {
+        let is_leaders = was_answered_by_leader(&result);
+        // It was denied, perhaps by another server than the leader.
+        if !is_leaders && was_answered(&result) && path == KEEP_ALIVE_PATH {
             return self.write_to(after, OTHER_KEEP_ALIVE_PATH);
         }
-        let result = if was_answered_by_leader(&result) { Ok(()) } else { result };
+        let result = if is_leaders { Ok(()) } else { result };
         match after {
             AfterWrite::ProofTouched => self.touched(result),
             AfterWrite::Proof => self.end_proof(result),
@@ -265,13 +262,6 @@ impl Engine {
                 self.effects.push_back(Effect::Answered(id, result.map(|()| Reply::Done)));
             }
         }
-    }
-}
-
-impl UnderWay {
-    /// Returns whether it may leave a znode.
-    pub(super) fn may_create(&self) -> bool {
-        matches!(self.pending, Pending::Created(..) | Pending::Enqueued(..))
     }
 }
 

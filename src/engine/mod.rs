@@ -317,7 +317,9 @@ impl Engine {
 
     /// Returns whether nobody is left whom a change concerns, and nothing that may have to be deleted.
     pub(crate) fn is_idle(&self) -> bool {
-        let is_create = |under_way: &UnderWay| under_way.may_create();
+        // They may leave a znode.
+        let is_create =
+            |call: &UnderWay| matches!(call.pending, Pending::Created(..) | Pending::Enqueued(..));
         self.contenders.is_empty()
             && self.removals.is_empty()
             && self.tracked.is_empty()
