@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::ahead::ZNodeChange;
 use super::contender::Contender;
 use super::life::{Contact, Life};
+use super::proof::Proof;
 use super::report::Line;
 use super::{Effect, Engine, ParticipantId};
 use crate::client::{ClientEvent, Granted};
@@ -49,7 +50,10 @@ impl Engine {
             || (matches!(self.contact, Contact::Lost { .. }) && next == Contact::Present);
         self.contact = next;
         self.lease_checks.extend(self.lease.connected(granted, taken_up_after, at));
-        self.proof.forget_failure();
+        // A new connection is a reason to try again.
+        if matches!(self.proof, Proof::Failed { .. }) {
+            self.proof = Proof::Idle;
+        }
         if !self.life.has_ended() {
             self.effects.push_back(Effect::Connected);
         }

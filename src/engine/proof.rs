@@ -32,15 +32,6 @@ pub(super) enum Proof {
     Failed { until: Moment },
 }
 
-impl Proof {
-    /// A new connection is a reason to try again.
-    pub(super) fn forget_failure(&mut self) {
-        if matches!(self, Proof::Failed { .. }) {
-            *self = Proof::Idle;
-        }
-    }
-}
-
 impl Engine {
     /// It is this request's turn, but the session is not proven alive for long enough. A proof
     /// needs a request and its confirmation.
