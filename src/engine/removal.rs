@@ -100,17 +100,11 @@ impl Engine {
 
     pub(super) fn wake_removal(&mut self, id: ParticipantId) {
         let Some(removal) = self.removals.get_mut(&id) else { return };
-        match removal.activity {
-            Activity::Idle => {
-                removal.activity = Activity::UnderWay;
-                self.attempt_removal(id);
-            }
-            Activity::UnderWay | Activity::Woken => removal.activity = Activity::Woken,
+        if removal.activity != Activity::Idle {
+            removal.activity = Activity::Woken;
+            return;
         }
-    }
-
-    fn attempt_removal(&mut self, id: ParticipantId) {
-        let Some(removal) = self.removals.get(&id) else { return };
+        removal.activity = Activity::UnderWay;
         match &removal.target {
             Target::ZNode(path) => {
                 let delete = Call::delete(path, None);
