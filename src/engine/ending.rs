@@ -1,6 +1,6 @@
 //! The end of a request: withdrawn, lost, dropped from the queue, or refused.
 
-use super::contender::{Contender, Phase};
+use super::contender::Contender;
 use super::join::all_znodes;
 use super::removal::Target;
 use super::report::{Ending, Failure, Line, Report};
@@ -70,12 +70,11 @@ impl Engine {
         let contender = self.contenders.remove(&id)?;
         self.alarms.clear(id);
         self.listings.forget(&contender.spec.dir, id);
-        let target = match &contender.phase {
+        let target = match contender.may_have_more {
+            // A create that seemed lost may have taken effect, perhaps beside its repetition.
+            true => Some(all_znodes(&contender.spec)),
             // The outcome of a create that is under way finds nobody, and its znode is deleted.
-            Phase::Joining { .. } => contender.may_have_more.then(|| all_znodes(&contender.spec)),
-            // A create that seemed lost may have taken effect beside its repetition.
-            _ if contender.may_have_more => Some(all_znodes(&contender.spec)),
-            Phase::Queued { znode, .. } | Phase::Owner { znode, .. } => Some(Target::ZNode(znode.clone())),
+            false => contender.znode().cloned().map(Target::ZNode),
         };
         let (was_owner, time) = (contender.is_owner(), self.now.since(contender.since));
         self.report(id, Report::Ended { was_owner, how, time });
