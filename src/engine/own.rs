@@ -9,10 +9,8 @@ use crate::recipe::znode_name::generated_sequence;
 /// The queues by their directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OwnQueues {
-    by_dir: BTreeMap<ZNodePath, OwnQueue>,
+    by_dir: BTreeMap<ZNodePath, BTreeMap<QueueKey, OwnZNode>>,
 }
-
-type OwnQueue = BTreeMap<QueueKey, OwnZNode>;
 
 /// The place of a request's znode in the queue of its directory. A directory that is created anew
 /// repeats numbers.

@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(500);
 /// The interval at which a refused look is repeated: a change of an ACL fires no watch.
 const REFUSED_LOOK: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Tracked {
     activity: Activity,
     /// The paths on which the present look has registered, or the last one.
@@ -46,8 +46,7 @@ impl Engine {
     pub(crate) fn track(&mut self, id: ParticipantId) -> Option<LossReason> {
         let reason = self.life.end_reason();
         if reason.is_none() {
-            self.tracked
-                .insert(id, Tracked { activity: Activity::Idle, paths: Vec::new(), former: Vec::new() });
+            self.tracked.insert(id, Tracked::default());
             self.look_at_tracked(id);
         }
         reason
