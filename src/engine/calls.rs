@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::contender::{Purpose, RequestSpec};
+use super::contender::{Look, RequestSpec};
 use super::lease::{ConnectionNumber, Sending};
 use super::life::Contact;
 use super::listing::Listing;
@@ -47,18 +47,8 @@ pub(super) enum Pending {
     },
     Counted(ParticipantId, ZNodePath, ConnectionNumber),
     ListedPeers(ParticipantId),
-    Looked {
-        id: ParticipantId,
-        path: ZNodePath,
-        connection: ConnectionNumber,
-        purpose: Purpose,
-    },
-    LookedAtUnreadable {
-        id: ParticipantId,
-        path: ZNodePath,
-        connection: ConnectionNumber,
-        purpose: Purpose,
-    },
+    Looked(Look),
+    LookedAtUnreadable(Look),
     EarlyWatchOnOwn(ParticipantId, ZNodePath, ConnectionNumber),
     EarlyWatchOnSecond(ParticipantId, ZNodePath),
     DeletedDuplicate(ParticipantId, ZNodePath),
@@ -214,13 +204,13 @@ impl Engine {
                 let children = outcome.and_then(Reply::children).unwrap_or_default();
                 self.warn_of_peers(id, &children);
             }
-            Pending::Looked { id, path, connection, purpose } => {
+            Pending::Looked(look) => {
                 let outcome = outcome.and_then(Reply::data);
-                self.go_on_with(id, |engine| engine.looked(id, path, connection, purpose, outcome));
+                self.go_on_with(look.id, |engine| engine.looked(look, outcome));
             }
-            Pending::LookedAtUnreadable { id, path, connection, purpose } => {
+            Pending::LookedAtUnreadable(look) => {
                 let sight = super::Sight::of_exists(outcome.and_then(Reply::found));
-                self.go_on_with(id, |engine| engine.watched(id, &path, connection, purpose, sight));
+                self.go_on_with(look.id, |engine| engine.watched(&look, sight));
             }
             Pending::EarlyWatchOnOwn(id, path, connection) => {
                 self.early_watch_on_own_set(id, &path, call, connection, outcome.and_then(Reply::data));
@@ -273,7 +263,7 @@ impl Pending {
             // The one that reads the reply checks that.
             Pending::ReadFor(..) | Pending::Asked(_) => true,
             Pending::Nothing | Pending::Wrote(..) => matches!(reply, Reply::Stat(_)),
-            Pending::Touched | Pending::FoundAgain(..) | Pending::LookedAtUnreadable { .. } => {
+            Pending::Touched | Pending::FoundAgain(..) | Pending::LookedAtUnreadable(_) => {
                 matches!(reply, Reply::Found(_))
             }
             Pending::Created(..) | Pending::MadeParent(..) => matches!(reply, Reply::Created { .. }),
@@ -283,7 +273,7 @@ impl Pending {
             | Pending::Counted(..)
             | Pending::ListedPeers(_)
             | Pending::ListedLeftovers(_) => matches!(reply, Reply::Children(_)),
-            Pending::Looked { .. } | Pending::EarlyWatchOnOwn(..) | Pending::EarlyWatchOnSecond(..) => {
+            Pending::Looked(_) | Pending::EarlyWatchOnOwn(..) | Pending::EarlyWatchOnSecond(..) => {
                 matches!(reply, Reply::Data(..))
             }
             Pending::DeletedDuplicate(..) | Pending::Removed(_) | Pending::RemovedLeftover(..) => {

@@ -17,6 +17,7 @@
 use std::sync::Arc;
 
 use super::ahead::Ahead;
+use super::lease::ConnectionNumber;
 use super::listing::Listing;
 use super::report::Failure;
 use super::{Engine, ParticipantId};
@@ -104,6 +105,15 @@ pub(super) enum Next {
     Park,
     /// The outcome of a call, or of a proof that it shares, goes on with it.
     Pending,
+}
+
+/// A look of a request at a znode, on that connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Look {
+    pub(super) id: ParticipantId,
+    pub(super) path: ZNodePath,
+    pub(super) connection: ConnectionNumber,
+    pub(super) purpose: Purpose,
 }
 
 /// The purpose of a look at a znode.

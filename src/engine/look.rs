@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ahead::LearnedBy;
 use super::calls::Pending;
-use super::contender::{Contender, Next, Phase, Purpose};
+use super::contender::{Contender, Look, Next, Phase, Purpose};
 use super::lease::{Admission, ConnectionNumber};
 use super::listing::Listing;
 use super::report::{Failure, Line, Report};
@@ -345,36 +345,22 @@ impl Engine {
         self.set_watched(id, &path);
         self.watchers.add(&path, id);
         let (look, connection) = (Call::get_data(&path, true), self.lease.connection());
-        self.submit(look, priority, Pending::Looked { id, path, connection, purpose });
+        self.submit(look, priority, Pending::Looked(Look { id, path, connection, purpose }));
         Next::Pending
     }
 
-    pub(super) fn looked(
-        &mut self,
-        id: ParticipantId,
-        path: ZNodePath,
-        connection: ConnectionNumber,
-        purpose: Purpose,
-        outcome: ZkResult<(Vec<u8>, Stat)>,
-    ) -> Next {
+    pub(super) fn looked(&mut self, look: Look, outcome: ZkResult<(Vec<u8>, Stat)>) -> Next {
         if outcome == Err(ZkError::NoAuth) {
-            let priority = self.contenders.get(&id).map_or(Priority::Other, Contender::priority);
-            let look = Call::exists(&path, true);
-            let pending = Pending::LookedAtUnreadable { id, path, connection, purpose };
-            self.submit(look, priority, pending);
+            let priority = self.contenders.get(&look.id).map_or(Priority::Other, Contender::priority);
+            let exists = Call::exists(&look.path, true);
+            self.submit(exists, priority, Pending::LookedAtUnreadable(look));
             return Next::Pending;
         }
-        self.watched(id, &path, connection, purpose, Sight::of_data(outcome))
+        self.watched(&look, Sight::of_data(outcome))
     }
 
-    pub(super) fn watched(
-        &mut self,
-        id: ParticipantId,
-        path: &ZNodePath,
-        connection: ConnectionNumber,
-        purpose: Purpose,
-        sight: ZkResult<Sight>,
-    ) -> Next {
+    pub(super) fn watched(&mut self, look: &Look, sight: ZkResult<Sight>) -> Next {
+        let Look { id, ref path, connection, purpose } = *look;
         // The request may have ended, or been woken, during the call, which had registered it
         // again.
         let is_watched =
