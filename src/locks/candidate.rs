@@ -125,7 +125,11 @@ impl Candidate {
             if let Err(message) = contain(|| drop(campaign)) {
                 logging::error!("the closure of a candidate panicked when it was dropped: {message}");
             }
-            of_thread.end(outcome);
+            if let Err(error) = outcome {
+                logging::warn!("the candidate for '{}' ends: {error}", of_thread.dir);
+                // Nobody else sets it.
+                let _ = of_thread.error.set(error);
+            }
             drop(running);
         });
         runtime.spawn("zk-lock-leader", body).map_err(LockError::thread)?;
@@ -247,15 +251,6 @@ impl fmt::Debug for Candidate {
             .field("is_leader", &self.is_leader())
             .field("error", &self.error())
             .finish_non_exhaustive()
-    }
-}
-
-impl Standing {
-    fn end(&self, outcome: Result<()>) {
-        let Err(error) = outcome else { return };
-        logging::warn!("the candidate for '{}' ends: {error}", self.dir);
-        // Nobody else sets it.
-        let _ = self.error.set(error);
     }
 }
 
