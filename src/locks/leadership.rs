@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -11,7 +10,6 @@ use crossbeam_channel::Receiver;
 use crate::error::Result;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
-use crate::request::Request;
 use crate::wait::CancelToken;
 
 /// The leadership that a [`Candidate`](crate::Candidate) lends to its closure. It ends when the
@@ -79,10 +77,6 @@ impl Leadership {
     #[must_use]
     pub fn stop_requested(&self) -> &Receiver<Infallible> {
         &self.stop_requested
-    }
-
-    pub(crate) fn request(&self) -> Arc<Request> {
-        self.guard.request()
     }
 
     /// Releases the lock and waits for the server.
