@@ -104,8 +104,7 @@ impl ListeningLock {
             current: lock_order::Mutex::new(None),
         });
         if let Some(replacement) = inner.support.session().replacement() {
-            let on_new_session: Arc<dyn OnNewSession> = Arc::<LockInner>::clone(&inner);
-            replacement.register(Arc::downgrade(&on_new_session));
+            replacement.register(Arc::<LockInner>::downgrade(&inner));
         }
         ListeningLock { inner, closes_on_drop: true }
     }

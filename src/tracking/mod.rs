@@ -149,8 +149,7 @@ impl<S: Subject> TrackerInner<S> {
     /// Continues the tracking on each session that replaces a lost one.
     fn follow_replacements(self: &Arc<Self>) {
         let Some(replacement) = self.session.replacement() else { return };
-        let rejoining: Arc<dyn OnNewSession> = Arc::<TrackerInner<S>>::clone(self);
-        replacement.register(Arc::downgrade(&rejoining));
+        replacement.register(Arc::<TrackerInner<S>>::downgrade(self));
         if replacement.is_closed() {
             self.closed();
         }

@@ -53,8 +53,7 @@ impl Cohort {
         let shared = CohortShared::new(options, support.session().replacement().is_some());
         let cohort = Arc::new_cyclic(|me| Cohort { me: me.clone(), shared, dir, process, support });
         if let Some(replacement) = cohort.session().replacement() {
-            let on_new_session: Arc<dyn OnNewSession> = Arc::<Cohort>::clone(&cohort);
-            replacement.register(Arc::downgrade(&on_new_session));
+            replacement.register(Arc::<Cohort>::downgrade(&cohort));
         }
         cohort
     }
