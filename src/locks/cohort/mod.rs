@@ -128,7 +128,9 @@ impl Cohort {
                 CohortTurn::Failed(error) => Err(error),
                 CohortTurn::Started(_) => Ok(None),
             },
-            Ok(Some(_)) => Ok(ticket.give_up_and_wait()),
+            // Waits until the request is deleted, so that it is not in the way of the next attempt. A
+            // deletion that fails continues in the background.
+            Ok(Some(_)) => Ok(ticket.leave(|request| drop(locking::release(request)))),
             Ok(None) => Err(self.closed()),
             Err(error) => Err(error),
         }
@@ -302,12 +304,7 @@ impl Ticket<'_> {
         self.leave(|request| request.withdraw(None))
     }
 
-    /// As [`give_up`](Ticket::give_up); waits until the request is deleted, so that it is not in
-    /// the way of the next attempt. A deletion that fails continues in the background.
-    fn give_up_and_wait(&self) -> Option<Grant> {
-        self.leave(|request| drop(locking::release(request)))
-    }
-
+    /// As [`give_up`](Ticket::give_up), with another end of a request that nobody else needs.
     fn leave(&self, end: impl FnOnce(&Arc<CohortRequest>)) -> Option<Grant> {
         match self.cohort.shared.leave(self.number) {
             Left::Granted => {

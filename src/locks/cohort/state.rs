@@ -199,15 +199,12 @@ impl CohortShared {
         }
     }
 
-    /// Sends a message to this channel when another client asks for the lock; `false` if the lock
-    /// was lost before.
-    pub(crate) fn report_revocation_to(&self, grant: &Grant, sender: &Sender<()>) -> bool {
-        match self.lock().phase.owned_by(grant) {
-            Some(CohortOwnership { usage: Usage::Held { revocation, .. }, .. }) => {
-                *revocation = Some(sender.clone());
-                true
-            }
-            _ => false,
+    /// Sends a message to this channel when another client asks for the lock.
+    pub(crate) fn report_revocation_to(&self, grant: &Grant, sender: &Sender<()>) {
+        let mut state = self.lock();
+        let ownership = state.phase.owned_by(grant);
+        if let Some(CohortOwnership { usage: Usage::Held { revocation, .. }, .. }) = ownership {
+            *revocation = Some(sender.clone());
         }
     }
 
