@@ -29,11 +29,9 @@ impl BlockingLock {
     }
 
     pub(crate) fn lock(&self) -> Result<LockGuard> {
-        match self.try_lock_for(&Wait::forever())? {
-            Some(guard) => Ok(guard),
-            // Proof: a wait without a deadline does not time out.
-            None => Err(LockError::closed(Operation::LOCK, &self.dir)),
-        }
+        let acquired = self.try_lock_for(&Wait::forever())?;
+        // Proof: a wait without a deadline does not time out.
+        acquired.ok_or_else(|| LockError::closed(Operation::LOCK, &self.dir))
     }
 
     pub(crate) fn try_lock(&self) -> Result<Option<LockGuard>> {

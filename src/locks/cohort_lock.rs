@@ -123,11 +123,9 @@ impl CohortLock {
     /// As [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock). An error of the process's
     /// request is returned to all threads that wait.
     pub fn lock(&self) -> Result<CohortGuard> {
-        match self.try_lock_for(Wait::forever())? {
-            Some(guard) => Ok(guard),
-            // Proof: a wait without a deadline does not time out.
-            None => Err(LockError::closed(Operation::LOCK, self.cohort().dir())),
-        }
+        let acquired = self.try_lock_for(Wait::forever())?;
+        // Proof: a wait without a deadline does not time out.
+        acquired.ok_or_else(|| LockError::closed(Operation::LOCK, self.cohort().dir()))
     }
 
     /// Acquires the lock if it is free, and returns `None` if somebody holds it or waits for it, in

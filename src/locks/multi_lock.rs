@@ -88,11 +88,9 @@ impl MultiLock {
     /// when an acquired lock was lost before the last one was acquired. After an error none is
     /// held.
     pub fn lock(&self) -> Result<MultiGuard> {
-        match self.try_lock_for(Wait::forever())? {
-            Some(guard) => Ok(guard),
-            // Proof: a wait without a deadline does not time out.
-            None => Err(LockError::closed(Operation::LOCK, self.first())),
-        }
+        let acquired = self.try_lock_for(Wait::forever())?;
+        // Proof: a wait without a deadline does not time out.
+        acquired.ok_or_else(|| LockError::closed(Operation::LOCK, self.first()))
     }
 
     /// Acquires all locks if they are free, and returns `None` if somebody holds one or waits for

@@ -128,11 +128,9 @@ impl Semaphore {
     ///
     /// After an error no request is left in the queue.
     pub fn acquire(&self) -> Result<Permit> {
-        match self.acquire_within(&Wait::forever())? {
-            Some(permit) => Ok(permit),
-            // Proof: a wait without a deadline does not time out.
-            None => Err(LockError::closed(Operation::LOCK, &self.dir)),
-        }
+        let acquired = self.acquire_within(&Wait::forever())?;
+        // Proof: a wait without a deadline does not time out.
+        acquired.ok_or_else(|| LockError::closed(Operation::LOCK, &self.dir))
     }
 
     /// Acquires a permit if one is free, and returns `None` if all are held. Blocks only for the
