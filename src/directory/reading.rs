@@ -7,17 +7,11 @@ use super::lock_info::LockInfo;
 use crate::client::{Call, Stat};
 use crate::error::{Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
-use crate::session::{Answer, Core};
+use crate::session::Core;
 
 /// The number of requests read at once: half of the calls that a blocking client makes at once, so
 /// that the rest of the session's work goes on.
 pub(super) const AT_ONCE: usize = 8;
-
-/// The data of a request, which is being read.
-struct Reading<'a> {
-    request: &'a ZNodePath,
-    data: Answer<(Vec<u8>, Stat)>,
-}
 
 /// Reads requests and returns them in the same order, without those that no longer exist.
 pub(super) fn read_all(core: &Arc<Core>, requests: &[ZNodePath]) -> Result<Vec<LockInfo>> {
@@ -26,8 +20,9 @@ pub(super) fn read_all(core: &Arc<Core>, requests: &[ZNodePath]) -> Result<Vec<L
     let mut requests = requests.iter();
     loop {
         let free = AT_ONCE - under_way.len();
-        under_way.extend(requests.by_ref().take(free).map(|request| Reading::begin(core, request)));
-        let Some(Reading { request, data }) = under_way.pop_front() else { return Ok(infos) };
+        let begin = |request| (request, core.begin_ask(Call::get_data(request, false), ()));
+        under_way.extend(requests.by_ref().take(free).map(begin));
+        let Some((request, data)) = under_way.pop_front() else { return Ok(infos) };
         let info = info_of(core, request, data.wait(core));
         infos.extend(info.map_err(|error| core.failure(Operation::READ, request, error))?);
     }
@@ -35,14 +30,7 @@ pub(super) fn read_all(core: &Arc<Core>, requests: &[ZNodePath]) -> Result<Vec<L
 
 /// Reads one request; `None` if it no longer exists.
 pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
-    let Reading { data, .. } = Reading::begin(core, request);
-    info_of(core, request, data.wait(core))
-}
-
-impl Reading<'_> {
-    fn begin<'a>(core: &Arc<Core>, request: &'a ZNodePath) -> Reading<'a> {
-        Reading { request, data: core.begin_ask(Call::get_data(request, false), ()) }
-    }
+    info_of(core, request, core.ask(Call::get_data(request, false)))
 }
 
 /// Without READ permission, the result has only the name, and perhaps the metadata.

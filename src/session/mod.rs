@@ -33,7 +33,7 @@ use crate::lock_order::{Mutex, rank::SESSION};
 use crate::time::{Moment, Runtime, is_disconnected};
 
 pub use self::builder::SessionBuilder;
-pub(crate) use self::driver::{Answer, Core, Step, Tracker};
+pub(crate) use self::driver::{Core, Step, Tracker};
 use self::events::{EventHook, Events};
 pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::Process;

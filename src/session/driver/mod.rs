@@ -24,7 +24,6 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use uuid::Uuid;
 
-pub(crate) use self::calls::Answer;
 use self::calls::{OutcomeSink, Outgoing};
 use self::orphans::Orphans;
 use self::requests::Seated;
