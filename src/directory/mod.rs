@@ -19,7 +19,7 @@ pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
 use crate::client::{Call, Stat};
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{LockError, Operation, Result, ZkError};
 use crate::logging;
 use crate::recipe::kind::LockKind;
 use crate::recipe::order::{count_owners, in_order};
@@ -108,8 +108,15 @@ impl LockDirectory {
     /// As [`contenders`](LockDirectory::contenders).
     pub fn current_owner(&self) -> Result<Option<LockInfo>> {
         let core = self.session.core();
-        let requests = self.list(&core)?;
-        first_of(&core, &requests).map_err(|error| core.failure(Operation::READ, &self.dir, error))
+        for request in self.list(&core)? {
+            let read = reading::read_one(&core, &request);
+            let found = read.map_err(|error| core.failure(Operation::READ, &self.dir, error))?;
+            // Otherwise it was deleted meanwhile.
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// Returns all holders of the lock: one, several readers, or none.
@@ -264,16 +271,6 @@ impl fmt::Debug for LockDirectory {
             .field("reaps_live_sessions", &self.reaps_live_sessions)
             .finish_non_exhaustive()
     }
-}
-
-/// The first request that still exists.
-fn first_of(core: &Arc<Core>, requests: &[ZNodePath]) -> ZkResult<Option<LockInfo>> {
-    for request in requests {
-        if let Some(info) = reading::read_one(core, request)? {
-            return Ok(Some(info));
-        }
-    }
-    Ok(None)
 }
 
 /// Removes an empty directory, if its version has not changed since it was read.
