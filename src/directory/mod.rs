@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
-use crate::client::{Call, Stat};
+use crate::client::Call;
 use crate::error::{LockError, Operation, Result, ZkError};
 use crate::logging;
 use crate::recipe::kind::LockKind;
@@ -251,7 +251,23 @@ impl LockDirectory {
     /// - [`ConnectionLoss`](LockError::ConnectionLoss), [`SessionLost`](LockError::SessionLost),
     ///   [`Closed`](LockError::Closed): the directory may have been removed or not.
     pub fn remove_if_empty(&self) -> Result<bool> {
-        remove_if_empty(&self.session.core(), &self.dir)
+        let (core, dir) = (self.session.core(), &self.dir);
+        let Some(stat) = core.call(Operation::READ, dir, Call::exists(dir, false))? else { return Ok(false) };
+        // Only if its version has not changed since it was read.
+        let removed = match stat.data_length == 0 && stat.session().is_none() {
+            true => core.ask(Call::delete(dir, Some(stat.version))),
+            false => Err(ZkError::BadVersion),
+        };
+        match removed {
+            Ok(()) => {
+                logging::info!("removed the empty lock directory {dir}");
+                Ok(true)
+            }
+            Err(ZkError::NotEmpty | ZkError::NoNode) => Ok(false),
+            // It has data, or was written since it was read.
+            Err(ZkError::BadVersion) => Err(LockError::NotALockDirectory { path: dir.to_string() }),
+            Err(error) => Err(core.failure(Operation::DELETE, dir, error)),
+        }
     }
 
     /// The paths of the requests, in the order of the queue.
@@ -271,28 +287,4 @@ impl fmt::Debug for LockDirectory {
             .field("reaps_live_sessions", &self.reaps_live_sessions)
             .finish_non_exhaustive()
     }
-}
-
-/// Removes an empty directory, if its version has not changed since it was read.
-fn remove_if_empty(core: &Arc<Core>, dir: &ZNodePath) -> Result<bool> {
-    let Some(stat) = core.call(Operation::READ, dir, Call::exists(dir, false))? else { return Ok(false) };
-    let removed = match is_directory(&stat) {
-        true => core.ask(Call::delete(dir, Some(stat.version))),
-        false => Err(ZkError::BadVersion),
-    };
-    match removed {
-        Ok(()) => {
-            logging::info!("removed the empty lock directory {dir}");
-            Ok(true)
-        }
-        Err(ZkError::NotEmpty | ZkError::NoNode) => Ok(false),
-        // It has data, or was written since it was read.
-        Err(ZkError::BadVersion) => Err(LockError::NotALockDirectory { path: dir.to_string() }),
-        Err(error) => Err(core.failure(Operation::DELETE, dir, error)),
-    }
-}
-
-/// Returns whether a znode can be a lock directory.
-fn is_directory(stat: &Stat) -> bool {
-    stat.data_length == 0 && stat.session().is_none()
 }
