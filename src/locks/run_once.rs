@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use self::marker::{Key, Marker, MarkerState, check, delete};
-use crate::client::{CreateMode, Stat, Transacted};
+use self::marker::{Key, Marker, MarkerState};
+use crate::client::{CreateMode, Op, Stat, Transacted};
 use crate::error::{LockError, Operation, Result, ZkError};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::BlockingLock;
@@ -266,7 +266,8 @@ impl RunOnce {
     /// Returns what a marker says: done, unless the one that has written it before its job still holds the
     /// lock.
     fn outcome_of<T, E>(&self, key: &Key, marker: &Marker) -> Result<RunOutcome<T, E>> {
-        let is_running = marker.state == MarkerState::Begun && self.exists(&key.dir.child(&marker.id))?;
+        let is_running =
+            marker.state == MarkerState::Begun && self.stat(&key.dir.child(&marker.id))?.is_some();
         Ok(match is_running {
             true => RunOutcome::InProgress,
             false => RunOutcome::AlreadyDone { by: marker.by.clone(), at: marker.at },
@@ -344,7 +345,10 @@ impl RunOnce {
     /// Only the owner's transactions create a marker, and no znode can be deleted by its czxid. As
     /// long as the owner exists and writes nothing, each attempt finds the same marker or none.
     fn delete_marker(&self, key: &Key, request: &str) -> Result<bool> {
-        let operations = [check(&key.dir.child(request)), delete(&key.done)];
+        let operations = [
+            Op::Check { path: key.dir.child(request).to_string(), version: None },
+            Op::Delete { path: key.done.to_string(), version: None },
+        ];
         match self.retry(key, || self.transact(key, &operations))? {
             Transacted::Committed(_) => Ok(true),
             Transacted::Failed { position: 0, error: ZkError::NoNode } => Ok(false),

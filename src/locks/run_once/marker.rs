@@ -102,14 +102,6 @@ pub(super) fn is_request(name: &str) -> bool {
     !name.contains('/') && generated_sequence(name).is_some()
 }
 
-pub(super) fn check(path: &ZNodePath) -> Op {
-    Op::Check { path: path.to_string(), version: None }
-}
-
-pub(super) fn delete(path: &ZNodePath) -> Op {
-    Op::Delete { path: path.to_string(), version: None }
-}
-
 /// Calls for single znodes.
 impl RunOnce {
     pub(super) fn read(&self, key: &Key) -> Result<Option<Marker>> {
@@ -127,10 +119,6 @@ impl RunOnce {
 
     pub(super) fn stat(&self, path: &ZNodePath) -> Result<Option<Stat>> {
         Ok(self.call(Operation::READ, path, Call::exists(path, false))?.flatten())
-    }
-
-    pub(super) fn exists(&self, path: &ZNodePath) -> Result<bool> {
-        Ok(self.stat(path)?.is_some())
     }
 
     /// The children of a znode; none if it does not exist.
