@@ -13,23 +13,16 @@ pub(crate) fn escaped(resource: &str) -> String {
     match resource {
         "." | ".." => resource.replace('.', "%2E"),
         _ => resource.chars().fold(String::with_capacity(resource.len()), |mut name, character| {
-            match must_be_escaped(character) {
-                true => escape(character, &mut name),
-                false => name.push(character),
+            if !matches!(character, '/' | '%') && !is_forbidden(character) {
+                name.push(character);
+                return name;
+            }
+            for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+                // Writing to a string does not fail.
+                let _ = write!(name, "%{byte:02X}");
             }
             name
         }),
-    }
-}
-
-fn must_be_escaped(character: char) -> bool {
-    matches!(character, '/' | '%') || is_forbidden(character)
-}
-
-fn escape(character: char, name: &mut String) {
-    for byte in character.encode_utf8(&mut [0; 4]).bytes() {
-        // Writing to a string does not fail.
-        let _ = write!(name, "%{byte:02X}");
     }
 }
 
