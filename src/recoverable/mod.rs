@@ -148,18 +148,16 @@ impl RecoverableZooKeeper {
     ///   Nothing was sent.
     pub fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<String> {
         let (written, acl) = (self.written(data)?, acl.to_vec());
-        match mode {
+        let (path, _) = match mode {
             CreateMode::PersistentSequential | CreateMode::EphemeralSequential => {
                 let guid = self.session().core().new_guid();
                 let path = ZNodePath::parse(&format!("{path}{guid}-"))?;
                 let data = written.data;
-                self.write(Operation::CREATE, path, CreateSequential { data, acl, mode })
-                    .map(|(path, _)| path)
+                self.write(Operation::CREATE, path, CreateSequential { data, acl, mode })?
             }
-            _ => self
-                .write(Operation::CREATE, ZNodePath::parse(path)?, Create { written, acl, mode })
-                .map(|(path, _)| path),
-        }
+            _ => self.write(Operation::CREATE, ZNodePath::parse(path)?, Create { written, acl, mode })?,
+        };
+        Ok(path)
     }
 
     /// Deletes a znode; with `Some(version)` only at that version of its data.
