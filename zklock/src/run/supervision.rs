@@ -19,7 +19,6 @@ pub(super) struct Supervision<'a> {
     session: &'a Session,
     guard: &'a LockGuard,
     child: Child,
-    times: EndTimes,
     grace: Duration,
     /// The lease has lasted for as long as it does in contact.
     is_settled: bool,
@@ -47,12 +46,10 @@ impl<'a> Supervision<'a> {
         child: Child,
         grace: Duration,
     ) -> Supervision<'a> {
-        let times = EndTimes::new(grace, session.session_timeout());
         Supervision {
             session,
             guard,
             child,
-            times,
             grace,
             is_settled: false,
             kill_at: None,
@@ -132,20 +129,20 @@ impl<'a> Supervision<'a> {
         }
         if !self.lost {
             let remaining = self.guard.lease_remaining();
-            self.times = EndTimes::new(self.grace, self.session.session_timeout());
-            self.is_settled |= self.times.is_settled(remaining);
+            let times = EndTimes::new(self.grace, self.session.session_timeout());
+            self.is_settled |= times.is_settled(remaining);
             let has_contact = self.session.state() == SessionState::Connected;
-            match self.times.verdict(remaining, has_contact, self.is_settled) {
+            match times.verdict(remaining, has_contact, self.is_settled) {
                 Verdict::RunsOn(left) => return left.min(MAX_WAIT),
-                Verdict::MustEnd => return self.lease_ends(remaining),
+                Verdict::MustEnd => return self.lease_ends(remaining, times.until_kill(remaining)),
             }
         }
         MAX_WAIT
     }
 
-    /// Contact was lost, and the lease is about to end. Returns when to check again.
-    fn lease_ends(&mut self, remaining: Duration) -> Duration {
-        let time = self.times.until_kill(remaining);
+    /// Contact was lost, and the lease is about to end: the command has this time. Returns when to check
+    /// again.
+    fn lease_ends(&mut self, remaining: Duration, time: Duration) -> Duration {
         self.end_within(time);
         complain(&format!(
             "no contact with ZooKeeper, and the lock can be lost in {}; ending the command, killing it in {}",
