@@ -3,7 +3,7 @@
 //! The codes are those of sysexits.h, and of timeout(1) and flock(1) for commands.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io;
 use std::iter;
 
 use zookeeper_recipes_lock::LockError;
@@ -45,14 +45,6 @@ impl Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::new(CLOSED_PIPE, ""),
             _ => Failure::new(OUTPUT, format!("the output cannot be written: {error}")),
-        }
-    }
-
-    /// Writes the message before standard error has its thread.
-    pub(crate) fn write_to(&self, mut err: impl Write) -> io::Result<()> {
-        match self.message.is_empty() {
-            true => Ok(()),
-            false => writeln!(err, "zklock: {}", self.message),
         }
     }
 

@@ -44,7 +44,10 @@ fn main() -> ExitCode {
             let Err(failure) = printed.map_err(|error| Failure::output(&error)) else {
                 return ExitCode::SUCCESS;
             };
-            let _ = failure.write_to(io::stderr());
+            // Standard error has no thread yet.
+            if !failure.message.is_empty() {
+                let _ = writeln!(io::stderr(), "zklock: {}", failure.message);
+            }
             return ExitCode::from(failure.code);
         }
     };
