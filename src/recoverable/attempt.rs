@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::call::{Change, Verdict};
-use super::landmark::Landmark;
+use super::landmark::{Interval, Landmark};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
@@ -60,7 +60,7 @@ impl<C: Change> Attempts<C> {
         core.begin_to_write_nothing().wait(core)?;
         let found = self.call.find(core, &self.path)?;
         let now = Landmark::find(core, &self.subject())?;
-        let verdict = self.call.judge(&self.path, found, before, &now);
+        let verdict = self.call.judge(&self.path, found, Interval { before, now: &now });
         if matches!(verdict, Verdict::TookEffect(_)) {
             logging::debug!("{} {}: took effect, though its reply was lost", self.operation.name, self.path);
         }

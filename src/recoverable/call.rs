@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::landmark::{Landmark, Seen};
+use super::landmark::{Interval, Seen};
 use crate::client::{Acl, Ask, Call, CreateMode, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
@@ -31,14 +31,8 @@ pub(super) trait Change {
     /// Reads what the call would have left behind.
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found>;
 
-    /// Decides whether attempts since `before` took effect. `now` was read after `found`.
-    fn judge(
-        &self,
-        path: &ZNodePath,
-        found: Self::Found,
-        before: &Landmark,
-        now: &Landmark,
-    ) -> Verdict<Self::Output>;
+    /// Decides whether attempts in that interval took effect. Its end was read after `found`.
+    fn judge(&self, path: &ZNodePath, found: Self::Found, interval: Interval<'_>) -> Verdict<Self::Output>;
 }
 
 /// The verdict on unanswered attempts.
@@ -57,10 +51,10 @@ impl<T> Verdict<T> {
     }
 
     /// The verdict on a call that creates a child of `parent`, if the child does not exist.
-    fn on_missing_child(parent: &ZNodePath, before: &Landmark, now: &Landmark) -> Verdict<T> {
+    fn on_missing_child(parent: &ZNodePath, interval: Interval<'_>) -> Verdict<T> {
         // It was created and deleted. Above the parent, only the parent's own changes are counted.
-        let least = if now.path == *parent { 2 } else { 1 };
-        Verdict::no_effect_below(least, now.changes_since(before))
+        let least = if interval.now.path == *parent { 2 } else { 1 };
+        Verdict::no_effect_below(least, interval.changes())
     }
 }
 
@@ -126,24 +120,18 @@ impl Change for Create {
         read(core, path)
     }
 
-    fn judge(
-        &self,
-        path: &ZNodePath,
-        found: Self::Found,
-        before: &Landmark,
-        now: &Landmark,
-    ) -> Verdict<Created> {
+    fn judge(&self, path: &ZNodePath, found: Self::Found, interval: Interval<'_>) -> Verdict<Created> {
         let Some((data, stat)) = found else {
-            return Verdict::on_missing_child(&parent_of(path), before, now);
+            return Verdict::on_missing_child(&parent_of(path), interval);
         };
-        if before.seen.is_some_and(|seen| stat.czxid <= seen.pzxid) {
+        if interval.before.seen.is_some_and(|seen| stat.czxid <= seen.pzxid) {
             // The znode existed before and was in the way all the time.
             return Verdict::NoEffect;
         }
         match self.is_own(&data, &stat) {
             Some(true) => Verdict::TookEffect((path.to_string(), None)),
             // Our own znode was created and deleted, and then this one was created.
-            Some(false) => Verdict::no_effect_below(3, now.changes_since(before)),
+            Some(false) => Verdict::no_effect_below(3, interval.changes()),
             None => Verdict::Unknown,
         }
     }
@@ -186,16 +174,10 @@ impl Change for CreateSequential {
         }
     }
 
-    fn judge(
-        &self,
-        path: &ZNodePath,
-        found: Self::Found,
-        before: &Landmark,
-        now: &Landmark,
-    ) -> Verdict<Created> {
+    fn judge(&self, path: &ZNodePath, found: Self::Found, interval: Interval<'_>) -> Verdict<Created> {
         match found {
             Some(znode) => Verdict::TookEffect((znode.to_string(), None)),
-            None => Verdict::on_missing_child(&parent_of(path), before, now),
+            None => Verdict::on_missing_child(&parent_of(path), interval),
         }
     }
 }
@@ -226,13 +208,14 @@ impl Change for Delete {
         Ok(())
     }
 
-    fn judge(&self, path: &ZNodePath, _found: (), before: &Landmark, now: &Landmark) -> Verdict<()> {
+    fn judge(&self, path: &ZNodePath, _found: (), interval: Interval<'_>) -> Verdict<()> {
+        let Interval { before, now } = interval;
         match (before.path == *path, now.path == *path) {
             // Deleted by this call, or by another client first: the server keeps no trace of that.
             (true, false) if self.applies_to(before.seen) => Verdict::TookEffect(()),
-            (true, true) if now.same_as(before).is_some() => Verdict::NoEffect,
+            (true, true) if interval.same().is_some() => Verdict::NoEffect,
             // It was created, perhaps before the landmark was read, and deleted.
-            (false, false) => Verdict::no_effect_below(1, now.changes_since(before)),
+            (false, false) => Verdict::no_effect_below(1, interval.changes()),
             _ => Verdict::Unknown,
         }
     }
@@ -274,21 +257,16 @@ impl Change for SetData {
         read(core, path)
     }
 
-    fn judge(
-        &self,
-        path: &ZNodePath,
-        found: Self::Found,
-        before: &Landmark,
-        now: &Landmark,
-    ) -> Verdict<Stat> {
+    fn judge(&self, path: &ZNodePath, found: Self::Found, interval: Interval<'_>) -> Verdict<Stat> {
         let Some((data, stat)) = found else {
             // It was created, perhaps before the landmark was read, and deleted.
-            return Verdict::no_effect_below(1, now.changes_since(before));
+            return Verdict::no_effect_below(1, interval.changes());
         };
         let has_own_data = data == self.written.data;
         if self.written.is_marked && has_own_data {
             return Verdict::TookEffect(stat);
         }
+        let before = interval.before;
         let was_there = before.seen.filter(|seen| before.path == *path && seen.czxid == stat.czxid);
         match was_there.map(|seen| seen.version) {
             Some(before) if has_own_data && self.is_own(before, stat.version) => Verdict::TookEffect(stat),

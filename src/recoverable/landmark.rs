@@ -15,6 +15,13 @@ pub(super) struct Landmark {
     pub(super) seen: Option<Seen>,
 }
 
+/// From the landmark before attempts without an answer to the one after them.
+#[derive(Clone, Copy)]
+pub(super) struct Interval<'a> {
+    pub(super) before: &'a Landmark,
+    pub(super) now: &'a Landmark,
+}
+
 /// The identity of a znode and the extent of its history.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
@@ -44,17 +51,19 @@ impl Landmark {
             return Ok(Landmark { path, seen });
         }
     }
+}
 
+impl Interval<'_> {
     /// Returns the landmark's old and new state if it is the same znode as before, not a
     /// replacement.
-    pub(super) fn same_as(&self, before: &Landmark) -> Option<(Seen, Seen)> {
-        let (then, now) = (before.seen?, self.seen?);
-        (self.path == before.path && now.czxid == then.czxid).then_some((then, now))
+    pub(super) fn same(self) -> Option<(Seen, Seen)> {
+        let (then, now) = (self.before.seen?, self.now.seen?);
+        (self.now.path == self.before.path && now.czxid == then.czxid).then_some((then, now))
     }
 
-    /// Counts the children created or deleted since. `None` if the number is not known.
-    pub(super) fn changes_since(&self, before: &Landmark) -> Option<u32> {
-        let (then, now) = self.same_as(before)?;
+    /// Counts the children created or deleted meanwhile. `None` if the number is not known.
+    pub(super) fn changes(self) -> Option<u32> {
+        let (then, now) = self.same()?;
         if now.pzxid == then.pzxid {
             return Some(0);
         }
