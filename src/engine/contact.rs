@@ -77,21 +77,12 @@ impl Engine {
         self.lease.disconnected(at);
         if !self.life.has_ended() {
             self.effects.push_back(Effect::Suspended);
+            self.effects.extend(self.contenders.iter().filter_map(|(id, contender)| {
+                // The log is about to name the loss of one that has lost its lease.
+                let znode = contender.znode().filter(|_| !self.lease.has_ended_for(*id, self.now))?.clone();
+                Some(Effect::Log(Line::Suspended { znode, is_owner: contender.is_owner() }))
+            }));
         }
-        let lines: Vec<Line> = match self.life {
-            Life::Open => self
-                .contenders
-                .iter()
-                .filter_map(|(id, contender)| {
-                    // The log is about to name the loss of one that has lost its lease.
-                    let znode =
-                        contender.znode().filter(|_| !self.lease.has_ended_for(*id, self.now))?.clone();
-                    Some(Line::Suspended { znode, is_owner: contender.is_owner() })
-                })
-                .collect(),
-            _ => Vec::new(),
-        };
-        lines.into_iter().for_each(|line| self.log(line));
         let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
         for id in removals {
             self.report_removal(id, Err(crate::error::ZkError::ConnectionLoss));
