@@ -163,11 +163,9 @@ impl Engine {
     /// Takes up the outcome of an attempt.
     pub(super) fn removal_attempted(&mut self, id: ParticipantId, outcome: ZkResult<()>) {
         self.report_removal(id, outcome);
-        let Some(removal) = self.removals.get(&id) else { return };
         match outcome {
             Ok(()) | Err(ZkError::NoNode) => {
-                let (target, was_refused) = (removal.target.clone(), removal.was_refused);
-                self.end_removal(id);
+                let Some(Removal { target, was_refused, .. }) = self.end_removal(id) else { return };
                 self.log(Line::Removed { target: target.clone(), was_refused });
                 for path in &*self.own_of(&target) {
                     let has_owned = self.own_queues.remove(path);
