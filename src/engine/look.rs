@@ -198,32 +198,15 @@ impl Engine {
         Next::Park
     }
 
-    /// Takes the lock from a predecessor that is deleted. No request was between the two in a
-    /// listing, and none can get there. So all that is left to see is that the own znode exists.
-    fn take_over(
-        &mut self,
-        id: ParticipantId,
-        znode: &ZNodePath,
-        connection: ConnectionNumber,
-        sight: &Sight,
-    ) -> Next {
-        if *sight == Sight::Gone {
-            self.lose_znode(id);
-            return Next::Park;
-        }
-        self.acquire(id, znode, connection)
-    }
-
-    /// Takes up the watch on an owner's znode. If that still exists, the owner goes on under the present epoch
-    /// of the lease.
+    /// Takes up the watch on an owner's znode, which still exists: the owner goes on under the present epoch of
+    /// the lease.
     fn verified(&mut self, id: ParticipantId, connection: ConnectionNumber, sight: &Sight) -> Next {
         match sight {
-            Sight::Gone => self.lose_znode(id),
             _ if !self.lease.renew(id, connection, self.now) => self.lose_lease(id),
             Sight::Watched { data, version, .. } if revocation::is_requested(data, *version) => {
                 self.report_revocation(id);
             }
-            Sight::Watched { .. } | Sight::Unreadable => {}
+            _ => {}
         }
         Next::Park
     }
@@ -381,7 +364,13 @@ impl Engine {
         }
         match purpose {
             Purpose::WaitFor => self.predecessor_watched(id, path, connection, &sight),
-            Purpose::TakeOver => self.take_over(id, path, connection, &sight),
+            _ if sight == Sight::Gone => {
+                self.lose_znode(id);
+                Next::Park
+            }
+            // From a predecessor that is deleted. No request was between the two in a listing, and none can
+            // get there. So all that was left to see is that the own znode exists.
+            Purpose::TakeOver => self.acquire(id, path, connection),
             Purpose::Verify => self.verified(id, connection, &sight),
         }
     }
