@@ -164,13 +164,11 @@ impl Engine {
         ahead.nearest = may_know.then(|| nearest.clone());
         ahead.is_sole_predecessor = may_know && outlook == Outlook::Next;
         ahead.is_outdated = false;
-        let is_same = ahead.second() == second.as_ref();
-        let replaced = match is_same {
-            true => None,
-            false => {
-                std::mem::replace(&mut ahead.second, second.map(|path| Second { path, is_looked_at: false }))
-            }
-        };
+        let mut replaced = None;
+        if ahead.second() != second.as_ref() {
+            let second = second.map(|path| Second { path, is_looked_at: false });
+            replaced = std::mem::replace(&mut ahead.second, second);
+        }
         let still_watches = contender.watched.as_ref() == Some(&nearest) && ahead.watched_on == Some(present);
         let is_first = ahead.is_first();
         if let Some(replaced) = replaced.filter(|replaced| !self.needs_watch(id, &replaced.path)) {
