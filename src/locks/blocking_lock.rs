@@ -101,10 +101,6 @@ impl BlockingLock {
         &self.dir
     }
 
-    pub(crate) fn dir(&self) -> &str {
-        self.dir.as_str()
-    }
-
     pub(crate) fn access(&self) -> Access {
         self.access
     }

@@ -159,7 +159,7 @@ impl BlockingWriteLock {
     }
 
     pub(crate) fn dir(&self) -> &str {
-        self.lock.dir()
+        self.lock.path().as_str()
     }
 }
 

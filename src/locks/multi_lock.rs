@@ -161,7 +161,7 @@ impl MultiLock {
     }
 
     pub(crate) fn dirs(&self) -> impl Iterator<Item = &str> {
-        self.locks.iter().map(BlockingLock::dir)
+        self.locks.iter().map(|lock| lock.path().as_str())
     }
 }
 

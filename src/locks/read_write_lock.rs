@@ -208,7 +208,7 @@ impl ReadWriteLock {
     }
 
     pub(crate) fn dir(&self) -> &str {
-        self.writers.dir()
+        self.writers.path().as_str()
     }
 }
 
