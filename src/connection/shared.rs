@@ -107,22 +107,19 @@ impl Shared {
     pub(super) fn submit<const N: usize>(&self, requests: [(Request<'_>, Continuation); N]) {
         // Called without the mutex: a continuation may do and own anything.
         let mut refused = Vec::new();
-        let wakes = if self.is_in_its_process() {
-            let mut io = self.lock();
-            let now = SystemClock.now();
-            let was_blocked = io.is_write_blocked();
-            for (request, continuation) in requests {
-                match &mut io.machine {
-                    Some(machine) => refused.extend(machine.submit(now, &request, continuation).err()),
-                    None => refused.push(continuation),
+        if self.is_in_its_process() {
+            self.call(|io| {
+                let now = SystemClock.now();
+                for (request, continuation) in requests {
+                    match &mut io.machine {
+                        Some(machine) => refused.extend(machine.submit(now, &request, continuation).err()),
+                        None => refused.push(continuation),
+                    }
                 }
-            }
-            io.after_call(was_blocked)
+            });
         } else {
             refused.extend(requests.into_iter().map(|(_, continuation)| continuation));
-            false
-        };
-        self.wake_if(wakes);
+        }
         for continuation in refused {
             continuation.answered(Err(ZkError::SessionExpired));
         }
@@ -130,18 +127,13 @@ impl Shared {
 
     /// See [`Machine::remove_watches`].
     pub(super) fn remove_watches(&self, path: &str) {
-        if !self.is_in_its_process() {
-            return;
+        if self.is_in_its_process() {
+            self.call(|io| {
+                if let Some(machine) = &mut io.machine {
+                    machine.remove_watches(path);
+                }
+            });
         }
-        let wakes = {
-            let mut io = self.lock();
-            let was_blocked = io.is_write_blocked();
-            if let Some(machine) = &mut io.machine {
-                machine.remove_watches(path);
-            }
-            io.after_call(was_blocked)
-        };
-        self.wake_if(wakes);
     }
 
     /// Begins to close the session. No event is reported any more.
@@ -149,17 +141,13 @@ impl Shared {
         if !self.is_in_its_process() {
             return;
         }
-        let (wakes, sink) = {
-            let mut io = self.lock();
-            let was_blocked = io.is_write_blocked();
+        let sink = self.call(|io| {
             io.status.contact = ContactState::Closed;
-            let sink = io.status.sink.take();
             if let Some(machine) = &mut io.machine {
                 machine.close(SystemClock.now());
             }
-            (io.after_call(was_blocked), sink)
-        };
-        self.wake_if(wakes);
+            io.status.sink.take()
+        });
         // Without the mutex: it may be the last handle of anything.
         drop(sink);
     }
@@ -168,11 +156,19 @@ impl Shared {
         process::id() == self.process
     }
 
-    fn wake_if(&self, wakes: bool) {
+    /// Makes a caller's call, writes what it has left to write, and wakes the I/O thread if need be.
+    fn call<T>(&self, code: impl FnOnce(&mut Io) -> T) -> T {
+        let (result, wakes) = {
+            let mut io = self.lock();
+            let was_blocked = io.is_write_blocked();
+            let result = code(&mut io);
+            (result, io.after_call(was_blocked))
+        };
         if wakes {
             // Fails only if the process has no memory for it. The I/O thread wakes every second.
             let _ = self.waker.wake();
         }
+        result
     }
 }
 
