@@ -224,7 +224,7 @@ impl IoThread {
                     None
                 }
                 NextServer::Nothing => {
-                    io.fail(None, String::new());
+                    io.fail();
                     None
                 }
             }
@@ -248,7 +248,8 @@ impl IoThread {
                     None
                 }
                 Err(why) if io.link_number() == number => {
-                    io.fail(Some(target), why);
+                    io.servers.failed(target, why);
+                    io.fail();
                     None
                 }
                 late => late.ok(),

@@ -312,10 +312,7 @@ impl Io {
     }
 
     /// Reports to the machine that there is no transport, or no longer.
-    pub(super) fn fail(&mut self, target: Option<Destination>, why: String) {
-        if let Some(target) = target {
-            self.servers.failed(target, why);
-        }
+    pub(super) fn fail(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.failed(SystemClock.now());
         }
@@ -368,7 +365,7 @@ impl Io {
 
     fn lose_link(&mut self, why: &str) {
         self.drop_link(why);
-        self.fail(None, String::new());
+        self.fail();
     }
 
     fn drop_link(&mut self, why: &str) {
