@@ -9,7 +9,7 @@ use crate::connection::codec::Request;
 /// The tests have several of them.
 const MAX_PATHS_LENGTH: usize = if cfg!(test) { 128 } else { 128 * 1024 };
 
-/// The table in which a server keeps a watch.
+/// The table in which a server keeps a watch; in the order of [`Request::SetWatches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Table {
     /// On the data and the deletion of a znode.
@@ -20,31 +20,23 @@ pub(super) enum Table {
     Children,
 }
 
-/// Sorted, so that a seed replays a run exactly.
+const TABLES: usize = 3;
+
+/// The paths of each [`Table`], sorted, so that a seed replays a run exactly.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
-    data: BTreeSet<String>,
-    existence: BTreeSet<String>,
-    children: BTreeSet<String>,
+    tables: [BTreeSet<String>; TABLES],
 }
 
 impl Watches {
-    fn table(&mut self, table: Table) -> &mut BTreeSet<String> {
-        match table {
-            Table::Data => &mut self.data,
-            Table::Existence => &mut self.existence,
-            Table::Children => &mut self.children,
-        }
-    }
-
     pub(super) fn set(&mut self, table: Table, path: String) {
-        self.table(table).insert(path);
+        self.tables[table as usize].insert(path);
     }
 
     /// A watch has fired, which used it up.
     pub(super) fn fired(&mut self, tables: &[Table], path: &str) {
         for table in tables {
-            self.table(*table).remove(path);
+            self.tables[*table as usize].remove(path);
         }
     }
 
@@ -54,24 +46,21 @@ impl Watches {
     }
 
     pub(super) fn has(&self, path: &str) -> bool {
-        [&self.data, &self.existence, &self.children].into_iter().any(|paths| paths.contains(path))
+        self.tables.iter().any(|paths| paths.contains(path))
     }
 
     /// Makes the requests that set all of them again, with the events since `zxid`.
     pub(super) fn to_set_again(&self, zxid: i64) -> Vec<Request<'_>> {
-        let tables = [
-            (Table::Data, &self.data),
-            (Table::Existence, &self.existence),
-            (Table::Children, &self.children),
-        ];
-        let all = tables.into_iter().flat_map(|(table, paths)| paths.iter().map(move |path| (table, path)));
+        let tables = self.tables.iter().enumerate();
+        let all = tables.flat_map(|(table, paths)| paths.iter().map(move |path| (table, path)));
         let mut requests = Vec::new();
         let mut chunk = Chunk::default();
         for (table, path) in all {
             if chunk.length > 0 && chunk.length + path.len() > MAX_PATHS_LENGTH {
                 requests.push(std::mem::take(&mut chunk).into_request(zxid));
             }
-            chunk.add(table, path);
+            chunk.length += path.len() + size_of::<i32>();
+            chunk.tables[table].push(Cow::Borrowed(path));
         }
         if chunk.length > 0 {
             requests.push(chunk.into_request(zxid));
@@ -83,29 +72,13 @@ impl Watches {
 #[derive(Default)]
 struct Chunk<'a> {
     length: usize,
-    data: Vec<Cow<'a, str>>,
-    existence: Vec<Cow<'a, str>>,
-    children: Vec<Cow<'a, str>>,
+    tables: [Vec<Cow<'a, str>>; TABLES],
 }
 
 impl<'a> Chunk<'a> {
-    fn add(&mut self, table: Table, path: &'a str) {
-        self.length += path.len() + size_of::<i32>();
-        let paths = match table {
-            Table::Data => &mut self.data,
-            Table::Existence => &mut self.existence,
-            Table::Children => &mut self.children,
-        };
-        paths.push(Cow::Borrowed(path));
-    }
-
     fn into_request(self, zxid: i64) -> Request<'a> {
-        Request::SetWatches {
-            relative_zxid: zxid,
-            data: self.data,
-            exist: self.existence,
-            child: self.children,
-        }
+        let [data, exist, child] = self.tables;
+        Request::SetWatches { relative_zxid: zxid, data, exist, child }
     }
 }
 
