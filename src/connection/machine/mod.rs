@@ -335,7 +335,7 @@ impl<C> Machine<C> {
             Phase::Opening { give_up_at }
             | Phase::Greeting { give_up_at }
             | Phase::Authenticating { give_up_at, .. } => Some(*give_up_at),
-            Phase::Serving(serving) => Some(serving.deadline(&self.pacing)),
+            Phase::Serving(serving) => Some(serving.next_ping.min(serving.silent_at(&self.pacing))),
             Phase::Ended => return None,
         };
         let of_unsent = self.traffic.oldest_unsent().map(|kept_at| kept_at.after(self.pacing.max_wait()));
@@ -426,9 +426,5 @@ impl Serving {
 
     fn silent_at(&self, pacing: &Pacing) -> Moment {
         self.last_progress.after(pacing.max_silence())
-    }
-
-    fn deadline(&self, pacing: &Pacing) -> Moment {
-        self.next_ping.min(self.silent_at(pacing))
     }
 }
