@@ -106,10 +106,6 @@ impl<C> Traffic<C> {
         }
     }
 
-    fn send_ping(&mut self, now: Moment, outgoing: &mut Vec<u8>) {
-        self.send_for(SentFor::Ping(now), &Request::Ping, outgoing);
-    }
-
     pub(super) fn send_watches(&mut self, request: &Request<'_>, outgoing: &mut Vec<u8>) {
         self.send_for(SentFor::SetWatches, request, outgoing);
     }
@@ -229,7 +225,7 @@ impl<C> Machine<C> {
         // Even if the last one is not answered: a long answer ahead of it may take its time, and the
         // server ends a session that it does not hear of.
         serving.next_ping = now.after(self.pacing.ping_interval());
-        self.traffic.send_ping(now, &mut self.outgoing);
+        self.traffic.send_for(SentFor::Ping(now), &Request::Ping, &mut self.outgoing);
     }
 
     /// Reads every frame that has arrived.
