@@ -43,7 +43,11 @@ pub(crate) fn exchange<'a>(call: &'a Call, chroot: &Chroot, done: Done) -> Excha
             (list, Continuation::Listed { created, chroot, done }),
         ]);
     }
-    let (operation, steps) = (request.operation(), request.operations());
+    let operation = request.operation();
+    let steps = match &request {
+        Request::Multi(requests) => requests.iter().map(Request::operation).collect(),
+        _ => Vec::new(),
+    };
     Exchange::One((request, Continuation::Reply { operation, steps, chroot, done }))
 }
 
@@ -170,14 +174,6 @@ impl<'a> Request<'a> {
                 Request::SetData { path: path.into(), data: data.into(), version: at(*version) }
             }
             Op::Check { path, version } => Request::Check { path: path.into(), version: at(*version) },
-        }
-    }
-
-    /// The operations within a transaction.
-    fn operations(&self) -> Vec<OpCode> {
-        match self {
-            Request::Multi(requests) => requests.iter().map(Request::operation).collect(),
-            _ => Vec::new(),
         }
     }
 }
