@@ -139,23 +139,17 @@ pub(crate) enum EventKind {
     Other(i32),
 }
 
-impl EventKind {
-    fn from_number(number: i32) -> EventKind {
-        match number {
-            1 => EventKind::Created,
-            2 => EventKind::Deleted,
-            3 => EventKind::DataChanged,
-            4 => EventKind::ChildrenChanged,
-            _ => EventKind::Other(number),
-        }
-    }
-}
-
 impl<'a> WatchEvent<'a> {
     /// Decodes the body of a frame with the xid of events.
     pub(crate) fn decode(body: &'a [u8]) -> Result<WatchEvent<'a>, DecodeError> {
         let mut reader = Reader::new(body);
-        let kind = EventKind::from_number(reader.i32()?);
+        let kind = match reader.i32()? {
+            1 => EventKind::Created,
+            2 => EventKind::Deleted,
+            3 => EventKind::DataChanged,
+            4 => EventKind::ChildrenChanged,
+            number => EventKind::Other(number),
+        };
         let _state = reader.i32()?; // always "connected"
         let path = reader.str()?;
         reader.finish()?;
