@@ -239,9 +239,12 @@ impl Call {
             _ => None,
         }
     }
+}
 
-    fn name(&self) -> &'static str {
-        match self {
+impl fmt::Debug for Call {
+    /// The kind and the path: data may be long.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Call::Create { .. } => "Create",
             Call::CreateAndList { .. } => "CreateAndList",
             Call::Delete { .. } => "Delete",
@@ -250,14 +253,7 @@ impl Call {
             Call::GetChildren { .. } => "GetChildren",
             Call::SetData { .. } => "SetData",
             Call::Multi(_) => "Multi",
-        }
-    }
-}
-
-impl fmt::Debug for Call {
-    /// The kind and the path: data may be long.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
+        })?;
         match self.path() {
             Some(path) => write!(f, "({path:?})"),
             None => Ok(()),
