@@ -36,12 +36,6 @@ enum HandleContact {
     Lost,
 }
 
-/// The connection's state when a call was made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CallEpoch {
-    changes: u64,
-}
-
 impl ConnectionState {
     /// The connection of a handle that was in use before.
     pub(super) fn new(granted: Granted) -> ConnectionState {
@@ -109,21 +103,22 @@ impl ConnectionState {
         }
     }
 
-    pub(super) fn before_call(&self) -> ZkResult<CallEpoch> {
+    /// The number of changes before a call.
+    pub(super) fn before_call(&self) -> ZkResult<u64> {
         let state = self.state.lock();
         match state.contact {
             HandleContact::Lost => Err(ZkError::SessionExpired),
-            _ => Ok(CallEpoch { changes: state.changes }),
+            _ => Ok(state.changes),
         }
     }
 
     /// Interprets the result of a call, given the changes meanwhile.
-    pub(super) fn after_call<T>(&self, before: CallEpoch, result: ZkResult<T>) -> ZkResult<T> {
+    pub(super) fn after_call<T>(&self, changes_before: u64, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.state.lock();
         if state.contact == HandleContact::Lost {
             return Err(ZkError::SessionExpired);
         }
-        let unchanged = state.changes == before.changes;
+        let unchanged = state.changes == changes_before;
         match (&result, state.contact) {
             (Err(ZkError::SessionExpired), _) => state.change_to(HandleContact::Lost),
             // The crate reports a loss of contact before it fails the running calls. Otherwise its
