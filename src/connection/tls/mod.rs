@@ -158,15 +158,13 @@ impl TlsConfig {
         Ok(roots)
     }
 
-    fn files(&self) -> impl Iterator<Item = &Path> {
+    /// Those of all files.
+    fn versions(&self) -> Vec<Version> {
         let identity =
             self.identity.iter().flat_map(|identity| [&identity.certificate_file, &identity.key_file]);
-        self.ca_files.iter().chain(identity).map(PathBuf::as_path)
-    }
-
-    fn versions(&self) -> Vec<Version> {
-        let version = |file: &Path| file.metadata().and_then(|file| Ok((file.modified()?, file.len()))).ok();
-        self.files().map(version).collect()
+        let version =
+            |file: &PathBuf| file.metadata().and_then(|file| Ok((file.modified()?, file.len()))).ok();
+        self.ca_files.iter().chain(identity).map(version).collect()
     }
 }
 
