@@ -11,7 +11,6 @@ use super::tls::{TlsStream, TlsTarget};
 
 /// A stream to a server. Its registration reports each change of its readiness once, so it must be
 /// read until it would block.
-#[derive(Debug)]
 pub(super) struct Transport {
     socket: TcpStream,
     stage: Stage,

@@ -1,6 +1,5 @@
 //! [`TlsStream`]: the TLS layer of a transport.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
@@ -9,7 +8,6 @@ use rustls::client::{ClientConfig, ClientConnection};
 use rustls::pki_types::ServerName;
 
 /// The encryption of a stream, and the name of its server.
-#[derive(Clone, Debug)]
 pub(crate) struct TlsTarget {
     pub(super) client: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
@@ -93,12 +91,6 @@ impl TlsStream {
             return Err(invalid(error));
         }
         Ok(true)
-    }
-}
-
-impl fmt::Debug for TlsStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsStream").finish_non_exhaustive()
     }
 }
 
