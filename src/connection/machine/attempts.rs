@@ -30,7 +30,7 @@ impl<C> Machine<C> {
         let Identity { id, password, seen_zxid, .. } = &self.identity;
         let request = ConnectRequest {
             last_zxid: *seen_zxid,
-            timeout_ms: i32::try_from(self.pacing.session_timeout().as_millis()).unwrap_or(i32::MAX),
+            timeout_ms: i32::try_from(self.pacing.session_timeout.as_millis()).unwrap_or(i32::MAX),
             session_id: *id,
             password: password.clone(),
             read_only: false,
@@ -69,9 +69,9 @@ impl<C> Machine<C> {
         let mut granted = Granted::new(Duration::from_millis(millis));
         if !is_new {
             // A new leader goes by the grant of the creation, so a longer one never counts.
-            granted = granted.at_most(self.pacing.session_timeout());
+            granted = granted.at_most(self.pacing.session_timeout);
         }
-        self.pacing.set_session_timeout(granted.session_timeout);
+        self.pacing.session_timeout = granted.session_timeout;
         self.last_heard = self.last_heard.max(now);
         if self.config.credentials.is_empty() {
             return self.serve(granted, now);

@@ -355,7 +355,7 @@ impl<C> Machine<C> {
     }
 
     fn begin_close(&mut self, now: Moment) {
-        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout()).max(now));
+        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout).max(now));
         self.fail_unsent(ZkError::SessionExpired);
     }
 

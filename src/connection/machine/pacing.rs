@@ -37,7 +37,7 @@ const MAX_PAUSE_DIVISOR: u32 = 20;
 #[derive(Debug)]
 pub(super) struct Pacing {
     /// The session timeout to ask for; then the shortest that a server has granted since the creation.
-    session_timeout: Duration,
+    pub(super) session_timeout: Duration,
     addresses: u32,
     /// The attempts since a server last served for a while.
     failures: u32,
@@ -49,16 +49,8 @@ impl Pacing {
         Pacing { session_timeout, addresses: 1, failures: 0, random: fastrand::Rng::with_seed(seed) }
     }
 
-    pub(super) fn set_session_timeout(&mut self, session_timeout: Duration) {
-        self.session_timeout = session_timeout;
-    }
-
     pub(super) fn set_addresses(&mut self, count: usize) {
         self.addresses = u32::try_from(count).unwrap_or(u32::MAX).max(1);
-    }
-
-    pub(super) fn session_timeout(&self) -> Duration {
-        self.session_timeout
     }
 
     pub(super) fn ping_interval(&self) -> Duration {
