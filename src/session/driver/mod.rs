@@ -392,6 +392,11 @@ impl Core {
         self.driver.lock().engine.lease().connection()
     }
 
+    /// The number of participants, and of the paths for which somebody has registered.
+    pub(crate) fn census(&self) -> (usize, usize) {
+        self.driver.lock().engine.census()
+    }
+
     /// The process that opened the session.
     pub(crate) fn process(&self) -> Process {
         self.process
@@ -616,13 +621,6 @@ impl fmt::Debug for Core {
             .field("watched_paths", &watched_paths)
             .field("runtime", &self.runtime)
             .finish_non_exhaustive()
-    }
-}
-
-impl Core {
-    /// The number of participants, and of the paths for which somebody has registered.
-    pub(crate) fn census(&self) -> (usize, usize) {
-        self.driver.lock().engine.census()
     }
 }
 
