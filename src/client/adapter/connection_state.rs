@@ -13,7 +13,7 @@ use crate::logging;
 
 pub(super) struct ConnectionState {
     /// Stated by the application.
-    granted: Granted,
+    pub(super) granted: Granted,
     state: Mutex<HandleState>,
 }
 
@@ -41,10 +41,6 @@ impl ConnectionState {
     pub(super) fn new(granted: Granted) -> ConnectionState {
         let state = HandleState { contact: HandleContact::Unknown, changes: 0, sink: None };
         ConnectionState { granted, state: Mutex::new(state) }
-    }
-
-    pub(super) fn granted(&self) -> Granted {
-        self.granted
     }
 
     pub(super) fn subscribe(&self, sink: EventSink) -> bool {

@@ -162,11 +162,11 @@ impl BlockingClient for Adapter {
     }
 
     fn session_timeout(&self) -> Duration {
-        self.connection.granted().session_timeout
+        self.connection.granted.session_timeout
     }
 
     fn report_delay(&self) -> Duration {
-        self.connection.granted().report_delay
+        self.connection.granted.report_delay
     }
 
     /// A little more than two thirds of the session timeout, after which the crate pings. With more
@@ -200,6 +200,6 @@ impl Drop for Adapter {
 
 impl fmt::Debug for Adapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Adapter").field("granted", &self.connection.granted()).finish_non_exhaustive()
+        f.debug_struct("Adapter").field("granted", &self.connection.granted).finish_non_exhaustive()
     }
 }
