@@ -400,7 +400,7 @@ impl<C> Machine<C> {
     }
 
     fn fail_unsent(&mut self, error: ZkError) {
-        while let Some(Unsent { continuation, .. }) = self.traffic.take_unsent() {
+        for Unsent { continuation, .. } in self.traffic.unsent.drain(..) {
             self.actions.push_back(Action::Reply(continuation, Err(error)));
         }
     }

@@ -20,7 +20,7 @@ pub(super) struct Traffic<C> {
     pub(super) last_xid: i32,
     /// In the order in which their replies come.
     sent: VecDeque<Sent<C>>,
-    unsent: VecDeque<Unsent<C>>,
+    pub(super) unsent: VecDeque<Unsent<C>>,
     /// A server, of a version before 3.5, knows neither `Create2` nor `RemoveWatches`.
     is_before_3_5: bool,
     /// A server, of a version before 3.5.3, does not know `CreateContainer`.
@@ -167,14 +167,10 @@ impl<C> Traffic<C> {
         self.unsent.front().map(|unsent| unsent.kept_at)
     }
 
-    pub(super) fn take_unsent(&mut self) -> Option<Unsent<C>> {
-        self.unsent.pop_front()
-    }
-
     /// Takes a request that has waited for that long at that time.
     pub(super) fn take_stale(&mut self, wait: Duration, now: Moment) -> Option<Unsent<C>> {
         self.oldest_unsent().filter(|kept_at| kept_at.after(wait) <= now)?;
-        self.take_unsent()
+        self.unsent.pop_front()
     }
 
     /// Takes the continuations of all requests under way.
