@@ -114,7 +114,8 @@ impl<C> Machine<C> {
 
     /// Reports the connection, sets the watches again, and sends what has waited.
     fn serve(&mut self, granted: Granted, now: Moment) {
-        self.phase = Phase::Serving(Serving::begin(now, &self.pacing));
+        let next_ping = now.after(self.pacing.ping_interval());
+        self.phase = Phase::Serving(Serving { since: now, last_progress: now, unread: 0, next_ping });
         if self.closing_until.is_some() {
             return self.traffic.send_close(&mut self.outgoing);
         }

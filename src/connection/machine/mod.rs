@@ -407,11 +407,6 @@ impl<C> Machine<C> {
 }
 
 impl Serving {
-    fn begin(now: Moment, pacing: &Pacing) -> Serving {
-        let next_ping = now.after(pacing.ping_interval());
-        Serving { since: now, last_progress: now, unread: 0, next_ping }
-    }
-
     fn received(&mut self, now: Moment, bytes: usize) {
         self.unread += bytes;
         if self.unread >= MIN_PROGRESS {
