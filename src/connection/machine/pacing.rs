@@ -95,13 +95,8 @@ impl Pacing {
         }
         let longest = (self.session_timeout / MAX_PAUSE_DIVISOR).clamp(FIRST_PAUSE, MAX_PAUSE);
         let doubled = FIRST_PAUSE * (1 << (self.laps() - 1).min(10));
-        now.after(self.jittered(doubled.min(longest)))
-    }
-
-    /// Returns between half of a duration and all of it.
-    fn jittered(&mut self, duration: Duration) -> Duration {
-        let half = duration / 2;
-        half + half.mul_f64(self.random.f64())
+        let half = doubled.min(longest) / 2;
+        now.after(half + half.mul_f64(self.random.f64()))
     }
 
     /// A connection has ended that served for this long. One that served for a while shows that the
