@@ -133,7 +133,8 @@ impl RetryPolicy {
         chance: impl FnOnce() -> f64,
     ) -> Option<Duration> {
         let full = self.full_delay_after(failures);
-        let delay = if self.jitter { shortened(full, chance()) } else { full };
+        let half = full / 2;
+        let delay = if self.jitter { half.saturating_add(half.mul_f64(chance())) } else { full };
         let in_time = self.total_time.is_none_or(|total_time| elapsed.saturating_add(delay) <= total_time);
         (failures < self.attempts && in_time).then_some(delay)
     }
@@ -155,12 +156,6 @@ impl Default for RetryPolicy {
     fn default() -> RetryPolicy {
         RetryPolicy::linear(DELAY)
     }
-}
-
-/// A delay between half of the given one and the whole, for a `chance` between 0 and 1.
-fn shortened(delay: Duration, chance: f64) -> Duration {
-    let half = delay / 2;
-    half.saturating_add(half.mul_f64(chance))
 }
 
 /// The failed attempts at one operation.
