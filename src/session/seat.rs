@@ -61,24 +61,6 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) fn new(
-        id: ParticipantId,
-        spec: Arc<RequestSpec>,
-        observer: Arc<dyn Observer>,
-        made: Moment,
-    ) -> Arc<Seat> {
-        Arc::new(Seat {
-            id,
-            spec,
-            observer,
-            made,
-            ownership: Ownership::default(),
-            znode: OnceLock::new(),
-            fencing_token: OnceLock::new(),
-            outcome: OnceLock::new(),
-        })
-    }
-
     /// Returns how the request has ended, if it has.
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
         self.outcome.get()

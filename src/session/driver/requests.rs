@@ -1,7 +1,7 @@
 //! The requests of a session: what their locks ask of the engine, and what that reports to them.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, never};
@@ -13,6 +13,7 @@ use crate::recipe::path::ZNodePath;
 use crate::session::events::{
     self, LockAcquired, LockGivenUp, LockJoined, LockLost, LockOfEvent, LockReleased,
 };
+use crate::session::ownership::Ownership;
 use crate::session::seat::{Observer, Outcome, RequestEvent, Seat};
 
 /// A request on a session.
@@ -27,7 +28,16 @@ impl Core {
     /// started, or withdrawn.
     pub(crate) fn make_request(&self, spec: Arc<RequestSpec>, observer: Arc<dyn Observer>) -> Arc<Seat> {
         let mut driver = self.driver_now();
-        let seat = Seat::new(driver.engine.new_id(), spec, observer, driver.engine.now());
+        let seat = Arc::new(Seat {
+            id: driver.engine.new_id(),
+            spec,
+            observer,
+            made: driver.engine.now(),
+            ownership: Ownership::default(),
+            znode: OnceLock::new(),
+            fencing_token: OnceLock::new(),
+            outcome: OnceLock::new(),
+        });
         driver.seats.insert(seat.id, Seated { seat: Arc::clone(&seat), awaited: None });
         seat
     }
