@@ -275,7 +275,7 @@ impl ZooKeeperClient for Connection {
         // The I/O thread cannot wait for its own end.
         if !driver::is_io_thread() && self.shared.is_in_its_process() {
             let longest = self.session_timeout().max(self.max_close) + CLOSE_MARGIN;
-            let _ = self.shared.ended().recv_timeout(longest);
+            let _ = self.shared.ended.recv_timeout(longest);
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Shared {
     /// use the socket.
     process: u32,
     /// Disconnected when the I/O thread has ended.
-    ended: Receiver<Infallible>,
+    pub(super) ended: Receiver<Infallible>,
 }
 
 /// See the [module](self).
@@ -96,10 +96,6 @@ impl Shared {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, CONNECTION, Io> {
         self.io.lock()
-    }
-
-    pub(super) fn ended(&self) -> &Receiver<Infallible> {
-        &self.ended
     }
 
     /// Submits requests, which leave in one write if the socket takes them. Their outcomes come in

@@ -15,7 +15,7 @@ use crate::tests::{deadline, eventually, next, wait::scaled};
 
 /// Waits for the I/O thread's end.
 fn await_end(connection: &Connection) {
-    let ended = connection.shared.ended().recv_timeout(deadline());
+    let ended = connection.shared.ended.recv_timeout(deadline());
     assert_eq!(ended, Err(crossbeam_channel::RecvTimeoutError::Disconnected));
 }
 
@@ -155,7 +155,7 @@ fn connection_closed_or_dropped_on_its_own_thread_ends() {
         });
         connection.submit(Call::exists("/a", false).call, done);
         drop(connection);
-        let ended = shared.ended().recv_timeout(deadline());
+        let ended = shared.ended.recv_timeout(deadline());
         assert_eq!(ended, Err(crossbeam_channel::RecvTimeoutError::Disconnected));
     }
 }
