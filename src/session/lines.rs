@@ -10,7 +10,7 @@ use crate::logging;
 
 /// Writes a line to the log. The logger is the application's: the caller holds no mutex.
 pub(super) fn write(line: &Line) {
-    logging::log!(level(line), "{}", Text(line));
+    logging::log!(level(line), "{line}");
 }
 
 /// Returns whether the log takes the line at all.
@@ -38,11 +38,9 @@ fn level(line: &Line) -> Level {
     }
 }
 
-struct Text<'a>(&'a Line);
-
-impl fmt::Display for Text<'_> {
+impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        match self {
             Line::Joined(znode) => write!(f, "joined {znode}"),
             Line::FoundAgain(znode) => write!(f, "found {znode} again, whose creation was not confirmed"),
             Line::JoinFailed { dir, attempts, failure } => {
