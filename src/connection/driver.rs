@@ -210,7 +210,7 @@ impl IoThread {
         let mut lookups = Vec::new();
         let target = {
             let mut io = self.shared.lock();
-            if io.link_number() != number {
+            if io.link_number != number {
                 return;
             }
             let next = io.servers.next(SystemClock.now());
@@ -243,11 +243,11 @@ impl IoThread {
         let late = {
             let mut io = self.shared.lock();
             match opened {
-                Ok(transport) if io.link_number() == number => {
+                Ok(transport) if io.link_number == number => {
                     io.set_link(transport, target);
                     None
                 }
-                Err(why) if io.link_number() == number => {
+                Err(why) if io.link_number == number => {
                     io.servers.failed(target, why);
                     io.fail();
                     None
@@ -307,7 +307,7 @@ impl IoThread {
         let (target, server) = {
             let mut io = self.shared.lock();
             // Otherwise that transport is lost already.
-            let target = io.target().filter(|_| io.link_number() == number);
+            let target = io.target().filter(|_| io.link_number == number);
             if let Some(target) = target {
                 io.status.server = io.servers.describe(target);
                 granted = self.notes.granted(target, fresh);

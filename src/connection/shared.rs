@@ -50,7 +50,7 @@ pub(super) struct Io {
     pub(super) servers: Servers,
     link: Option<Link>,
     /// Counts the transports that the machine has asked for or given up.
-    link_number: u64,
+    pub(super) link_number: u64,
     actions: Actions,
     registry: Registry,
     /// The transport may have more to read.
@@ -227,10 +227,6 @@ impl Io {
     }
 
     // ---- the I/O thread
-
-    pub(super) fn link_number(&self) -> u64 {
-        self.link_number
-    }
 
     /// The address of the present transport.
     pub(super) fn target(&self) -> Option<Destination> {
