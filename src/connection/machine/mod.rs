@@ -238,10 +238,9 @@ impl<C> Machine<C> {
 
     /// Removes the watches on a path if there are any.
     pub(crate) fn remove_watches(&mut self, path: &str) {
-        if self.closing_until.is_some() || !self.watches.has(path) {
+        if self.closing_until.is_some() || !self.watches.remove(path) {
             return;
         }
-        self.watches.remove(path);
         // Those of a lost connection are gone.
         if matches!(self.phase, Phase::Serving(_)) {
             self.traffic.send_removal(path, &mut self.outgoing);

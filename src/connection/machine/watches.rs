@@ -40,13 +40,9 @@ impl Watches {
         }
     }
 
-    /// The watches on a path have been removed.
-    pub(super) fn remove(&mut self, path: &str) {
-        self.fired(&[Table::Data, Table::Existence, Table::Children], path);
-    }
-
-    pub(super) fn has(&self, path: &str) -> bool {
-        self.tables.iter().any(|paths| paths.contains(path))
+    /// Forgets the watches on a path. Returns whether there were any.
+    pub(super) fn remove(&mut self, path: &str) -> bool {
+        self.tables.iter_mut().fold(false, |any, paths| paths.remove(path) || any)
     }
 
     /// Makes the requests that set all of them again, with the events since `zxid`.
