@@ -42,7 +42,11 @@ impl Watches {
 
     /// Forgets the watches on a path. Returns whether there were any.
     pub(super) fn remove(&mut self, path: &str) -> bool {
-        self.tables.iter_mut().fold(false, |any, paths| paths.remove(path) || any)
+        let mut any = false;
+        for paths in &mut self.tables {
+            any |= paths.remove(path);
+        }
+        any
     }
 
     /// Makes the requests that set all of them again, with the events since `zxid`.
