@@ -387,3 +387,29 @@ impl Io {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::machine::Config;
+    use mio::Poll;
+    use std::time::Duration;
+
+    #[test]
+    fn call_wakes_the_io_thread_only_for_an_earlier_deadline() {
+        let session_timeout = Duration::from_secs(30);
+        let config = Config { session_timeout, credentials: Vec::new(), max_frame: 1 << 20, seed: 1 };
+        let machine = Machine::new(config, SystemClock.now());
+        let servers = Servers::new(&["127.0.0.1:1".to_owned()], Duration::ZERO, 1);
+        let registry = Poll::new().unwrap().registry().try_clone().unwrap();
+        let mut io = Io::new(machine, servers, registry, Granted::new(session_timeout));
+        io.take_actions(&mut Actions::new());
+        let deadline = io.machine.as_ref().and_then(Machine::deadline).unwrap();
+        io.asleep_until = Some(deadline);
+        assert!(!io.after_call(false));
+        assert_eq!(io.asleep_until, Some(deadline));
+        io.asleep_until = Some(deadline.after(Duration::from_millis(1)));
+        assert!(io.after_call(false));
+        assert_eq!(io.asleep_until, None, "it is woken once");
+    }
+}

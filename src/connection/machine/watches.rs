@@ -125,4 +125,14 @@ mod tests {
         }
         assert_eq!(seen, 10_000);
     }
+
+    #[test]
+    fn requests_that_set_watches_again_are_filled() {
+        let mut watches = Watches::default();
+        // Each takes eight bytes.
+        (0..MAX_PATHS_LENGTH / 8).for_each(|number| watches.set(Table::Data, format!("/{number:03}")));
+        assert_eq!(watches.to_set_again(1).len(), 1);
+        watches.set(Table::Data, "/b".to_owned());
+        assert_eq!(watches.to_set_again(1).len(), 2);
+    }
 }
