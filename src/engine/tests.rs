@@ -115,6 +115,17 @@ fn earlier_alarm_replaces_a_later_one_and_each_rings_once() {
     assert_eq!(alarms, Alarms::default(), "nothing is left");
 }
 
+#[test]
+fn census_counts_everybody_who_keeps_a_session_open() {
+    let mut engine = connected_engine();
+    start(&mut engine);
+    let pinned = engine.new_id();
+    engine.pin(pinned);
+    assert_eq!(engine.census().0, 2);
+    engine.unpin(pinned);
+    assert_eq!(engine.census().0, 1);
+}
+
 fn seconds(seconds: u64) -> Moment {
     Moment::from_nanos(0).after(Duration::from_secs(seconds))
 }

@@ -84,3 +84,20 @@ impl fmt::Display for Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::path::ZNodePath;
+
+    #[test]
+    fn loss_is_a_warning_and_the_end_of_a_closed_session_is_none() {
+        let levels = [(LossReason::SessionClosed, Level::Info), (LossReason::SessionExpired, Level::Warn)];
+        for (reason, expected) in levels {
+            let name = ZNodePath::parse("/locks/a").unwrap();
+            let ended = Line::Ended { name, was_placed: true, how: Ending::Lost(reason) };
+            assert_eq!(level(&ended), expected, "{reason}");
+            assert_eq!(level(&Line::SessionEnded(reason)), expected, "{reason}");
+        }
+    }
+}

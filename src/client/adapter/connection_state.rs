@@ -204,7 +204,8 @@ mod tests {
     #[test]
     fn disconnect_and_reconnect_are_reported_once_each() {
         let (connection, events) = connection(in_use());
-        for state in [ZkState::Connected, ZkState::NotConnected, ZkState::Connecting, ZkState::Connected] {
+        let states = [ZkState::NotConnected, ZkState::NotConnected, ZkState::Connecting, ZkState::Connected];
+        for state in [ZkState::Connected].into_iter().chain(states) {
             connection.on_state(state);
         }
         assert_eq!(received(&events), [CONNECTED, ClientEvent::Disconnected, CONNECTED]);

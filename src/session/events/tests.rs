@@ -105,7 +105,8 @@ fn session(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session, Recei
 
 fn record(session: &Session) -> Receiver<Seen> {
     let (seen, events) = unbounded();
-    assert!(session.set_event_hook(Recorder(seen)));
+    // A hook may be shared.
+    assert!(session.set_event_hook(Arc::new(Recorder(seen))));
     assert_eq!(next(&events), Seen::Connected);
     events
 }

@@ -286,7 +286,8 @@ fn named_cohort_lock_is_shared_while_it_is_in_use() {
         drop(locks.cohort(&number.to_string(), options).unwrap());
     }
     assert!(locks.cohort("", options).unwrap_err().is_invalid_argument());
-    assert!(locks.cohorts_remembered() < 20);
+    // They are forgotten now and then, not at each call.
+    assert!((2..20).contains(&locks.cohorts_remembered()), "{}", locks.cohorts_remembered());
 }
 
 impl Fixture {
