@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn help_names_the_shortest_and_the_longest_session_timeout() {
         let help = help_of("who");
-        let (_, limits) = help.split_once("that they do not hear from, from ").unwrap();
+        let (_, limits) = help.split_once("of a silent client, from ").unwrap();
         let (limits, _) = limits.split_once(". ").unwrap();
         let (shortest, longest) = limits.split_once(" to ").unwrap();
         let (shortest, longest) = (parse_duration(shortest).unwrap(), parse_duration(longest).unwrap());
