@@ -17,6 +17,10 @@ use crate::support::ensemble::Ensemble;
 /// How long to wait for a client to hold a lock. Then the fault is injected anyway.
 const PROLONG_LIMIT: Duration = Duration::from_millis(1_500);
 
+/// The pause between two cuts of all connections while a server is stopped. A client tries each of the
+/// others in it, and may try the stopped one.
+const BETWEEN_CUTS: Duration = Duration::from_millis(300);
+
 /// Chosen in advance, so that the choices do not depend on the speed of the machine.
 pub struct Injection {
     fault: Fault,
@@ -32,6 +36,8 @@ impl Injection {
             Fault::ServerKilled | Fault::HandoverKilled => 300..3_000,
             Fault::TimeoutRaised | Fault::TickLowered => 1_000..5_000,
             Fault::ServerStopped | Fault::LinksStalled => 500..7_000,
+            // Shorter than the leader waits for a server: it still passes on what it has not read.
+            Fault::ServerLeft => 900..2_300,
             Fault::QuorumStopped => 500..2_500,
             Fault::ClientKilled => 100..1_500,
             Fault::ClientStopped | Fault::Partition => 100..2_500,
@@ -47,9 +53,10 @@ impl Injection {
 
     /// Injects the fault. It ends early when the round ends.
     pub fn run(&self, world: &World, stopped: &Receiver<Infallible>) -> Record {
-        let wait = || {
-            let _ = stopped.recv_timeout(self.length); // nothing is ever sent
+        let pause = |time: Duration| {
+            let _ = stopped.recv_timeout(time); // nothing is ever sent
         };
+        let wait = || pause(self.length);
         let owner = match self.target {
             Target::Client(client) => client,
             // Any client: it may be connected to this server.
@@ -60,6 +67,9 @@ impl Injection {
         }
         let began = clock::now();
         match self.target {
+            Target::Server(server) if self.fault == Fault::ServerLeft => {
+                self.leave_server(world, server, pause)
+            }
             Target::Server(server) => self.inject_into_server(world, server, owner, wait),
             Target::AllBut(server) => {
                 let others: Vec<_> = (0..world.ensemble.size()).filter(|other| *other != server).collect();
@@ -105,6 +115,17 @@ impl Injection {
                 ensemble.resume(server);
             }
         }
+    }
+
+    /// Stops a server, and has its clients leave it with requests that it has not read. They come to the
+    /// others, and some try the stopped one in between.
+    fn leave_server(&self, world: &World, server: usize, pause: impl Fn(Duration)) {
+        world.ensemble.pause(server);
+        for _ in 0..self.length.as_millis() / BETWEEN_CUTS.as_millis() {
+            pause(BETWEEN_CUTS);
+            world.clients.iter().for_each(|client| client.link().cut());
+        }
+        world.ensemble.resume(server);
     }
 
     /// Stalls all links of a server to the others, or the one to the next. Later they go on, or die.

@@ -137,6 +137,7 @@ impl Nemesis {
             | Fault::TimeoutRaised
             | Fault::TickLowered
             | Fault::LinksStalled
+            | Fault::ServerLeft
             | Fault::ServerStopped => Target::Server(self.a_server()),
             Fault::QuorumStopped => Target::AllBut(self.random.below(self.world.ensemble.size())),
             _ => Target::Client(self.a_client()),

@@ -10,6 +10,7 @@ pub enum Fault {
     TimeoutRaised,
     TickLowered,
     ServerStopped,
+    ServerLeft,
     QuorumStopped,
     LinksStalled,
     ClientKilled,
@@ -26,12 +27,13 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 18] = [
+    pub const ALL: [Fault; 19] = [
         Fault::ServerKilled,
         Fault::HandoverKilled,
         Fault::TimeoutRaised,
         Fault::TickLowered,
         Fault::ServerStopped,
+        Fault::ServerLeft,
         Fault::QuorumStopped,
         Fault::LinksStalled,
         Fault::ClientKilled,
@@ -54,6 +56,7 @@ impl Fault {
             Fault::TimeoutRaised => "server restarted, longer timeouts",
             Fault::TickLowered => "server restarted, shorter tick",
             Fault::ServerStopped => "server stopped (SIGSTOP)",
+            Fault::ServerLeft => "server stopped, clients leave and return",
             Fault::QuorumStopped => "two servers stopped: no quorum",
             Fault::LinksStalled => "links between servers stalled",
             Fault::ClientKilled => "client killed (SIGKILL), restarted",
@@ -77,6 +80,7 @@ impl Fault {
             Fault::TimeoutRaised => "timeout",
             Fault::TickLowered => "tick",
             Fault::ServerStopped | Fault::ClientStopped | Fault::ClientStoppedLong => "stop",
+            Fault::ServerLeft => "leave",
             Fault::QuorumStopped => "no quorum",
             Fault::LinksStalled => "stall",
             Fault::DescriptorsExhausted => "descriptors",
@@ -98,6 +102,7 @@ impl Fault {
                 | Fault::TimeoutRaised
                 | Fault::TickLowered
                 | Fault::ServerStopped
+                | Fault::ServerLeft
                 | Fault::QuorumStopped
                 | Fault::ClientKilled
                 | Fault::ClientStopped
