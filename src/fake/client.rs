@@ -68,12 +68,13 @@ impl SimulatedClient {
         operation: SimOperation,
         path: &str,
         watch: bool,
+        call: Option<&client::Call>,
         request: impl FnOnce(&mut State) -> ZkResult<T>,
     ) -> ZkResult<T> {
         let session = self.session;
-        let call = Call { session, operation, path: path.to_owned(), watch, executed: false, outcome: None };
-        let number = self.shared.lock().log.begin(call);
-        let result = self.round_trip(operation, number, request);
+        let begun = Call { session, operation, path: path.to_owned(), watch, executed: false, outcome: None };
+        let number = self.shared.lock().log.begin(begun);
+        let result = self.round_trip(operation, number, call, request);
         let mut state = self.shared.lock();
         state.log.returned(number, result.as_ref().map(drop).map_err(|error| *error));
         // Delivers, for example, another thread's disconnect before the call fails because of it.
@@ -85,6 +86,7 @@ impl SimulatedClient {
         &self,
         operation: SimOperation,
         number: usize,
+        call: Option<&client::Call>,
         request: impl FnOnce(&mut State) -> ZkResult<T>,
     ) -> ZkResult<T> {
         let mut state = self.shared.lock();
@@ -97,6 +99,9 @@ impl SimulatedClient {
         }
         let fault = self.client(&mut state).script.plan(operation).fault_of_this_call();
         if let Some(Fault { when: Effect::Before, kind }) = fault {
+            if let FaultKind::HoldBack = kind {
+                self.client(&mut state).held_back.extend(call.map(|call| (number, call.clone())));
+            }
             self.inject(kind, &mut state)?;
             self.send(&mut state)?;
         }
@@ -125,6 +130,36 @@ impl SimulatedClient {
         }
         self.travel(&mut state, |state| self.receive(connection, state))?;
         result
+    }
+
+    /// Executes a call on the server.
+    fn execute(&self, state: &mut State, call: &client::Call) -> ZkResult<Reply> {
+        use client::Call;
+        let (path, requester) = (path_of(call), self.requester());
+        match call {
+            Call::Create { data, acl, mode, .. } => {
+                let path = state.create(path, data, acl, *mode, requester)?;
+                Ok(Reply::Created { path, stat: None })
+            }
+            Call::Delete { version, .. } => state.delete(path, *version, requester).map(|()| Reply::Done),
+            Call::SetData { data, version, .. } => {
+                state.set_data(path, data, *version, requester).map(Reply::Stat)
+            }
+            Call::Multi(operations) => Ok(Reply::Multi(state.transact(operations, requester))),
+            read => self.look(state, |state| match read {
+                Call::Exists { watch, .. } => {
+                    state.exists(path, self.watcher(*watch), requester).map(Reply::Found)
+                }
+                Call::GetData { watch, .. } => {
+                    let read = state.get_data(path, self.watcher(*watch), requester);
+                    read.map(|(data, stat)| Reply::Data(data, stat))
+                }
+                Call::GetChildren { watch, .. } => {
+                    state.get_children(path, self.watcher(*watch), requester).map(Reply::Children)
+                }
+                _ => Err(ZkError::Unimplemented),
+            }),
+        }
     }
 
     /// Makes a read, of the tree that this client's server has applied.
@@ -168,8 +203,20 @@ impl SimulatedClient {
             FaultKind::Fail(error) => return Err(error),
             FaultKind::Cut => state.cut(self.session),
             FaultKind::Swallow => self.client(state).swallow(),
+            FaultKind::HoldBack => return Err(ZkError::ConnectionLoss),
         }
         Ok(())
+    }
+
+    /// Executes what a server has held back, unless the session has ended.
+    pub(super) fn execute_held_back(&self, state: &mut State) {
+        for (number, call) in std::mem::take(&mut self.client(state).held_back) {
+            if !state.has_ended(self.session) {
+                // Nobody waits for the answer.
+                let _ = self.execute(state, &call);
+                state.log.executed(number);
+            }
+        }
     }
 
     /// Blocks while the request is swallowed, then returns whether it reaches the server.
@@ -210,7 +257,6 @@ impl BlockingClient for SimulatedClient {
     fn call(&self, call: &client::Call) -> ZkResult<Reply> {
         use client::Call;
         check_length(call)?;
-        let requester = self.requester();
         let (operation, watch) = match call {
             Call::Create { .. } => (SimOperation::Create, false),
             Call::Delete { .. } => (SimOperation::Delete, false),
@@ -221,29 +267,8 @@ impl BlockingClient for SimulatedClient {
             Call::Multi(_) => (SimOperation::Transact, false),
             Call::CreateAndList { .. } => return Err(ZkError::Unimplemented),
         };
-        let path = match call {
-            Call::Multi(operations) => operations.first().map_or("", Op::path),
-            call => call.path().unwrap_or_default(),
-        };
-        let watcher = self.watcher(watch);
-        self.make(operation, path, watch, |state| match call {
-            Call::Create { data, acl, mode, .. } => {
-                let path = state.create(path, data, acl, *mode, requester)?;
-                Ok(Reply::Created { path, stat: None })
-            }
-            Call::Delete { version, .. } => state.delete(path, *version, requester).map(|()| Reply::Done),
-            Call::SetData { data, version, .. } => {
-                state.set_data(path, data, *version, requester).map(Reply::Stat)
-            }
-            Call::Multi(operations) => Ok(Reply::Multi(state.transact(operations, requester))),
-            read => self.look(state, |state| match read {
-                Call::Exists { .. } => state.exists(path, watcher, requester).map(Reply::Found),
-                Call::GetData { .. } => {
-                    state.get_data(path, watcher, requester).map(|(data, stat)| Reply::Data(data, stat))
-                }
-                _ => state.get_children(path, watcher, requester).map(Reply::Children),
-            }),
-        })
+        let path = path_of(call);
+        self.make(operation, path, watch, Some(call), |state| self.execute(state, call))
     }
 
     fn remove_watches(&self, path: &str) {
@@ -281,7 +306,7 @@ impl BlockingClient for SimulatedClient {
         let contact = self.client(&mut self.shared.lock()).contact;
         if !ended(contact) {
             // Whether the request reached the server makes no difference to this client.
-            let _ = self.make(SimOperation::Close, "", false, |state| {
+            let _ = self.make(SimOperation::Close, "", false, None, |state| {
                 state.end_session(self.session);
                 self.client(state).contact = Contact::Closed;
                 Ok(())
@@ -296,6 +321,13 @@ impl BlockingClient for SimulatedClient {
         let sink = client.sink.take();
         self.shared.deliver(state);
         drop(sink);
+    }
+}
+
+fn path_of(call: &client::Call) -> &str {
+    match call {
+        client::Call::Multi(operations) => operations.first().map_or("", Op::path),
+        call => call.path().unwrap_or_default(),
     }
 }
 

@@ -57,6 +57,8 @@ pub(super) enum FaultKind {
     Cut,
     /// The network starts to swallow, with this call's request or its reply.
     Swallow,
+    /// Only the call fails, and a server holds its request back.
+    HoldBack,
 }
 
 /// A test's closure that runs within a call, with no lock of the simulation held.

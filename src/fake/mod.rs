@@ -4,7 +4,7 @@
 //! It lives in memory and in one process, and is fully deterministic: no threads, no clock, no
 //! randomness. Every call is executed immediately on the calling thread, unless a test
 //! [delays](SimulatedClient::delay) it. Faults are verbs of
-//! [`SimulatedClient`]: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`. `before_next`
+//! [`SimulatedClient`]: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`, `hold_back_next`. `before_next`
 //! and `after_next` stop a call at the point of a race. The actions of other clients are verbs of
 //! [`SimulatedZooKeeper`]. On a [`VirtualClock`] the time of a session passes on command. A
 //! [`SimulatedLeadership`] is for functions that take a [`Leadership`](crate::Leadership).
@@ -30,7 +30,8 @@
 //! There is one server: every client sees every write immediately, while a real follower may lag
 //! behind. Sessions expire only on request. Every call refuses a bad path, while the real server
 //! checks only paths to be created. Quotas, TTLs and the collection of containers are left out; a
-//! container znode is a persistent one here. `ctime` and `mtime` are zxids.
+//! container znode is a persistent one here. The server's clock begins in 1970, and advances by a
+//! millisecond with each transaction and [on command](SimulatedZooKeeper::advance_clock).
 
 mod access;
 mod client;
@@ -187,6 +188,12 @@ impl SimulatedZooKeeper {
     /// Sets what follows the last sequence number. The default is to wrap.
     pub fn set_sequence_end(&self, end: SequenceEnd) {
         self.shared.lock().tree.sequence_end = end;
+    }
+
+    /// Advances the server's clock, by which znodes are created and written. No other clock advances.
+    pub fn advance_clock(&self, duration: Duration) {
+        let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        self.shared.lock().tree.advance_clock(millis);
     }
 
     /// Sets which operations require READ. The default is the rules of the newest releases.

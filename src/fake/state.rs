@@ -16,7 +16,7 @@ use super::log::Log;
 use super::served::{Fired, Served};
 use super::tree::{Change, Tree};
 use super::watches::Watches;
-use crate::client::{ClientEvent, EventSink, Granted};
+use crate::client::{self, ClientEvent, EventSink, Granted};
 use crate::connection::codec::EventKind;
 
 /// Far from the small numbers that tests use for sessions without a client.
@@ -70,6 +70,8 @@ pub(super) struct Client {
     pub(super) script: Script,
     /// The tree that the client's server has applied, while it lags behind.
     pub(super) lagging: Option<Tree>,
+    /// The requests that a server holds back, with their numbers in the log.
+    pub(super) held_back: Vec<(usize, client::Call)>,
 }
 
 /// What a client knows of its session. `close` also leaves each of the first three states.

@@ -41,6 +41,8 @@ pub(super) enum Change {
 pub(super) struct Tree {
     znodes: BTreeMap<String, ZNode>,
     pub(super) last_zxid: i64,
+    /// What the clock shows in addition to the last zxid, in milliseconds.
+    clock: i64,
     pub(super) sequence_end: SequenceEnd,
 }
 
@@ -51,7 +53,9 @@ struct ZNode {
     /// The session that owns it, or 0.
     owner: i64,
     created: i64,
+    created_at: i64,
     modified: i64,
+    modified_at: i64,
     children_modified: i64,
     version: i32,
     acl_version: i32,
@@ -65,10 +69,11 @@ struct ZNode {
 
 impl Tree {
     pub(super) fn new() -> Tree {
-        let root = ZNode::new(&[], Acl::open_unsafe(), 0, 0);
+        let root = ZNode::new(&[], Acl::open_unsafe(), 0, (0, 0));
         Tree {
             znodes: BTreeMap::from([(ROOT.to_owned(), root)]),
             last_zxid: 0,
+            clock: 0,
             sequence_end: SequenceEnd::default(),
         }
     }
@@ -112,7 +117,8 @@ impl Tree {
         let path = join(parent_path, &name);
         parent.children.insert(name);
         let owner = if ephemeral { caller.session } else { 0 };
-        self.znodes.insert(path.clone(), ZNode::new(data, acl, owner, self.last_zxid));
+        let now = (self.last_zxid, self.time());
+        self.znodes.insert(path.clone(), ZNode::new(data, acl, owner, now));
         Ok((path.clone(), Change::Created(path)))
     }
 
@@ -147,7 +153,7 @@ impl Tree {
         znode.check_version(version)?;
         self.last_zxid += 1;
         znode.data = data.to_vec();
-        znode.modified = self.last_zxid;
+        (znode.modified, znode.modified_at) = (self.last_zxid, self.last_zxid.saturating_add(self.clock));
         znode.version = znode.version.wrapping_add(1);
         Ok((znode.stat(), Change::DataSet(path.to_owned())))
     }
@@ -213,6 +219,15 @@ impl Tree {
         }
     }
 
+    /// The time of the last transaction, in milliseconds since 1970.
+    fn time(&self) -> i64 {
+        self.last_zxid.saturating_add(self.clock)
+    }
+
+    pub(super) fn advance_clock(&mut self, millis: i64) {
+        self.clock = self.clock.saturating_add(millis);
+    }
+
     fn znode(&self, path: &str) -> ZkResult<&ZNode> {
         self.znodes.get(path).ok_or(ZkError::NoNode)
     }
@@ -231,13 +246,15 @@ impl Tree {
 }
 
 impl ZNode {
-    fn new(data: &[u8], acl: Vec<Acl>, owner: i64, zxid: i64) -> ZNode {
+    fn new(data: &[u8], acl: Vec<Acl>, owner: i64, (zxid, time): (i64, i64)) -> ZNode {
         ZNode {
             data: data.to_vec(),
             acl,
             owner,
             created: zxid,
+            created_at: time,
             modified: zxid,
+            modified_at: time,
             children_modified: zxid,
             version: 0,
             acl_version: 0,
@@ -261,9 +278,8 @@ impl ZNode {
         Stat {
             czxid: self.created,
             mzxid: self.modified,
-            // There is no clock here. Zxids grow as time does.
-            ctime: self.created,
-            mtime: self.modified,
+            ctime: self.created_at,
+            mtime: self.modified_at,
             version: self.version,
             // The server stores the number of creations and returns the number of all changes.
             cversion: self.sequence.wrapping_mul(2).wrapping_sub(num_children),

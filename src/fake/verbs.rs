@@ -170,6 +170,24 @@ impl SimulatedClient {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Swallow }));
     }
 
+    /// Lets the next call of this operation, a write, fail with `ConnectionLoss` although its request has
+    /// reached a server. That server holds the request back until
+    /// [`pass_on`](SimulatedClient::pass_on), as one that is paused does. Later calls are executed by
+    /// another server meanwhile, and overtake it.
+    pub fn hold_back_next(&self, operation: SimOperation) {
+        let fault = Fault { when: Effect::Before, kind: FaultKind::HoldBack };
+        self.plan(operation, |plan| plan.fail_next(fault));
+    }
+
+    /// Executes the requests that a server has [held back](SimulatedClient::hold_back_next): it continues,
+    /// and takes the session up again. Nothing happens if the session has ended, as the server refuses
+    /// them then.
+    pub fn pass_on(&self) {
+        let mut state = self.shared.lock();
+        self.execute_held_back(&mut state);
+        self.shared.deliver(state);
+    }
+
     /// Runs the closure in the next call of this operation, on the calling thread, just before the
     /// call takes effect or meets its fault. Each call runs one of the queued closures. The closure
     /// may call everything, including this client.
