@@ -1,11 +1,10 @@
-//! [`Attempts`]: the attempts at one call. Each one is made only after the previous ones are known
-//! to have had no effect.
+//! [`Attempts`]: the attempts at one call. Another one is made only if no two of them can take
+//! effect.
 
 use std::sync::Arc;
 
-use super::call::{Change, Verdict};
-use super::landmark::{Interval, Landmark};
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use super::call::{Change, Seen, Verdict};
+use crate::error::{LockError, Operation, Result, ZkError};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
@@ -15,8 +14,8 @@ pub(super) struct Attempts<C> {
     pub(super) operation: Operation,
     pub(super) path: ZNodePath,
     call: C,
-    /// The state before the attempt whose reply was lost.
-    unanswered_since: Option<Landmark>,
+    /// The state before the attempts whose replies were lost, and which may take effect at any time.
+    unanswered_since: Option<Seen>,
 }
 
 impl<C: Change> Attempts<C> {
@@ -24,59 +23,86 @@ impl<C: Change> Attempts<C> {
         Attempts { operation, path, call, unanswered_since: None }
     }
 
-    /// Makes one more attempt, unless an earlier one took effect.
+    /// Makes one more attempt, unless an earlier one took effect or may still do so.
     pub(super) fn make(&mut self, core: &Arc<Core>) -> Result<C::Output> {
-        let now = match &self.unanswered_since {
-            None => {
-                let found = Landmark::find(core, &self.subject());
-                found.map_err(|error| core.failure(self.operation, &self.path, error))?
-            }
-            Some(before) => match self.probe_outcome(core, before) {
-                Ok((Verdict::TookEffect(output), _)) => return Ok(output),
-                Ok((Verdict::NoEffect, now)) => now,
-                Ok((Verdict::Unknown, _)) => return Err(self.outcome_unknown(ZkError::ConnectionLoss)),
-                Err(error) => return Err(self.probe_failed(core, error)),
+        let mut before = match self.unanswered_since {
+            None => self.look(core)?,
+            Some(before) => match self.probe_outcome(core, before)? {
+                Verdict::TookEffect(output) => return Ok(output),
+                Verdict::Superseded(now) => {
+                    self.unanswered_since = None;
+                    now
+                }
+                Verdict::Repeatable(now) => now,
+                Verdict::Unknown => return Err(self.outcome_unknown(ZkError::ConnectionLoss)),
             },
         };
-        let answer = core.ask(self.call.ask(&self.path));
-        if let Err(unreadable @ ZkError::MarshallingError) = answer {
-            return Err(self.outcome_unknown(unreadable));
+        loop {
+            let refusal = match core.ask(self.call.ask(&self.path, before)) {
+                Ok(output) => return Ok(output),
+                Err(unreadable @ ZkError::MarshallingError) => return Err(self.outcome_unknown(unreadable)),
+                Err(refusal) => refusal,
+            };
+            let error = core.failure(self.operation, &self.path, refusal);
+            if error.is_connection_loss() {
+                self.unanswered_since = Some(before);
+            }
+            if leaves_open(&error) {
+                return Err(error);
+            }
+            let now = match self.unanswered_since {
+                None => None,
+                // An earlier attempt may be the cause of this one's refusal.
+                Some(earlier) => match self.probe_outcome(core, earlier)? {
+                    Verdict::TookEffect(output) => return Ok(output),
+                    Verdict::Superseded(now) => Some(now),
+                    Verdict::Repeatable(_) | Verdict::Unknown => {
+                        return Err(self.outcome_unknown(ZkError::ConnectionLoss));
+                    }
+                },
+            };
+            self.unanswered_since = None;
+            if refusal != ZkError::BadVersion || !self.call.takes_any_version() {
+                return Err(error);
+            }
+            // Another client has written since the look. Each turn of this loop means one more write.
+            before = match now {
+                Some(now) => now,
+                None => self.look(core)?,
+            };
         }
-        let answer = answer.map_err(|error| core.failure(self.operation, &self.path, error));
-        if answer.as_ref().is_err_and(LockError::is_connection_loss) {
-            self.unanswered_since = Some(now);
-        }
-        answer
     }
 
-    fn subject(&self) -> ZNodePath {
-        self.call.subject(&self.path)
+    fn look(&self, core: &Arc<Core>) -> Result<Seen> {
+        Seen::find(core, &self.path).map_err(|error| core.failure(self.operation, &self.path, error))
     }
 
-    /// Determines the outcome of the attempts since then, and the current state.
-    fn probe_outcome(&self, core: &Arc<Core>, before: &Landmark) -> ZkResult<(Verdict<C::Output>, Landmark)> {
-        // An answered write comes after everything that this session sent before it. Attempts
-        // without an effect until then will never have one.
-        core.begin_to_write_nothing().wait(core)?;
-        let found = self.call.find(core, &self.path)?;
-        let now = Landmark::find(core, &self.subject())?;
-        let verdict = self.call.judge(&self.path, found, Interval { before, now: &now });
+    /// Determines the outcome of the attempts since then.
+    fn probe_outcome(&self, core: &Arc<Core>, before: Seen) -> Result<Verdict<C::Output>> {
+        // Brings the server up to date. It proves nothing about the attempts: a server that this session
+        // has left may pass a request on as soon as it takes the session up again.
+        let written = core.begin_to_write_nothing().wait(core);
+        let found = written.and_then(|()| self.call.find(core, &self.path));
+        let found = found.map_err(|error| match core.failure(self.operation, &self.path, error) {
+            open if leaves_open(&open) => open,
+            _ => self.outcome_unknown(error),
+        })?;
+        let verdict = self.call.judge(&self.path, found, before);
         if matches!(verdict, Verdict::TookEffect(_)) {
             logging::debug!("{} {}: took effect, though its reply was lost", self.operation.name, self.path);
         }
-        Ok((verdict, now))
-    }
-
-    fn probe_failed(&self, core: &Core, error: ZkError) -> LockError {
-        match core.failure(self.operation, &self.path, error) {
-            error @ (LockError::ConnectionLoss { .. }
-            | LockError::SessionLost { .. }
-            | LockError::Closed { .. }) => error,
-            _ => self.outcome_unknown(error),
-        }
+        Ok(verdict)
     }
 
     fn outcome_unknown(&self, source: ZkError) -> LockError {
         LockError::OutcomeUnknown { operation: self.operation.name, path: self.path.to_string(), source }
     }
+}
+
+/// Returns whether the server has not answered, so that the outcome is open.
+fn leaves_open(error: &LockError) -> bool {
+    matches!(
+        error,
+        LockError::ConnectionLoss { .. } | LockError::SessionLost { .. } | LockError::Closed { .. }
+    )
 }

@@ -1,13 +1,12 @@
 //! [`Change`]: the modifying calls, and how each determines whether a lost attempt took effect.
 //!
-//! A verdict compares the state before the attempt with the current state. It must hold whatever
-//! other clients have done in between, so it counts changes: an attempt that took effect, and whose
-//! effect others have hidden, leaves at least a certain number of changes. With fewer changes, it
-//! did not take effect.
+//! A lost attempt may take effect long after the next one was answered: a server that was paused
+//! passes on what it has received as soon as it takes the session up again. So "not yet" is no verdict.
+//! An attempt is repeated only if the server accepts one of the two at most, whenever the other one
+//! comes, and a verdict must hold whatever other clients have done in between.
 
 use std::sync::Arc;
 
-use super::landmark::{Interval, Seen};
 use crate::client::{Acl, Ask, Call, CreateMode, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
@@ -17,44 +16,53 @@ use crate::session::Core;
 /// A modifying call.
 pub(super) trait Change {
     type Output;
-    /// The data read to recognize the call's own effect.
+    /// What the call would have left behind.
     type Found;
 
-    /// Returns what is sent to the server.
-    fn ask(&self, path: &ZNodePath) -> Ask<Self::Output>;
+    /// Returns what is sent to the server when the znode is in this state.
+    fn ask(&self, path: &ZNodePath, before: Seen) -> Ask<Self::Output>;
 
-    /// The start of the search for the landmark: the znode that the server changes.
-    fn subject(&self, path: &ZNodePath) -> ZNodePath {
-        path.clone()
+    /// Returns whether an attempt is made at the version that was read, and again at a later one.
+    fn takes_any_version(&self) -> bool {
+        false
     }
 
     /// Reads what the call would have left behind.
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found>;
 
-    /// Decides whether attempts in that interval took effect. Its end was read after `found`.
-    fn judge(&self, path: &ZNodePath, found: Self::Found, interval: Interval<'_>) -> Verdict<Self::Output>;
+    /// Decides on the attempts that were made when the znode was in that state.
+    fn judge(&self, path: &ZNodePath, found: Self::Found, before: Seen) -> Verdict<Self::Output>;
 }
 
 /// The verdict on unanswered attempts.
 #[derive(Debug)]
 pub(super) enum Verdict<T> {
     TookEffect(T),
-    NoEffect,
-    /// Hidden by later changes of other clients, or by a lack of READ.
+    /// None took effect, and none ever will: the znode has passed the version that they require.
+    Superseded(Seen),
+    /// None took effect so far, and one more may be made: one of them at most will.
+    Repeatable(Seen),
+    /// An attempt may have taken effect, or may still do so.
     Unknown,
 }
 
-impl<T> Verdict<T> {
-    /// No effect if there were fewer changes than a hidden effect takes.
-    fn no_effect_below(least: u32, changes: Option<u32>) -> Verdict<T> {
-        if changes.is_some_and(|changes| changes < least) { Verdict::NoEffect } else { Verdict::Unknown }
-    }
+/// The state of a znode.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Seen {
+    Missing,
+    /// Servers since 3.8.4 show nothing of a znode without READ.
+    Unreadable,
+    Present(Stat),
+}
 
-    /// The verdict on a call that creates a child of `parent`, if the child does not exist.
-    fn on_missing_child(parent: &ZNodePath, interval: Interval<'_>) -> Verdict<T> {
-        // It was created and deleted. Above the parent, only the parent's own changes are counted.
-        let least = if interval.now.path == *parent { 2 } else { 1 };
-        Verdict::no_effect_below(least, interval.changes())
+impl Seen {
+    pub(super) fn find(core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Seen> {
+        match core.ask(Call::exists(path, false)) {
+            Ok(Some(stat)) => Ok(Seen::Present(stat)),
+            Ok(None) => Ok(Seen::Missing),
+            Err(ZkError::NoAuth) => Ok(Seen::Unreadable),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -63,10 +71,6 @@ pub(super) struct Written {
     pub(super) data: Vec<u8>,
     /// They contain a mark, so that no other call writes the same.
     pub(super) is_marked: bool,
-}
-
-fn parent_of(path: &ZNodePath) -> ZNodePath {
-    path.parent().unwrap_or_else(ZNodePath::root)
 }
 
 fn read(core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Option<(Vec<u8>, Stat)>> {
@@ -80,7 +84,8 @@ fn read(core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Option<(Vec<u8>, Stat)>>
 /// The path of a new znode, and its metadata if the server has returned them.
 type Created = (String, Option<Stat>);
 
-/// Creates a znode.
+/// Creates a znode. Never repeated: the znode of the first attempt may be deleted before the second one
+/// comes.
 pub(super) struct Create {
     pub(super) written: Written,
     pub(super) acl: Vec<Acl>,
@@ -88,18 +93,18 @@ pub(super) struct Create {
 }
 
 impl Create {
-    /// Returns whether a znode that was created since the first attempt is this call's. `None` if that is
-    /// no longer known.
-    fn is_own(&self, data: &[u8], stat: &Stat) -> Option<bool> {
-        let has_own_data = data == self.written.data;
-        if self.written.is_marked && has_own_data {
-            return Some(true);
+    /// Returns whether a znode is this call's, as far as its data and mode tell.
+    fn is_own(&self, data: &[u8], stat: &Stat, before: Seen) -> bool {
+        if data != self.written.data {
+            return false;
         }
-        if !is_of_mode(stat, self.mode) {
-            return Some(false);
-        }
+        let is_new = match before {
+            Seen::Missing => true,
+            Seen::Present(before) => before.czxid != stat.czxid,
+            Seen::Unreadable => false,
+        };
         // Data that were changed prove nothing about the data at creation.
-        (stat.version == 0).then_some(has_own_data)
+        self.written.is_marked || (is_new && stat.version == 0 && is_of_mode(stat, self.mode))
     }
 }
 
@@ -107,32 +112,20 @@ impl Change for Create {
     type Output = Created;
     type Found = Option<(Vec<u8>, Stat)>;
 
-    fn ask(&self, path: &ZNodePath) -> Ask<Created> {
+    fn ask(&self, path: &ZNodePath, _before: Seen) -> Ask<Created> {
         Call::create(path, &*self.written.data, &*self.acl, self.mode)
-    }
-
-    /// The parent: its history shows that a child was created and deleted.
-    fn subject(&self, path: &ZNodePath) -> ZNodePath {
-        parent_of(path)
     }
 
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {
         read(core, path)
     }
 
-    fn judge(&self, path: &ZNodePath, found: Self::Found, interval: Interval<'_>) -> Verdict<Created> {
-        let Some((data, stat)) = found else {
-            return Verdict::on_missing_child(&parent_of(path), interval);
-        };
-        if interval.before.seen.is_some_and(|seen| stat.czxid <= seen.pzxid) {
-            // The znode existed before and was in the way all the time.
-            return Verdict::NoEffect;
-        }
-        match self.is_own(&data, &stat) {
-            Some(true) => Verdict::TookEffect((path.to_string(), None)),
-            // Our own znode was created and deleted, and then this one was created.
-            Some(false) => Verdict::no_effect_below(3, interval.changes()),
-            None => Verdict::Unknown,
+    fn judge(&self, path: &ZNodePath, found: Self::Found, before: Seen) -> Verdict<Created> {
+        match found {
+            Some((data, stat)) if self.is_own(&data, &stat, before) => {
+                Verdict::TookEffect((path.to_string(), None))
+            }
+            _ => Verdict::Unknown,
         }
     }
 }
@@ -146,7 +139,8 @@ fn is_of_mode(stat: &Stat, mode: CreateMode) -> bool {
     }
 }
 
-/// Creates a sequential znode whose name, up to the number, is unique to this call.
+/// Creates a sequential znode whose name, up to the number, is unique to this call. Never repeated: each
+/// attempt would make a znode.
 pub(super) struct CreateSequential {
     pub(super) data: Vec<u8>,
     pub(super) acl: Vec<Acl>,
@@ -157,16 +151,12 @@ impl Change for CreateSequential {
     type Output = Created;
     type Found = Option<ZNodePath>;
 
-    fn ask(&self, path: &ZNodePath) -> Ask<Created> {
+    fn ask(&self, path: &ZNodePath, _before: Seen) -> Ask<Created> {
         Call::create(path, &*self.data, &*self.acl, self.mode)
     }
 
-    fn subject(&self, path: &ZNodePath) -> ZNodePath {
-        parent_of(path)
-    }
-
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {
-        let dir = parent_of(path);
+        let dir = path.parent().unwrap_or_else(ZNodePath::root);
         match core.ask(Call::get_children(&dir, false)) {
             Ok(children) => Ok(find_own(path.name(), &children).map(|name| dir.child(name))),
             Err(ZkError::NoNode) => Ok(None),
@@ -174,74 +164,70 @@ impl Change for CreateSequential {
         }
     }
 
-    fn judge(&self, path: &ZNodePath, found: Self::Found, interval: Interval<'_>) -> Verdict<Created> {
-        match found {
-            Some(znode) => Verdict::TookEffect((znode.to_string(), None)),
-            None => Verdict::on_missing_child(&parent_of(path), interval),
-        }
+    fn judge(&self, _path: &ZNodePath, found: Self::Found, _before: Seen) -> Verdict<Created> {
+        found.map_or(Verdict::Unknown, |znode| Verdict::TookEffect((znode.to_string(), None)))
     }
 }
 
-/// Deletes a znode.
+/// Deletes a znode. Never repeated: the first attempt may find a znode that was created after the second
+/// one.
 pub(super) struct Delete {
     pub(super) version: Option<i32>,
 }
 
 impl Delete {
-    /// Returns whether the server would have deleted the znode in its state then. An unreadable one counts
+    /// Returns whether the server would have deleted the znode in that state. An unreadable one counts
     /// as such, unless the call requires a version.
-    fn applies_to(&self, seen: Option<Seen>) -> bool {
-        let is_at_version = |version| seen.is_some_and(|seen| seen.version == version);
-        self.version.is_none_or(is_at_version) && seen.is_none_or(|seen| seen.children == 0)
+    fn applies_to(&self, seen: Seen) -> bool {
+        match seen {
+            Seen::Missing => false,
+            Seen::Unreadable => self.version.is_none(),
+            Seen::Present(stat) => {
+                stat.num_children == 0 && self.version.is_none_or(|version| stat.version == version)
+            }
+        }
     }
 }
 
 impl Change for Delete {
     type Output = ();
-    type Found = ();
+    type Found = Seen;
 
-    fn ask(&self, path: &ZNodePath) -> Ask<()> {
+    fn ask(&self, path: &ZNodePath, _before: Seen) -> Ask<()> {
         Call::delete(path, self.version)
     }
 
-    fn find(&self, _core: &Arc<Core>, _path: &ZNodePath) -> ZkResult<()> {
-        Ok(())
+    fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Seen> {
+        Seen::find(core, path)
     }
 
-    fn judge(&self, path: &ZNodePath, _found: (), interval: Interval<'_>) -> Verdict<()> {
-        let Interval { before, now } = interval;
-        match (before.path == *path, now.path == *path) {
-            // Deleted by this call, or by another client first: the server keeps no trace of that.
-            (true, false) if self.applies_to(before.seen) => Verdict::TookEffect(()),
-            (true, true) if interval.same().is_some() => Verdict::NoEffect,
-            // It was created, perhaps before the landmark was read, and deleted.
-            (false, false) => Verdict::no_effect_below(1, interval.changes()),
+    fn judge(&self, _path: &ZNodePath, found: Seen, before: Seen) -> Verdict<()> {
+        match found {
+            // Deleted by this call, or by another client: the server keeps no trace of that.
+            Seen::Missing if self.applies_to(before) => Verdict::TookEffect(()),
             _ => Verdict::Unknown,
         }
     }
 }
 
-/// Replaces a znode's data.
+/// Replaces a znode's data. Each attempt requires a version, so of any number at the same version one
+/// takes effect at most.
 pub(super) struct SetData {
     pub(super) written: Written,
-    /// Not -1, which the server takes for any version.
+    /// The version that the caller requires. Not -1, which the server takes for any version.
     pub(super) version: Option<i32>,
 }
 
 impl SetData {
-    /// Returns whether data that equal the call's are its own: written since, and at the right version.
-    fn is_own(&self, before: i32, now: i32) -> bool {
-        now != before && self.version.is_none_or(|version| now == version.wrapping_add(1))
-    }
-
-    /// Returns whether the current data exclude that the call's data were there in between.
-    fn excludes_effect(&self, before: i32, now: i32) -> bool {
-        let Some(version) = self.version else { return now == before };
-        // The number of writes in between.
-        let writes = |seen: i32| seen.wrapping_sub(version);
-        // The version after the expected one is not written yet, or is the current one, or was
-        // written before.
-        writes(now) <= 1 || writes(before) >= 1
+    /// The version that an attempt requires when the znode is in that state. `None` only if that cannot be
+    /// read, and the caller takes any.
+    fn version_at(&self, before: Seen) -> Option<i32> {
+        self.version.or(match before {
+            // The server shows an old state, or answers that the znode is missing.
+            Seen::Missing => Some(0),
+            Seen::Unreadable => None,
+            Seen::Present(stat) => Some(stat.version),
+        })
     }
 }
 
@@ -249,28 +235,38 @@ impl Change for SetData {
     type Output = Stat;
     type Found = Option<(Vec<u8>, Stat)>;
 
-    fn ask(&self, path: &ZNodePath) -> Ask<Stat> {
-        Call::set_data(path, &*self.written.data, self.version)
+    fn ask(&self, path: &ZNodePath, before: Seen) -> Ask<Stat> {
+        Call::set_data(path, &*self.written.data, self.version_at(before))
+    }
+
+    fn takes_any_version(&self) -> bool {
+        self.version.is_none()
     }
 
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {
         read(core, path)
     }
 
-    fn judge(&self, path: &ZNodePath, found: Self::Found, interval: Interval<'_>) -> Verdict<Stat> {
-        let Some((data, stat)) = found else {
-            // It was created, perhaps before the landmark was read, and deleted.
-            return Verdict::no_effect_below(1, interval.changes());
-        };
+    fn judge(&self, _path: &ZNodePath, found: Self::Found, before: Seen) -> Verdict<Stat> {
+        let Some((data, stat)) = found else { return Verdict::Unknown };
         let has_own_data = data == self.written.data;
         if self.written.is_marked && has_own_data {
             return Verdict::TookEffect(stat);
         }
-        let before = interval.before;
-        let was_there = before.seen.filter(|seen| before.path == *path && seen.czxid == stat.czxid);
-        match was_there.map(|seen| seen.version) {
-            Some(before) if has_own_data && self.is_own(before, stat.version) => Verdict::TookEffect(stat),
-            Some(before) if self.excludes_effect(before, stat.version) => Verdict::NoEffect,
+        let (Some(version), Seen::Present(before)) = (self.version_at(before), before) else {
+            return Verdict::Unknown;
+        };
+        if before.czxid != stat.czxid {
+            return Verdict::Unknown;
+        }
+        let now = Seen::Present(stat);
+        let writes_since = |seen: i32| seen.wrapping_sub(version);
+        match writes_since(stat.version) {
+            // The version was replaced before the call.
+            _ if writes_since(before.version) > 0 => Verdict::Superseded(now),
+            0 => Verdict::Repeatable(now),
+            1 if has_own_data => Verdict::TookEffect(stat),
+            1 => Verdict::Superseded(now),
             _ => Verdict::Unknown,
         }
     }

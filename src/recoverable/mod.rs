@@ -1,12 +1,10 @@
-//! [`RecoverableZooKeeper`]: calls for the data next to a lock, which are retried and take effect
-//! once.
+//! [`RecoverableZooKeeper`]: calls for the data next to a lock, which take effect at most once.
 //!
 //! Origin: HBase's class of this name. After a lost reply, that class concludes more than it can
 //! know; here the outcome is reported as unknown instead.
 
 mod attempt;
 mod call;
-mod landmark;
 mod mark;
 #[cfg(test)]
 mod tests;
@@ -25,33 +23,35 @@ use crate::recipe::path::ZNodePath;
 use crate::retry::RetryPolicy;
 use crate::session::{Core, Session};
 
-/// ZooKeeper's calls for data. Each is retried after a connection loss and takes effect at most
-/// once.
+/// ZooKeeper's calls for data, which take effect at most once although connections are lost.
 ///
-/// A call whose reply was lost may have taken effect. Sending it again could cause damage: a queue
-/// item that a consumer has taken meanwhile would be created twice, and a znode that another client
-/// has created in place of a deleted one would be deleted. So each modifying call first reads the
-/// current state, which costs one extra round trip even without faults, and compares after a lost
-/// reply:
+/// A call whose reply was lost may have taken effect, and if it has not, it may still do so: a server that
+/// was paused passes on what it has received when it continues, behind later calls. Sending such a call
+/// again could cause damage: a queue item that a consumer has taken meanwhile would be created twice, and a
+/// znode that was created in place of a deleted one would be deleted. So each modifying call first reads the
+/// current state, which costs one extra round trip even without faults, and compares after a lost reply:
 ///
-/// | call | it took effect if | it did not, and is sent again, if |
+/// | call | it took effect if | it is sent again if |
 /// |---|---|---|
-/// | [`create`](RecoverableZooKeeper::create) | the znode has the call's mark | the znode is older than the call; or fewer children of its parent were created and deleted meanwhile than a hidden effect takes (2 if no znode exists, 3 if another client's does) |
-/// | `create`, sequential | a child's name has the call's GUID | fewer than 2 children of the parent were created or deleted meanwhile |
-/// | [`set_data`](RecoverableZooKeeper::set_data) at a version | the data have the call's mark | the znode is the same, and that version was not replaced, or was by other data |
-/// | `set_data` at any version | the data have the call's mark | the znode is the same, and nothing was written |
-/// | [`delete`](RecoverableZooKeeper::delete) | the znode existed before, without children and at that version, and is deleted | the znode is the same; or it was missing, and none was created |
+/// | [`create`](RecoverableZooKeeper::create) | the znode has the call's mark | never |
+/// | `create`, sequential | a child's name has the call's GUID | never |
+/// | [`set_data`](RecoverableZooKeeper::set_data) | the data have the call's mark | the znode is the same, and the version required was not written, or by another client |
+/// | [`delete`](RecoverableZooKeeper::delete) | the znode existed before, without children and at that version, and is deleted | never |
 /// | [`exists`](RecoverableZooKeeper::exists), [`get_data`](RecoverableZooKeeper::get_data), [`get_children`](RecoverableZooKeeper::get_children) | | always |
 ///
-/// Otherwise it fails with [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): an action of
-/// another client since the first attempt could have hidden the effect. So `Ok` means that the call
-/// took effect once (but see below for `delete`), and [`Server`](crate::LockError::Server), with
-/// the server's refusal, that it did not take effect. As long as no other client changes the znode
-/// or its siblings, and READ is granted, no outcome is unknown.
+/// Otherwise it fails with [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): the call may have taken
+/// effect, or may still do so. So `Ok` means that the call took effect once, and
+/// [`Server`](crate::LockError::Server), with the server's refusal, that it did not and will not; the
+/// exceptions are [below](#what-it-cannot-know). The read before a modifying call is always repeated, so a
+/// call that begins without contact is not unknown.
 ///
-/// A znode is the same as long as its creation's transaction id is. The parent's history requires
-/// READ there on servers since 3.8.4 and 3.9.2, and the mark requires READ on the znode. Without
-/// them, the outcome after a lost reply is unknown.
+/// A write is sent at a version: the one that the caller requires, or the one that was read. Of any number
+/// of writes at one version, one takes effect at most. So it is sent again as often as the policy allows,
+/// and a late one undoes nothing. As long as no other client changes the znode, and READ is granted, the
+/// outcome of a write is never unknown.
+///
+/// A znode is the same as long as its creation's transaction id is. Servers since 3.8.4 and 3.9.2 show that
+/// and the mark only with READ on the znode. Without it, the outcome after a lost reply is unknown.
 ///
 /// The mark is 21 bytes in front of the data, in HBase's format: the byte 255, the length 16 in
 /// four bytes, and a random GUID, different for every call.
@@ -64,9 +64,14 @@ use crate::session::{Core, Session};
 ///
 /// # What it cannot know
 /// - Which client deleted a znode. A server keeps no trace of that, so a `delete` whose request was
-///   lost succeeds if another client has deleted the znode meanwhile. Do not use a deletion to
+///   lost succeeds if another client has deleted the znode meanwhile. Its own request may then still come,
+///   and delete a znode that was created since. Do not use a deletion to
 ///   decide which of two consumers takes a queue item: take a lock, or first claim the item by
 ///   `set_data` at its version, which succeeds for only one of them.
+/// - Whether a znode has been replaced. If the znode of a lost write is deleted and created again, the new
+///   one may have the version that the write requires. A server holds a request back for about
+///   `syncLimit` of its ticks, 10 s by default: do not create a znode again within that time of a lost
+///   reply.
 /// - Which of two clients wrote the same bytes, if they are [not
 ///   marked](RecoverableZooKeeper::with_plain_data).
 /// - Whether data that begin like a mark are marked. Data of other writers are taken for marked if
@@ -135,12 +140,12 @@ impl RecoverableZooKeeper {
     /// - [`Server`](crate::LockError::Server) with the server's answer: `NodeExists` if another
     ///   client's znode exists, `NoNode` if the parent is missing, `NoChildrenForEphemerals`.
     ///   Nothing was created.
-    /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and the znode may
-    ///   have been created and changed or deleted since, or may not be read.
+    /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and the znode is not there,
+    ///   is another client's, has been changed, or may not be read. It may still be created.
     /// - [`AccessDenied`](crate::LockError::AccessDenied): CREATE is denied on the parent.
     ///   [`InvalidAcl`](crate::LockError::InvalidAcl).
     /// - [`ConnectionLoss`](crate::LockError::ConnectionLoss): the last attempt that the policy
-    ///   allows has failed. It may have taken effect.
+    ///   allows has failed. It may have taken effect, or may still do so.
     /// - [`SessionLost`](crate::LockError::SessionLost), [`Closed`](crate::LockError::Closed): a call
     ///   that was under way may have taken effect.
     /// - [`InvalidPath`](crate::LockError::InvalidPath), and
@@ -165,8 +170,9 @@ impl RecoverableZooKeeper {
     /// # Errors
     /// - [`Server`](crate::LockError::Server) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. This call deleted nothing.
-    /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and another znode
-    ///   exists now. Or none exists, and the one before had children or another version.
+    /// - [`OutcomeUnknown`](crate::LockError::OutcomeUnknown): a reply was lost, and the znode or another
+    ///   one exists, and may still be deleted. Or none exists, and the one before had children or another
+    ///   version.
     ///
     /// Otherwise as [`create`](RecoverableZooKeeper::create).
     pub fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
@@ -175,6 +181,9 @@ impl RecoverableZooKeeper {
 
     /// Replaces a znode's data; with `Some(version)` only at that version. Returns the new
     /// metadata.
+    ///
+    /// Without a version it is sent at the version that was read, and again, immediately, each time another
+    /// client has written in between. Without READ on the znode it is sent once, at any version.
     ///
     /// # Errors
     /// - [`Server`](crate::LockError::Server) with the server's answer: `NoNode`, or `BadVersion`

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::RecoverableZooKeeper;
 use crate::client::{Acl, CreateMode, Permissions};
 use crate::error::ZkError;
-use crate::fake::{Effect, SequenceEnd, SimOperation, SimulatedClient, SimulatedZooKeeper};
+use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::{LockError, LockResult as Result, RetryPolicy, Session};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -81,53 +81,114 @@ fn is_unknown<T>(outcome: Result<T>) -> bool {
 // ---- with one lost call
 
 #[test]
-fn create_takes_effect_once_over_a_lost_call() {
-    for when in EFFECTS {
-        for mode in [CreateMode::Persistent, CreateMode::Ephemeral, CreateMode::Container] {
-            for fixture in [Fixture::new(), Fixture::plain()] {
-                fixture.lose(SimOperation::Create, when);
-                assert_eq!(fixture.create("/a/b", b"mine", mode).unwrap(), "/a/b", "{when:?} {mode:?}");
-                assert_eq!(fixture.data("/a/b"), b"mine");
-                assert_eq!(fixture.client.pending_faults(), 0);
-            }
+fn create_takes_effect_once_over_a_lost_reply() {
+    for mode in [CreateMode::Persistent, CreateMode::Ephemeral, CreateMode::Container] {
+        for fixture in [Fixture::new(), Fixture::plain()] {
+            fixture.lose(SimOperation::Create, Effect::After);
+            assert_eq!(fixture.create("/a/b", b"mine", mode).unwrap(), "/a/b", "{mode:?}");
+            assert_eq!(fixture.data("/a/b"), b"mine");
+            assert_eq!(fixture.client.pending_faults(), 0);
         }
     }
 }
 
 #[test]
-fn sequential_create_takes_effect_once_over_a_lost_call() {
-    for when in EFFECTS {
-        for mode in [CreateMode::PersistentSequential, CreateMode::EphemeralSequential] {
-            for dir in ["/a", ""] {
-                let fixture = Fixture::new();
-                fixture.lose(SimOperation::Create, when);
-                let path = fixture.create(&format!("{dir}/item-"), b"mine", mode).unwrap();
-                let name = path.strip_prefix(&format!("{dir}/")).unwrap();
-                let parent = if dir.is_empty() { "/" } else { dir };
-                let items: Vec<_> = fixture
-                    .server
-                    .children(parent)
-                    .into_iter()
-                    .filter(|child| child.starts_with("item-"))
-                    .collect();
-                assert_eq!(items, [name], "{when:?} {mode:?}");
-                assert!(name.ends_with("-0000000000") || dir.is_empty(), "{name}");
-                assert_eq!(fixture.data(&path), b"mine");
-            }
-        }
-    }
-}
-
-#[test]
-fn deletion_takes_effect_once_over_a_lost_call() {
-    for when in EFFECTS {
-        for version in [None, Some(0)] {
+fn sequential_create_takes_effect_once_over_a_lost_reply() {
+    for mode in [CreateMode::PersistentSequential, CreateMode::EphemeralSequential] {
+        for dir in ["/a", ""] {
             let fixture = Fixture::new();
-            fixture.lose(SimOperation::Delete, when);
-            fixture.zookeeper.delete("/a", version).unwrap();
-            assert!(!fixture.server.exists("/a"), "{when:?} {version:?}");
+            fixture.lose(SimOperation::Create, Effect::After);
+            let path = fixture.create(&format!("{dir}/item-"), b"mine", mode).unwrap();
+            let name = path.strip_prefix(&format!("{dir}/")).unwrap();
+            let parent = if dir.is_empty() { "/" } else { dir };
+            let items: Vec<_> = fixture
+                .server
+                .children(parent)
+                .into_iter()
+                .filter(|child| child.starts_with("item-"))
+                .collect();
+            assert_eq!(items, [name], "{mode:?}");
+            assert!(name.ends_with("-0000000000") || dir.is_empty(), "{name}");
+            assert_eq!(fixture.data(&path), b"mine");
         }
     }
+}
+
+#[test]
+fn deletion_takes_effect_once_over_a_lost_reply() {
+    for version in [None, Some(0)] {
+        let fixture = Fixture::new();
+        fixture.lose(SimOperation::Delete, Effect::After);
+        fixture.zookeeper.delete("/a", version).unwrap();
+        assert!(!fixture.server.exists("/a"), "{version:?}");
+    }
+}
+
+// ---- with a request that a server passes on late
+
+#[test]
+fn create_whose_request_may_still_come_is_unknown_and_not_repeated() {
+    for mode in [CreateMode::Persistent, CreateMode::Ephemeral, CreateMode::PersistentSequential] {
+        for fixture in [Fixture::new(), Fixture::plain()] {
+            fixture.client.hold_back_next(SimOperation::Create);
+            assert!(is_unknown(fixture.create("/a/b", b"mine", mode)), "{mode:?}");
+            fixture.client.pass_on();
+            assert_eq!(fixture.server.children("/a").len(), 1, "{mode:?}");
+            assert_eq!(fixture.server.calls(SimOperation::Create), 1);
+        }
+    }
+}
+
+#[test]
+fn deletion_whose_request_may_still_come_is_unknown_and_not_repeated() {
+    for version in [None, Some(0)] {
+        let fixture = Fixture::new();
+        fixture.client.hold_back_next(SimOperation::Delete);
+        assert!(is_unknown(fixture.zookeeper.delete("/a", version)), "{version:?}");
+        fixture.client.pass_on();
+        assert!(!fixture.server.exists("/a"));
+        assert_eq!(fixture.server.calls(SimOperation::Delete), 1);
+    }
+}
+
+#[test]
+fn write_that_a_server_passes_on_late_undoes_no_later_one() {
+    for version in [None, Some(0)] {
+        for fixture in [Fixture::new(), Fixture::plain()] {
+            fixture.client.hold_back_next(SimOperation::SetData);
+            assert_eq!(fixture.zookeeper.set_data("/a", b"first", version).unwrap().version, 1);
+            assert_eq!(fixture.zookeeper.set_data("/a", b"second", None).unwrap().version, 2);
+            fixture.client.pass_on();
+            assert_eq!(fixture.data("/a"), b"second", "{version:?}");
+        }
+    }
+}
+
+#[test]
+fn write_that_comes_just_before_its_repetition_takes_effect_once() {
+    for version in [None, Some(0)] {
+        let fixture = Fixture::new();
+        fixture.client.hold_back_next(SimOperation::SetData);
+        let client = Arc::clone(&fixture.client);
+        // The first attempt, the write that brings the server up to date, and then the second attempt.
+        fixture.client.before_next(SimOperation::SetData, || {});
+        fixture.client.before_next(SimOperation::SetData, || {});
+        fixture.client.before_next(SimOperation::SetData, move || client.pass_on());
+        assert_eq!(fixture.zookeeper.set_data("/a", b"mine", version).unwrap().version, 1);
+        assert_eq!(fixture.client.pending_faults(), 0);
+        assert_eq!(fixture.server.stat("/a").unwrap().version, 1);
+    }
+}
+
+#[test]
+fn write_at_any_version_succeeds_although_others_write() {
+    let fixture = Fixture::new();
+    for round in 1..=3 {
+        let server = fixture.server.clone();
+        fixture.client.before_next(SimOperation::SetData, move || server.set_data("/a", b"other"));
+        assert_eq!(fixture.zookeeper.set_data("/a", b"mine", None).unwrap().version, 2 * round);
+    }
+    assert_eq!(fixture.data("/a"), b"mine");
 }
 
 #[test]

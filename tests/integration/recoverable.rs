@@ -134,7 +134,7 @@ fn create_with_a_lost_request_does_not_claim_a_znode_of_another() {
     };
     let another = caller(&session(server::shared()));
     let created = fixture.lose_the_request(CREATE, || drop(create(&another).unwrap()), create);
-    assert!(is_answer(&created, ZkError::NodeExists), "{created:?}");
+    assert!(is_unknown(&created), "{created:?}");
 }
 
 #[test]
@@ -219,28 +219,43 @@ fn write_with_a_lost_reply_takes_effect_once() {
 }
 
 #[test]
-fn every_call_with_a_lost_request_is_repeated() {
+fn reads_and_writes_with_a_lost_request_are_repeated() {
     let fixture = Fixture::new("recoverable-requests");
     let (path, dir) = (fixture.path("znode"), &fixture.dir);
-    let create = |zookeeper: &RecoverableZooKeeper| {
-        zookeeper.create(&path, b"1", &Acl::open_unsafe(), CreateMode::Persistent)
-    };
+    fixture.observer.create_persistent(&path);
     let nothing = || {};
-    assert_eq!(fixture.lose_the_request(CREATE, nothing, create).unwrap(), path);
     assert!(
         fixture.lose_the_request(EXISTS, nothing, |zookeeper| zookeeper.exists(&path)).unwrap().is_some()
     );
-    let set = |zookeeper: &RecoverableZooKeeper| zookeeper.set_data(&path, b"2", Some(0));
-    assert_eq!(fixture.lose_the_request(SET_DATA, nothing, set).unwrap().version, 1);
+    for (version, new) in [(Some(0), 1), (None, 2)] {
+        let set = |zookeeper: &RecoverableZooKeeper| zookeeper.set_data(&path, b"2", version);
+        assert_eq!(fixture.lose_the_request(SET_DATA, nothing, set).unwrap().version, new);
+    }
     let get = |zookeeper: &RecoverableZooKeeper| zookeeper.get_data(&path);
     assert_eq!(fixture.lose_the_request(GET_DATA, nothing, get).unwrap().0, b"2");
     let list = |zookeeper: &RecoverableZooKeeper| zookeeper.get_children(dir);
     assert_eq!(fixture.lose_the_request(GET_CHILDREN, nothing, list).unwrap(), ["znode"]);
-    let delete = |zookeeper: &RecoverableZooKeeper| zookeeper.delete(&path, Some(1));
-    fixture.lose_the_request(DELETE, nothing, delete).unwrap();
-    assert!(!fixture.observer.exists(&path));
     // The read before a call that changes something may be lost, too.
-    assert_eq!(fixture.lose_the_request(EXISTS, nothing, create).unwrap(), path);
+    let delete = |zookeeper: &RecoverableZooKeeper| zookeeper.delete(&path, Some(2));
+    fixture.lose_the_request(EXISTS, nothing, delete).unwrap();
+    assert!(!fixture.observer.exists(&path));
+}
+
+#[test]
+fn creation_or_deletion_with_a_lost_request_is_unknown() {
+    let fixture = Fixture::new("recoverable-unknown");
+    let path = fixture.path("znode");
+    let nothing = || {};
+    for mode in [CreateMode::Persistent, CreateMode::EphemeralSequential] {
+        let create =
+            |zookeeper: &RecoverableZooKeeper| zookeeper.create(&path, b"1", &Acl::open_unsafe(), mode);
+        assert!(is_unknown(&fixture.lose_the_request(CREATE, nothing, create)), "{mode:?}");
+        assert!(fixture.observer.children(&fixture.dir).is_empty(), "{mode:?}");
+    }
+    fixture.observer.create_persistent(&path);
+    let delete = |zookeeper: &RecoverableZooKeeper| zookeeper.delete(&path, None);
+    assert!(is_unknown(&fixture.lose_the_request(DELETE, nothing, delete)));
+    assert!(fixture.observer.exists(&path));
 }
 
 #[test]

@@ -162,6 +162,11 @@ impl Other {
 #[derive(Clone, Debug, Default)]
 struct Script {
     losses: BTreeMap<usize, Effect>,
+    /// Requests that a server holds back, and before which later request it passes them on. If there is
+    /// none, it does so after the call has returned.
+    held_back: BTreeMap<usize, usize>,
+    /// The other client's action between the return of the call and that moment.
+    afterwards: Option<Act>,
     /// `Before` a request reaches the server, or `After` its effect and before its reply.
     acts: BTreeMap<(usize, bool), Act>,
 }
@@ -174,55 +179,87 @@ struct Scripted {
     seen: Mutex<Seen>,
     /// The creation of the znode that existed, at version 1, before the call.
     present: Mutex<Option<i64>>,
+    /// What a server holds back, by the request before which it passes it on.
+    held_back: Mutex<BTreeMap<usize, Vec<client::Call>>>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
     requests: usize,
-    lost: usize,
-    /// How often the call took effect.
+    /// The number of attempts at the call that were not answered.
+    lost_attempts: usize,
+    /// How often the call took effect until it returned, and afterwards.
     effects: usize,
+    late_effects: usize,
     others_acts: usize,
     /// For each znode that the other client deleted, its versions during the call.
     versions_deleted: Vec<RangeInclusive<i32>>,
 }
 
 impl Scripted {
-    fn request<T>(
-        &self,
-        changes: Option<&str>,
-        request: impl FnOnce(&SimulatedClient) -> ZkResult<T>,
-    ) -> ZkResult<T> {
+    fn request(&self, call: &client::Call) -> ZkResult<Reply> {
         let number = {
             let mut seen = self.seen.lock();
             seen.requests += 1;
             seen.requests - 1
         };
+        self.pass_on_until(number);
         self.interfere((number, false));
-        let loss = self.script.lock().losses.get(&number).copied();
-        self.seen.lock().lost += usize::from(loss.is_some());
+        let (loss, held_until) = {
+            let script = self.script.lock();
+            (script.losses.get(&number).copied(), script.held_back.get(&number).copied())
+        };
+        let is_lost = loss.is_some() || held_until.is_some();
+        self.seen.lock().lost_attempts += usize::from(is_lost && is_attempt(call));
+        if let Some(later) = held_until.filter(|_| call.is_write()) {
+            self.held_back.lock().entry(later.max(number + 1)).or_default().push(call.clone());
+            return Err(ZkError::ConnectionLoss);
+        }
         if loss == Some(Effect::Before) {
             return Err(ZkError::ConnectionLoss);
         }
-        let answer = request(&self.client);
-        let took_effect = answer.is_ok() && changes.is_some_and(|path| path.starts_with(ZNODE));
-        self.seen.lock().effects += usize::from(took_effect);
+        let answer = self.client.call(call);
+        self.seen.lock().effects += usize::from(answer.is_ok() && is_attempt(call));
         self.interfere((number, true));
-        if loss.is_some() { Err(ZkError::ConnectionLoss) } else { answer }
+        if is_lost { Err(ZkError::ConnectionLoss) } else { answer }
+    }
+
+    /// Passes on what a server was to hold back until that request.
+    fn pass_on_until(&self, number: usize) {
+        let later = self.held_back.lock().split_off(&number.saturating_add(1));
+        let due = std::mem::replace(&mut *self.held_back.lock(), later);
+        for call in due.into_values().flatten() {
+            let took_effect = self.client.call(&call).is_ok() && is_attempt(&call);
+            self.seen.lock().effects += usize::from(took_effect);
+        }
+    }
+
+    /// Passes on the rest, after the call has returned.
+    fn pass_on_late(&self, afterwards: Option<Act>) {
+        if let Some(act) = afterwards {
+            self.act(act);
+        }
+        let effects = self.seen.lock().effects;
+        self.pass_on_until(usize::MAX);
+        let mut seen = self.seen.lock();
+        seen.late_effects = seen.effects - effects;
+        seen.effects = effects;
     }
 
     fn interfere(&self, moment: (usize, bool)) {
         let act = self.script.lock().acts.get(&moment).copied();
         if let Some(act) = act {
-            let deleted = self.other.act(act).into_iter().map(|stat| self.versions_of(&stat));
-            let mut seen = self.seen.lock();
-            seen.others_acts += 1;
-            seen.versions_deleted.extend(deleted);
+            self.act(act);
         }
     }
-}
 
-impl Scripted {
+    fn act(&self, act: Act) {
+        let deleted = self.other.act(act).into_iter().map(|stat| self.versions_of(&stat));
+        let mut seen = self.seen.lock();
+        seen.others_acts += 1;
+        seen.versions_deleted.extend(deleted);
+    }
+
     /// The versions of a znode since the call began.
     fn versions_of(&self, stat: &Stat) -> RangeInclusive<i32> {
         let was_there = *self.present.lock() == Some(stat.czxid);
@@ -230,10 +267,14 @@ impl Scripted {
     }
 }
 
+/// Returns whether a request is an attempt at the call under test.
+fn is_attempt(call: &client::Call) -> bool {
+    call.is_write() && call.path().is_some_and(|path| path.starts_with(ZNODE))
+}
+
 impl BlockingClient for Scripted {
     fn call(&self, call: &client::Call) -> ZkResult<Reply> {
-        let changes = call.path().filter(|_| call.is_write());
-        self.request(changes, |client| client.call(call))
+        self.request(call)
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
@@ -256,12 +297,13 @@ impl BlockingClient for Scripted {
 /// One call and its result.
 struct Run {
     call: Call,
+    start: Start,
     outcome: Result<()>,
     seen: Seen,
 }
 
 /// The state before the call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Start {
     Nothing,
     Directory,
@@ -287,6 +329,7 @@ impl Fixture {
             script: Mutex::default(),
             seen: Mutex::default(),
             present: Mutex::default(),
+            held_back: Mutex::default(),
         });
         let session = Session::from_client(Arc::<Scripted>::clone(&client)).unwrap();
         Fixture { server, client, session }
@@ -309,11 +352,13 @@ impl Fixture {
         }
         *self.client.present.lock() = self.server.stat(ZNODE).map(|stat| stat.czxid);
         *self.client.seen.lock() = Seen::default();
+        let afterwards = script.afterwards;
         *self.client.script.lock() = script;
         let outcome = call.make(&zookeeper);
         *self.client.script.lock() = Script::default();
+        self.client.pass_on_late(afterwards);
         let seen = std::mem::take(&mut *self.client.seen.lock());
-        Run { call, outcome, seen }
+        Run { call, start, outcome, seen }
     }
 
     /// Runs the call and fails if the outcome violates a rule.
@@ -334,21 +379,31 @@ impl Fixture {
 impl Run {
     /// The rule that the outcome violates.
     fn broken_rule(&self) -> Option<&'static str> {
-        let Seen { lost, effects, others_acts, ref versions_deleted, .. } = self.seen;
+        let Seen { lost_attempts, effects, late_effects, others_acts, ref versions_deleted, .. } = self.seen;
         // The deletion of a znode leaves no trace of the client that did it; the docs explain this.
         let could_be_own = |versions: &RangeInclusive<i32>| match self.call {
             Call::Delete(version) => version.is_none_or(|version| versions.contains(&version)),
             Call::Create(_) | Call::SetData(_) => false,
         };
         let is_gone = effects == 0 && versions_deleted.iter().any(could_be_own);
+        let is_write = matches!(self.call, Call::SetData(_));
+        // A new znode may have the version that a lost write requires; the docs explain this, too.
+        let may_write_again = is_write && !versions_deleted.is_empty();
         match &self.outcome {
-            _ if effects > 1 => Some("it took effect more than once"),
-            Ok(()) if effects == 1 || is_gone => None,
+            _ if effects > 1 && !may_write_again => Some("it took effect more than once"),
+            Ok(()) | Err(LockError::Server { .. }) if late_effects > 0 && !may_write_again && !is_gone => {
+                Some("it took effect after it had returned")
+            }
+            Ok(()) if effects > 0 || is_gone => None,
             Ok(()) => Some("it did not take effect, and reports that it did"),
-            Err(LockError::OutcomeUnknown { .. }) if lost == 0 => Some("nothing was lost"),
-            Err(LockError::OutcomeUnknown { .. }) if others_acts == 0 => Some("no other client acted"),
+            Err(LockError::OutcomeUnknown { .. }) if lost_attempts == 0 => Some("no attempt was lost"),
+            Err(LockError::OutcomeUnknown { .. }) if others_acts > 0 => None,
+            Err(LockError::OutcomeUnknown { .. }) if effects == 1 => Some("its effect is visible"),
+            Err(LockError::OutcomeUnknown { .. }) if is_write && self.start == Start::ZNode => {
+                Some("no other client acted, and a repetition could not do any harm")
+            }
             Err(LockError::OutcomeUnknown { .. }) => None,
-            Err(LockError::Server { .. }) if effects == 0 => None,
+            Err(LockError::Server { .. }) if effects == 0 || may_write_again => None,
             Err(LockError::Server { .. }) => Some("it took effect, and reports that it did not"),
             Err(_) => Some("an unexpected error"),
         }
@@ -372,6 +427,10 @@ fn losing(request: usize, when: Effect) -> Script {
     Script { losses: BTreeMap::from([(request, when)]), ..Script::default() }
 }
 
+fn holding_back(request: usize, until: usize) -> Script {
+    Script { held_back: BTreeMap::from([(request, until)]), ..Script::default() }
+}
+
 fn moments(requests: usize) -> impl Iterator<Item = (usize, bool)> {
     (0..requests).flat_map(|number| [(number, false), (number, true)])
 }
@@ -382,7 +441,9 @@ fn one_loss_does_not_change_the_outcome() {
         let undisturbed = fixture.run(call, is_plain, start, Script::default()).outcome;
         for (number, when) in (0..requests).flat_map(|number| EFFECTS.map(|when| (number, when))) {
             let outcome = fixture.check(call, is_plain, start, &losing(number, when)).outcome;
-            assert_eq!(outcome.is_ok(), undisturbed.is_ok(), "{call:?} {start:?} {number} {when:?}");
+            let is_known = !matches!(outcome, Err(LockError::OutcomeUnknown { .. }));
+            let is_same = outcome.is_ok() == undisturbed.is_ok();
+            assert!(is_same || !is_known, "{call:?} {start:?} {number} {when:?}: {outcome:?}");
         }
     });
 }
@@ -412,6 +473,24 @@ fn outcome_agrees_with_the_history_of_a_znode_created_during_the_probe() {
     });
 }
 
+#[test]
+fn outcome_agrees_with_the_history_when_a_server_passes_the_request_on_late() {
+    every_call(|fixture, call, is_plain, start, requests| {
+        let attempt = requests - 1;
+        for until in [attempt + 2, attempt + 3, usize::MAX] {
+            let script = holding_back(attempt, until);
+            let requests = fixture.check(call, is_plain, start, &script).seen.requests;
+            for act in ACTS {
+                fixture.check(call, is_plain, start, &Script { afterwards: Some(act), ..script.clone() });
+            }
+            for (moment, act) in moments(requests).flat_map(|moment| ACTS.map(|act| (moment, act))) {
+                let acts = BTreeMap::from([(moment, act)]);
+                fixture.check(call, is_plain, start, &Script { acts, ..script.clone() });
+            }
+        }
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
     #[test]
@@ -425,8 +504,10 @@ proptest! {
             prop::sample::select(&ACTS[..]),
             0..4,
         ),
+        held_back in prop::collection::btree_map(0..REQUESTS, 0..2 * REQUESTS, 0..3),
+        afterwards in prop::option::of(prop::sample::select(&ACTS[..])),
     ) {
-        let run = Fixture::new().run(call, is_plain, start, Script { losses, acts });
+        let run = Fixture::new().run(call, is_plain, start, Script { losses, held_back, acts, afterwards });
         prop_assert_eq!(run.broken_rule(), None, "{:?} after {:?}", run.outcome, run.seen);
     }
 }
