@@ -123,7 +123,8 @@ impl LockGuard {
     /// the ensemble: the transaction id that created the znode.
     ///
     /// A resource that stores the largest number it has seen and refuses smaller ones is safe from
-    /// an owner that was paused and has not noticed its loss.
+    /// an owner that was paused and has not noticed its loss. The numbers go back if the ensemble loses
+    /// its data or is restored from a backup: `docs/operations.md` in the repository says what to do then.
     ///
     /// # Errors
     /// None on a session that this crate has opened, as its servers report the number when they
@@ -167,7 +168,11 @@ impl LockGuard {
     ///
     /// After the others the changes may have been made: [`ConnectionLoss`](LockError::ConnectionLoss),
     /// [`OutcomeUnknown`](LockError::OutcomeUnknown), [`SessionLost`](LockError::SessionLost),
-    /// [`Closed`](LockError::Closed). Read them, or give versions, before you commit again.
+    /// [`Closed`](LockError::Closed). After a [`ConnectionLoss`](LockError::ConnectionLoss) they may even be
+    /// made later, until the next commit under this lock or its release is answered: from then on they are
+    /// made or never will be. For that, the next commit first raises the version of the lock's own znode,
+    /// by a write of the same data, which needs WRITE there. Read the changes, or give versions, before you
+    /// commit them again.
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)

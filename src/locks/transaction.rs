@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::client::{Acl, Call, CreateMode, Op, OpOutcome, Transacted};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
+use crate::recipe::revocation::is_requested;
 use crate::request::Request;
 
 /// The changes that [`LockGuard::commit`](crate::LockGuard::commit) makes: all of them, or none.
@@ -98,13 +99,65 @@ pub(crate) fn commit(
     if !is_owner {
         return Err(not_owner(znode));
     }
-    // The znode is created once, with a GUID in its name, and nobody can be ahead of an owner: the
-    // lock is held as long as it exists.
-    let mut operations = vec![Op::Check { path: znode.to_string(), version: None }];
-    operations.extend(transaction.operations);
-    match request.core().ask(Call::multi(&*operations)) {
-        Err(error @ ZkError::SessionExpired) => Err(request.core().failure(Operation::COMMIT, znode, error)),
-        outcome => committed(znode, &operations, outcome),
+    loop {
+        let version = match request.commit_fence().version() {
+            Ok(version) => version,
+            Err(version) => {
+                raise_version(request, znode, version)?;
+                continue;
+            }
+        };
+        // The znode is created once, with a GUID in its name, and nobody can be ahead of an owner: the
+        // lock is held as long as it exists. The version excludes transactions whose replies were lost.
+        let mut operations = vec![Op::Check { path: znode.to_string(), version: Some(version) }];
+        operations.extend(transaction.operations.iter().cloned());
+        let outcome = request.core().ask(Call::multi(&*operations));
+        if let Ok(Transacted::Failed { position: 0, error: ZkError::BadVersion }) = outcome {
+            // Another client has written to the znode, to ask for the lock.
+            let found = request.core().ask(Call::exists(znode, false));
+            let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
+            request.commit_fence().advance_to(found.ok_or_else(|| not_owner(znode))?.version);
+            continue;
+        }
+        let committed = match outcome {
+            Err(error @ ZkError::SessionExpired) => {
+                Err(request.core().failure(Operation::COMMIT, znode, error))
+            }
+            outcome => committed(znode, &operations, outcome),
+        };
+        if committed.as_ref().is_err_and(LockError::is_connection_loss) {
+            request.commit_fence().close(version);
+        }
+        return committed;
+    }
+}
+
+/// Raises the version of the znode's data, which stay the same. A transaction that checks this version fails
+/// from then on.
+fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<()> {
+    let core = request.core();
+    let raised = || -> ZkResult<i32> {
+        let (mut data, stat) = core.ask(Call::get_data(znode, false))?;
+        if stat.version != version {
+            return Ok(stat.version);
+        }
+        // The owner's own data are no request to release the lock, and must not become one.
+        if !is_requested(&data, version) && is_requested(&data, version.saturating_add(1)) {
+            data.clear();
+        }
+        match core.ask(Call::set_data(znode, data, Some(version))) {
+            // Another client or another thread was faster.
+            Err(ZkError::BadVersion) => Ok(version),
+            written => written.map(|stat| stat.version),
+        }
+    };
+    match raised() {
+        Ok(reached) => {
+            request.commit_fence().advance_to(reached);
+            Ok(())
+        }
+        Err(ZkError::NoNode) => Err(not_owner(znode)),
+        Err(error) => Err(core.failure(Operation::COMMIT, znode, error)),
     }
 }
 
@@ -256,6 +309,74 @@ mod tests {
         client.fail_next(SimOperation::Transact, Effect::After, ZkError::MarshallingError);
         let error = guard.commit(|changes| changes.set_data("/report", "newer")).unwrap_err();
         assert!(matches!(error, LockError::OutcomeUnknown { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn commit_that_a_server_passes_on_late_undoes_no_later_one() {
+        let Held { zookeeper, client, guard } = held();
+        for round in ["a", "b"] {
+            client.hold_back_next(SimOperation::Transact);
+            let error = guard.commit(|changes| changes.set_data("/report", "lost")).unwrap_err();
+            assert!(error.is_connection_loss(), "{error:?}");
+            guard.commit(|changes| changes.set_data("/report", round)).unwrap();
+            client.pass_on();
+            assert_eq!(report(&zookeeper), round);
+        }
+        assert!(guard.is_owner() && !guard.is_revocation_requested());
+        assert_eq!(zookeeper.stat(guard.id()).unwrap().version, 2);
+    }
+
+    #[test]
+    fn commits_without_a_lost_one_cost_one_call_each() {
+        let Held { zookeeper, guard, .. } = held();
+        zookeeper.clear_log();
+        for _ in 0..2 {
+            guard.commit(|changes| changes.set_data("/report", "new")).unwrap();
+        }
+        assert_eq!(zookeeper.calls(SimOperation::Transact), 2);
+        assert_eq!(zookeeper.stat(guard.id()).unwrap().version, 0);
+    }
+
+    #[test]
+    fn request_for_the_lock_disturbs_no_commit() {
+        let Held { zookeeper, client, guard } = held();
+        let (server, znode) = (zookeeper.clone(), guard.id().to_owned());
+        client.before_next(SimOperation::Transact, move || server.set_data(&znode, b"unlock"));
+        guard.commit(|changes| changes.set_data("/report", "new")).unwrap();
+        client.hold_back_next(SimOperation::Transact);
+        guard.commit(|changes| changes.set_data("/report", "lost")).unwrap_err();
+        guard.commit(|changes| changes.set_data("/report", "newer")).unwrap();
+        client.pass_on();
+        assert_eq!(report(&zookeeper), "newer");
+        assert_eq!(zookeeper.data(guard.id()).unwrap(), b"unlock");
+    }
+
+    #[test]
+    fn owner_that_may_not_write_its_znode_commits_nothing_after_a_lost_commit() {
+        let Held { zookeeper, client, guard } = held();
+        let read = [Acl::new(crate::Permissions::READ, "world", "anyone")];
+        zookeeper.set_acl(guard.id(), &read);
+        guard.commit(|changes| changes.set_data("/report", "new")).unwrap();
+        client.hold_back_next(SimOperation::Transact);
+        guard.commit(|changes| changes.set_data("/report", "lost")).unwrap_err();
+        let error = guard.commit(|changes| changes.set_data("/report", "newer")).unwrap_err();
+        assert!(error.is_access_denied(), "{error:?}");
+        assert_eq!(report(&zookeeper), "new");
+    }
+
+    #[test]
+    fn own_data_that_read_like_a_request_for_the_lock_do_not_become_one() {
+        crate::tests::begin();
+        let zookeeper = SimulatedZooKeeper::new();
+        let client = zookeeper.connect(TIMEOUT);
+        let session = Session::from_client(Arc::<crate::fake::SimulatedClient>::clone(&client)).unwrap();
+        let options = crate::LockOptions::new().data("unlock");
+        let lock = BlockingWriteLock::with_options(&session, DIR, options).unwrap();
+        let guard = lock.lock().unwrap();
+        client.hold_back_next(SimOperation::Transact);
+        guard.commit(|changes| changes.create("/report", "lost")).unwrap_err();
+        guard.commit(|changes| changes.create("/report", "new")).unwrap();
+        assert_eq!(zookeeper.data(guard.id()).unwrap(), b"");
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | a [`Claim`] | a guard: a request that is withdrawn when it is dropped | the guard is dropped |
 
 mod claim;
+mod commit_fence;
 mod downgrade;
 #[cfg(test)]
 mod tests;
@@ -33,11 +34,13 @@ pub(crate) use crate::session::{Observer, RequestEvent};
 use crate::time::{Moment, is_disconnected};
 
 pub(crate) use claim::Claim;
+pub(crate) use commit_fence::CommitFence;
 pub(crate) use downgrade::Downgrade;
 
 pub(crate) struct Request {
     core: Arc<Core>,
     seat: Arc<Seat>,
+    commit_fence: CommitFence,
 }
 
 impl Request {
@@ -48,7 +51,7 @@ impl Request {
 
     fn on(core: Arc<Core>, spec: Arc<RequestSpec>, observer: Arc<dyn Observer>) -> Arc<Request> {
         let seat = core.make_request(spec, observer);
-        Arc::new(Request { core, seat })
+        Arc::new(Request { core, seat, commit_fence: CommitFence::default() })
     }
 
     /// Starts the request. It needs no further calls; [`Request::withdraw`] ends it.
@@ -117,6 +120,10 @@ impl Request {
     /// The core that the request was made on, even if the session has been replaced since.
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    pub(crate) fn commit_fence(&self) -> &CommitFence {
+        &self.commit_fence
     }
 
     /// The znode, once it is known.
