@@ -61,7 +61,16 @@ impl Stat {
 
     /// Returns when the znode was created, by the server's clock. Times out of range become 1970.
     pub(crate) fn created(&self) -> SystemTime {
-        let since_epoch = Duration::from_millis(u64::try_from(self.ctime).unwrap_or_default());
-        UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH)
+        time(self.ctime)
     }
+
+    /// Returns when the data were last written. Otherwise as [`created`](Stat::created).
+    pub(crate) fn modified(&self) -> SystemTime {
+        time(self.mtime)
+    }
+}
+
+fn time(millis: i64) -> SystemTime {
+    let since_epoch = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
+    UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH)
 }

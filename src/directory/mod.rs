@@ -13,7 +13,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 pub use self::leader_watch::LeaderWatch;
 pub use self::lock_info::LockInfo;
@@ -190,16 +190,25 @@ impl LockDirectory {
     /// Returns the requests that [`reap_expired`](LockDirectory::reap_expired) would delete now, in
     /// the order of the queue.
     ///
+    /// If the queue has requests that may be deleted, and `older_than` is not zero, it asks for the time of
+    /// the servers' clock: one transaction creates a znode in the directory and deletes it.
+    ///
     /// # Errors
-    /// As [`contenders`](LockDirectory::contenders).
+    /// As [`contenders`](LockDirectory::contenders). For the time also
+    /// [`AccessDenied`](LockError::AccessDenied) when CREATE or DELETE is not granted on the directory, and
+    /// [`Unsupported`](LockError::Unsupported) when the client of the session has no transactions.
     pub fn expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
-        let mut expired = self.contenders()?;
-        let now = SystemTime::now();
-        expired.retain(|request| {
+        let mut requests = self.contenders()?;
+        requests.retain(|request| {
             let may_reap = self.reaps_live_sessions || request.is_persistent;
-            may_reap && reaping::is_expired(request, older_than, now)
+            may_reap && request.kind != LockKind::Other
         });
-        Ok(expired)
+        if requests.is_empty() || older_than.is_zero() {
+            return Ok(requests);
+        }
+        let now = reaping::server_time(&self.session.core(), &self.dir)?;
+        requests.retain(|request| now.is_some_and(|now| reaping::is_old(request, older_than, now)));
+        Ok(requests)
     }
 
     /// Deletes the requests of at least this age, and returns those that it deleted, in the order
@@ -209,8 +218,8 @@ impl LockDirectory {
     /// sessions](LockDirectory::including_live_sessions) are included. Requests of unknown kind
     /// ([`Other`](LockKind::Other)) and other children always stay, so that a path that is no lock
     /// directory loses nothing. So does a request whose data was written since it was read, and one
-    /// that has the name of another since the directory was created anew. The age
-    /// is the difference between this machine's clock and the server's.
+    /// that has the name of another since the directory was created anew. The age is by the clock of the
+    /// servers alone, so a wrong clock of this machine does no harm.
     ///
     /// None of the deleted requests acquires the lock first: the queue is cleared from its end.
     /// Requests that arrive meanwhile stay. Each deletion is logged.
@@ -229,7 +238,7 @@ impl LockDirectory {
     /// ```
     ///
     /// # Errors
-    /// As [`contenders`](LockDirectory::contenders), and [`AccessDenied`](LockError::AccessDenied)
+    /// As [`expired`](LockDirectory::expired), and [`AccessDenied`](LockError::AccessDenied)
     /// when DELETE is not granted on the directory. Requests deleted before the error stay deleted.
     pub fn reap_expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {
         let expired = self.expired(older_than)?;

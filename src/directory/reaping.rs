@@ -6,18 +6,48 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::lock_info::LockInfo;
-use crate::client::Call;
-use crate::error::{Operation, Result, ZkError, ZkResult};
+use crate::client::{Acl, Call, CreateMode, Op, OpOutcome, Stat, Transacted};
+use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
-use crate::recipe::kind::LockKind;
+use crate::recipe::path::ZNodePath;
 use crate::session::Core;
 
-/// Returns whether a request is of a known kind and old enough. One of unknown age is old enough only if
-/// any age is.
-pub(super) fn is_expired(request: &LockInfo, older_than: Duration, now: SystemTime) -> bool {
+/// Returns whether a request is old enough. One of unknown age is old enough only if any age is.
+pub(super) fn is_old(request: &LockInfo, older_than: Duration, now: SystemTime) -> bool {
     let age = |created| now.duration_since(created).unwrap_or_default();
-    let is_old = request.created.map_or(older_than.is_zero(), |created| age(created) >= older_than);
-    is_old && request.kind != LockKind::Other
+    request.created.map_or(older_than.is_zero(), |created| age(created) >= older_than)
+}
+
+/// Returns the present time by the clock of the servers, which is also that of the requests' creation.
+///
+/// Only a write shows it. So one transaction creates a znode in the directory, writes to it and deletes
+/// it, and leaves nothing behind. `None` if the directory does not exist.
+pub(super) fn server_time(core: &Arc<Core>, dir: &ZNodePath) -> Result<Option<SystemTime>> {
+    // The name ends in no number, so the znode is no request.
+    let path = dir.child(&format!("clock-{}-now", core.new_guid())).to_string();
+    let operations = [
+        Op::Create {
+            path: path.clone(),
+            data: Vec::new(),
+            acl: Acl::open_unsafe().to_vec(),
+            mode: CreateMode::Persistent,
+        },
+        Op::SetData { path: path.clone(), data: Vec::new(), version: None },
+        Op::Delete { path, version: None },
+    ];
+    match core.call(Operation::CREATE, dir, Call::multi(operations))? {
+        Transacted::Committed(outcomes) => {
+            let written = outcomes.iter().find_map(|outcome| match outcome {
+                OpOutcome::DataSet(stat) => Some(Stat::modified(stat)),
+                _ => None,
+            });
+            written
+                .map(Some)
+                .ok_or_else(|| LockError::client(Operation::CREATE, dir, ZkError::MarshallingError))
+        }
+        Transacted::Failed { error: ZkError::NoNode, .. } => Ok(None),
+        Transacted::Failed { error, .. } => Err(LockError::client(Operation::CREATE, dir, error)),
+    }
 }
 
 /// Deletes requests, and returns those that it deleted.

@@ -312,26 +312,35 @@ impl RunOnce {
     }
 
     /// Forgets all keys that were marked at least this long ago, and returns how many. A key whose
-    /// lock is held stays. The age is the difference between this machine's clock and the server's.
+    /// lock is held stays. The age is by the clock of the servers alone, so a wrong clock of this machine
+    /// does no harm.
     ///
-    /// Choose a time after which nobody asks for these keys any more: a process with a late clock
-    /// would run their jobs again.
+    /// Choose a time after which nobody asks for these keys any more: a process that is late would run
+    /// their jobs again.
     ///
     /// # Errors
     /// As [`forget`](RunOnce::forget). Keys that were forgotten before the error stay forgotten.
     pub fn reap(&self, older_than: Duration) -> Result<usize> {
-        let now = SystemTime::now();
-        let is_old = |stat: Stat| now.duration_since(stat.created()).unwrap_or_default() >= older_than;
+        // By the servers' clock, which the creation of a request shows. It may lie a little in the past.
+        let mut now = None;
+        let is_old = |stat: Stat, now: SystemTime| {
+            now.duration_since(stat.created()).unwrap_or_default() >= older_than
+        };
         let mut reaped = 0;
         for name in &self.children(&self.dir)? {
             let key = Key::of(&self.dir, name);
-            if !self.stat(&key.done)?.is_some_and(is_old) {
+            let Some(marker) = self.stat(&key.done)? else { continue };
+            if now.is_some_and(|now| !is_old(marker, now)) {
                 continue;
             }
             let Some(guard) = self.lock_of(&key).try_lock()? else { continue };
+            let request = key.dir.child(request_of(&guard));
             // Since the last look, the key may have been forgotten and marked again.
-            let is_gone = self.retry(&key, || self.stat(&key.done)).and_then(|stat| {
-                Ok(stat.is_some_and(is_old) && self.delete_marker(&key, request_of(&guard))?)
+            let looked = self.retry(&key, || Ok((self.stat(&request)?, self.stat(&key.done)?)));
+            let is_gone = looked.and_then(|(own, marker)| {
+                now = now.max(own.map(|own| own.created()));
+                let is_old = now.zip(marker).is_some_and(|(now, marker)| is_old(marker, now));
+                Ok(is_old && self.delete_marker(&key, request_of(&guard))?)
             });
             self.release(&key, guard);
             reaped += usize::from(is_gone?);

@@ -110,7 +110,10 @@ impl Session {
     ///
     /// `connect_string` is a list of `host:port`, separated by commas, with an optional chroot:
     /// `zk1:2181,zk2:2181/app`. A missing port is 2181. The chroot is given once: one behind each
-    /// server is refused, and so is another separator than a comma. `session_timeout` is how long the server
+    /// server is refused, and so is another separator than a comma. Each name is looked up again in every
+    /// round over the servers, so new addresses behind it are used. The list itself stays as it is: a server
+    /// that is added to the ensemble by a reconfiguration is not used unless a name stands for it.
+    /// `session_timeout` is how long the server
     /// keeps the session, with its locks, without hearing from this process; see
     /// [`SessionBuilder::session_timeout`].
     ///

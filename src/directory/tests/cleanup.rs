@@ -20,14 +20,27 @@ fn reaping_deletes_persistent_requests_and_keeps_ephemeral_ones() {
 }
 
 #[test]
-fn reaping_keeps_young_requests() {
+fn reaping_keeps_requests_that_are_young_by_the_servers_clock() {
+    // That of this machine is half a century ahead.
     let fixture = Fixture::with_directory();
-    fixture.persistent_request("x-lock-");
-    // The fake server's times are shortly after 1970.
-    let century = Duration::from_secs(100 * 365 * 24 * 3600);
-    assert!(fixture.directory.reap_expired(century).unwrap().is_empty());
+    let hours = |hours: u64| Duration::from_secs(3600 * hours);
+    let old = fixture.persistent_request("x-lock-");
+    fixture.zk.advance_clock(hours(2));
+    let young = fixture.persistent_request("x-lock-");
+    assert!(fixture.directory.reap_expired(hours(3)).unwrap().is_empty());
     assert!(fixture.directory.reap_expired(Duration::MAX).unwrap().is_empty());
-    assert_eq!(fixture.directory.reap_expired(Duration::from_secs(3600)).unwrap().len(), 1);
+    assert_eq!(paths(&fixture.directory.reap_expired(hours(1)).unwrap()), [old]);
+    assert_eq!(fixture.zk.children(DIR), [young.rsplit('/').next().unwrap()], "nothing is left of the look");
+}
+
+#[test]
+fn age_without_the_right_to_write_is_an_error() {
+    let fixture = Fixture::new();
+    fixture.zk.create_with_acl(DIR, b"", &[Acl::new(Permissions::READ, "world", "anyone")]);
+    assert!(fixture.directory.expired(Duration::from_secs(1)).unwrap().is_empty(), "there is no request");
+    fixture.persistent_request("x-lock-");
+    assert_eq!(fixture.directory.expired(Duration::ZERO).unwrap().len(), 1, "any age will do");
+    assert!(fixture.directory.expired(Duration::from_secs(1)).unwrap_err().is_access_denied());
 }
 
 #[test]

@@ -320,6 +320,31 @@ fn old_keys_are_reaped_but_not_those_in_progress() {
 }
 
 #[test]
+fn age_of_a_key_is_by_the_servers_clock() {
+    // That of this machine is half a century ahead.
+    let fixture = Fixture::new(Repeat::Never);
+    let hours = |hours: u64| Duration::from_secs(3600 * hours);
+    assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+    fixture.server.advance_clock(hours(2));
+    assert_eq!(fixture.run("b").unwrap(), RunOutcome::Ran(7));
+    assert_eq!(fixture.jobs.reap(hours(3)).unwrap(), 0);
+    assert_eq!(fixture.jobs.reap(hours(1)).unwrap(), 1);
+    assert!(is_done(&fixture.run("b").unwrap()), "it is young");
+    assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+}
+
+#[test]
+fn reaping_locks_no_more_than_one_young_key() {
+    let fixture = Fixture::new(Repeat::Never);
+    for key in ["a", "b", "c"] {
+        assert_eq!(fixture.run(key).unwrap(), RunOutcome::Ran(7));
+    }
+    fixture.server.clear_log();
+    assert_eq!(fixture.jobs.reap(TIMEOUT).unwrap(), 0);
+    assert_eq!(fixture.server.calls(SimOperation::Create), 1);
+}
+
+#[test]
 fn lost_session_is_an_error() {
     let fixture = Fixture::new(Repeat::Never);
     fixture.client.expire();
@@ -387,19 +412,17 @@ fn reap_leaves_a_marker_that_is_not_old() {
     for operation in [SimOperation::Create, SimOperation::Delete] {
         let fixture = Fixture::new(Repeat::Never);
         assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
-        let marked = fixture.server.stat("/app/jobs/a/done").unwrap().created();
         let (server, others) = (fixture.server.clone(), others(&fixture.server));
         let (ran, runs) = crossbeam_channel::unbounded();
         fixture.client.before_next(operation, move || {
             // Others may forget the key, and run the job, half a minute later by the server's clock.
-            server.create("/clock", b"");
-            (0..30_000).for_each(|_| server.set_data("/clock", b""));
+            server.advance_clock(Duration::from_secs(30));
             if others.forget("a").unwrap() && run_elsewhere(&others) == RunOutcome::Ran(()) {
                 ran.send(()).unwrap();
             }
         });
-        let age = SystemTime::now().duration_since(marked).unwrap() - Duration::from_secs(15);
-        let reaped = fixture.jobs.reap(age).unwrap();
+        fixture.server.advance_clock(Duration::from_secs(60));
+        let reaped = fixture.jobs.reap(Duration::from_secs(45)).unwrap();
         assert_eq!(reaped + runs.len(), 1, "{operation:?}");
         assert_eq!(is_done(&fixture.run("a").unwrap()), !runs.is_empty(), "{operation:?}");
     }
