@@ -81,9 +81,9 @@ pub enum LockError {
         source: ZkError,
     },
 
-    /// Contact was lost during an attempt, and nothing shows whether it took effect: another client
-    /// has changed the znode or its siblings since, or READ is denied. Read the znode and continue
-    /// from its current state.
+    /// Contact was lost during an attempt, and nothing shows whether it took effect or may still do so.
+    /// Read the znode and continue from its current state. A server that was paused may pass a request on
+    /// for about `syncLimit` of its ticks, 10 s by default.
     #[error(
         "{operation} '{path}': the reply was lost, and the current state does not show the outcome ({source}); read it \
          and continue from there"

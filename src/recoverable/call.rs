@@ -93,7 +93,7 @@ pub(super) struct Create {
 }
 
 impl Create {
-    /// Returns whether a znode is this call's, as far as its data and mode tell.
+    /// Returns whether a znode is this call's, as far as its data and mode show.
     fn is_own(&self, data: &[u8], stat: &Stat, before: Seen) -> bool {
         if data != self.written.data {
             return false;

@@ -1,7 +1,7 @@
 //! [`CommitFence`]: keeps a transaction whose reply was lost from taking effect after a later one.
 //!
-//! Each transaction of an owner checks the version of its own znode's data. A transaction whose reply
-//! was lost may reach the leader late, as a server that was paused passes on what it has received. So the
+//! Each transaction of an owner checks the version of the data of the own znode. A transaction whose reply
+//! was lost may reach the leader late, because a server that was paused passes on what it has received. So the
 //! owner raises the version before its next transaction: from then on the check of the lost one fails.
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -31,5 +31,25 @@ impl CommitFence {
     /// Requires a later version from the next transaction on, because one at this version was lost.
     pub(crate) fn close(&self, version: i32) {
         self.least.fetch_max(version.saturating_add(1), Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_must_be_raised_after_a_loss_and_never_falls() {
+        let fence = CommitFence::default();
+        assert_eq!(fence.version(), Ok(0));
+        fence.close(0);
+        assert_eq!(fence.version(), Err(0));
+        fence.advance_to(2);
+        assert_eq!(fence.version(), Ok(2));
+        fence.advance_to(1);
+        fence.close(0);
+        assert_eq!(fence.version(), Ok(2), "an older one was lost");
+        fence.close(2);
+        assert_eq!(fence.version(), Err(2));
     }
 }

@@ -213,8 +213,9 @@ Examples:
   zklock who --watch /locks/backup
   zklock who /app/converters/leases
 
-WHO is the data of the request, of which 48 characters are shown; --json has all of it. --watch goes on
-until it is ended, also through outages, which it mentions on standard error.
+WHO is the data of the request, of which 48 characters are shown; --json has all of it. SINCE is by the
+clock of the servers, and AGE the difference to the clock of this machine. --watch goes on until it is
+ended, also through outages, which it mentions on standard error.
 
 The permits of a semaphore are in its directory 'leases'. All but the last are held if clients wait,
 which cannot be seen: the STATE of a permit is 'unknown', but for the first.")]
@@ -278,7 +279,8 @@ Examples:
 
 Only persistent requests are deleted, such as a client in another language may leave behind. Requests
 of live sessions always stay: see 'zklock revoke'. So do those that no known library has named, which
-are shown: delete them by hand.")]
+are shown: delete them by hand. Ages are by the clock of the servers: to read it, a znode is created in
+the directory and deleted, in one transaction, also without --yes.")]
 pub(crate) struct ReapArgs {
     /// The directory of the lock
     pub(crate) dir: String,

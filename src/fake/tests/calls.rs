@@ -40,6 +40,31 @@ fn faults_queue_up_for_one_operation_of_one_client() {
 }
 
 #[test]
+fn request_that_is_held_back_is_overtaken_by_later_ones() {
+    let (zookeeper, client, _) = connected();
+    client.hold_back_next(SetData);
+    assert_eq!(client.set_data("/a", b"early", None), Err(ZkError::ConnectionLoss));
+    client.set_data("/a", b"late", None).unwrap();
+    assert_eq!(zookeeper.data("/a").unwrap(), b"late");
+    let executed = || zookeeper.log().iter().map(|call| call.executed).collect::<Vec<_>>();
+    assert_eq!(executed(), [false, true]);
+    client.pass_on();
+    client.pass_on();
+    assert_eq!((zookeeper.data("/a").unwrap(), version(&zookeeper)), (b"early".to_vec(), 2));
+    assert_eq!(executed(), [true, true]);
+}
+
+#[test]
+fn request_that_is_held_back_ends_with_its_session() {
+    let (zookeeper, client, _) = connected();
+    client.hold_back_next(SetData);
+    assert_eq!(write(&client), Err(ZkError::ConnectionLoss));
+    client.expire();
+    client.pass_on();
+    assert_eq!(version(&zookeeper), 0);
+}
+
+#[test]
 fn the_nth_call_fails() {
     let (_zookeeper, client, _) = connected();
     write(&client).unwrap();

@@ -347,3 +347,14 @@ fn ended_session_creates_no_znode() {
     assert!(message.contains("SessionExpired"), "{message}");
     assert!(zookeeper.children("/a").is_empty());
 }
+
+#[test]
+fn clock_of_the_server_advances_with_transactions_and_on_command() {
+    let (zookeeper, client, _) = connected();
+    let before = zookeeper.stat("/a").unwrap();
+    zookeeper.advance_clock(Duration::from_secs(5));
+    let written = client.set_data("/a", b"", None).unwrap();
+    assert_eq!((written.ctime, written.mtime), (before.ctime, before.mtime + 5001));
+    zookeeper.create("/b", b"");
+    assert_eq!(zookeeper.stat("/b").unwrap().ctime, written.mtime + 1);
+}

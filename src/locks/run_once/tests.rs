@@ -429,6 +429,20 @@ fn reap_leaves_a_marker_that_is_not_old() {
 }
 
 #[test]
+fn mark_that_a_server_passes_on_late_does_not_mark_a_forgotten_key() {
+    let fixture = Fixture::new(Repeat::Never);
+    let others = others(&fixture.server);
+    fixture.client.hold_back_next(SimOperation::Transact);
+    let outcome = fixture.jobs.run("a", |_| {
+        assert!(others.forget("a").unwrap());
+        fixture.client.pass_on();
+        Ok::<_, Infallible>(())
+    });
+    assert_eq!(outcome.unwrap(), RunOutcome::Ran(()));
+    assert!(!fixture.server.exists("/app/jobs/a/done"));
+}
+
+#[test]
 fn lagging_server_hides_neither_a_marker_nor_its_deletion() {
     let fixture = Fixture::new(Repeat::Never);
     let others = others(&fixture.server);
