@@ -230,6 +230,20 @@ impl Call {
         }
     }
 
+    /// The bytes of its request, approximately: its paths and its data, and the rest of a short request.
+    pub(crate) fn bytes(&self) -> usize {
+        const REST: usize = 64;
+        REST + match self {
+            Call::Create { path, data, .. } | Call::SetData { path, data, .. } => path.len() + data.len(),
+            Call::CreateAndList { dir, prefix, data, .. } => 2 * dir.len() + prefix.len() + data.len(),
+            Call::Delete { path, .. }
+            | Call::Exists { path, .. }
+            | Call::GetData { path, .. }
+            | Call::GetChildren { path, .. } => path.len(),
+            Call::Multi(operations) => operations.iter().map(Op::bytes).sum(),
+        }
+    }
+
     /// The znode on which the call leaves a watch.
     pub(crate) fn watched_path(&self) -> Option<&Arc<str>> {
         match self {

@@ -58,6 +58,15 @@ impl Op {
             | Op::Check { path, .. } => path,
         }
     }
+
+    /// The bytes of the path and of the data.
+    pub(crate) fn bytes(&self) -> usize {
+        let data = match self {
+            Op::Create { data, .. } | Op::SetData { data, .. } => data.len(),
+            Op::Delete { .. } | Op::Check { .. } => 0,
+        };
+        self.path().len() + data
+    }
 }
 
 /// The outcome of an operation of a successful transaction.

@@ -22,6 +22,8 @@ pub(crate) struct CallId(pub(super) u64);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct UnderWay {
     is_write: bool,
+    /// What it takes of the window.
+    bytes: Option<usize>,
     sending: Sending,
     pub(super) pending: Pending,
 }
@@ -90,7 +92,9 @@ fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
 impl Engine {
     /// The outcome of a call that an effect has asked for. One that comes a second time is ignored.
     pub(crate) fn replied(&mut self, id: CallId, outcome: ZkResult<Reply>) {
-        let Some(UnderWay { is_write, sending, pending }) = self.calls.remove(&id) else { return };
+        let Some(UnderWay { is_write, bytes, sending, pending }) = self.calls.remove(&id) else { return };
+        self.window.leave(bytes);
+        self.send_waiting();
         // A reply of another kind cannot be read.
         let outcome = pending.check(outcome);
         self.answered(is_write, sending, outcome.as_ref().map(drop).map_err(|error| *error));
@@ -115,18 +119,38 @@ impl Engine {
         self.write_nothing(AfterWrite::Asked(id));
     }
 
-    /// Makes a call. On a session that has ended, the only calls left are deletions of znodes that
-    /// outlive it here.
+    /// Makes a call, as soon as the [window](super::window) has room. On a session that has ended, the only
+    /// calls left are deletions of znodes that outlive it here.
     pub(super) fn submit<T>(&mut self, ask: Ask<T>, priority: Priority, pending: Pending) -> CallId {
         let id = CallId(self.next_number());
         if self.life.has_ended() && !self.server_may_keep_session() {
             self.refused.push_back((id, pending, ZkError::SessionExpired));
-            return id;
+        } else if self.window.has_room(priority) {
+            self.send(id, ask.call, priority, pending);
+        } else {
+            self.window.keep(id, ask.call, priority, pending);
         }
-        let (is_write, sending) = (ask.call.is_write(), self.lease.sending(self.now));
-        self.calls.insert(id, UnderWay { is_write, sending, pending });
-        self.effects.push_back(Effect::Submit(id, ask.call, priority));
         id
+    }
+
+    fn send(&mut self, id: CallId, call: Call, priority: Priority, pending: Pending) {
+        let (is_write, sending) = (call.is_write(), self.lease.sending(self.now));
+        let bytes = self.window.enter(&call, priority);
+        self.calls.insert(id, UnderWay { is_write, bytes, sending, pending });
+        self.effects.push_back(Effect::Submit(id, call, priority));
+    }
+
+    fn send_waiting(&mut self) {
+        while let Some((id, call, priority, pending)) = self.window.take_next() {
+            self.send(id, call, priority, pending);
+        }
+    }
+
+    /// Ends the calls that wait to be sent, with the session. A create needs no outcome: the end of the session
+    /// ends its request, which has left nothing.
+    pub(super) fn refuse_waiting(&mut self) {
+        let refused = self.window.take_all().filter(|(_, pending)| pending.creates_for().is_none());
+        self.refused.extend(refused.map(|(id, pending)| (id, pending, ZkError::SessionExpired)));
     }
 
     /// Writes what changes nothing.
@@ -137,9 +161,8 @@ impl Engine {
     fn write_to(&mut self, after: AfterWrite, path: &'static str) {
         let priority = match after {
             AfterWrite::ProofTouched | AfterWrite::Proof => Priority::Session,
-            AfterWrite::FindAgain(..) | AfterWrite::ListLeftovers(_) | AfterWrite::Asked(_) => {
-                Priority::Other
-            }
+            AfterWrite::ListLeftovers(_) => Priority::Owner,
+            AfterWrite::FindAgain(..) | AfterWrite::Asked(_) => Priority::Other,
         };
         self.submit(keep_alive(path), priority, Pending::Wrote(after, path));
     }
@@ -256,6 +279,14 @@ impl Engine {
 }
 
 impl Pending {
+    /// The request that joins with the call.
+    pub(super) fn creates_for(&self) -> Option<ParticipantId> {
+        match self {
+            Pending::Created(id, _) | Pending::Enqueued(id, ..) => Some(*id),
+            _ => None,
+        }
+    }
+
     /// Checks that a reply is of the kind that the call asks for.
     fn check(&self, outcome: ZkResult<Reply>) -> ZkResult<Reply> {
         let reply = outcome?;

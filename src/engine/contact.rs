@@ -129,6 +129,9 @@ impl Engine {
             Life::Open => {
                 self.life = Life::Ending(reason);
                 self.lease.finish();
+                if !self.server_may_keep_session() {
+                    self.refuse_waiting();
+                }
                 self.effects.push_back(Effect::Ending);
             }
             // Nothing is left that could be deleted.
@@ -183,6 +186,7 @@ impl Engine {
     pub(super) fn finish(&mut self) {
         if let Some(reason) = self.life.end_reason().filter(|_| !matches!(self.life, Life::Finished(..))) {
             self.life = Life::Finished(reason);
+            self.refuse_waiting();
             self.effects.push_back(Effect::Finished);
         }
     }

@@ -69,6 +69,7 @@ impl Engine {
         self.lease.release(id);
         let contender = self.contenders.remove(&id)?;
         self.alarms.clear(id);
+        self.window.withdraw_create(id);
         self.listings.forget(&contender.spec.dir, id);
         let target = match contender.may_have_more {
             // A create that seemed lost may have taken effect, perhaps beside its repetition.

@@ -303,7 +303,7 @@ impl Engine {
     fn delete_duplicate(&mut self, id: ParticipantId, duplicate: ZNodePath) -> Next {
         self.log(Line::Duplicate(duplicate.clone()));
         let delete = Call::delete(&duplicate, None);
-        self.submit(delete, Priority::Other, Pending::DeletedDuplicate(id, duplicate));
+        self.submit(delete, Priority::Owner, Pending::DeletedDuplicate(id, duplicate));
         Next::Pending
     }
 

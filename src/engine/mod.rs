@@ -74,6 +74,7 @@ mod sight;
 mod tests;
 mod tracked;
 mod watchers;
+pub(crate) mod window;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -96,6 +97,7 @@ pub(crate) use self::sight::Sight;
 pub(crate) use self::tracked::Looked;
 use self::tracked::Tracked;
 use self::watchers::Watchers;
+use self::window::Window;
 use crate::error::{LossReason, ZkError};
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
@@ -125,6 +127,8 @@ pub(crate) struct Settings {
     pub(crate) min_idle_for_ping: Duration,
     /// The longest time for which a session relies on its watches, without a routine look.
     pub(crate) routine_pause: Duration,
+    /// The number of calls under way beyond which others wait: see [`window`].
+    pub(crate) window: usize,
     /// The session was opened after this moment, if that is known.
     pub(crate) opened_after: Option<Moment>,
     /// The seed of what is drawn at random: the delays of retries and of routine looks.
@@ -152,6 +156,8 @@ pub(crate) struct Engine {
     lease_checks: BTreeSet<Moment>,
 
     calls: BTreeMap<CallId, UnderWay>,
+    /// Has the calls that are to be sent when others are answered.
+    window: Window,
     /// Calls that are not made, as the session has ended.
     refused: VecDeque<(CallId, Pending, ZkError)>,
     contenders: BTreeMap<ParticipantId, Contender>,
@@ -195,6 +201,7 @@ impl Engine {
             routine: Routine { next: now, due_by: None },
             lease_checks: BTreeSet::new(),
             calls: BTreeMap::new(),
+            window: Window::new(settings.window),
             refused: VecDeque::new(),
             contenders: BTreeMap::new(),
             removals: BTreeMap::new(),
@@ -237,7 +244,10 @@ impl Engine {
                 self.wake_removal(id);
                 self.look_at_tracked(id);
             } else {
-                return self.finish_if_idle();
+                self.finish_if_idle();
+                if self.refused.is_empty() {
+                    return;
+                }
             }
         }
     }
@@ -318,8 +328,7 @@ impl Engine {
     /// Returns whether nobody is left whom a change concerns, and nothing that may have to be deleted.
     pub(crate) fn is_idle(&self) -> bool {
         // They may leave a znode.
-        let is_create =
-            |call: &UnderWay| matches!(call.pending, Pending::Created(..) | Pending::Enqueued(..));
+        let is_create = |call: &UnderWay| call.pending.creates_for().is_some();
         self.contenders.is_empty()
             && self.removals.is_empty()
             && self.tracked.is_empty()

@@ -96,7 +96,8 @@ impl Engine {
     /// lock could not be taken without a proof. Both take one round trip together.
     pub(super) fn prove_beside(&mut self) {
         if self.settings.is_ordered && self.lease.needs_proof(self.now) {
-            self.submit(keep_alive(KEEP_ALIVE_PATH), Priority::Session, Pending::Nothing);
+            // It leaves before the look, and counts, as each of many requests may make one.
+            self.submit(keep_alive(KEEP_ALIVE_PATH), Priority::Owner, Pending::Nothing);
         }
     }
 

@@ -108,7 +108,7 @@ impl Engine {
         match &removal.target {
             Target::ZNode(path) => {
                 let delete = Call::delete(path, None);
-                self.submit(delete, Priority::Other, Pending::Removed(id));
+                self.submit(delete, Priority::Owner, Pending::Removed(id));
             }
             Target::Children { .. } => self.write_nothing(AfterWrite::ListLeftovers(id)),
         }
@@ -120,7 +120,7 @@ impl Engine {
         match written {
             Ok(()) => {
                 let list = Call::get_children(dir, false);
-                self.submit(list, Priority::Other, Pending::ListedLeftovers(id));
+                self.submit(list, Priority::Owner, Pending::ListedLeftovers(id));
             }
             Err(_) => self.removal_attempted(id, written),
         }
@@ -142,7 +142,7 @@ impl Engine {
         match left.pop() {
             Some(path) => {
                 let delete = Call::delete(&path, None);
-                self.submit(delete, Priority::Other, Pending::RemovedLeftover(id, left));
+                self.submit(delete, Priority::Owner, Pending::RemovedLeftover(id, left));
             }
             None => self.removal_attempted(id, Ok(())),
         }

@@ -1,6 +1,7 @@
 //! The parts of the engine, and the engine itself, input by input.
 
 mod explore;
+mod window;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -139,6 +140,7 @@ fn served_since(now: Moment) -> Engine {
         owns_session: true,
         min_idle_for_ping: Duration::ZERO,
         routine_pause: Duration::from_secs(3600),
+        window: 512,
         opened_after: None,
         seed: 1,
     };
@@ -205,6 +207,7 @@ fn unproven_engine(owns_session: bool, granted: Granted) -> Engine {
         owns_session,
         min_idle_for_ping: Duration::ZERO,
         routine_pause: Duration::from_secs(3600),
+        window: 512,
         opened_after: Some(NOW),
         seed: 1,
     };

@@ -144,6 +144,7 @@ impl Core {
             owns_session: client.owns_session(),
             min_idle_for_ping: client.min_idle_for_ping(),
             routine_pause: runtime.routine_pause(),
+            window: runtime.window(),
             opened_after,
             seed: runtime.new_guid().as_u64_pair().0,
         };

@@ -52,6 +52,8 @@ pub(super) struct Profile {
     /// Whether servers mostly grant more than at the creation, from the beginning on.
     pub(super) raises: bool,
     pub(super) mostly_jobs: bool,
+    /// The calls of a session that may be under way before others wait.
+    pub(super) window: usize,
 }
 
 /// The faults that may occur.
@@ -156,6 +158,7 @@ impl Profile {
             denies_at_once: false,
             transacts: false,
             mostly_jobs: false,
+            window: 512,
             raises: faults.regrants && random.one_in(2),
         };
         if profile.first_sequence == i32::MAX - 2 {
@@ -192,6 +195,9 @@ impl Profile {
             // A lost reply is what makes a repetition dangerous.
             profile.faults.failing_calls = !calm;
             profile.locks_per_client = 0;
+        }
+        if random.one_in(3) {
+            profile.window = random.of(&[1, 2, 3, 5]);
         }
         if !profile.on_wire && (profile.raises || faults.stalls) {
             profile.favor_owners();

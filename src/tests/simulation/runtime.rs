@@ -122,6 +122,10 @@ impl Runtime for SimulatedRuntime {
         }
     }
 
+    fn window(&self) -> usize {
+        self.world.profile.window
+    }
+
     fn new_guid(&self) -> Uuid {
         let mut state = self.world.state();
         Uuid::from_u64_pair(state.random.next(), state.random.next())

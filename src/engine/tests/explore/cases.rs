@@ -37,6 +37,7 @@ fn case<const N: usize>(name: &'static str, requests: [(usize, Access); N], faul
         may_be_late: false,
         is_kept_proven: false,
         is_borrowed: false,
+        window: 512,
         refusal: ZkError::Throttled,
     }
 }
@@ -56,6 +57,14 @@ pub(super) fn small_cases() -> Vec<Case> {
             [(0, EXCLUSIVE); 2],
             Faults { withdrawals: 2, deletions: 1, ..NONE },
         ),
+        Case {
+            window: 1,
+            ..case(
+                "two of a session, a window of one",
+                [(0, EXCLUSIVE); 2],
+                Faults { withdrawals: 2, cuts: 1, ..NONE },
+            )
+        },
         case("reader and writer", [(0, READ), (1, WRITE)], Faults { withdrawals: 1, deletions: 1, ..NONE }),
         case(
             "one permit for two",
@@ -113,6 +122,23 @@ pub(super) fn large_cases() -> Vec<Case> {
             is_borrowed: true,
             refusal: ZkError::NoAuth,
             ..case("two, borrowed, an end, denied", two, Faults { ends: 2, refusals: 1, ..NONE })
+        },
+        Case {
+            window: 1,
+            ..case("two, a window of one, a cut and a deletion", two, Faults { deletions: 1, ..cut })
+        },
+        Case {
+            window: 1,
+            is_borrowed: true,
+            ..case(
+                "two of a session, a window of one, an end",
+                [(0, EXCLUSIVE); 2],
+                Faults { ends: 1, ..cut },
+            )
+        },
+        Case {
+            window: 1,
+            ..case("three of two sessions, a window of one", three_of_two, Faults { withdrawals: 2, ..NONE })
         },
         case("three, a withdrawal", three, Faults { withdrawals: 1, ..NONE }),
         case("three, a cut", three, Faults { cuts: 1, ..NONE }),

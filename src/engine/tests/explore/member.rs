@@ -92,6 +92,7 @@ impl Member {
             owns_session: !case.is_borrowed,
             min_idle_for_ping: Duration::ZERO,
             routine_pause: SESSION_TIMEOUT * 100,
+            window: case.window,
             opened_after: Some(BEGIN),
             seed: 1,
         };

@@ -43,6 +43,8 @@ pub(super) struct Case {
     pub(super) is_kept_proven: bool,
     /// Whether the sessions live on at the ensemble when they are closed, as their clients are borrowed.
     pub(super) is_borrowed: bool,
+    /// The calls of a session under way beyond which others wait.
+    pub(super) window: usize,
     /// How servers refuse calls.
     pub(super) refusal: ZkError,
 }

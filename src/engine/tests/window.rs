@@ -1,0 +1,177 @@
+//! The bound on the calls under way.
+
+use super::*;
+use crate::client::{Ask, KEEP_ALIVE_PATH};
+use crate::time::Priority;
+
+/// An engine in contact, proven, of which so many calls may be under way.
+fn engine_with_window(window: usize) -> Engine {
+    let mut engine = connected_engine();
+    engine.window = Window::new(window);
+    engine
+}
+
+fn ask(engine: &mut Engine, call: Call) -> ParticipantId {
+    let id = engine.new_id();
+    engine.input(NOW, |engine| engine.ask(id, call));
+    id
+}
+
+fn exists(path: &str) -> Call {
+    Call::exists(path, false).call
+}
+
+fn paths(calls: &[(CallId, Call)]) -> Vec<&str> {
+    calls.iter().filter_map(|(_, call)| call.path()).collect()
+}
+
+fn answer(engine: &mut Engine, call: CallId) {
+    engine.input(NOW, |engine| engine.replied(call, Ok(Reply::Found(None))));
+}
+
+#[test]
+fn calls_beyond_the_window_wait_in_their_order_for_the_replies_to_others() {
+    let mut engine = engine_with_window(2);
+    for path in ["/a", "/b", "/c", "/d"] {
+        ask(&mut engine, exists(path));
+    }
+    let first = all_submitted(&mut engine);
+    assert_eq!(paths(&first), ["/a", "/b"]);
+    answer(&mut engine, first[1].0);
+    assert_eq!(paths(&all_submitted(&mut engine)), ["/c"]);
+    ask(&mut engine, exists("/e"));
+    answer(&mut engine, first[0].0);
+    assert_eq!(paths(&all_submitted(&mut engine)), ["/d"]);
+}
+
+#[test]
+fn proofs_pass_a_full_window() {
+    let mut engine = engine_with_window(1);
+    ask(&mut engine, exists("/a"));
+    ask(&mut engine, exists("/b"));
+    all_submitted(&mut engine);
+    let now = engine.deadline().unwrap();
+    engine.input(now, Engine::give_up_if_silent);
+    let (_, proof) = submitted(&mut engine);
+    assert_eq!(proof.path(), Some(KEEP_ALIVE_PATH));
+}
+
+#[test]
+fn deletions_pass_a_window_full_of_other_calls_and_are_bounded_by_a_second_one() {
+    let mut engine = engine_with_window(2);
+    for path in ["/a", "/b", "/c"] {
+        ask(&mut engine, exists(path));
+    }
+    let others = all_submitted(&mut engine);
+    for number in 0..3 {
+        let znode = path(&format!("/lock/x-a-lock-000000000{number}"));
+        engine.input(NOW, |engine| drop(engine.remove(Target::ZNode(znode))));
+    }
+    let deletions = all_submitted(&mut engine);
+    assert_eq!(paths(&deletions), ["/lock/x-a-lock-0000000000", "/lock/x-a-lock-0000000001"]);
+    answer(&mut engine, others[0].0);
+    assert_eq!(paths(&all_submitted(&mut engine)), ["/lock/x-a-lock-0000000002"], "before the third look");
+    answer(&mut engine, others[1].0);
+    engine.input(NOW, |engine| engine.replied(deletions[0].0, Ok(Reply::Done)));
+    engine.input(NOW, |engine| engine.replied(deletions[1].0, Ok(Reply::Done)));
+    assert_eq!(paths(&all_submitted(&mut engine)), ["/c"]);
+}
+
+#[test]
+fn request_that_ends_before_its_create_was_sent_sends_nothing() {
+    let mut engine = engine_with_window(1);
+    ask(&mut engine, exists("/a"));
+    let (other, _) = submitted(&mut engine);
+    let id = engine.new_id();
+    let access = Access::Exclusive(NamingScheme::Recipe);
+    engine.input(NOW, |engine| engine.start(id, spec(access, "x-a-lock-"), NOW));
+    assert_eq!(engine.place(id), Some(Place::Unknown));
+    assert_eq!(engine.input(NOW, |engine| engine.withdraw(id)), None, "nothing is to be deleted");
+    answer(&mut engine, other);
+    assert_eq!(all_submitted(&mut engine), []);
+    assert_eq!(engine.window, Window::new(1), "nothing is kept for it");
+    assert!(engine.is_idle());
+}
+
+#[test]
+fn write_that_has_waited_proves_the_session_from_its_sending_on() {
+    let mut engine = engine_with_window(1);
+    ask(&mut engine, exists("/a"));
+    ask(&mut engine, Call::set_data("/b", [], None).call);
+    let (first, _) = submitted(&mut engine);
+    let before = engine.lease().end();
+    let later = NOW.after(Duration::from_secs(60));
+    engine.input(later, |engine| engine.replied(first, Ok(Reply::Found(None))));
+    let (write, _) = submitted(&mut engine);
+    let stat = Ok(Reply::Stat(Stat::default()));
+    engine.input(later.after(Duration::from_secs(1)), |engine| engine.replied(write, stat));
+    assert_eq!(engine.lease().end(), before.after(Duration::from_secs(60)));
+}
+
+#[test]
+fn calls_that_wait_end_with_the_session() {
+    for owns_session in [true, false] {
+        let mut engine = engine_that_owns_its_session(owns_session);
+        engine.window = Window::new(1);
+        ask(&mut engine, exists("/a"));
+        let waiting = ask(&mut engine, exists("/b"));
+        let id = engine.new_id();
+        let access = Access::Exclusive(NamingScheme::Recipe);
+        engine.input(NOW, |engine| engine.start(id, spec(access, "x-a-lock-"), NOW));
+        submitted(&mut engine);
+        engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+        engine.input(NOW, Engine::complete_end);
+        let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll()).collect();
+        let answered = Effect::Answered(waiting, Err(ZkError::SessionExpired));
+        assert!(effects.contains(&answered), "{effects:?}");
+        let leaves = |effect: &Effect| matches!(effect, Effect::LeftBehind(..) | Effect::Submit(..));
+        assert!(!effects.iter().any(leaves), "no create was sent: {effects:?}");
+    }
+}
+
+#[test]
+fn closed_session_that_lives_on_deletes_beyond_its_window() {
+    const ALONE: [&str; 3] = ["x-a-lock-0000000000", "x-b-lock-0000000001", "x-c-lock-0000000002"];
+    let mut engine = engine_that_owns_its_session(false);
+    for name in ALONE {
+        let (_, create) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), &name[..9]);
+        match name == ALONE[0] {
+            true => joined(&mut engine, create, name, &[name]),
+            false => {
+                let reply = Reply::Created { path: format!("/lock/{name}"), stat: None };
+                engine.input(NOW, |engine| engine.replied(create, Ok(reply)));
+            }
+        }
+        serve(&mut engine, &ALONE);
+    }
+    engine.window = Window::new(1);
+    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, Engine::complete_end);
+    let first = all_submitted(&mut engine);
+    assert_eq!(first.len(), 2, "{first:?}");
+    engine.input(NOW, |engine| engine.replied(first[0].0, Ok(Reply::Done)));
+    assert_eq!(all_submitted(&mut engine).len(), 1);
+}
+
+#[test]
+fn long_calls_fill_a_window_by_their_bytes() {
+    let mut engine = engine_with_window(512);
+    let long = || Call::set_data("/a", vec![0; 200 * 1024], None).call;
+    (0..4).for_each(|_| drop(ask(&mut engine, long())));
+    let sent = all_submitted(&mut engine);
+    assert_eq!(sent.len(), 2, "the second one may begin while there is room");
+    engine.input(NOW, |engine| engine.replied(sent[0].0, Ok(Reply::Stat(Stat::default()))));
+    assert_eq!(all_submitted(&mut engine).len(), 1);
+}
+
+#[test]
+fn proofs_do_not_count() {
+    let mut window = Window::new(1);
+    let Ask { call, .. } = Call::exists(KEEP_ALIVE_PATH, false);
+    assert_eq!(window.enter(&call, Priority::Session), None);
+    assert!(window.has_room(Priority::Other));
+    let bytes = window.enter(&call, Priority::Other);
+    assert!(!window.has_room(Priority::Other) && window.has_room(Priority::Owner));
+    window.leave(bytes);
+    assert_eq!(window, Window::new(1));
+}
