@@ -4,7 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Call, CreateMode, Done, Enqueued, EventSink, Granted, Reply, ZooKeeperClient, contain_call};
+use super::{
+    Call, CreateMode, DEFAULT_JUTE_MAX_BUFFER, Done, Enqueued, EventSink, Granted, Reply, ZooKeeperClient,
+    contain_call,
+};
 use crate::error::ZkResult;
 use crate::time::Runtime;
 
@@ -71,6 +74,16 @@ pub trait BlockingClient: Send + Sync {
     /// See [`ZooKeeperClient::owns_session`].
     fn owns_session(&self) -> bool {
         true
+    }
+
+    /// See [`ZooKeeperClient::jute_max_buffer`].
+    fn jute_max_buffer(&self) -> usize {
+        DEFAULT_JUTE_MAX_BUFFER
+    }
+
+    /// See [`ZooKeeperClient::chroot`].
+    fn chroot(&self) -> &str {
+        ""
     }
 
     /// See [`ZooKeeperClient::close`].
@@ -202,6 +215,14 @@ impl ZooKeeperClient for OnWorkers {
 
     fn owns_session(&self) -> bool {
         self.client.owns_session()
+    }
+
+    fn jute_max_buffer(&self) -> usize {
+        self.client.jute_max_buffer()
+    }
+
+    fn chroot(&self) -> &str {
+        self.client.chroot()
     }
 
     fn close(&self) {

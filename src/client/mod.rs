@@ -117,6 +117,9 @@ pub struct Granted {
 /// configuration.
 pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
+/// The servers' `jute.maxbuffer` if nobody knows better: ZooKeeper's default, less a byte there.
+pub(crate) const DEFAULT_JUTE_MAX_BUFFER: usize = 1024 * 1024;
+
 impl Granted {
     /// Creates a grant with this session timeout. The report delay is that of the longest ticks
     /// which servers with such a grant may have.
@@ -300,6 +303,19 @@ pub trait ZooKeeperClient: Send + Sync {
     /// deletes each of its znodes before it closes. The default is `true`.
     fn owns_session(&self) -> bool {
         true
+    }
+
+    /// Returns the servers' `jute.maxbuffer` in bytes: the session has no more ephemeral znodes than a transaction
+    /// of this length can name. See [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer).
+    /// The default is that of ZooKeeper, a mebibyte. Called once, when the session is opened.
+    fn jute_max_buffer(&self) -> usize {
+        DEFAULT_JUTE_MAX_BUFFER
+    }
+
+    /// Returns the path that the client puts before all others, or an empty one, which is the default. Called
+    /// once, when the session is opened.
+    fn chroot(&self) -> &str {
+        ""
     }
 
     /// Releases the connection. No event is reported afterwards. Idempotent. May block as any other

@@ -18,6 +18,10 @@ impl Chroot {
         Chroot { prefix: prefix.into() }
     }
 
+    pub(super) fn as_str(&self) -> &str {
+        &self.prefix
+    }
+
     /// Prefixes the paths of a call.
     pub(crate) fn add(&self, mut call: Call) -> Call {
         if self.prefix.is_empty() {

@@ -56,7 +56,10 @@ use self::shared::{ContactState, Io, Shared};
 #[cfg(feature = "tls")]
 pub use self::tls::TlsConfig;
 use crate::client::connect_string::ConnectString;
-use crate::client::{AnyClient, Call, ClientEvent, DEFAULT_TICK, Done, EventSink, Granted, ZooKeeperClient};
+use crate::client::{
+    AnyClient, Call, ClientEvent, DEFAULT_JUTE_MAX_BUFFER, DEFAULT_TICK, Done, EventSink, Granted,
+    ZooKeeperClient,
+};
 use crate::error::{LockError, Result, ZkError};
 use crate::lock_order;
 use crate::time::{Clock, SystemClock};
@@ -86,6 +89,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) max_frame: usize,
     /// No server's tick is taken for a shorter one.
     pub(crate) max_tick: Duration,
+    /// See [`ZooKeeperClient::jute_max_buffer`].
+    pub(crate) jute_max_buffer: usize,
     names: NameService,
 }
 
@@ -99,6 +104,7 @@ impl ConnectionOptions {
             tls: None,
             max_frame: DEFAULT_MAX_FRAME,
             max_tick: DEFAULT_TICK,
+            jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             names: resolver::system(),
         }
     }
@@ -120,6 +126,7 @@ impl fmt::Debug for ConnectionOptions {
 pub(crate) struct Connection {
     shared: Arc<Shared>,
     chroot: Chroot,
+    jute_max_buffer: usize,
     /// The longest time for closing.
     max_close: Duration,
 }
@@ -196,7 +203,12 @@ impl Connection {
         };
         let thread = thread::Builder::new().name("zk-lock-io".to_owned());
         thread.spawn(move || io_thread.run()).map_err(LockError::thread)?;
-        Ok(Connection { shared, chroot, max_close: session_timeout })
+        Ok(Connection {
+            shared,
+            chroot,
+            jute_max_buffer: options.jute_max_buffer,
+            max_close: session_timeout,
+        })
     }
 
     /// Submits requests, which leave in one write. Their continuations run in the same order, on the
@@ -267,6 +279,14 @@ impl ZooKeeperClient for Connection {
 
     fn reports_pings(&self) -> bool {
         true
+    }
+
+    fn jute_max_buffer(&self) -> usize {
+        self.jute_max_buffer
+    }
+
+    fn chroot(&self) -> &str {
+        self.chroot.as_str()
     }
 
     fn close(&self) {

@@ -21,9 +21,8 @@ pub(crate) struct CallId(pub(super) u64);
 /// A call that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct UnderWay {
-    is_write: bool,
-    /// What it takes of the window.
-    bytes: Option<usize>,
+    call: Call,
+    priority: Priority,
     sending: Sending,
     pub(super) pending: Pending,
 }
@@ -89,15 +88,23 @@ fn was_answered_by_leader<T>(result: &ZkResult<T>) -> bool {
     result.as_ref().err().is_none_or(|error| error.is_leaders_answer())
 }
 
+/// Returns whether a create that has failed so may have taken effect. An unreadable reply counts as lost.
+/// So does the end of the session, which may have ended for this process alone, and any error that may be
+/// temporary: a search costs less than a znode that is left.
+pub(super) fn may_have_created(error: ZkError) -> bool {
+    error.is_transient() || matches!(error, ZkError::SessionExpired | ZkError::MarshallingError)
+}
+
 impl Engine {
     /// The outcome of a call that an effect has asked for. One that comes a second time is ignored.
     pub(crate) fn replied(&mut self, id: CallId, outcome: ZkResult<Reply>) {
-        let Some(UnderWay { is_write, bytes, sending, pending }) = self.calls.remove(&id) else { return };
-        self.window.leave(bytes);
+        let Some(UnderWay { call, priority, sending, pending }) = self.calls.remove(&id) else { return };
+        self.window.leave(&call, priority);
         self.send_waiting();
         // A reply of another kind cannot be read.
         let outcome = pending.check(outcome);
-        self.answered(is_write, sending, outcome.as_ref().map(drop).map_err(|error| *error));
+        self.budget.answered(&call, &outcome);
+        self.answered(call.is_write(), sending, outcome.as_ref().map(drop).map_err(|error| *error));
         self.take_up(id, pending, outcome);
     }
 
@@ -125,6 +132,8 @@ impl Engine {
         let id = CallId(self.next_number());
         if self.life.has_ended() && !self.server_may_keep_session() {
             self.refused.push_back((id, pending, ZkError::SessionExpired));
+        } else if let Err(error) = self.budget.take(&ask.call) {
+            self.refused.push_back((id, pending, error));
         } else if self.window.has_room(priority) {
             self.send(id, ask.call, priority, pending);
         } else {
@@ -134,9 +143,9 @@ impl Engine {
     }
 
     fn send(&mut self, id: CallId, call: Call, priority: Priority, pending: Pending) {
-        let (is_write, sending) = (call.is_write(), self.lease.sending(self.now));
-        let bytes = self.window.enter(&call, priority);
-        self.calls.insert(id, UnderWay { is_write, bytes, sending, pending });
+        let sending = self.lease.sending(self.now);
+        self.window.enter(&call, priority);
+        self.calls.insert(id, UnderWay { call: call.clone(), priority, sending, pending });
         self.effects.push_back(Effect::Submit(id, call, priority));
     }
 

@@ -25,6 +25,9 @@ impl Engine {
             ClientEvent::Disconnected => self.disconnected(at),
             ClientEvent::SessionLost => self.end(LossReason::SessionExpired),
             ClientEvent::NodeChanged { path, is_deleted } => {
+                if is_deleted {
+                    self.budget.remove(&path);
+                }
                 let path = ZNodePath::from_server(path);
                 let change = if is_deleted { ZNodeChange::Deleted } else { ZNodeChange::Unknown };
                 for id in self.watchers.take(&path) {

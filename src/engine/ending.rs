@@ -69,7 +69,9 @@ impl Engine {
         self.lease.release(id);
         let contender = self.contenders.remove(&id)?;
         self.alarms.clear(id);
-        self.window.withdraw_create(id);
+        if let Some(create) = self.window.withdraw_create(id) {
+            self.budget.give_back(&create);
+        }
         self.listings.forget(&contender.spec.dir, id);
         let target = match contender.may_have_more {
             // A create that seemed lost may have taken effect, perhaps beside its repetition.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::calls::{AfterWrite, Pending};
+use super::calls::{AfterWrite, Pending, may_have_created};
 use super::contender::{Contender, Next, Phase, RequestSpec};
 use super::lease::ConnectionNumber;
 use super::listing::Listing;
@@ -204,13 +204,16 @@ impl Engine {
             Err(ZkError::NoNode) => Names::default(),
             Err(error) => return self.join_failed(id, Operation::LIST, error),
         };
+        let without_number = contender.spec.dir.child(&contender.spec.prefix);
         let Some(name) = find_own(&contender.spec.prefix, &listed) else {
+            self.budget.remove(without_number.as_str());
             if let Phase::Joining { unconfirmed, .. } = &mut contender.phase {
                 *unconfirmed = false;
             }
             return Next::Again;
         };
         let znode = contender.spec.dir.child(name);
+        self.budget.found(without_number.as_str(), znode.as_str());
         self.log(Line::FoundAgain(znode.clone()));
         let pending = Pending::FoundAgain(id, znode.clone(), connection, listed);
         self.submit(Call::exists(&znode, false), Priority::Other, pending);
@@ -326,13 +329,6 @@ impl Engine {
         contender.unreadable = contender.unreadable.saturating_add(1);
         contender.unreadable < MAX_UNREADABLE
     }
-}
-
-/// Returns whether a create that has failed so may have taken effect. An unreadable reply counts as lost.
-/// So does the end of the session, which may have ended for this process alone, and any error that may be
-/// temporary: a search costs less than a znode that is left.
-fn may_have_created(error: ZkError) -> bool {
-    error.is_transient() || matches!(error, ZkError::SessionExpired | ZkError::MarshallingError)
 }
 
 /// Every znode that a request has created, whether or not a reply named it.

@@ -54,6 +54,7 @@
 
 mod ahead;
 mod alarms;
+mod budget;
 pub(crate) mod calls;
 mod contact;
 mod contender;
@@ -80,6 +81,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use self::alarms::Alarms;
+use self::budget::Budget;
 pub(crate) use self::calls::CallId;
 use self::calls::{Pending, UnderWay};
 pub(crate) use self::contender::RequestSpec;
@@ -129,6 +131,10 @@ pub(crate) struct Settings {
     pub(crate) routine_pause: Duration,
     /// The number of calls under way beyond which others wait: see [`window`].
     pub(crate) window: usize,
+    /// See [`ZooKeeperClient::jute_max_buffer`](crate::client::ZooKeeperClient::jute_max_buffer).
+    pub(crate) jute_max_buffer: usize,
+    /// The bytes of the [chroot](crate::client::ZooKeeperClient::chroot).
+    pub(crate) chroot: usize,
     /// The session was opened after this moment, if that is known.
     pub(crate) opened_after: Option<Moment>,
     /// The seed of what is drawn at random: the delays of retries and of routine looks.
@@ -158,6 +164,7 @@ pub(crate) struct Engine {
     calls: BTreeMap<CallId, UnderWay>,
     /// Has the calls that are to be sent when others are answered.
     window: Window,
+    budget: Budget,
     /// Calls that are not made, as the session has ended.
     refused: VecDeque<(CallId, Pending, ZkError)>,
     contenders: BTreeMap<ParticipantId, Contender>,
@@ -202,6 +209,7 @@ impl Engine {
             lease_checks: BTreeSet::new(),
             calls: BTreeMap::new(),
             window: Window::new(settings.window),
+            budget: Budget::new(settings.jute_max_buffer, settings.chroot),
             refused: VecDeque::new(),
             contenders: BTreeMap::new(),
             removals: BTreeMap::new(),

@@ -166,6 +166,9 @@ impl Engine {
         match outcome {
             Ok(()) | Err(ZkError::NoNode) => {
                 let Some(Removal { target, was_refused, .. }) = self.end_removal(id) else { return };
+                if let Target::Children { dir, prefix } = &target {
+                    self.budget.remove(dir.child(prefix).as_str());
+                }
                 self.log(Line::Removed { target: target.clone(), was_refused });
                 for path in &*self.own_of(&target) {
                     let has_owned = self.own_queues.remove(path);

@@ -1,5 +1,6 @@
 //! The parts of the engine, and the engine itself, input by input.
 
+mod budget;
 mod explore;
 mod window;
 
@@ -141,6 +142,8 @@ fn served_since(now: Moment) -> Engine {
         min_idle_for_ping: Duration::ZERO,
         routine_pause: Duration::from_secs(3600),
         window: 512,
+        jute_max_buffer: 1 << 20,
+        chroot: 0,
         opened_after: None,
         seed: 1,
     };
@@ -208,6 +211,8 @@ fn unproven_engine(owns_session: bool, granted: Granted) -> Engine {
         min_idle_for_ping: Duration::ZERO,
         routine_pause: Duration::from_secs(3600),
         window: 512,
+        jute_max_buffer: 1 << 20,
+        chroot: 0,
         opened_after: Some(NOW),
         seed: 1,
     };

@@ -45,30 +45,24 @@ impl Window {
 
     /// Returns whether a call may be sent now.
     pub(super) fn has_room(&self, priority: Priority) -> bool {
-        let windows = match priority {
-            Priority::Session | Priority::Callback => return true,
-            Priority::Owner => 2,
-            Priority::Other => 1,
-        };
-        self.calls < windows * self.size && self.bytes < windows * BYTES
+        let windows = if priority == Priority::Owner { 2 } else { 1 };
+        !counts(priority) || (self.calls < windows * self.size && self.bytes < windows * BYTES)
     }
 
-    /// Counts a call that is sent, and returns its bytes; `None` for one that does not count.
-    pub(super) fn enter(&mut self, call: &Call, priority: Priority) -> Option<usize> {
-        if matches!(priority, Priority::Session | Priority::Callback) {
-            return None;
+    /// A call is sent.
+    pub(super) fn enter(&mut self, call: &Call, priority: Priority) {
+        if counts(priority) {
+            self.calls += 1;
+            self.bytes = self.bytes.saturating_add(call.bytes());
         }
-        let bytes = call.bytes();
-        self.calls += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
-        Some(bytes)
     }
 
-    /// A call with these bytes is under way no longer.
-    pub(super) fn leave(&mut self, bytes: Option<usize>) {
-        let Some(bytes) = bytes else { return };
-        self.calls = self.calls.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
+    /// A call is under way no longer.
+    pub(super) fn leave(&mut self, call: &Call, priority: Priority) {
+        if counts(priority) {
+            self.calls = self.calls.saturating_sub(1);
+            self.bytes = self.bytes.saturating_sub(call.bytes());
+        }
     }
 
     pub(super) fn keep(&mut self, id: CallId, call: Call, priority: Priority, pending: Pending) {
@@ -91,11 +85,10 @@ impl Window {
         Some((id, call, priority, pending))
     }
 
-    /// Takes back the create of a request, if it waits.
-    pub(super) fn withdraw_create(&mut self, request: ParticipantId) {
-        if let Some(key) = self.creates.remove(&request) {
-            self.waiting.remove(&key);
-        }
+    /// Takes back the create of a request, if it waits, and returns it.
+    pub(super) fn withdraw_create(&mut self, request: ParticipantId) -> Option<Call> {
+        let key = self.creates.remove(&request)?;
+        self.waiting.remove(&key).map(|(create, _)| create)
     }
 
     /// Takes all that waits.
@@ -103,4 +96,9 @@ impl Window {
         self.creates.clear();
         std::mem::take(&mut self.waiting).into_iter().map(|((_, id), (_, pending))| (id, pending))
     }
+}
+
+/// Returns whether a call counts, and waits for room.
+fn counts(priority: Priority) -> bool {
+    matches!(priority, Priority::Owner | Priority::Other)
 }

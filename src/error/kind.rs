@@ -21,6 +21,7 @@ pub enum ErrorKind {
     ///   first where that matters.
     /// - [`Connect`](LockError::Connect), [`Thread`](LockError::Thread): repeat after a while.
     /// - [`Refused`](LockError::Refused): repeat after a while.
+    /// - [`SessionFull`](LockError::SessionFull): repeat when locks were released, or on another session.
     Recoverable,
     /// The session, or the lock, has ended for good. Only the application can set up again what
     /// relied on it. A call that was under way may have taken effect.
@@ -60,6 +61,7 @@ impl LockError {
             LockError::Connect { .. }
             | LockError::ConnectionLoss { .. }
             | LockError::Refused { .. }
+            | LockError::SessionFull { .. }
             | LockError::Thread { .. } => ErrorKind::Recoverable,
             LockError::SessionLost { .. } | LockError::Closed { .. } => ErrorKind::Fatal,
             LockError::InvalidPath { .. }
@@ -112,6 +114,7 @@ mod tests {
             LockError::Connect { tried: path.clone(), timeout },
             LockError::ConnectionLoss { operation, path: path.clone(), source },
             LockError::Refused { operation, path: path.clone(), source },
+            LockError::SessionFull { operation, path: path.clone(), limit: 1 },
             LockError::thread(std::io::ErrorKind::WouldBlock.into()),
         ];
         let fatal = [

@@ -278,6 +278,24 @@ pub enum LockError {
         source: ZkError,
     },
 
+    /// The session has as many ephemeral znodes as one transaction can name; nothing was sent. Release locks, or
+    /// use several sessions. If the servers have a larger `jute.maxbuffer`, state it:
+    /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer).
+    #[error(
+        "{operation} '{path}': the paths of the session's ephemeral znodes may have {limit} bytes together, or its end \
+         could take the ensemble down; release locks, use several sessions, or state a larger jute.maxbuffer of the \
+         servers (SessionBuilder::jute_max_buffer)"
+    )]
+    #[non_exhaustive]
+    SessionFull {
+        /// The attempted operation.
+        operation: &'static str,
+        /// The path of the znode or directory.
+        path: String,
+        /// The bound, in bytes.
+        limit: usize,
+    },
+
     /// The server, or the client that the session uses, does not implement the operation. Nothing
     /// was done. It needs a newer server, or a session of
     /// [`Session::connect`](crate::Session::connect).
@@ -395,6 +413,7 @@ impl LockError {
             | LockError::NotALockDirectory { path }
             | LockError::Closed { path, .. }
             | LockError::Refused { path, .. }
+            | LockError::SessionFull { path, .. }
             | LockError::Unsupported { path, .. }
             | LockError::Server { path, .. } => Some(path),
             LockError::InvalidArgument { .. }
@@ -418,6 +437,7 @@ impl LockError {
                 LockError::AccessDenied { operation, path, permission, source }
             }
             ZkError::InvalidAcl => LockError::InvalidAcl { operation, path, source },
+            ZkError::SessionFull { limit } => LockError::SessionFull { operation, path, limit },
             ZkError::Unimplemented => LockError::Unsupported { operation, path },
             declined if declined.is_declined() => LockError::Refused { operation, path, source },
             _ => LockError::Server { operation, path, source },

@@ -62,6 +62,15 @@ pub enum ZkError {
     /// that it does not know as this, including an exceeded quota and throttling.
     #[error("not implemented")]
     Unimplemented,
+    /// The call was not sent: the session has too many ephemeral znodes. Made by a session, not by a server, so
+    /// the number is that of an exceeded quota. See
+    /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer).
+    #[error("the paths of the session's ephemeral znodes may have {limit} bytes together")]
+    #[non_exhaustive]
+    SessionFull {
+        /// The bound, in bytes.
+        limit: usize,
+    },
     /// Another code.
     #[error("error code {0}")]
     Other(i32),
@@ -140,7 +149,7 @@ impl ZkError {
             ZkError::AuthFailed => -115,
             ZkError::SessionMoved => -118,
             ZkError::NotReadOnly => -119,
-            ZkError::QuotaExceeded => -125,
+            ZkError::QuotaExceeded | ZkError::SessionFull { .. } => -125,
             ZkError::Throttled => -127,
             ZkError::Other(code) => code,
         }
@@ -162,6 +171,7 @@ impl ZkError {
             | ZkError::NotReadOnly
             | ZkError::MarshallingError
             | ZkError::Unimplemented
+            | ZkError::SessionFull { .. }
             | ZkError::Other(_) => Class::Final,
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::threads::Threads;
 use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, open_core};
 use crate::client::connect_string::ConnectString;
-use crate::client::{AnyClient, DEFAULT_TICK};
+use crate::client::{AnyClient, DEFAULT_JUTE_MAX_BUFFER, DEFAULT_TICK};
 #[cfg(feature = "tls")]
 use crate::connection::TlsConfig;
 use crate::connection::{Connection, ConnectionOptions, Credential};
@@ -18,6 +18,9 @@ use crate::wait::Wait;
 
 /// The session timeout unless another one is set.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The least `jute.maxbuffer`: with less, servers could not read each other's packets.
+const MIN_JUTE_MAX_BUFFER: usize = 4096;
 
 /// Connects a [`Session`] with settings; made by [`Session::builder`].
 ///
@@ -38,6 +41,7 @@ pub struct SessionBuilder {
     session_timeout: Duration,
     replaces_lost_sessions: bool,
     max_tick: Duration,
+    jute_max_buffer: usize,
     wait: Option<Wait>,
     credentials: Vec<Credential>,
     event_hook: Option<Hook>,
@@ -61,6 +65,7 @@ impl SessionBuilder {
             session_timeout: DEFAULT_TIMEOUT,
             replaces_lost_sessions: false,
             max_tick: DEFAULT_TICK,
+            jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             wait: None,
             credentials: Vec::new(),
             event_hook: None,
@@ -89,6 +94,20 @@ impl SessionBuilder {
     ///   them. **A value below the true one then breaks mutual exclusion** when a server dies.
     pub fn max_tick(self, max_tick: Duration) -> SessionBuilder {
         SessionBuilder { max_tick, ..self }
+    }
+
+    /// Sets the servers' `jute.maxbuffer`, in bytes; a mebibyte by default, as theirs.
+    ///
+    /// The transaction that ends a session names all its ephemeral znodes. If it is longer than
+    /// `jute.maxbuffer`, no server can read it, **and the whole ensemble goes down**. So the session has locks,
+    /// requests and other ephemeral znodes as long as their paths have less than seven eighths of this together,
+    /// each with its chroot and four bytes more: some 8,000 with paths of 110 bytes. A call beyond
+    /// that sends nothing and fails with [`SessionFull`](crate::LockError::SessionFull). Use several sessions
+    /// for more.
+    ///
+    /// State the smallest value of all servers, if one differs from the default. It must be at least 4096.
+    pub fn jute_max_buffer(self, bytes: usize) -> SessionBuilder {
+        SessionBuilder { jute_max_buffer: bytes, ..self }
     }
 
     /// Sets whether to connect a new session whenever one is lost; `false` by default.
@@ -152,8 +171,8 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::LockError::InvalidArgument): the connect string is malformed,
-    ///   the timeout is shorter than 100 ms or longer than a day, or a file of the TLS
-    ///   configuration is not usable.
+    ///   the timeout is shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, or a
+    ///   file of the TLS configuration is not usable.
     /// - [`Connect`](crate::LockError::Connect): no server served in time. The message has the
     ///   outcome for each server.
     /// - [`CredentialsRefused`](crate::LockError::CredentialsRefused): a server refused a
@@ -170,7 +189,7 @@ impl SessionBuilder {
         Ok(session)
     }
 
-    /// Checks the connect string and the session timeout, as [`connect`](SessionBuilder::connect)
+    /// Checks the connect string, the session timeout and `jute.maxbuffer`, as [`connect`](SessionBuilder::connect)
     /// does before it sends anything.
     ///
     /// # Errors
@@ -182,6 +201,7 @@ impl SessionBuilder {
 
     fn servers(&self) -> Result<ConnectString> {
         check_timeout(self.session_timeout)?;
+        check_jute_max_buffer(self.jute_max_buffer)?;
         ConnectString::parse(&self.connect_string)
     }
 
@@ -191,6 +211,7 @@ impl SessionBuilder {
         let mut options = ConnectionOptions::new(session_timeout);
         options.credentials = self.credentials;
         options.max_tick = self.max_tick;
+        options.jute_max_buffer = self.jute_max_buffer;
         #[cfg(feature = "tls")]
         {
             options.tls = self.tls;
@@ -204,6 +225,14 @@ impl SessionBuilder {
         let client = move || Connection::connect(&servers, &options, &Wait::timeout(session_timeout));
         Session::replaced_by(core, Arc::new(Factory::new(runtime, client)))
     }
+}
+
+fn check_jute_max_buffer(bytes: usize) -> Result<()> {
+    if bytes >= MIN_JUTE_MAX_BUFFER {
+        return Ok(());
+    }
+    let rule = format!("{bytes} bytes are less than {MIN_JUTE_MAX_BUFFER}, no server works with that");
+    Err(LockError::InvalidArgument { argument: "jute.maxbuffer", rule })
 }
 
 /// Opens sessions until one is established, as the servers may go away again just after they opened

@@ -145,6 +145,8 @@ impl Core {
             min_idle_for_ping: client.min_idle_for_ping(),
             routine_pause: runtime.routine_pause(),
             window: runtime.window(),
+            jute_max_buffer: client.jute_max_buffer(),
+            chroot: client.chroot().len(),
             opened_after,
             seed: runtime.new_guid().as_u64_pair().0,
         };

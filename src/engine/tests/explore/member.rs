@@ -93,6 +93,8 @@ impl Member {
             min_idle_for_ping: Duration::ZERO,
             routine_pause: SESSION_TIMEOUT * 100,
             window: case.window,
+            jute_max_buffer: 1 << 20,
+            chroot: 0,
             opened_after: Some(BEGIN),
             seed: 1,
         };

@@ -1,0 +1,163 @@
+//! [`Budget`]: the bound on the ephemeral znodes of a session.
+//!
+//! The transaction that ends a session names all its ephemeral znodes, whether the session is closed or expires.
+//! If that is longer than the servers' `jute.maxbuffer`, no server can read it: the ensemble goes down,
+//! and cannot start again (ZOOKEEPER-4306). So a session creates no more znodes than can be named there.
+//!
+//! A znode counts from the submission of its create until a reply or an event shows that it does not exist.
+//! If the reply to a create is lost, the znode counts until a search for it, or its deletion, was answered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::calls::may_have_created;
+use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
+use crate::error::{ZkError, ZkResult};
+
+/// The part of `jute.maxbuffer` that is left for the rest of the transaction, for the packet around it, and for
+/// znodes of the session that it does not know, as a divisor.
+const RESERVE_DIVISOR: usize = 8;
+
+/// The bytes of a path's length in the transaction.
+const LENGTH: usize = 4;
+
+/// The digits that a server appends to the path of a sequential znode.
+const NUMBER: usize = 10;
+
+/// See the [module](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Budget {
+    limit: usize,
+    /// The bytes that the servers put before each path.
+    chroot: usize,
+    /// The bytes of all znodes, also of those whose create is under way.
+    used: usize,
+    /// The bytes of each znode that exists or may exist. A sequential one whose create has no known outcome
+    /// stands under its path without the number.
+    znodes: BTreeMap<Arc<str>, usize>,
+}
+
+impl Budget {
+    pub(super) fn new(jute_max_buffer: usize, chroot: usize) -> Budget {
+        let limit = jute_max_buffer - jute_max_buffer / RESERVE_DIVISOR;
+        Budget { limit, chroot, used: 0, znodes: BTreeMap::new() }
+    }
+
+    /// Counts the znodes that a call is to create.
+    ///
+    /// # Errors
+    /// `SessionFull` if they are too many. Nothing counts then.
+    pub(super) fn take(&mut self, call: &Call) -> ZkResult<()> {
+        let bytes = self.bytes_of(call);
+        if bytes > 0 && self.used + bytes > self.limit {
+            return Err(ZkError::SessionFull { limit: self.limit });
+        }
+        self.used += bytes;
+        Ok(())
+    }
+
+    /// Undoes [`take`](Budget::take) for a call that has created nothing.
+    pub(super) fn give_back(&mut self, call: &Call) {
+        self.used = self.used.saturating_sub(self.bytes_of(call));
+    }
+
+    /// Takes up the outcome of a call for which [`take`](Budget::take) has counted.
+    pub(super) fn answered(&mut self, call: &Call, outcome: &ZkResult<Reply>) {
+        match (call, outcome) {
+            (Call::Delete { path, .. }, Ok(_) | Err(ZkError::NoNode))
+            | (Call::Exists { path, .. } | Call::GetData { path, .. }, Err(ZkError::NoNode))
+            | (Call::Exists { path, .. }, Ok(Reply::Found(None))) => self.remove(path),
+            (Call::Multi(operations), Ok(Reply::Multi(Transacted::Committed(outcomes)))) => {
+                self.committed(operations, outcomes);
+            }
+            (Call::Multi(_), Ok(Reply::Multi(Transacted::Failed { .. }))) => self.give_back(call),
+            (_, Ok(Reply::Created { path, .. })) => self.created(call, path),
+            (_, Ok(Reply::Enqueued(enqueued))) => self.created(call, &enqueued.path),
+            (_, Err(error)) if !may_have_created(*error) => self.give_back(call),
+            _ => self.may_have_created(call),
+        }
+    }
+
+    fn committed(&mut self, operations: &[Op], outcomes: &[OpOutcome]) {
+        for (operation, outcome) in operations.iter().zip(outcomes) {
+            match (operation, outcome) {
+                (Op::Create { path, mode, .. }, OpOutcome::Created(created)) => {
+                    self.add(created, self.bytes(path.len(), *mode));
+                }
+                (Op::Delete { path, .. }, _) => self.remove(path),
+                _ => {}
+            }
+        }
+    }
+
+    fn created(&mut self, call: &Call, path: &str) {
+        self.add(path, self.bytes_of(call));
+    }
+
+    fn may_have_created(&mut self, call: &Call) {
+        match call {
+            Call::Create { path, .. } => self.add(path, self.bytes_of(call)),
+            Call::CreateAndList { dir, prefix, .. } => {
+                self.add(&[&**dir, "/", &**prefix].concat(), self.bytes_of(call));
+            }
+            Call::Multi(operations) => {
+                for operation in &**operations {
+                    if let Op::Create { path, mode, .. } = operation {
+                        self.add(path, self.bytes(path.len(), *mode));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A search has found the znode whose create had no known outcome.
+    pub(super) fn found(&mut self, without_number: &str, path: &str) {
+        if let Some(bytes) = self.znodes.remove(without_number) {
+            self.add(path, bytes);
+        }
+    }
+
+    /// A znode counts that was counted by [`take`](Budget::take).
+    fn add(&mut self, path: &str, bytes: usize) {
+        let former = if bytes > 0 { self.znodes.insert(path.into(), bytes) } else { None };
+        self.used = self.used.saturating_sub(former.unwrap_or_default());
+    }
+
+    /// There is no such znode, or no longer.
+    pub(super) fn remove(&mut self, path: &str) {
+        let bytes = self.znodes.remove(path);
+        self.used = self.used.saturating_sub(bytes.unwrap_or_default());
+    }
+
+    /// The bytes that a call adds to the transaction that ends the session.
+    fn bytes_of(&self, call: &Call) -> usize {
+        match call {
+            Call::Create { path, mode, .. } => self.bytes(path.len(), *mode),
+            Call::CreateAndList { dir, prefix, .. } => {
+                self.bytes(dir.len() + 1 + prefix.len(), CreateMode::EphemeralSequential)
+            }
+            Call::Multi(operations) => {
+                let bytes = operations.iter().map(|operation| match operation {
+                    Op::Create { path, mode, .. } => self.bytes(path.len(), *mode),
+                    _ => 0,
+                });
+                bytes.sum()
+            }
+            _ => 0,
+        }
+    }
+
+    fn bytes(&self, path: usize, mode: CreateMode) -> usize {
+        match mode {
+            CreateMode::Ephemeral => LENGTH + self.chroot + path,
+            CreateMode::EphemeralSequential => LENGTH + self.chroot + path + NUMBER,
+            CreateMode::Persistent | CreateMode::PersistentSequential | CreateMode::Container => 0,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+}

@@ -1,0 +1,180 @@
+//! The bound on the ephemeral znodes of a session.
+
+use super::super::report::Failure;
+use super::*;
+use crate::client::{Acl, Op, OpOutcome, Transacted};
+
+/// `/lock/x-a-lock-0000000000` and its length.
+const REQUEST: usize = 25 + 4;
+
+/// An engine in contact with room for so many requests.
+fn engine_for(requests: usize) -> Engine {
+    let mut engine = connected_engine();
+    // An eighth is a reserve.
+    engine.budget = Budget::new((requests * REQUEST).div_ceil(7) * 8, 0);
+    engine
+}
+
+fn begin(engine: &mut Engine, prefix: &str) -> ParticipantId {
+    let id = engine.new_id();
+    engine.input(NOW, |engine| {
+        engine.start(id, spec(Access::Exclusive(NamingScheme::Recipe), prefix), NOW);
+    });
+    id
+}
+
+fn is_refused(engine: &mut Engine, id: ParticipantId) -> bool {
+    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll()).collect();
+    let is_full =
+        |failure: &Failure| matches!(failure, Failure::Call { error: ZkError::SessionFull { .. }, .. });
+    let refused = effects.iter().any(|effect| match effect {
+        Effect::Report(
+            of,
+            Report::Ended { how: Ending::Dropped(LossReason::Refused, Some(failure)), .. },
+        ) => *of == id && is_full(failure),
+        _ => false,
+    });
+    let sends = effects.iter().any(|effect| matches!(effect, Effect::Submit(..)));
+    assert!(!(refused && sends), "nothing is sent: {effects:?}");
+    refused
+}
+
+fn ask(engine: &mut Engine, call: Call) -> (ParticipantId, Vec<Effect>) {
+    let id = engine.new_id();
+    engine.input(NOW, |engine| engine.ask(id, call));
+    (id, std::iter::from_fn(|| engine.poll()).collect())
+}
+
+fn create(path: &str) -> Call {
+    Call::create(path, [], [] as [Acl; 0], CreateMode::Ephemeral).call
+}
+
+#[test]
+fn a_request_beyond_the_bound_is_refused_until_a_deletion_is_confirmed() {
+    let mut engine = engine_for(1);
+    let (first, create) = start(&mut engine);
+    let second = begin(&mut engine, "x-b-lock-");
+    assert!(is_refused(&mut engine, second), "the create under way counts");
+    const ALONE: &str = "x-a-lock-0000000000";
+    joined(&mut engine, create, ALONE, &[ALONE]);
+    serve(&mut engine, &[ALONE]);
+    assert_eq!(engine.budget.used(), REQUEST);
+    engine.input(NOW, |engine| engine.withdraw(first));
+    let (deletion, _) = submitted(&mut engine);
+    let third = begin(&mut engine, "x-c-lock-");
+    assert!(is_refused(&mut engine, third), "it may exist still");
+    engine.input(NOW, |engine| engine.replied(deletion, Ok(Reply::Done)));
+    assert_eq!(engine.budget.used(), 0);
+    let fourth = begin(&mut engine, "x-d-lock-");
+    assert!(!is_refused(&mut engine, fourth));
+}
+
+#[test]
+fn create_that_was_refused_or_never_sent_does_not_count() {
+    let mut engine = engine_for(2);
+    let (_, create) = start(&mut engine);
+    engine.input(NOW, |engine| engine.replied(create, Err(ZkError::NoAuth)));
+    assert_eq!(engine.budget.used(), 0);
+    engine.window = Window::new(0);
+    let waiting = begin(&mut engine, "x-b-lock-");
+    assert_eq!(engine.budget.used(), REQUEST);
+    engine.input(NOW, |engine| engine.withdraw(waiting));
+    assert_eq!(engine.budget.used(), 0);
+}
+
+#[test]
+fn create_whose_reply_was_lost_counts_until_a_search_was_answered() {
+    for (listed, used) in [(&["x-a-lock-0000000000"][..], REQUEST), (&[], 0)] {
+        let mut engine = engine_for(3);
+        let (_, create) = start(&mut engine);
+        engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
+        assert_eq!(engine.budget.used(), REQUEST);
+        let (write, _) = submitted(&mut engine);
+        engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+        let (list, _) = submitted(&mut engine);
+        engine.window = Window::new(0);
+        let children = Names::from_iter(listed.iter().copied());
+        engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(children))));
+        // The next create, if there is one, waits.
+        assert_eq!(engine.budget.used(), used.max(REQUEST), "{listed:?}");
+    }
+}
+
+#[test]
+fn create_whose_reply_was_lost_counts_until_a_deletion_has_searched() {
+    let mut engine = engine_for(3);
+    let (id, create) = start(&mut engine);
+    engine.input(NOW, |engine| engine.withdraw(id));
+    engine.input(NOW, |engine| engine.replied(create, Err(ZkError::ConnectionLoss)));
+    let (write, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(write, Err(ZkError::NoNode)));
+    let (list, _) = submitted(&mut engine);
+    assert_eq!(engine.budget.used(), REQUEST);
+    engine.input(NOW, |engine| engine.replied(list, Ok(Reply::Children(Names::default()))));
+    assert_eq!(engine.budget.used(), 0);
+}
+
+#[test]
+fn znode_that_another_client_deletes_does_not_count() {
+    const ALONE: &str = "x-a-lock-0000000000";
+    let mut engine = engine_for(2);
+    let (_, create) = start(&mut engine);
+    joined(&mut engine, create, ALONE, &[ALONE]);
+    let event = ClientEvent::NodeChanged { path: format!("/lock/{ALONE}"), is_deleted: true };
+    engine.input(NOW, |engine| engine.client_reports(NOW, event));
+    assert_eq!(engine.budget.used(), 0);
+}
+
+#[test]
+fn what_the_application_creates_counts_with_its_chroot() {
+    let mut engine = connected_engine();
+    // Of 35 bytes.
+    engine.budget = Budget::new(40, 10);
+    let answer = |engine: &mut Engine, effects: Vec<Effect>, outcome| {
+        let Some(Effect::Submit(call, ..)) = effects.into_iter().next() else { panic!("nothing was sent") };
+        engine.input(NOW, |engine| engine.replied(call, outcome));
+        std::iter::from_fn(|| engine.poll()).for_each(drop);
+    };
+    let created = |path: &str| Ok(Reply::Created { path: path.to_owned(), stat: None });
+    let (_, effects) = ask(&mut engine, create("/a"));
+    answer(&mut engine, effects, created("/a"));
+    assert_eq!(engine.budget.used(), 10 + 2 + 4);
+    let (_, effects) = ask(&mut engine, create("/a"));
+    answer(&mut engine, effects, Err(ZkError::NodeExists));
+    assert_eq!(engine.budget.used(), 10 + 2 + 4);
+    // The reply to a repetition is lost, and the znode is found.
+    let (_, effects) = ask(&mut engine, create("/b"));
+    answer(&mut engine, effects, Err(ZkError::ConnectionLoss));
+    assert_eq!(engine.budget.used(), 2 * (10 + 2 + 4));
+    let (id, effects) = ask(&mut engine, create("/c"));
+    assert_eq!(effects, [Effect::Answered(id, Err(ZkError::SessionFull { limit: 35 }))]);
+    let (_, effects) = ask(&mut engine, Call::exists("/b", false).call);
+    answer(&mut engine, effects, Ok(Reply::Found(None)));
+    assert_eq!(engine.budget.used(), 10 + 2 + 4);
+    let swap = [
+        Op::Delete { path: "/a".to_owned(), version: None },
+        Op::Create { path: "/c".to_owned(), data: Vec::new(), acl: Vec::new(), mode: CreateMode::Ephemeral },
+        Op::Create {
+            path: "/d/d".to_owned(),
+            data: Vec::new(),
+            acl: Vec::new(),
+            mode: CreateMode::Persistent,
+        },
+    ];
+    let (_, effects) = ask(&mut engine, Call::multi(&swap[..]).call);
+    assert_eq!(engine.budget.used(), 2 * (10 + 2 + 4));
+    let outcomes =
+        vec![OpOutcome::Deleted, OpOutcome::Created("/c".to_owned()), OpOutcome::Created("/d/d".to_owned())];
+    answer(&mut engine, effects, Ok(Reply::Multi(Transacted::Committed(outcomes))));
+    assert_eq!(engine.budget.used(), 10 + 2 + 4);
+    let (_, effects) = ask(&mut engine, Call::delete("/c", None).call);
+    answer(&mut engine, effects, Err(ZkError::NoNode));
+    assert_eq!(engine.budget.used(), 0);
+    let (_, effects) = ask(&mut engine, Call::multi(&swap[1..]).call);
+    answer(
+        &mut engine,
+        effects,
+        Ok(Reply::Multi(Transacted::Failed { position: 0, error: ZkError::NoNode })),
+    );
+    assert_eq!(engine.budget.used(), 0);
+}
