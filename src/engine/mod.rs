@@ -18,7 +18,8 @@
 //!    events. (`locks/listening_lock.rs` does not wait.)
 //! 2. [`join`]: [`Engine::start`] submits the creation of the znode and the listing of the directory.
 //!    Behind a request of the same session, no listing is needed.
-//! 3. [`calls`]: the reply comes back as [`Engine::replied`], and finds what was [pending](calls::Pending).
+//! 3. [`calls`]: the create is sent when the [`window`] has room, if the [`budget`] has room for another znode.
+//!    The reply comes back as [`Engine::replied`], and finds what was [pending](calls::Pending).
 //! 4. `recipe/queue.rs`: the rules, pure functions over names: owner, or wait for which predecessor?
 //! 5. [`look`]: a look at that predecessor leaves a watch there. Or `acquire` makes the request the
 //!    owner, under a [`lease`] of the session that admits owners: [`Report::Acquired`].

@@ -1,4 +1,4 @@
-//! [`Session`]: one ZooKeeper session, shared by any number of locks.
+//! [`Session`]: one ZooKeeper session, shared by many locks.
 //!
 //! It drives the engine, which decides, and has the threads: one for the clock, and others while something
 //! may block.
@@ -70,7 +70,7 @@ pub enum SessionState {
     Lost,
 }
 
-/// A connection to ZooKeeper, for any number of locks.
+/// A connection to ZooKeeper, for many locks; [`SessionBuilder::jute_max_buffer`] says for how many.
 ///
 /// Cloning is cheap and gives another handle to the same session. The session is closed by
 /// [`close`](Session::close), or when the last handle is dropped; every lock and guard holds one.

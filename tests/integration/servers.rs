@@ -8,12 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::{
-    Acl, BlockingWriteLock, CancelToken, LockError, LockOptions, Session, SessionState, Wait,
+    Acl, BlockingWriteLock, CancelToken, LockDirectory, LockError, LockOptions, Session, SessionState, Wait,
+    WriteLock,
 };
 
-use crate::fixtures::{ErrorVariant, LONG, Observer, session, unique_dir};
+use crate::fixtures::{ErrorVariant, LONG, Observer, SHORT, session, unique_dir};
 use crate::support::ensemble::Ensemble;
 use crate::support::net::{free_port, listen};
+use crate::support::relay::Relay;
 use crate::support::server::{self, Server, ServerOptions};
 use crate::support::wait::{deadline, eventually, scaled};
 
@@ -421,4 +423,60 @@ fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
     });
     assert!(states.is_empty(), "{:?}", states.try_iter().collect::<Vec<_>>());
     assert!(kept.is_owner(), "{:?}", kept.loss());
+}
+
+// ---- the bound on a session's znodes
+
+/// The transaction that ends a session names its ephemeral znodes. If it is longer than the servers read, they
+/// end, and cannot start again. The buffer is small here, so that a few hundred requests show it.
+#[test]
+fn server_survives_the_end_of_a_session_with_as_many_requests_as_that_may_have() {
+    const BUFFER: usize = 20_000;
+    for expires in [false, true] {
+        let jvm_flags = vec![format!("-Djute.maxbuffer={BUFFER}")];
+        let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
+        let relay = Relay::to(server.connect_string());
+        let builder = Session::builder(relay.connect_string()).session_timeout(SHORT).jute_max_buffer(BUFFER);
+        let many = builder.max_tick(Duration::from_millis(500)).connect().unwrap();
+        let dir = unique_dir("full");
+        let (mut locks, mut refused) = (Vec::new(), 0);
+        for _ in 0..900 {
+            let lock = WriteLock::new(&many, &dir).unwrap();
+            match lock.lock() {
+                Ok(_) => locks.push(lock),
+                Err(error @ LockError::SessionFull { limit, .. }) => {
+                    assert!(limit < BUFFER && error.is_recoverable(), "{limit}: {error}");
+                    refused += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let bytes: usize = locks.iter().map(|lock| lock.id().unwrap().len() + 4).sum();
+        assert!(
+            refused > 100 && bytes < BUFFER && bytes > BUFFER * 3 / 4,
+            "{refused} refused, {bytes} bytes"
+        );
+        assert!(locks[0].is_owner(), "the session goes on");
+        drop(locks.pop());
+        let next = WriteLock::new(&many, &dir).unwrap();
+        eventually("there is room again", || next.lock().is_ok());
+        if expires {
+            relay.refuse();
+        } else {
+            many.close();
+        }
+        let other = session(&server);
+        let directory = LockDirectory::new(&other, &dir).unwrap();
+        eventually("the session has ended", || directory.contenders().unwrap().is_empty());
+        server.stop();
+        server.restart();
+        eventually("the server serves again", || other.state() == SessionState::Connected);
+        assert_locks(&other, "after-full");
+    }
+}
+
+#[test]
+fn jute_max_buffer_that_no_server_works_with_is_refused() {
+    let error = Session::builder("localhost:1").jute_max_buffer(0).check().unwrap_err();
+    assert!(error.is_invalid_argument() && error.to_string().contains("4096"), "{error}");
 }
