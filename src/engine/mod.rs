@@ -76,7 +76,7 @@ mod sight;
 mod tests;
 mod tracked;
 mod watchers;
-pub(crate) mod window;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
