@@ -65,7 +65,7 @@ fn deletions_pass_a_window_full_of_other_calls_and_are_bounded_by_a_second_one()
     let others = all_submitted(&mut engine);
     for number in 0..3 {
         let znode = path(&format!("/lock/x-a-lock-000000000{number}"));
-        engine.input(NOW, |engine| drop(engine.remove(Target::ZNode(znode))));
+        engine.input(NOW, |engine| engine.remove(Target::ZNode(znode)));
     }
     let deletions = all_submitted(&mut engine);
     assert_eq!(paths(&deletions), ["/lock/x-a-lock-0000000000", "/lock/x-a-lock-0000000001"]);
@@ -157,7 +157,9 @@ fn closed_session_that_lives_on_deletes_beyond_its_window() {
 fn long_calls_fill_a_window_by_their_bytes() {
     let mut engine = engine_with_window(512);
     let long = || Call::set_data("/a", vec![0; 200 * 1024], None).call;
-    (0..4).for_each(|_| drop(ask(&mut engine, long())));
+    for _ in 0..4 {
+        ask(&mut engine, long());
+    }
     let sent = all_submitted(&mut engine);
     assert_eq!(sent.len(), 2, "the second one may begin while there is room");
     engine.input(NOW, |engine| engine.replied(sent[0].0, Ok(Reply::Stat(Stat::default()))));
@@ -174,4 +176,71 @@ fn proofs_do_not_count() {
     assert!(!window.has_room(Priority::Other) && window.has_room(Priority::Owner));
     window.leave(&call, Priority::Other);
     assert_eq!(window, Window::new(1));
+}
+
+/// A connection on which calls are answered in order, and so many in each of its steps.
+struct Link {
+    under_way: VecDeque<(CallId, Call)>,
+    answers: usize,
+}
+
+impl Link {
+    fn transmit(&mut self, engine: &mut Engine, now: Moment) {
+        self.under_way.extend(all_submitted(engine));
+        for _ in 0..self.answers {
+            let Some((id, call)) = self.under_way.pop_front() else { return };
+            let reply = match call {
+                Call::CreateAndList { dir, prefix, .. } => {
+                    let name = format!("{prefix}{:010}", id.0);
+                    let children = ["x-0-lock-0000000000", &name];
+                    let children = Ok(Names::from_iter(children));
+                    Ok(Reply::Enqueued(Enqueued::new(format!("{dir}/{name}"), children)))
+                }
+                Call::GetData { .. } => data(),
+                Call::Delete { .. } => Ok(Reply::Done),
+                _ => Err(ZkError::NoNode),
+            };
+            engine.input(now, |engine| engine.replied(id, reply));
+            self.under_way.extend(all_submitted(engine));
+        }
+    }
+}
+
+/// More requests are begun, and given up at once, than the server answers. Another lock of the session does not
+/// suffer, and nothing piles up.
+#[test]
+fn an_owner_in_contact_keeps_its_lock_whatever_else_its_session_starts() {
+    const STEP: Duration = Duration::from_millis(2);
+    const ALONE: &str = "x-a-lock-0000000000";
+    let begun = NOW;
+    let mut engine = served_since(begun);
+    // Two proofs are needed for a longer lease than that of a waiter.
+    serve(&mut engine, &[]);
+    let (held, create) = start(&mut engine);
+    joined(&mut engine, create, ALONE, &[ALONE]);
+    serve(&mut engine, &[ALONE]);
+    assert_eq!(engine.place(held), Some(Place::Owner));
+    let other = Arc::new(RequestSpec {
+        dir: path("/other"),
+        ..(*spec(Access::Exclusive(NamingScheme::Recipe), "x-b-lock-")).clone()
+    });
+    let mut link = Link { under_way: VecDeque::new(), answers: 10 };
+    let (mut now, mut least, mut longest) = (begun, TIMEOUT, 0);
+    while now < begun.after(2 * TIMEOUT) {
+        for _ in 0..15 {
+            let id = engine.new_id();
+            engine.input(now, |engine| engine.start(id, Arc::clone(&other), now));
+            engine.input(now, |engine| engine.withdraw(id));
+        }
+        link.transmit(&mut engine, now);
+        assert_eq!(engine.place(held), Some(Place::Owner), "after {:?}", now.since(begun));
+        if now > begun.after(TIMEOUT) {
+            least = least.min(engine.lease().end().since(now));
+        }
+        longest = longest.max(link.under_way.len());
+        now = now.after(STEP);
+        engine.input(now, Engine::give_up_if_silent);
+    }
+    assert!(longest <= 3 * 512, "{longest} calls");
+    assert!(least > TIMEOUT / 2, "{least:?}");
 }
