@@ -138,15 +138,15 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32) -> Result<(
     let core = request.core();
     let raised = || -> ZkResult<i32> {
         let (mut data, stat) = core.ask(Call::get_data(znode, false))?;
-        if stat.version != version {
+        if stat.version > version {
             return Ok(stat.version);
         }
         // The owner's own data are no request to release the lock, and must not become one.
-        if !is_requested(&data, version) && is_requested(&data, version.saturating_add(1)) {
+        if !is_requested(&data, stat.version) && is_requested(&data, stat.version.saturating_add(1)) {
             data.clear();
         }
-        match core.ask(Call::set_data(znode, data, Some(version))) {
-            // Another client or another thread was faster.
+        match core.ask(Call::set_data(znode, data, Some(stat.version))) {
+            // Another client or another thread was faster. The next look shows its version.
             Err(ZkError::BadVersion) => Ok(version),
             written => written.map(|stat| stat.version),
         }
@@ -348,6 +348,19 @@ mod tests {
         guard.commit(|changes| changes.set_data("/report", "newer")).unwrap();
         client.pass_on();
         assert_eq!(report(&zookeeper), "newer");
+        assert_eq!(zookeeper.data(guard.id()).unwrap(), b"unlock");
+    }
+
+    #[test]
+    fn lagging_server_hides_no_request_for_the_lock_from_a_commit() {
+        let Held { zookeeper, client, guard } = held();
+        client.hold_back_next(SimOperation::Transact);
+        guard.commit(|changes| changes.set_data("/report", "lost")).unwrap_err();
+        client.lag_until_next_write();
+        zookeeper.set_data(guard.id(), b"unlock");
+        guard.commit(|changes| changes.set_data("/report", "new")).unwrap();
+        client.pass_on();
+        assert_eq!(report(&zookeeper), "new");
         assert_eq!(zookeeper.data(guard.id()).unwrap(), b"unlock");
     }
 
