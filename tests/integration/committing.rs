@@ -1,13 +1,23 @@
 //! Transactions under a lock.
 
 use std::sync::Arc;
+use std::thread;
 
 use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::client::OpOutcome;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, RecoverableZooKeeper, RetryPolicy, Session};
 
-use crate::fixtures::{LONG, Observer, session, unique_dir};
+use crate::fixtures::{LONG, Observer, connect, session, unique_dir};
+use crate::support::relay::{Relay, Request};
 use crate::support::server::{self, Server};
+use crate::support::wait::eventually;
+
+/// The number of a transaction in the protocol.
+const MULTI: i32 = 14;
+
+fn caller_of(session: &Session) -> RecoverableZooKeeper {
+    RecoverableZooKeeper::new(session, RetryPolicy::default())
+}
 
 fn lock(session: &Session, dir: &str) -> BlockingWriteLock {
     BlockingWriteLock::new(session, dir).unwrap()
@@ -30,6 +40,33 @@ fn replaced_owner_changes_nothing() {
     let refused = former.commit(|changes| changes.set_data(&report, "late"));
     assert!(matches!(refused, Err(LockError::NotOwner { .. })), "{refused:?}");
     assert_eq!(observer.data(&report), b"second");
+}
+
+#[test]
+fn commit_after_a_lost_one_raises_the_version_that_both_check() {
+    let relay = Relay::to(server::shared().connect_string());
+    let observer = Observer::at(server::shared());
+    let (dir, report) = (unique_dir("commit"), unique_dir("report"));
+    observer.create_persistent(&report);
+    let session = connect(&relay.connect_string(), LONG);
+    let guard = lock(&session, &dir).lock().unwrap();
+    let own = observer.data(guard.id());
+    thread::scope(|scope| {
+        relay.swallow_from(Request { operation: MULTI, path: report.clone() });
+        let lost = scope.spawn(|| guard.commit(|changes| changes.set_data(&report, "lost")));
+        eventually("the request is sent", || relay.bytes_held() > 0);
+        relay.cut();
+        let error = lost.join().unwrap().unwrap_err();
+        assert!(matches!(error, LockError::ConnectionLoss { .. }), "{error:?}");
+    });
+    eventually("the next commit is made", || {
+        guard.commit(|changes| changes.set_data(&report, "new")).is_ok()
+    });
+    let version = caller_of(&session).exists(guard.id()).unwrap().unwrap().version;
+    assert_eq!((version, observer.data(guard.id())), (1, own));
+    assert_eq!(observer.data(&report), b"new");
+    assert!(guard.is_owner() && !guard.is_revocation_requested());
+    guard.unlock().unwrap();
 }
 
 #[test]
