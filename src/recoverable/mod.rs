@@ -47,8 +47,8 @@ use crate::session::{Core, Session};
 ///
 /// A write is sent at a version: the one that the caller requires, or the one that was read. Of any number
 /// of writes at one version, one takes effect at most. So it is sent again as often as the policy allows,
-/// and a late one undoes nothing. As long as no other client changes the znode, and READ is granted, the
-/// outcome of a write is never unknown.
+/// and a late one undoes nothing. As long as the znode exists, no other client changes it, and READ is
+/// granted, the outcome of a write is never unknown.
 ///
 /// A znode is the same as long as its creation's transaction id is. Servers since 3.8.4 and 3.9.2 show that
 /// and the mark only with READ on the znode. Without it, the outcome after a lost reply is unknown.
