@@ -302,7 +302,8 @@ impl Pending {
         let fits = match self {
             // The one that reads the reply checks that.
             Pending::ReadFor(..) | Pending::Asked(_) => true,
-            Pending::Nothing | Pending::Wrote(..) => matches!(reply, Reply::Stat(_)),
+            Pending::Nothing => matches!(reply, Reply::Stat(_) | Reply::Found(_)),
+            Pending::Wrote(..) => matches!(reply, Reply::Stat(_)),
             Pending::Touched | Pending::FoundAgain(..) | Pending::LookedAtUnreadable(_) => {
                 matches!(reply, Reply::Found(_))
             }

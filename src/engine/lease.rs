@@ -94,6 +94,8 @@ pub(crate) struct Lease {
     /// The sending time of the last write that was answered before another one was sent, which was
     /// answered too.
     followed_write: Option<Moment>,
+    /// The sending time of the last touch on this connection.
+    touched: Option<Moment>,
     /// The time of the last sign of the other side.
     last_contact: Moment,
     over: bool,
@@ -103,6 +105,8 @@ pub(crate) struct Lease {
     is_always_proven: bool,
     /// A write was answered, on this connection or an earlier one.
     was_proven: bool,
+    /// The outage that an owner is to survive, if it is not the default.
+    survived_outage: Option<Duration>,
 }
 
 /// Numbers the epochs of a session.
@@ -153,17 +157,24 @@ impl Lease {
             awaiting: None,
             last_write: None,
             followed_write: None,
+            touched: None,
             last_contact: now,
             over: false,
             owned_since: Moment::from_nanos(0),
             is_always_proven: true,
             was_proven: false,
+            survived_outage: None,
         }
     }
 
     /// Lets the lease lapse while no lock is held.
     pub(crate) fn proven_for_owners_only(self) -> Lease {
         Lease { is_always_proven: false, ..self }
+    }
+
+    /// Sets the outage that an owner is to survive.
+    pub(crate) fn set_survived_outage(&mut self, outage: Duration) {
+        self.survived_outage = Some(outage);
     }
 
     /// Returns when the present epoch ends, or has ended; the beginning of the clock while nothing is proven.
@@ -428,6 +439,7 @@ impl Lease {
         self.last = None;
         self.last_write = None;
         self.followed_write = None;
+        self.touched = None;
         self.unconfirmed.clear();
         self.awaiting = None;
     }

@@ -310,6 +310,11 @@ impl Engine {
         matches!(self.contact, Contact::Present | Contact::Regained)
     }
 
+    /// Sets the outage that an owner of a lock is to survive.
+    pub(crate) fn set_survived_outage(&mut self, outage: Duration) {
+        self.lease.set_survived_outage(outage);
+    }
+
     /// Returns whether the session is open, in contact, and the last sign of the server is young enough.
     pub(crate) fn is_connected(&self) -> bool {
         !self.life.has_ended() && self.in_contact() && self.now < self.lease.contact_holds_until()

@@ -58,9 +58,21 @@ impl Engine {
 
     pub(super) fn touched(&mut self, result: ZkResult<()>) {
         match result {
+            Ok(()) if self.is_one_write_enough() => self.end_proof(result),
             Ok(()) => self.write_nothing(AfterWrite::Proof),
             Err(_) => self.end_proof(result),
         }
+    }
+
+    /// Returns whether the first write of a keep-alive has proven what an earlier write, of a request, has
+    /// reported.
+    fn is_one_write_enough(&self) -> bool {
+        let is_awaited = match &self.proof {
+            Proof::UnderWay { waiting, later } => !waiting.is_empty() || !later.is_empty(),
+            Proof::Idle | Proof::Failed { .. } => false,
+        };
+        let quiet = self.settings.min_idle_for_ping;
+        self.lease.has_owners() && !is_awaited && !self.lease.is_second_write_due(quiet, self.now)
     }
 
     pub(super) fn end_proof(&mut self, result: ZkResult<()>) {
@@ -110,6 +122,9 @@ impl Engine {
                     Proof::UnderWay { .. } => false,
                     Proof::Failed { until } => until <= self.now,
                 };
+                if self.in_contact() && self.lease.begin_touch(self.settings.min_idle_for_ping, self.now) {
+                    self.touch();
+                }
                 if may_begin && self.in_contact() && self.is_proof_due() {
                     self.begin_proof(Vec::new());
                 }
@@ -121,6 +136,13 @@ impl Engine {
             Life::Ending(..) | Life::Lingering(..) | Life::Finished(..) => {}
         }
         self.keep_routine();
+    }
+
+    /// Sends two reads, which make a pair for the lease.
+    fn touch(&mut self) {
+        for _ in 0..2 {
+            self.submit(Call::exists(KEEP_ALIVE_PATH, false), Priority::Session, Pending::Nothing);
+        }
     }
 
     fn is_proof_due(&mut self) -> bool {
@@ -176,6 +198,7 @@ impl Engine {
             self.lease.end(),
             self.lease.contact_holds_until(),
             self.lease.keep_alive_due(self.settings.min_idle_for_ping),
+            self.lease.touch_due(self.settings.min_idle_for_ping),
             self.routine.next,
         ];
         let later =

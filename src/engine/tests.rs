@@ -291,6 +291,28 @@ fn a_waiter_reads_alone_because_of_a_reconnect() {
     assert!(matches!(calls.as_slice(), [Call::GetChildren { .. }]), "{calls:?}");
 }
 
+/// A client may have found another server before it has reported that the last one was lost.
+#[test]
+fn the_next_in_line_looks_at_its_znode_if_the_connection_has_changed_since_its_watch() {
+    const QUEUE: [&str; 2] = ["x-0-lock-0000000000", "x-a-lock-0000000001"];
+    let mut engine = served_since(NOW);
+    let (proof, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.replied(proof, Err(ZkError::NoNode)));
+    let (waiter, create) = start(&mut engine);
+    joined(&mut engine, create, QUEUE[1], &QUEUE);
+    serve(&mut engine, &QUEUE);
+    let granted = Granted::new(TIMEOUT).with_report_delay(Duration::ZERO);
+    engine.input(NOW, |engine| engine.client_reports(NOW, ClientEvent::Connected(granted)));
+    all_submitted(&mut engine);
+    let gone = ClientEvent::NodeChanged { path: format!("/lock/{}", QUEUE[0]), is_deleted: true };
+    engine.input(NOW, |engine| engine.client_reports(NOW, gone));
+    assert_eq!(engine.place(waiter), Some(Place::Queued), "its znode may be gone with the last connection");
+    let (look, call) = submitted(&mut engine);
+    assert!(call.path().is_some_and(|path| path.ends_with(QUEUE[1])), "{call:?}");
+    engine.input(NOW, |engine| engine.replied(look, data()));
+    assert_eq!(engine.place(waiter), Some(Place::Owner));
+}
+
 #[test]
 fn deletion_that_a_close_leaves_behind_is_not_reported_as_done() {
     let (mut engine, id) = owner(true);

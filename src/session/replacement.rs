@@ -30,6 +30,8 @@ pub(crate) struct Factory {
     runtime: Box<dyn Fn() -> Result<Arc<dyn Runtime>> + Send + Sync>,
     /// The application's.
     client: Box<dyn Fn() -> Result<AnyClient> + Send + Sync>,
+    /// The outage that owners of locks on each session are to survive, if it is not the default.
+    survived_outage: Option<Duration>,
 }
 
 impl Factory {
@@ -37,7 +39,16 @@ impl Factory {
         runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
         client: impl Fn() -> Result<C> + Send + Sync + 'static,
     ) -> Factory {
-        Factory { runtime: Box::new(runtime), client: Box::new(move || client().map(Into::into)) }
+        Factory {
+            runtime: Box::new(runtime),
+            client: Box::new(move || client().map(Into::into)),
+            survived_outage: None,
+        }
+    }
+
+    /// Sets the outage that owners of locks on each session are to survive; `None` for the default.
+    pub(super) fn with_survived_outage(self, outage: Option<Duration>) -> Factory {
+        Factory { survived_outage: outage, ..self }
     }
 }
 
@@ -155,7 +166,11 @@ fn make_on(
     });
     let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
     let contact = FirstContact::by(runtime.now(), wait, "the client of the factory");
-    open_core(client, Arc::clone(runtime), opened_after, contact)
+    let core = open_core(client, Arc::clone(runtime), opened_after, contact)?;
+    if let Some(outage) = factory.survived_outage {
+        core.set_survived_outage(outage);
+    }
+    Ok(core)
 }
 
 /// Starts the thread that replaces each lost core, until the handle is closed or dropped.

@@ -136,7 +136,10 @@ impl Lease {
         let (sent, answered) = (before.sent.min(round_trip.sent), before.answered.max(round_trip.answered));
         let pair = RoundTrip { sent, answered };
         let spacing = self.granted.report_delay / 16;
-        if self.unconfirmed.back().is_none_or(|last| last.sent.after(spacing) <= pair.sent) {
+        let is_touch = self.touched == Some(pair.sent);
+        let stands_for =
+            |last: &RoundTrip| last.sent == pair.sent || !is_touch && pair.sent < last.sent.after(spacing);
+        if !self.unconfirmed.back().is_some_and(stands_for) {
             self.unconfirmed.push_back(pair);
         }
         // Every write sent from now on confirms all pairs that the leader knows of, and the newest

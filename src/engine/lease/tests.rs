@@ -346,6 +346,21 @@ fn after_a_disconnect_the_old_epoch_runs_on_and_proof_goes_to_the_new_one() {
 }
 
 #[test]
+fn an_owner_is_renewed_only_by_a_look_on_the_present_connection() {
+    let mut lease = opened();
+    let owner = lease.take(second(1)).unwrap();
+    let looked_on = lease.connection();
+    lease.disconnected(second(10));
+    lease.connected(granted(TIMEOUT, REPORT), Some(second(10)), second(11));
+    lease.write(second(12), second(12));
+    assert_eq!(lease.end(), second(10 + 31));
+    assert!(lease.renew(owner, looked_on, second(13)), "its former epoch lasts");
+    assert_eq!(lease.held_until(owner), second(31), "its znode may be gone since that look");
+    assert!(lease.renew(owner, lease.connection(), second(13)));
+    assert_eq!(lease.held_until(owner), second(10 + 31));
+}
+
+#[test]
 fn a_shorter_timeout_that_a_reconnect_brings_ends_the_old_epochs_sooner() {
     let mut lease = opened();
     let old = lease.take(second(0)).unwrap();
@@ -425,8 +440,15 @@ fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_tr
     lease.read_and_write(second(0), now);
     let mut least = timeout;
     while now < second(0).after(10 * timeout) {
+        let touch = lease.touch_due(quiet).max(now);
         now = lease.keep_alive_due(quiet).max(now);
-        if !lease.await_confirmation(now) {
+        if touch < now {
+            now = touch;
+            assert!(lease.begin_touch(quiet, now));
+            lease.read(now, now.after(round_trip));
+            lease.read(now, now.after(round_trip));
+            now = now.after(round_trip);
+        } else if !lease.await_confirmation(now) {
             lease.read(now, now.after(round_trip));
             let sent = now.after(round_trip);
             now = sent.after(round_trip);

@@ -181,6 +181,11 @@ impl Core {
         core
     }
 
+    /// Sets the outage that an owner of a lock is to survive.
+    pub(crate) fn set_survived_outage(self: &Arc<Self>, outage: Duration) {
+        self.feed(Origin::Other, |driver| driver.engine.set_survived_outage(outage));
+    }
+
     fn listen(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
         let before = self.runtime.now();
