@@ -11,23 +11,23 @@
 //! - a keep-alive is due when a pair is known, because it was answered a report delay R ago, whose older
 //!   request was sent D or more after that of the pair that is proven.
 //!
-//! So each keep-alive proves the touch that was sent D after the one that the last keep-alive proved. But for
-//! round trips, the proof is R old when it is made and R + D when the next one is made. Of its span S (the
+//! So each keep-alive proves the touch that was sent D after the touch before. But for
+//! round trips, the proof is R old when it is made, and R + D when the next keep-alive is made. Of its span S (the
 //! session timeout T without the margin) remains at least
 //!
 //! > F = S − R − D, so D = S − R − F.
 //!
-//! Fewer writes cannot keep F. The pair that a write confirms is at least R old, and the next write proves it at
-//! the earliest. So when the write after that one is made, the proof is R old and the time between three
-//! consecutive writes more. That time is at most D, so there are two writes in each D, wherever they are. Right
-//! behind each other they need one touch.
+//! Fewer writes cannot keep F. A write confirms a pair that is at least R old, and the next write proves that
+//! pair. When the third write is made, the age of that proof is R and the time since the first write, which
+//! must not exceed R + D. So there are two writes in each D, wherever they are. One after the other they need a
+//! single touch.
 //!
 //! F is the longest outage that an owner survives, the way to a server included. Subtract up to three round trips
 //! (of the touch and of the two writes), and the delays of two timers. Where the answer to a touch takes longer
-//! than T / 32, a keep-alive does not wait for it, and proves an older pair. A large F needs frequent writes. This
-//! one leaves more than half of T where a report is early enough for that, and a quarter of S − R for the
+//! than T/64, a keep-alive does not wait for it, and proves an older pair. A large F needs frequent writes. This
+//! F leaves more than half of T where a report is early enough for that, and a quarter of S − R for the
 //! keep-alives where it is not. [`SessionBuilder::survived_outage`](crate::SessionBuilder::survived_outage) sets
-//! another one.
+//! another F.
 //!
 //! | T in ticks (R is 1.1 of them) | F | D |
 //! |---|---|---|
@@ -37,8 +37,8 @@
 //! | 10 | 0.56 T | T / 3 |
 //! | 20 | 0.56 T | T / 3 |
 //!
-//! A write of a request counts as any other, and so does a pair. One that has confirmed a newer pair puts a
-//! keep-alive off, or takes the place of its first write.
+//! The writes and the pairs of other requests count as well. If such a write has confirmed a newer pair, it puts a
+//! keep-alive off or takes the place of its first write.
 //!
 //! A lock that was just taken is held for D/2 before anything is sent for it. On a session that had owned nothing
 //! it has less than F until the first touch is proven: only the client's pings make pairs until then. With a ping

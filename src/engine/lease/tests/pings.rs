@@ -451,7 +451,7 @@ fn an_owner_touches_a_server_from_half_a_period_on() {
 }
 
 #[test]
-fn a_touch_is_a_pair_of_its_own_right_behind_a_ping() {
+fn a_touch_shortly_after_a_ping_makes_a_separate_pair() {
     let mut lease = of_pings(REPORT);
     lease.ping(1);
     lease.write(second(2), second(2));
